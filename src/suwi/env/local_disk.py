@@ -1,0 +1,167 @@
+"""The machine's own file system."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import sys
+
+from typing_extensions import Buffer
+
+from suwi.env.disk import AlreadyLocked
+
+_WOULD_BLOCK_PROBE = getattr(os, "RWF_NOWAIT", 0) if hasattr(os, "preadv") else 0
+
+
+class LocalFile:
+    """A file open for reading and writing at positions."""
+
+    __slots__ = ("_fd", "_path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self._path = path
+        self._fd = fd
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def pread(self, size_bytes: int, position: int) -> bytes:
+        data = os.pread(self._fd, size_bytes, position)
+        if len(data) == size_bytes or not data:
+            return data
+        pieces = [data]  # Linux reads at most 2 GiB a call; signals can shorten a read too.
+        got = len(data)
+        while got < size_bytes:
+            more = os.pread(self._fd, size_bytes - got, position + got)
+            if not more:
+                break
+            pieces.append(more)
+            got += len(more)
+        return b"".join(pieces)
+
+    def pwrite(self, data: Buffer, position: int) -> int:
+        return os.pwrite(self._fd, data, position)
+
+    def is_cached(self, position: int, size_bytes: int) -> bool:
+        if not _WOULD_BLOCK_PROBE:
+            return True
+        last = position + size_bytes - 1
+        byte = bytearray(1)
+        try:
+            for probe in {position, (position + last) // 2, last}:
+                os.preadv(self._fd, [byte], probe, _WOULD_BLOCK_PROBE)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True  # A file system that does not know the flag.
+        return True
+
+    def truncate(self, size_bytes: int) -> None:
+        os.ftruncate(self._fd, size_bytes)
+
+    if sys.platform == "darwin":
+
+        def sync(self) -> None:
+            # fsync on macOS leaves bytes in the drive's own cache.
+            fcntl.fcntl(self._fd, fcntl.F_FULLFSYNC)
+
+    else:
+
+        def sync(self) -> None:
+            os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class LocalLock:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+
+class LocalDisk:
+    def open(self, path: str, *, create: bool = False) -> LocalFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return LocalFile(path, os.open(path, flags, 0o644))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def list_dir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def make_dirs(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(old, new)
+
+    def remove(self, path: str) -> None:
+        os.remove(path)
+
+    def remove_tree(self, path: str) -> None:
+        shutil.rmtree(path)
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def read_bytes(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def write_atomically(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        temporary = f"{path}.tmp"
+        file = self.open(temporary, create=True)
+        try:
+            file.truncate(0)
+            written = file.pwrite(data, 0)
+            while written < len(data):
+                written += file.pwrite(memoryview(data)[written:], written)
+            if sync:
+                file.sync()
+        finally:
+            file.close()
+        os.replace(temporary, path)
+        if sync:
+            self.sync_dir(os.path.dirname(path))
+
+    def free_bytes(self, path: str) -> int:
+        stat = os.statvfs(path)
+        return stat.f_bavail * stat.f_frsize
+
+    def lock(self, path: str) -> LocalLock:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise AlreadyLocked(path) from None
+        return LocalLock(fd)
+
+    def boot_id(self) -> str:
+        with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+        return ""

@@ -1,0 +1,27 @@
+"""Randomness: back-off jitter, placement and new ids."""
+
+import random
+import uuid
+from typing import Protocol
+
+
+class Random(Protocol):
+    def uniform(self, low: float, high: float) -> float:
+        """A number between `low` and `high`."""
+
+    def below(self, bound: int) -> int:
+        """A whole number from 0 to `bound` - 1."""
+
+    def uuid(self) -> uuid.UUID:
+        """A new id, different from all others."""
+
+
+class SystemRandom:
+    def uniform(self, low: float, high: float) -> float:
+        return random.uniform(low, high)
+
+    def below(self, bound: int) -> int:
+        return random.randrange(bound)
+
+    def uuid(self) -> uuid.UUID:
+        return uuid.uuid4()

@@ -1,0 +1,1 @@
+"""Nouns without behaviour: ids, errors, configuration keys."""

@@ -1,0 +1,219 @@
+"""The configuration of a broker: Kafka's key names, parsed once, an error for what is not known.
+
+Entrance: `parse_broker_config`, from properties to a frozen `BrokerConfig`. The fields of
+`BrokerConfig` are the one table of broker keys; the defaults of topic keys are in
+`topic_config.py`.
+"""
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from suwi.model.config_kinds import (
+    INT32_MAX,
+    BadConfig,
+    BadValue,
+    Kind,
+    boolean,
+    int32,
+    int64,
+    key,
+    keys_of,
+    list_of,
+    text,
+)
+from suwi.model.topic_config import TOPIC_KEYS, TopicConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    node_id: int = key("node.id", int32(0), 0, "The id of this broker in its cluster.")
+    broker_rack: str = key("broker.rack", text(), "", "The rack this broker stands in.")
+    listeners: tuple[str, ...] = key(
+        "listeners",
+        list_of(),
+        ("PLAINTEXT://127.0.0.1:9092",),
+        "Where to listen: NAME://HOST:PORT, several separated by commas.",
+    )
+    advertised_listeners: tuple[str, ...] = key(
+        "advertised.listeners",
+        list_of(),
+        (),
+        "What clients are told to connect to, by listener name; default: the listeners.",
+    )
+    listener_security_protocol_map: tuple[str, ...] = key(
+        "listener.security.protocol.map",
+        list_of(),
+        (),
+        "The protocol of each listener name: NAME:PLAINTEXT. Names of protocols map to themselves.",
+    )
+    log_dirs: tuple[str, ...] = key(
+        "log.dirs", list_of(), ("suwi-data",), "The directories that hold the data."
+    )
+    num_partitions: int = key("num.partitions", int32(1), 1, "Partitions of a topic by default.")
+    default_replication_factor: int = key(
+        "default.replication.factor", int32(1, 32767), 1, "Replicas of a partition by default."
+    )
+    auto_create_topics_enable: bool = key(
+        "auto.create.topics.enable",
+        boolean(),
+        True,
+        "Whether asking for an unknown topic creates it.",
+    )
+    delete_topic_enable: bool = key(
+        "delete.topic.enable", boolean(), True, "Whether topics may be deleted."
+    )
+    socket_request_max_bytes: int = key(
+        "socket.request.max.bytes", int32(1), 104_857_600, "The largest request that is read."
+    )
+    max_connections: int = key(
+        "max.connections", int32(0), INT32_MAX, "How many connections a broker accepts."
+    )
+    max_connections_per_ip: int = key(
+        "max.connections.per.ip",
+        int32(0),
+        INT32_MAX,
+        "How many connections are accepted from one address.",
+    )
+    connections_max_idle_ms: int = key(
+        "connections.max.idle.ms",
+        int64(-1),
+        600_000,
+        "A connection without requests for this long is closed; -1: never.",
+    )
+    fetch_max_bytes: int = key(
+        "fetch.max.bytes", int32(1024), 57_671_680, "The most bytes one fetch returns."
+    )
+    max_incremental_fetch_session_cache_slots: int = key(
+        "max.incremental.fetch.session.cache.slots",
+        int32(0),
+        1000,
+        "How many incremental fetch sessions are kept.",
+    )
+    log_retention_check_interval_ms: int = key(
+        "log.retention.check.interval.ms",
+        int64(1),
+        300_000,
+        "How often old segments are looked for.",
+    )
+    log_flush_scheduler_interval_ms: int = key(
+        "log.flush.scheduler.interval.ms",
+        int64(1),
+        1000,
+        "How often logs with `flush.ms` are looked at.",
+    )
+    log_flush_offset_checkpoint_interval_ms: int = key(
+        "log.flush.offset.checkpoint.interval.ms",
+        int32(0),
+        60_000,
+        "How often recovery points are written down.",
+    )
+    log_flush_start_offset_checkpoint_interval_ms: int = key(
+        "log.flush.start.offset.checkpoint.interval.ms",
+        int32(0),
+        60_000,
+        "How often log start offsets are written down.",
+    )
+    replica_high_watermark_checkpoint_interval_ms: int = key(
+        "replica.high.watermark.checkpoint.interval.ms",
+        int64(1),
+        5000,
+        "How often high watermarks are written down.",
+    )
+    producer_id_expiration_ms: int = key(
+        "producer.id.expiration.ms",
+        int32(1),
+        86_400_000,
+        "How long an idle producer's last sequence numbers are remembered.",
+    )
+    producer_id_expiration_check_interval_ms: int = key(
+        "producer.id.expiration.check.interval.ms",
+        int32(1),
+        600_000,
+        "How often producers to forget are looked for.",
+    )
+    topic: TopicConfig = field(default_factory=TopicConfig)
+    """What a topic that sets nothing gets."""
+
+
+BROKER_KEYS = keys_of(BrokerConfig)
+
+# Other names of the same key, with the name Suwi uses.
+SYNONYMS = {"broker.id": "node.id", "log.dir": "log.dirs"}
+
+# Kafka's keys that a server.properties often has and that steer nothing here. Each is said once at
+# the start, so that nobody believes in an effect.
+IGNORED_BROKER_KEYS = frozenset(
+    """
+    background.threads compression.gzip.level compression.lz4.level compression.zstd.level
+    controller.listener.names controller.quorum.bootstrap.servers controller.quorum.voters
+    group.initial.rebalance.delay.ms inter.broker.listener.name
+    log.cleaner.enable log.cleaner.threads metadata.log.dir num.io.threads num.network.threads
+    num.recovery.threads.per.data.dir num.replica.fetchers offsets.topic.num.partitions
+    offsets.topic.replication.factor process.roles queued.max.requests
+    share.coordinator.state.topic.min.isr share.coordinator.state.topic.replication.factor
+    socket.listen.backlog.size socket.receive.buffer.bytes socket.send.buffer.bytes
+    transaction.state.log.min.isr transaction.state.log.replication.factor zookeeper.connect
+    zookeeper.connection.timeout.ms
+    """.split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedConfig:
+    config: BrokerConfig
+    ignored: tuple[str, ...]
+    """Keys that were given and have no effect here."""
+
+
+def parse_broker_config(properties: Mapping[str, str]) -> ParsedConfig:
+    """Read Kafka's properties. Raises `BadConfig` for an unknown key or a value not allowed."""
+    broker: dict[str, Any] = {}
+    topic: dict[str, Any] = {}
+    ignored: list[str] = []
+    ranks: dict[str, int] = {}
+    for given, value in properties.items():
+        name = SYNONYMS.get(given, given)
+        if name in BROKER_KEYS:
+            attribute, declared = BROKER_KEYS[name]
+            broker[attribute] = _parse(given, declared.kind, value)
+        elif name in _TOPIC_DEFAULTS:
+            attribute, kind, factor, rank = _TOPIC_DEFAULTS[name]
+            if rank <= ranks.get(attribute, rank):  # Kafka: ms before minutes before hours
+                ranks[attribute] = rank
+                topic[attribute] = _parse(given, kind, value, factor)
+        elif name in IGNORED_BROKER_KEYS:
+            ignored.append(given)
+        else:
+            raise BadConfig(f"unknown configuration {given!r}{_suggestion(given)}")
+    config = BrokerConfig(topic=dataclasses.replace(TopicConfig(), **topic), **broker)
+    return ParsedConfig(config, tuple(ignored))
+
+
+def _parse(name: str, kind: Kind, value: str, factor: int = 1) -> Any:
+    try:
+        if factor == 1:
+            return kind.parse(value)
+        scaled = int(value)
+        return kind.parse(str(scaled if scaled < 0 else scaled * factor))
+    except BadValue as error:
+        raise BadConfig(f"invalid value {value!r} for configuration {name}: {error}") from None
+    except ValueError:
+        raise BadConfig(
+            f"invalid value {value!r} for configuration {name}: allowed: a whole number"
+        ) from None
+
+
+def _suggestion(name: str) -> str:
+    known = [*BROKER_KEYS, *_TOPIC_DEFAULTS, *SYNONYMS]
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+_TOPIC_DEFAULTS: dict[str, tuple[str, Kind, int, int]] = {
+    broker_name: (attribute, declared.kind, factor, rank)
+    for attribute, declared in TOPIC_KEYS.values()
+    for rank, (broker_name, factor) in enumerate(declared.broker_names)
+}

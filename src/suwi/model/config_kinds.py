@@ -1,0 +1,132 @@
+"""What the value of a configuration key may be, and how its text is read."""
+
+from collections.abc import Callable
+from dataclasses import Field, dataclass, field, fields
+from typing import Any
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+
+class BadValue(ValueError):
+    """A value that its key does not allow. The message says what is allowed."""
+
+
+class BadConfig(ValueError):
+    """A configuration that cannot be used; the message names key, value and what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A type of values: its name in Kafka's terms, how to read it, and what is allowed."""
+
+    name: str
+    allowed: str
+    read: Callable[[str], Any]
+
+    def parse(self, text: str) -> Any:
+        try:
+            return self.read(text.strip())
+        except ValueError:
+            raise BadValue(f"allowed: {self.allowed}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One configuration key. `broker_names` are the broker-wide names of a topic key's default,
+    each with the factor that converts its unit (`log.retention.hours`: 3,600,000)."""
+
+    name: str
+    kind: Kind
+    default: Any
+    doc: str
+    broker_names: tuple[tuple[str, int], ...] = ()
+
+
+def key(
+    name: str,
+    kind: Kind,
+    default: Any,
+    doc: str,
+    *,
+    broker: str | tuple[tuple[str, int], ...] = (),
+) -> Any:
+    """Declare a configuration key as a dataclass field."""
+    names = ((broker, 1),) if isinstance(broker, str) else broker
+    return field(default=default, metadata={"key": Key(name, kind, default, doc, names)})
+
+
+def key_of(attribute: Field[Any]) -> Key:
+    declared: Key = attribute.metadata["key"]
+    return declared
+
+
+def keys_of(config: type) -> dict[str, tuple[str, Key]]:
+    """Key name -> (attribute name, key), in the order of declaration."""
+    return {key_of(f).name: (f.name, key_of(f)) for f in fields(config) if "key" in f.metadata}
+
+
+def _whole_number(low: int, high: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        number = int(text)
+        if not low <= number <= high:
+            raise ValueError
+        return number
+
+    return read
+
+
+def int32(low: int = -(2**31), high: int = INT32_MAX) -> Kind:
+    return Kind("int", f"a whole number from {low} to {high}", _whole_number(low, high))
+
+
+def int64(low: int = -(2**63), high: int = INT64_MAX) -> Kind:
+    return Kind("long", f"a whole number from {low} to {high}", _whole_number(low, high))
+
+
+def double(low: float, high: float) -> Kind:
+    def read(text: str) -> float:
+        number = float(text)
+        if not low <= number <= high:
+            raise ValueError
+        return number
+
+    return Kind("double", f"a number from {low} to {high}", read)
+
+
+def boolean() -> Kind:
+    def read(text: str) -> bool:
+        return {"true": True, "false": False}[text.lower()]
+
+    def guarded(text: str) -> bool:
+        try:
+            return read(text)
+        except KeyError:
+            raise ValueError from None
+
+    return Kind("boolean", "true or false", guarded)
+
+
+def text() -> Kind:
+    return Kind("string", "any text", str)
+
+
+def one_of(*choices: str) -> Kind:
+    def read(value: str) -> str:
+        if value not in choices:
+            raise ValueError
+        return value
+
+    return Kind("string", "one of " + ", ".join(choices), read)
+
+
+def list_of(*choices: str) -> Kind:
+    """A comma-separated list without repetition, of the given words where any are given."""
+
+    def read(value: str) -> tuple[str, ...]:
+        words = tuple(word.strip() for word in value.split(",") if word.strip())
+        if len(set(words)) < len(words) or (choices and not set(words) <= set(choices)):
+            raise ValueError
+        return words
+
+    return Kind("list", "a list of " + (", ".join(choices) if choices else "words"), read)

@@ -1,0 +1,178 @@
+"""Kafka's errors as exceptions, raised where they are known.
+
+A handler maps a `BrokerError` to its code once per partition; anything else is a bug of ours.
+"""
+
+from typing import ClassVar
+
+from kio.schema.errors import ErrorCode
+
+
+class BrokerError(Exception):
+    """An answer that Kafka's protocol has a code for. The text is shown to the client."""
+
+    code: ClassVar[ErrorCode] = ErrorCode.unknown_server_error
+
+    @property
+    def message(self) -> str | None:
+        return str(self) or None
+
+
+class CorruptMessage(BrokerError):
+    code = ErrorCode.corrupt_message
+
+
+class UnknownTopicOrPartition(BrokerError):
+    code = ErrorCode.unknown_topic_or_partition
+
+
+class UnknownTopicId(BrokerError):
+    code = ErrorCode.unknown_topic_id
+
+
+class InconsistentTopicId(BrokerError):
+    code = ErrorCode.inconsistent_topic_id
+
+
+class OffsetOutOfRange(BrokerError):
+    code = ErrorCode.offset_out_of_range
+
+
+class NotLeaderOrFollower(BrokerError):
+    code = ErrorCode.not_leader_or_follower
+
+
+class MessageTooLarge(BrokerError):
+    code = ErrorCode.message_too_large
+
+
+class RecordListTooLarge(BrokerError):
+    code = ErrorCode.record_list_too_large
+
+
+class InvalidRecord(BrokerError):
+    code = ErrorCode.invalid_record
+
+
+class InvalidTimestamp(BrokerError):
+    code = ErrorCode.invalid_timestamp
+
+
+class InvalidRequiredAcks(BrokerError):
+    code = ErrorCode.invalid_required_acks
+
+
+class UnsupportedCompressionType(BrokerError):
+    code = ErrorCode.unsupported_compression_type
+
+
+class UnsupportedForMessageFormat(BrokerError):
+    code = ErrorCode.unsupported_for_message_format
+
+
+class UnsupportedVersion(BrokerError):
+    code = ErrorCode.unsupported_version
+
+
+class InvalidTopic(BrokerError):
+    code = ErrorCode.invalid_topic_exception
+
+
+class TopicAlreadyExists(BrokerError):
+    code = ErrorCode.topic_already_exists
+
+
+class InvalidPartitions(BrokerError):
+    code = ErrorCode.invalid_partitions
+
+
+class InvalidReplicationFactor(BrokerError):
+    code = ErrorCode.invalid_replication_factor
+
+
+class InvalidReplicaAssignment(BrokerError):
+    code = ErrorCode.invalid_replica_assignment
+
+
+class InvalidConfig(BrokerError):
+    code = ErrorCode.invalid_config
+
+
+class InvalidRequest(BrokerError):
+    code = ErrorCode.invalid_request
+
+
+class PolicyViolation(BrokerError):
+    code = ErrorCode.policy_violation
+
+
+class TopicDeletionDisabled(BrokerError):
+    code = ErrorCode.topic_deletion_disabled
+
+
+class RequestTimedOut(BrokerError):
+    code = ErrorCode.request_timed_out
+
+
+class NotEnoughReplicas(BrokerError):
+    code = ErrorCode.not_enough_replicas
+
+
+class NotEnoughReplicasAfterAppend(BrokerError):
+    code = ErrorCode.not_enough_replicas_after_append
+
+
+class FencedLeaderEpoch(BrokerError):
+    code = ErrorCode.fenced_leader_epoch
+
+
+class UnknownLeaderEpoch(BrokerError):
+    code = ErrorCode.unknown_leader_epoch
+
+
+class OutOfOrderSequence(BrokerError):
+    code = ErrorCode.out_of_order_sequence_number
+
+
+class InvalidProducerEpoch(BrokerError):
+    code = ErrorCode.invalid_producer_epoch
+
+
+class UnknownProducerId(BrokerError):
+    code = ErrorCode.unknown_producer_id
+
+
+class InvalidTxnState(BrokerError):
+    code = ErrorCode.invalid_txn_state
+
+
+class TransactionAbortable(BrokerError):
+    code = ErrorCode.transaction_abortable
+
+
+class KafkaStorageError(BrokerError):
+    code = ErrorCode.kafka_storage_error
+
+
+class FetchSessionIdNotFound(BrokerError):
+    code = ErrorCode.fetch_session_id_not_found
+
+
+class InvalidFetchSessionEpoch(BrokerError):
+    code = ErrorCode.invalid_fetch_session_epoch
+
+
+class CoordinatorNotAvailable(BrokerError):
+    code = ErrorCode.coordinator_not_available
+
+
+class NotController(BrokerError):
+    code = ErrorCode.not_controller
+
+
+class ReplicaNotAvailable(BrokerError):
+    code = ErrorCode.replica_not_available
+
+
+class LeaderNotAvailable(BrokerError):
+    code = ErrorCode.leader_not_available

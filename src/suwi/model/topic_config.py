@@ -1,0 +1,235 @@
+"""The configuration of a topic: Kafka's key names, parsed once.
+
+The fields of `TopicConfig` are the one table of topic keys. A broker-wide default of each is a
+broker key (`log.retention.ms` for `retention.ms`).
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from suwi.model.config_kinds import (
+    INT64_MAX,
+    BadConfig,
+    BadValue,
+    boolean,
+    double,
+    int32,
+    int64,
+    key,
+    keys_of,
+    list_of,
+    one_of,
+)
+
+_HOUR_MS = 3_600_000
+_MINUTE_MS = 60_000
+_SEGMENT_BYTES_MIN = 1024  # Apache Kafka allows 1 MiB at least; tests and labs need small ones.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    cleanup_policy: tuple[str, ...] = key(
+        "cleanup.policy",
+        list_of("delete", "compact"),
+        ("delete",),
+        "What happens to old segments: delete, compact, or both.",
+        broker="log.cleanup.policy",
+    )
+    compression_type: str = key(
+        "compression.type",
+        one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+        "producer",
+        "The codec batches are stored in; `producer` keeps the producer's.",
+        broker="compression.type",
+    )
+    delete_retention_ms: int = key(
+        "delete.retention.ms",
+        int64(0),
+        86_400_000,
+        "How long a tombstone stays readable after its key was compacted.",
+        broker="log.cleaner.delete.retention.ms",
+    )
+    file_delete_delay_ms: int = key(
+        "file.delete.delay.ms",
+        int64(0),
+        60_000,
+        "How long a removed segment's files wait on disk before they are deleted.",
+        broker="log.segment.delete.delay.ms",
+    )
+    flush_messages: int = key(
+        "flush.messages",
+        int64(1),
+        INT64_MAX,
+        "Sync the log to disk after this many records; 1 syncs before each acknowledgement.",
+        broker="log.flush.interval.messages",
+    )
+    flush_ms: int = key(
+        "flush.ms",
+        int64(0),
+        INT64_MAX,
+        "Sync the log to disk when a record has waited this long.",
+        broker="log.flush.interval.ms",
+    )
+    index_interval_bytes: int = key(
+        "index.interval.bytes",
+        int32(0),
+        4096,
+        "One index entry for about this many bytes of log.",
+        broker="log.index.interval.bytes",
+    )
+    max_compaction_lag_ms: int = key(
+        "max.compaction.lag.ms",
+        int64(1),
+        INT64_MAX,
+        "A record is compacted at the latest after this time.",
+        broker="log.cleaner.max.compaction.lag.ms",
+    )
+    max_message_bytes: int = key(
+        "max.message.bytes",
+        int32(0),
+        1_048_588,
+        "The largest record batch that is accepted.",
+        broker="message.max.bytes",
+    )
+    message_timestamp_after_max_ms: int = key(
+        "message.timestamp.after.max.ms",
+        int64(0),
+        3_600_000,
+        "How far a record's timestamp may lie in the future.",
+        broker="log.message.timestamp.after.max.ms",
+    )
+    message_timestamp_before_max_ms: int = key(
+        "message.timestamp.before.max.ms",
+        int64(0),
+        INT64_MAX,
+        "How far a record's timestamp may lie in the past.",
+        broker="log.message.timestamp.before.max.ms",
+    )
+    message_timestamp_type: str = key(
+        "message.timestamp.type",
+        one_of("CreateTime", "LogAppendTime"),
+        "CreateTime",
+        "Whether a record carries the producer's time or the time it was appended.",
+        broker="log.message.timestamp.type",
+    )
+    min_cleanable_dirty_ratio: float = key(
+        "min.cleanable.dirty.ratio",
+        double(0, 1),
+        0.5,
+        "Compact when this share of the log is not compacted yet.",
+        broker="log.cleaner.min.cleanable.ratio",
+    )
+    min_compaction_lag_ms: int = key(
+        "min.compaction.lag.ms",
+        int64(0),
+        0,
+        "A record stays uncompacted at least this long.",
+        broker="log.cleaner.min.compaction.lag.ms",
+    )
+    min_insync_replicas: int = key(
+        "min.insync.replicas",
+        int32(1),
+        1,
+        "With acks=all, how many replicas must be in sync for a write to be accepted.",
+        broker="min.insync.replicas",
+    )
+    preallocate: bool = key(
+        "preallocate",
+        boolean(),
+        False,
+        "Whether a new segment's file is created at its full size. Suwi never needs it.",
+        broker="log.preallocate",
+    )
+    retention_bytes: int = key(
+        "retention.bytes",
+        int64(-1),
+        -1,
+        "A partition's log is kept below this size by deleting old segments; -1: no limit.",
+        broker="log.retention.bytes",
+    )
+    retention_ms: int = key(
+        "retention.ms",
+        int64(-1),
+        604_800_000,
+        "Segments whose newest record is older than this are deleted; -1: no limit.",
+        broker=(
+            ("log.retention.ms", 1),
+            ("log.retention.minutes", _MINUTE_MS),
+            ("log.retention.hours", _HOUR_MS),
+        ),
+    )
+    segment_bytes: int = key(
+        "segment.bytes",
+        int32(_SEGMENT_BYTES_MIN),
+        1_073_741_824,
+        "A segment's log file is rolled before it grows past this size.",
+        broker="log.segment.bytes",
+    )
+    segment_index_bytes: int = key(
+        "segment.index.bytes",
+        int32(16),
+        10_485_760,
+        "A segment is rolled when an index of it would grow past this size.",
+        broker="log.index.size.max.bytes",
+    )
+    segment_jitter_ms: int = key(
+        "segment.jitter.ms",
+        int64(0),
+        0,
+        "At most this much is taken off `segment.ms`, at random, so that not all roll at once.",
+        broker=(("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
+    )
+    segment_ms: int = key(
+        "segment.ms",
+        int64(1),
+        604_800_000,
+        "A segment is rolled when its first record is this old.",
+        broker=(("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
+    )
+    unclean_leader_election_enable: bool = key(
+        "unclean.leader.election.enable",
+        boolean(),
+        False,
+        "Whether a replica that is not in sync may lead when no other is left, losing records.",
+        broker="unclean.leader.election.enable",
+    )
+
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+
+TOPIC_KEYS = keys_of(TopicConfig)
+
+# Kafka's topic keys that Suwi knows and ignores: what they steer does not exist here.
+IGNORED_TOPIC_KEYS = frozenset(
+    {
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.zstd.level",
+        "follower.replication.throttled.replicas",
+        "leader.replication.throttled.replicas",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "message.downconversion.enable",
+        "message.format.version",
+        "remote.storage.enable",
+    }
+)
+
+
+def parse_topic_config(overrides: Mapping[str, str], defaults: TopicConfig) -> TopicConfig:
+    """The defaults with a topic's own settings laid over them. Raises `BadConfig`."""
+    changes: dict[str, object] = {}
+    for name, value in overrides.items():
+        if name in IGNORED_TOPIC_KEYS:
+            continue
+        if name not in TOPIC_KEYS:
+            raise BadConfig(f"unknown topic configuration {name!r}")
+        attribute, declared = TOPIC_KEYS[name]
+        try:
+            changes[attribute] = declared.kind.parse(value)
+        except BadValue as error:
+            raise BadConfig(f"invalid value {value!r} for configuration {name}: {error}") from None
+    return dataclasses.replace(defaults, **changes)  # type: ignore[arg-type]
