@@ -1,0 +1,33 @@
+# `make help` lists what there is.
+.DEFAULT_GOAL := help
+.PHONY: help setup check test demo bench lock clean
+MAKEFLAGS += --no-print-directory
+BIN := .venv/bin
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+setup: ## create .venv with .venv/bin/suwi, exactly as requirements.lock says
+	@tools/setup.sh
+
+check: setup ## format, lint, types, import layers
+	@echo "== ruff format"; $(BIN)/ruff format --check .
+	@echo "== ruff check"; $(BIN)/ruff check .
+	@echo "== mypy"; $(BIN)/mypy
+	@echo "== import layers"; $(BIN)/lint-imports
+
+test: setup ## all tests; HYPOTHESIS_PROFILE=thorough for many more examples
+	@$(BIN)/python -m pytest
+
+demo: setup ## a broker, a few thousand messages, and what lies on disk
+	@$(BIN)/python demo/demo.py
+
+bench: setup ## measure throughput, latency, start-up and memory
+	@$(BIN)/python -m bench
+
+lock: ## write requirements.lock anew from the ranges in pyproject.toml
+	@tools/lock.sh
+
+clean: ## remove caches and built files; .venv stays
+	@rm -rf build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

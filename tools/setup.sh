@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Create .venv from requirements.lock, with Suwi itself installed in place. Does nothing when
+# .venv was made from the same lock, the same pyproject.toml and in the same directory.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source tools/python.sh
+
+wanted=$({ pwd; cat requirements.lock pyproject.toml tools/setup.sh; } | cksum)
+stamp=.venv/.suwi-setup
+if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
+    exit 0
+fi
+
+python=$(find_python)
+packages=$(grep -c == requirements.lock)
+size=$(sed -n 's/^# download: //p' requirements.lock)
+echo "Setting up .venv with $("$python" --version)."
+echo "Downloads $packages packages, $size (less what pip already has in its cache)."
+
+rm -f "$stamp"
+if ! "$python" -m venv --clear .venv; then
+    echo "$python could not create a virtual environment (on Debian: apt install python3-venv)." >&2
+    exit 1
+fi
+pip() { .venv/bin/python -m pip --disable-pip-version-check --quiet "$@"; }
+# The wheels stay: the test of the built package installs them again without the network.
+pip wheel --wheel-dir .venv/wheels --requirement requirements.lock
+pip install --no-index --find-links .venv/wheels --no-deps --requirement requirements.lock
+pip install --no-index --no-deps --no-build-isolation --editable .
+echo "$wanted" >"$stamp"
+echo "Ready: .venv/bin/suwi ($(du -sh .venv | cut -f1) on disk)"
