@@ -1,0 +1,188 @@
+"""The records inside a batch.
+
+`iter_records` decodes them, `read_marker` reads the one record of a transaction's end.
+Invariant: what is decoded was whole; anything malformed raises InvalidRecord, and memory is
+bounded by the bytes that are there, never by what a length claims.
+"""
+
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import NamedTuple
+
+from suwi.model.errors import InvalidRecord
+from suwi.model.ids import NO_OFFSET, NO_TIMESTAMP
+from suwi.records.batch import HEADER_BYTES, BatchHeader
+from suwi.records.compression import Buffer, decompress, decompressed_bytes_max
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+INT64_RANGE = 1 << 64
+INT64_MIN = -(1 << 63)
+INT64_MAX = (1 << 63) - 1
+
+
+class Record(NamedTuple):
+    """One record. In a batch to be built, NO_OFFSET means the offset after the one before."""
+
+    offset: int = NO_OFFSET
+    timestamp: int = NO_TIMESTAMP
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: Headers = ()
+
+
+class MarkerType(IntEnum):
+    """How a transaction ended: the type in the key of a control record."""
+
+    ABORT = 0
+    COMMIT = 1
+
+
+class Marker(NamedTuple):
+    """The end of one producer's transaction in one partition."""
+
+    type: MarkerType
+    coordinator_epoch: int
+
+
+def records_section(
+    batch: Buffer, header: BatchHeader, *, decompressed_bytes: int | None = None
+) -> bytes:
+    """The records of one batch as plain bytes, at most `decompressed_bytes` of them."""
+    section = memoryview(batch)[HEADER_BYTES : header.size_bytes]
+    if len(section) != header.size_bytes - HEADER_BYTES:
+        raise InvalidRecord(f"a batch of {header.size_bytes} bytes ends after {len(batch)}")
+    if decompressed_bytes is None:
+        decompressed_bytes = decompressed_bytes_max(len(section))
+    return decompress(header.codec, section, decompressed_bytes)
+
+
+def iter_records(
+    batch: Buffer, header: BatchHeader, *, decompressed_bytes: int | None = None
+) -> Iterator[Record]:
+    """Decode the batch that `batch` starts with; InvalidRecord at the first flaw.
+
+    A batch is good only if the iteration ends: the count is checked last.
+    """
+    data = records_section(batch, header, decompressed_bytes=decompressed_bytes)
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    append_time = header.max_timestamp if header.uses_log_append_time else None
+    last_delta = -1
+    position = 0
+    for _ in range(header.record_count):
+        try:
+            position, timestamp_delta, offset_delta, key, value, headers = _read(data, position)
+        except IndexError:
+            raise InvalidRecord("a record ends early") from None
+        if not last_delta < offset_delta <= header.last_offset_delta:
+            raise InvalidRecord(
+                f"offset delta {offset_delta} comes after {last_delta}, "
+                f"the batch ends at {header.last_offset_delta}"
+            )
+        last_delta = offset_delta
+        timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
+        if not INT64_MIN <= timestamp <= INT64_MAX:
+            timestamp = wrap_int64(timestamp)
+        yield Record(base_offset + offset_delta, timestamp, key, value, headers)
+    if header.record_count < 0 or position != len(data):
+        raise InvalidRecord(
+            f"{header.record_count} records take {position} bytes of a section of {len(data)}"
+        )
+
+
+def read_marker(batch: Buffer, header: BatchHeader) -> Marker | None:
+    """The marker that a control batch holds; None if it is a control record of another kind."""
+    record = next(iter_records(batch, header), None)
+    if record is None or record.key is None or record.value is None:
+        raise InvalidRecord("a control record has a key and a value")
+    try:
+        _version, number = struct.unpack_from(">hh", record.key)
+        if number not in (MarkerType.ABORT, MarkerType.COMMIT):
+            return None
+        _version, coordinator_epoch = struct.unpack_from(">hi", record.value)
+    except struct.error:
+        raise InvalidRecord("a control record is too short") from None
+    return Marker(MarkerType(number), coordinator_epoch)
+
+
+def wrap_int64(number: int) -> int:
+    """What Java's arithmetic makes of it: a far-off timestamp survives as base plus delta."""
+    return (number - INT64_MIN) % INT64_RANGE + INT64_MIN
+
+
+def _read(data: bytes, at: int) -> tuple[int, int, int, bytes | None, bytes | None, Headers]:
+    """One record: the position after it, timestamp delta, offset delta, key, value, headers.
+
+    IndexError past the end of data. A field that reaches beyond its record needs no check of its
+    own: positions only grow, so the comparison at the end finds it.
+    """
+    length, at = _read_varint(data, at)
+    end = at + length
+    if length < 0 or end > len(data):
+        raise InvalidRecord(f"record length {length} with {len(data) - at} bytes left")
+    timestamp_delta, at = _read_varlong(data, at + 1)  # after the attributes, which are unused
+    offset_delta, at = _read_varint(data, at)
+    key, at = _read_nullable(data, at)
+    value, at = _read_nullable(data, at)
+    if data[at]:
+        headers, at = _read_headers(data, at)
+    else:
+        headers, at = (), at + 1
+    if at != end:
+        raise InvalidRecord(f"a record of {length} bytes has fields of {length + at - end}")
+    return at, timestamp_delta, offset_delta, key, value, headers
+
+
+def _read_headers(data: bytes, at: int) -> tuple[Headers, int]:
+    count, at = _read_varint(data, at)
+    if count < 0:
+        raise InvalidRecord(f"header count {count}")
+    headers = []
+    for _ in range(count):
+        name, at = _read_nullable(data, at)
+        if name is None:
+            raise InvalidRecord("a header has no key")
+        value, at = _read_nullable(data, at)
+        # Kafka takes any bytes for a header's key; so that none is lost when it is written again.
+        headers.append((name.decode("utf-8", "surrogateescape"), value))
+    return tuple(headers), at
+
+
+def _read_nullable(data: bytes, at: int) -> tuple[bytes | None, int]:
+    length, at = _read_varint(data, at)
+    if length < 0:
+        if length == -1:
+            return None, at
+        raise InvalidRecord(f"field length {length}")
+    end = at + length
+    return data[at:end], end
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    byte = data[at]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), at + 1
+    number, at = _read_unsigned(data, at, 32)
+    return (number >> 1) ^ -(number & 1), at
+
+
+def _read_varlong(data: bytes, at: int) -> tuple[int, int]:
+    byte = data[at]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), at + 1
+    number, at = _read_unsigned(data, at, 64)
+    return (number >> 1) ^ -(number & 1), at
+
+
+def _read_unsigned(data: bytes, at: int, bits: int) -> tuple[int, int]:
+    number = 0
+    for shift in range(0, bits, 7):
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if number >> bits:
+                raise InvalidRecord(f"a number does not fit into {bits} bits")
+            return number, at
+    raise InvalidRecord(f"a number of more than {bits} bits")
