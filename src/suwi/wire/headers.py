@@ -1,0 +1,96 @@
+"""Request and response headers, by hand: every message starts with one.
+
+`read_request_header` and `response_header` are the broker's side, `request_header` and
+`read_response_header` the client's. The four bytes of frame length before them belong to `net`.
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+from typing_extensions import Buffer
+
+from suwi.wire.errors import BROKEN_BYTES, MalformedRequest, MalformedResponse
+from suwi.wire.primitives import Reader
+from suwi.wire.versions import APIS
+
+_START: Final = struct.Struct(">hhih")  # API key, version, correlation id, length of the client id
+_START_BYTES: Final = _START.size
+_CORRELATION_ID: Final = struct.Struct(">i")
+_NEVER: Final = 1 << 15  # above every version
+_FLEXIBLE_FROM: Final = {
+    key: _NEVER if api.flexible_from is None else api.flexible_from for key, api in APIS.items()
+}
+
+
+class RequestHeader(NamedTuple):
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body_at: int
+    """Where in the buffer the body starts."""
+
+
+def read_request_header(frame: memoryview) -> RequestHeader:
+    """The header of a request whose frame length was taken off.
+
+    Whether the version is served is for the caller to decide: ApiVersions is answered in any.
+    """
+    try:
+        api_key, version, correlation_id, length = _START.unpack_from(frame)
+        flexible_from = _FLEXIBLE_FROM.get(api_key)
+        if flexible_from is None or version < 0:
+            raise MalformedRequest(f"no API has key {api_key} and version {version}")
+        body_at = _START_BYTES
+        client_id = None
+        # Kafka keeps the client id in the old form even where the header has tags.
+        if length >= 0:
+            body_at += length
+            if body_at > len(frame):
+                raise MalformedRequest(f"a client id of {length} bytes does not fit the frame")
+            client_id = str(frame[_START_BYTES:body_at], "utf-8")
+        elif length != -1:
+            raise MalformedRequest(f"a client id of {length} bytes")
+        if version >= flexible_from:
+            if frame[body_at] == 0:
+                body_at += 1
+            else:
+                body_at = _skip_tags(frame, body_at)
+    except MalformedRequest:
+        raise
+    except BROKEN_BYTES as error:
+        raise MalformedRequest(f"request header: {error}") from error
+    return RequestHeader(api_key, version, correlation_id, client_id, body_at)
+
+
+def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
+    """The bytes before the body of a response."""
+    start = _CORRELATION_ID.pack(correlation_id)
+    return start + b"\0" if APIS[api_key].response_header_has_tags(version) else start
+
+
+def request_header(api_key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:
+    """The bytes before the body of a request."""
+    name = b"" if client_id is None else client_id.encode()
+    length = -1 if client_id is None else len(name)
+    start = _START.pack(api_key, version, correlation_id, length) + name
+    return start + b"\0" if APIS[api_key].is_flexible(version) else start
+
+
+def read_response_header(api_key: int, version: int, frame: Buffer) -> tuple[int, int]:
+    """The correlation id, and where in the frame the body starts."""
+    view = memoryview(frame)
+    try:
+        (correlation_id,) = _CORRELATION_ID.unpack_from(view)
+        body_at = _CORRELATION_ID.size
+        if APIS[api_key].response_header_has_tags(version):
+            body_at = _skip_tags(view, body_at)
+    except BROKEN_BYTES as error:
+        raise MalformedResponse(f"response header: {error}") from error
+    return correlation_id, body_at
+
+
+def _skip_tags(frame: memoryview, at: int) -> int:
+    reader = Reader(frame, at)
+    reader.skip_tags()
+    return reader.at

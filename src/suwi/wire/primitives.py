@@ -1,0 +1,176 @@
+"""Kafka's primitive types: a reader that never leaves its bytes, and writers to bytes.
+
+Invariant: a length or count is compared with the bytes left before anything is done with it.
+"""
+
+import struct
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Final
+from uuid import UUID
+
+from suwi.wire.errors import MalformedMessage
+
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_UVARINT_BITS_MAX: Final = 31  # lengths, counts and tags are positive int32
+
+
+def uvarint(value: int) -> bytes:
+    """An unsigned varint: seven bits a byte, lowest first."""
+    if value < 0x80:
+        return _ONE_BYTE[value]
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+_ONE_BYTE: Final = tuple(bytes([value]) for value in range(0x80))
+
+
+def read_uvarint(buffer: memoryview, at: int) -> tuple[int, int]:
+    """The value and the position after it."""
+    byte = buffer[at]
+    if byte < 0x80:
+        return byte, at + 1
+    value = byte & 0x7F
+    shift = 7
+    while True:
+        at += 1
+        byte = buffer[at]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > _UVARINT_BITS_MAX:
+            raise MalformedMessage("a varint of more than five bytes")
+    if value >> _UVARINT_BITS_MAX:
+        raise MalformedMessage("a varint above the largest int32")
+    return value, at + 1
+
+
+@lru_cache(maxsize=4096)
+def uuid_of(data: bytes) -> UUID:
+    """The UUID with these 16 bytes. Remembered, because making one takes longer than a request."""
+    return UUID(bytes=data)
+
+
+class Reader:
+    """Takes a message apart from front to back."""
+
+    __slots__ = ("at", "buffer", "end")
+
+    def __init__(self, buffer: memoryview, at: int = 0, end: int | None = None) -> None:
+        self.buffer = buffer
+        self.at = at
+        self.end = len(buffer) if end is None else end
+
+    def take(self, size_bytes: int) -> int:
+        """Step over so many bytes; return where they start."""
+        at = self.at
+        after = at + size_bytes
+        if size_bytes < 0 or after > self.end:
+            raise MalformedMessage(f"{size_bytes} bytes announced, {self.end - at} left")
+        self.at = after
+        return at
+
+    def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
+        return layout.unpack_from(self.buffer, self.take(layout.size))
+
+    def uvarint(self) -> int:
+        value, at = read_uvarint(self.buffer, self.at)
+        if at > self.end:
+            raise MalformedMessage("a varint past the end")
+        self.at = at
+        return value
+
+    def uuid(self) -> UUID:
+        at = self.take(16)
+        return uuid_of(bytes(self.buffer[at : at + 16]))
+
+    def string(self, flexible: bool) -> str:
+        value = self.nullable_string(flexible)
+        if value is None:
+            raise MalformedMessage("null where a string must be")
+        return value
+
+    def nullable_string(self, flexible: bool) -> str | None:
+        length = self.uvarint() - 1 if flexible else self.unpack(_INT16)[0]
+        if length == -1:
+            return None
+        at = self.take(length)
+        return str(self.buffer[at : at + length], "utf-8")
+
+    def nullable_bytes(self, flexible: bool) -> memoryview | None:
+        """A slice of the buffer: no copy."""
+        length = self.uvarint() - 1 if flexible else self.unpack(_INT32)[0]
+        if length == -1:
+            return None
+        at = self.take(length)
+        return self.buffer[at : at + length]
+
+    def count(self, flexible: bool, item_bytes_min: int) -> int:
+        count = self.nullable_count(flexible, item_bytes_min)
+        if count is None:
+            raise MalformedMessage("null where an array must be")
+        return count
+
+    def nullable_count(self, flexible: bool, item_bytes_min: int) -> int | None:
+        """How many items an array has; `item_bytes_min` is the least that one of them takes."""
+        count: int = self.uvarint() - 1 if flexible else self.unpack(_INT32)[0]
+        if count == -1:
+            return None
+        if count < 0 or count * item_bytes_min > self.end - self.at:
+            raise MalformedMessage(f"{count} items announced, {self.end - self.at} bytes left")
+        return count
+
+    def tags(self) -> Iterator[tuple[int, "Reader"]]:
+        """Each tagged field with a reader of its value. Those not looked at are skipped."""
+        for _ in range(self.uvarint()):
+            tag = self.uvarint()
+            size_bytes = self.uvarint()
+            at = self.take(size_bytes)
+            yield tag, Reader(self.buffer, at, at + size_bytes)
+
+    def skip_tags(self) -> None:
+        for _ in self.tags():
+            pass
+
+
+def compact_string(value: str | None) -> bytes:
+    if value is None:
+        return b"\0"
+    data = value.encode()
+    return uvarint(len(data) + 1) + data
+
+
+def legacy_string(value: str | None) -> bytes:
+    if value is None:
+        return b"\xff\xff"
+    data = value.encode()
+    return _INT16.pack(len(data)) + data
+
+
+def string(value: str | None, flexible: bool) -> bytes:
+    return compact_string(value) if flexible else legacy_string(value)
+
+
+def count(value: int | None, flexible: bool) -> bytes:
+    """The start of an array, or of bytes; None for null."""
+    if flexible:
+        return b"\0" if value is None else uvarint(value + 1)
+    return _INT32.pack(-1 if value is None else value)
+
+
+def tag_section(fields: dict[int, bytes]) -> bytes:
+    """The tagged fields that end a flexible structure."""
+    if not fields:
+        return b"\0"
+    out = [uvarint(len(fields))]
+    for tag in sorted(fields):
+        value = fields[tag]
+        out += (uvarint(tag), uvarint(len(value)), value)
+    return b"".join(out)

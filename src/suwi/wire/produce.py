@@ -1,0 +1,350 @@
+"""Produce v3-v13, by hand: the records are slices of the received bytes, never copies.
+
+v5: log start offset. v8: record errors. v9: compact fields. v10: current leader. v13: topic ids.
+The broker enters at `decode_produce_request` and `encode_produce_response`, the client at
+`encode_produce_request` and `decode_produce_response`.
+Invariant: every length is compared with the bytes left before it is used.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from typing_extensions import Buffer
+
+from suwi.wire.errors import BROKEN_BYTES, MalformedMessage, MalformedRequest, MalformedResponse
+from suwi.wire.leaders import (
+    CurrentLeader,
+    NodeEndpoint,
+    decode_endpoints,
+    decode_leader,
+    encode_endpoints,
+    encode_leader,
+)
+from suwi.wire.primitives import Reader, count, read_uvarint, string, tag_section, uuid_of
+
+_FLEXIBLE_FROM: Final = 9
+_TOPIC_IDS_FROM: Final = 13
+
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_ACKS_TIMEOUT: Final = struct.Struct(">hi")
+_ACKS_TIMEOUT_TOPICS: Final = struct.Struct(">hii")
+_INDEX_AND_SIZE: Final = struct.Struct(">ii")
+_LEGACY_TOPIC_BYTES_MIN: Final = 6
+_LEGACY_PARTITION_BYTES_MIN: Final = 8
+_COMPACT_TOPIC_BYTES_MIN: Final = 3
+_COMPACT_PARTITION_BYTES_MIN: Final = 6
+
+# index, error, base offset, log append time; then the log start offset; then no record errors, no
+# error message and, in the compact form, no tags.
+_PRODUCED_V3: Final = struct.Struct(">ihqq")
+_PRODUCED_V5: Final = struct.Struct(">ihqqq")
+_NO_ERRORS_V8: Final = b"\0\0\0\0\xff\xff"
+_NO_ERRORS_V9: Final = b"\1\0"
+
+
+class ProducePartition(NamedTuple):
+    partition: int
+    records: memoryview | None
+    """As the client sent them: a slice of the request, writable if that is."""
+
+
+class ProduceTopic(NamedTuple):
+    name: str | None
+    """None from v13 on, where `topic_id` says which."""
+    topic_id: UUID | None
+    partitions: list[ProducePartition]
+
+
+class ProduceRequest(NamedTuple):
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    topics: list[ProduceTopic]
+
+
+class RecordError(NamedTuple):
+    batch_index: int
+    message: str | None = None
+
+
+class PartitionProduced(NamedTuple):
+    """The answer for one partition."""
+
+    partition: int
+    error_code: int = 0
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    record_errors: Sequence[RecordError] = ()
+    error_message: str | None = None
+    current_leader: CurrentLeader | None = None
+
+
+class TopicProduced(NamedTuple):
+    name: str | None
+    topic_id: UUID | None
+    partitions: Sequence[PartitionProduced]
+
+
+class ProduceResponse(NamedTuple):
+    topics: list[TopicProduced]
+    throttle_ms: int
+    node_endpoints: list[NodeEndpoint]
+
+
+def decode_produce_request(version: int, body: memoryview, at: int = 0) -> ProduceRequest:
+    """Take a request apart. What follows its end is ignored, as Kafka does."""
+    try:
+        if version < _FLEXIBLE_FROM:
+            return _decode_legacy(body, at)
+        return _decode_compact(body, at, version >= _TOPIC_IDS_FROM)
+    except BROKEN_BYTES as error:
+        raise MalformedRequest(f"Produce v{version}: {error}") from error
+
+
+def _decode_legacy(body: memoryview, at: int) -> ProduceRequest:
+    end = len(body)
+    transactional_id, at = _legacy_string(body, at, end)
+    acks, timeout_ms, topic_count = _ACKS_TIMEOUT_TOPICS.unpack_from(body, at)
+    at += 10
+    _check_count(topic_count, _LEGACY_TOPIC_BYTES_MIN, end - at)
+    topics = []
+    for _ in range(topic_count):
+        name, at = _legacy_string(body, at, end)
+        if name is None:
+            raise MalformedMessage("a topic without a name")
+        (partition_count,) = _INT32.unpack_from(body, at)
+        at += 4
+        _check_count(partition_count, _LEGACY_PARTITION_BYTES_MIN, end - at)
+        partitions = []
+        for _ in range(partition_count):
+            index, size_bytes = _INDEX_AND_SIZE.unpack_from(body, at)
+            at += 8
+            records = None
+            if size_bytes != -1:
+                after = at + size_bytes
+                if size_bytes < 0 or after > end:
+                    raise MalformedMessage(f"{size_bytes} bytes of records, {end - at} left")
+                records = body[at:after]
+                at = after
+            partitions.append(ProducePartition(index, records))
+        topics.append(ProduceTopic(name, None, partitions))
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+def _decode_compact(body: memoryview, at: int, has_topic_ids: bool) -> ProduceRequest:
+    end = len(body)
+    transactional_id = None
+    if body[at]:
+        transactional_id, at = _compact_string(body, at, end)
+    else:
+        at += 1
+    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(body, at)
+    topic_count, at = read_uvarint(body, at + 6)
+    topic_count -= 1
+    _check_count(topic_count, _COMPACT_TOPIC_BYTES_MIN, end - at)
+    topics = []
+    for _ in range(topic_count):
+        name = topic_id = None
+        if has_topic_ids:
+            topic_id = uuid_of(bytes(body[at : at + 16]))
+            at += 16
+        else:
+            name, at = _compact_string(body, at, end)
+        partition_count, at = read_uvarint(body, at)
+        partition_count -= 1
+        _check_count(partition_count, _COMPACT_PARTITION_BYTES_MIN, end - at)
+        partitions = []
+        for _ in range(partition_count):
+            (index,) = _INT32.unpack_from(body, at)
+            size_bytes, at = read_uvarint(body, at + 4)
+            records = None
+            if size_bytes:
+                after = at + size_bytes - 1
+                if after > end:
+                    raise MalformedMessage(f"{size_bytes} bytes of records, {end - at} left")
+                records = body[at:after]
+                at = after
+            at = at + 1 if body[at] == 0 else _skip_tags(body, at)
+            partitions.append(ProducePartition(index, records))
+        at = at + 1 if body[at] == 0 else _skip_tags(body, at)
+        topics.append(ProduceTopic(name, topic_id, partitions))
+    _skip_tags(body, at)
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+def _check_count(value: int, item_bytes_min: int, bytes_left: int) -> None:
+    if value < 0 or value * item_bytes_min > bytes_left:
+        raise MalformedMessage(f"{value} items announced, {bytes_left} bytes left")
+
+
+def _legacy_string(body: memoryview, at: int, end: int) -> tuple[str | None, int]:
+    (length,) = _INT16.unpack_from(body, at)
+    at += 2
+    if length == -1:
+        return None, at
+    after = at + length
+    if length < 0 or after > end:
+        raise MalformedMessage(f"a string of {length} bytes, {end - at} left")
+    return str(body[at:after], "utf-8"), after
+
+
+def _compact_string(body: memoryview, at: int, end: int) -> tuple[str, int]:
+    length, at = read_uvarint(body, at)
+    after = at + length - 1
+    if length == 0 or after > end:
+        raise MalformedMessage(f"a string of {length - 1} bytes, {end - at} left")
+    return str(body[at:after], "utf-8"), after
+
+
+def _skip_tags(body: memoryview, at: int) -> int:
+    reader = Reader(body, at)
+    reader.skip_tags()
+    return reader.at
+
+
+def encode_produce_response(
+    version: int,
+    topics: Sequence[TopicProduced],
+    throttle_ms: int = 0,
+    node_endpoints: Sequence[NodeEndpoint] = (),
+) -> bytes:
+    flexible = version >= _FLEXIBLE_FROM
+    has_topic_ids = version >= _TOPIC_IDS_FROM
+    out = [count(len(topics), flexible)]
+    for name, topic_id, partitions in topics:
+        if has_topic_ids:
+            out.append(topic_id.bytes)  # type: ignore[union-attr]  # the caller answers by id
+        else:
+            out.append(string(name, flexible))
+        out.append(count(len(partitions), flexible))
+        out += [_encode_produced(version, partition) for partition in partitions]
+        if flexible:
+            out.append(b"\0")
+    out.append(_INT32.pack(throttle_ms))
+    if flexible:
+        if node_endpoints and version >= 10:
+            out.append(tag_section({0: encode_endpoints(node_endpoints)}))
+        else:
+            out.append(b"\0")
+    return b"".join(out)
+
+
+def _encode_produced(version: int, partition: PartitionProduced) -> bytes:
+    index, error_code, offset, time_ms, start, record_errors, message, leader = partition
+    if version < 5:
+        return _PRODUCED_V3.pack(index, error_code, offset, time_ms)
+    fixed = _PRODUCED_V5.pack(index, error_code, offset, time_ms, start)
+    if version < 8:
+        return fixed
+    flexible = version >= _FLEXIBLE_FROM
+    if not record_errors and message is None:
+        errors = _NO_ERRORS_V9 if flexible else _NO_ERRORS_V8
+    else:
+        errors = _encode_errors(record_errors, message, flexible)
+    if not flexible:
+        return fixed + errors
+    if leader is None or version < 10:
+        return fixed + errors + b"\0"
+    return fixed + errors + tag_section({0: encode_leader(leader)})
+
+
+def _encode_errors(errors: Sequence[RecordError], message: str | None, flexible: bool) -> bytes:
+    out = [count(len(errors), flexible)]
+    for error in errors:
+        out += (_INT32.pack(error.batch_index), string(error.message, flexible))
+        if flexible:
+            out.append(b"\0")
+    out.append(string(message, flexible))
+    return b"".join(out)
+
+
+def encode_produce_request(
+    version: int,
+    transactional_id: str | None,
+    acks: int,
+    timeout_ms: int,
+    topics: Sequence[tuple[str | None, UUID | None, Sequence[tuple[int, Buffer | None]]]],
+) -> list[bytes | memoryview]:
+    """The body in pieces: the records are passed on as they are."""
+    flexible = version >= _FLEXIBLE_FROM
+    end = b"\0" if flexible else b""
+    pieces: list[bytes | memoryview] = []
+    head = string(transactional_id, flexible) + _ACKS_TIMEOUT.pack(acks, timeout_ms)
+    head += count(len(topics), flexible)
+    for name, topic_id, partitions in topics:
+        if version >= _TOPIC_IDS_FROM:
+            head += topic_id.bytes  # type: ignore[union-attr]  # v13 has ids only
+        else:
+            head += string(name, flexible)
+        head += count(len(partitions), flexible)
+        for index, records in partitions:
+            head += _INT32.pack(index)
+            if records is None:
+                head += count(None, flexible) + end
+            else:
+                view = memoryview(records)
+                pieces += (head + count(len(view), flexible), view)
+                head = end
+        head += end
+    pieces.append(head + end)
+    return pieces
+
+
+def decode_produce_response(version: int, body: Buffer, at: int = 0) -> ProduceResponse:
+    try:
+        return _decode_response(version, Reader(memoryview(body), at))
+    except BROKEN_BYTES as error:
+        raise MalformedResponse(f"Produce v{version}: {error}") from error
+
+
+def _decode_response(version: int, reader: Reader) -> ProduceResponse:
+    flexible = version >= _FLEXIBLE_FROM
+    topics = []
+    for _ in range(reader.count(flexible, 3 if flexible else 6)):
+        name = topic_id = None
+        if version >= _TOPIC_IDS_FROM:
+            topic_id = reader.uuid()
+        else:
+            name = reader.string(flexible)
+        partitions = [
+            _decode_produced(version, reader)
+            for _ in range(reader.count(flexible, _PRODUCED_V3.size))
+        ]
+        if flexible:
+            reader.skip_tags()
+        topics.append(TopicProduced(name, topic_id, partitions))
+    (throttle_ms,) = reader.unpack(_INT32)
+    node_endpoints: list[NodeEndpoint] = []
+    if flexible:
+        for tag, value in reader.tags():
+            if tag == 0 and version >= 10:
+                node_endpoints = decode_endpoints(value)
+    return ProduceResponse(topics, throttle_ms, node_endpoints)
+
+
+def _decode_produced(version: int, reader: Reader) -> PartitionProduced:
+    flexible = version >= _FLEXIBLE_FROM
+    if version < 5:
+        return PartitionProduced(*reader.unpack(_PRODUCED_V3))
+    fixed = reader.unpack(_PRODUCED_V5)
+    if version < 8:
+        return PartitionProduced(*fixed)
+    record_errors = []
+    for _ in range(reader.count(flexible, 6)):
+        (batch_index,) = reader.unpack(_INT32)
+        record_errors.append(RecordError(batch_index, reader.nullable_string(flexible)))
+        if flexible:
+            reader.skip_tags()
+    message = reader.nullable_string(flexible)
+    leader = None
+    if flexible:
+        for tag, value in reader.tags():
+            if tag == 0 and version >= 10:
+                leader = decode_leader(value)
+    return PartitionProduced(*fixed)._replace(
+        record_errors=tuple(record_errors), error_message=message, current_leader=leader
+    )

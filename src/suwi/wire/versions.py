@@ -1,0 +1,193 @@
+"""The version table: every API that Suwi speaks, and in which versions.
+
+`APIS` maps an API key to its entry; `advertised` makes the list that ApiVersions answers with.
+Invariant: the ranges are those of Apache Kafka 4.3, because clients infer from them what the broker
+can do. An API is advertised only where a handler for it exists.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Final
+
+# kio's objects take about 25 times the memory of their bytes. No honest request except Produce
+# comes near this size, so whoever dispatches refuses a larger one before it is parsed.
+SMALL_REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024
+
+
+class ApiKey(IntEnum):
+    """Kafka's number for each API."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
+    CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
+    INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
+    OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
+    ALTER_PARTITION = 56
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
+    BROKER_HEARTBEAT = 63
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
+    ALLOCATE_PRODUCER_IDS = 67
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
+    DESCRIBE_TOPIC_PARTITIONS = 75
+
+
+# Their handlers get the body as bytes and decode it with `wire.produce` and `wire.fetch`.
+RAW_BODY: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One API: which versions are served, which are advertised, how its messages are framed."""
+
+    key: ApiKey
+    name: str
+    schema: str
+    """The name of kio's package for it."""
+    min_version: int
+    max_version: int
+    flexible_from: int | None
+    """The first version with compact fields and tags (KIP-482), which also changes the headers."""
+    advertised_from: int
+    """The lowest version in the answer to ApiVersions; below `min_version` for Produce only."""
+    between_brokers: bool
+    """Served to other brokers and never advertised."""
+
+    def serves(self, version: int) -> bool:
+        return self.min_version <= version <= self.max_version
+
+    def is_flexible(self, version: int) -> bool:
+        return self.flexible_from is not None and version >= self.flexible_from
+
+    def response_header_has_tags(self, version: int) -> bool:
+        # KIP-511: a client that guessed too high a version must still find the correlation id.
+        return self.key != ApiKey.API_VERSIONS and self.is_flexible(version)
+
+
+def _entry(
+    key: ApiKey,
+    min_version: int,
+    max_version: int,
+    flexible_from: int | None,
+    *,
+    advertised_from: int | None = None,
+    between_brokers: bool = False,
+) -> Api:
+    return Api(
+        key=key,
+        name="".join(word.capitalize() for word in key.name.split("_")),
+        schema=key.name.lower(),
+        min_version=min_version,
+        max_version=max_version,
+        flexible_from=flexible_from,
+        advertised_from=min_version if advertised_from is None else advertised_from,
+        between_brokers=between_brokers,
+    )
+
+
+_ENTRIES = (
+    # KAFKA-18659: Kafka 4 dropped Produce v0-v2 but advertises them, because librdkafka compresses
+    # only where it sees them. A request in one of them closes the connection, as in Kafka.
+    _entry(ApiKey.PRODUCE, 3, 13, 9, advertised_from=0),
+    _entry(ApiKey.FETCH, 4, 18, 12),
+    _entry(ApiKey.LIST_OFFSETS, 1, 11, 6),
+    _entry(ApiKey.METADATA, 0, 13, 9),
+    _entry(ApiKey.OFFSET_COMMIT, 2, 10, 8),
+    _entry(ApiKey.OFFSET_FETCH, 1, 10, 6),
+    _entry(ApiKey.FIND_COORDINATOR, 0, 6, 3),
+    _entry(ApiKey.JOIN_GROUP, 0, 9, 6),
+    _entry(ApiKey.HEARTBEAT, 0, 4, 4),
+    _entry(ApiKey.LEAVE_GROUP, 0, 5, 4),
+    _entry(ApiKey.SYNC_GROUP, 0, 5, 4),
+    _entry(ApiKey.DESCRIBE_GROUPS, 0, 6, 5),
+    _entry(ApiKey.LIST_GROUPS, 0, 5, 3),
+    _entry(ApiKey.SASL_HANDSHAKE, 0, 1, None),
+    _entry(ApiKey.API_VERSIONS, 0, 4, 3),
+    _entry(ApiKey.CREATE_TOPICS, 2, 7, 5),
+    _entry(ApiKey.DELETE_TOPICS, 1, 6, 4),
+    _entry(ApiKey.DELETE_RECORDS, 0, 2, 2),
+    _entry(ApiKey.INIT_PRODUCER_ID, 0, 5, 2),
+    _entry(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, 4),
+    _entry(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, 3),
+    _entry(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, 3),
+    _entry(ApiKey.END_TXN, 0, 5, 3),
+    _entry(ApiKey.WRITE_TXN_MARKERS, 1, 2, 1),
+    _entry(ApiKey.TXN_OFFSET_COMMIT, 0, 5, 3),
+    _entry(ApiKey.DESCRIBE_ACLS, 1, 3, 2),
+    _entry(ApiKey.CREATE_ACLS, 1, 3, 2),
+    _entry(ApiKey.DELETE_ACLS, 1, 3, 2),
+    _entry(ApiKey.DESCRIBE_CONFIGS, 1, 4, 4),
+    _entry(ApiKey.ALTER_CONFIGS, 0, 2, 2),
+    _entry(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, 2),
+    _entry(ApiKey.SASL_AUTHENTICATE, 0, 2, 2),
+    _entry(ApiKey.CREATE_PARTITIONS, 0, 3, 2),
+    _entry(ApiKey.DELETE_GROUPS, 0, 2, 2),
+    _entry(ApiKey.ELECT_LEADERS, 0, 2, 2),
+    _entry(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, 1),
+    _entry(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, 0),
+    _entry(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, 0),
+    _entry(ApiKey.OFFSET_DELETE, 0, 0, None),
+    _entry(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, 1),
+    _entry(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, 1),
+    _entry(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, 0),
+    _entry(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, 0),
+    _entry(ApiKey.ALTER_PARTITION, 2, 3, 2, between_brokers=True),
+    _entry(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0),
+    _entry(ApiKey.DESCRIBE_PRODUCERS, 0, 0, 0),
+    _entry(ApiKey.BROKER_HEARTBEAT, 0, 1, 0, between_brokers=True),
+    _entry(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, 0),
+    _entry(ApiKey.LIST_TRANSACTIONS, 0, 2, 0),
+    _entry(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0, 0, between_brokers=True),
+    _entry(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, 0),
+    _entry(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, 0),
+    _entry(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0),
+)
+
+APIS: Final[Mapping[int, Api]] = MappingProxyType({int(api.key): api for api in _ENTRIES})
+
+
+def advertised(handled: Iterable[int]) -> tuple[Api, ...]:
+    """What to advertise where handlers exist for these API keys, in the order of the keys."""
+    return tuple(APIS[key] for key in sorted(handled) if not APIS[key].between_brokers)
