@@ -1,0 +1,257 @@
+"""The store of a cluster that lives in one process: one SQLite file.
+
+`EmbeddedStore.open` takes the file, `view` gives each broker its connection. The whole state is
+also kept in memory (`Ledger`), so reads cost nothing; a write is decided on the loop, committed to
+the file by the one worker thread, and only then replayed and answered. Sessions end with the
+process and are not stored; the counters that must never fall are.
+Invariant: what the ledger shows is on disk.
+
+Write-ahead journal, synchronous=FULL: a commit is one append and one fsync (a rollback journal
+needs two or three and a directory sync), and after a crash SQLite takes exactly the committed
+prefix of the journal. Exclusive locking keeps a second process out, and the journal's index in
+this one's memory.
+"""
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor  # noqa: TID251 - see EmbeddedStore.open
+from typing import TypeVar
+
+from suwi.metadata.ledger import Changed, Elected, Event, Ledger, Registered
+from suwi.metadata.local import Committed, Decide, LocalView
+from suwi.metadata.store import Closed, Conflict, Entry, SessionState, Unavailable, Unknown
+
+_SCHEMA_VERSION = 1
+_CREATE = f"""
+BEGIN;
+CREATE TABLE entries (key TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL)
+  WITHOUT ROWID;
+CREATE TABLE counters (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  transactions INTEGER NOT NULL,
+  sequence INTEGER NOT NULL,
+  controller_epoch INTEGER NOT NULL
+);
+INSERT INTO counters VALUES (1, 0, 0, 0);
+PRAGMA user_version = {_SCHEMA_VERSION};
+COMMIT;
+"""
+
+T = TypeVar("T")
+
+
+class StoreInUse(Exception):
+    """Another process has the file open."""
+
+
+class _File:
+    """The SQLite side. Every method runs on the store's worker thread."""
+
+    def __init__(self, path: str) -> None:
+        # A lock held by another process stays until that process ends: waiting is no use.
+        self._db = sqlite3.connect(path, timeout=0, isolation_level=None)
+        try:
+            self._prepare(path)
+        except sqlite3.OperationalError as error:
+            self._db.close()
+            if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+                raise StoreInUse(path) from None
+            raise
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _prepare(self, path: str) -> None:
+        self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=FULL")
+        self._db.execute("PRAGMA fullfsync=ON")  # macOS: through the drive's own cache.
+        (found,) = self._db.execute("PRAGMA user_version").fetchone()
+        if found == 0:
+            self._db.executescript(_CREATE)
+        elif found != _SCHEMA_VERSION:
+            raise ValueError(f"{path} has format {found}; this version reads {_SCHEMA_VERSION}")
+
+    def load(self) -> Ledger:
+        transaction, sequence, controller_epoch = self._db.execute(
+            "SELECT transactions, sequence, controller_epoch FROM counters"
+        ).fetchone()
+        entries = {
+            key: Entry(key, value, version)
+            for key, value, version in self._db.execute("SELECT key, value, version FROM entries")
+        }
+        return Ledger(transaction, sequence, controller_epoch, entries)
+
+    def save(self, events: tuple[Event, ...], transaction: int) -> None:
+        self._db.execute("BEGIN")
+        try:
+            for event in events:
+                self._save(event)
+            self._db.execute("UPDATE counters SET transactions = ?", (transaction,))
+            self._db.execute("COMMIT")
+        except sqlite3.Error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+
+    def _save(self, event: Event) -> None:
+        match event:
+            case Changed(change):
+                for key, value in change.values.items():
+                    if value is None:
+                        self._db.execute("DELETE FROM entries WHERE key = ?", (key,))
+                    else:
+                        self._db.execute(
+                            "INSERT OR REPLACE INTO entries VALUES (?, ?, ?)",
+                            (key, value, change.sequence),
+                        )
+                self._db.execute("UPDATE counters SET sequence = ?", (change.sequence,))
+            case Elected(controller, _):
+                self._db.execute("UPDATE counters SET controller_epoch = ?", (controller.epoch,))
+
+    def close(self) -> None:
+        self._db.close()
+
+
+class EmbeddedStore:
+    def __init__(self, file: _File, ledger: Ledger, executor: ThreadPoolExecutor) -> None:
+        self._file = file
+        self._ledger = ledger
+        self._executor = executor
+        self._turn = asyncio.Lock()
+        self._views: list[EmbeddedView] = []
+        self._broken: Exception | None = None
+
+    @classmethod
+    async def open(cls, path: str) -> "EmbeddedStore":
+        """Open the file, or make it. Raises `StoreInUse` where another process has it."""
+        # A worker of its own: in the shared pool a commit would queue behind long log jobs.
+        executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="suwi-metadata")
+
+        def load() -> tuple[_File, Ledger]:
+            file = _File(path)
+            return file, file.load()
+
+        try:
+            file, ledger = await asyncio.get_running_loop().run_in_executor(executor, load)
+        except BaseException:
+            executor.shutdown(wait=False)
+            raise
+        return cls(file, ledger, executor)
+
+    def view(self) -> "EmbeddedView":
+        """A connection for one broker."""
+        view = EmbeddedView(self)
+        self._views.append(view)
+        return view
+
+    async def close(self) -> None:
+        for view in list(self._views):
+            await view.close()
+        async with self._turn:
+            if self._broken is None:
+                self._broken = Closed("closed")
+                await asyncio.get_running_loop().run_in_executor(self._executor, self._file.close)
+        self._executor.shutdown(wait=False)
+
+    def look(self, look: Callable[[Ledger], T]) -> T:
+        self._check_whole()
+        return look(self._ledger)
+
+    async def commit(self, decide: Decide) -> Committed | Conflict | Unknown:
+        # What has gone to the worker will be on disk, so a caller that is cancelled must not
+        # keep the ledger from following.
+        return await asyncio.shield(asyncio.ensure_future(self._commit(decide)))
+
+    def forget(self, view: "EmbeddedView") -> None:
+        if view in self._views:
+            self._views.remove(view)
+
+    async def _commit(self, decide: Decide) -> Committed | Conflict | Unknown:
+        async with self._turn:
+            self._check_whole()
+            decision = decide(self._ledger)
+            if isinstance(decision, Conflict):
+                return decision
+            if any(isinstance(event, Changed | Registered | Elected) for event in decision):
+                transaction = self._ledger.transaction + 1
+                try:
+                    await asyncio.get_running_loop().run_in_executor(
+                        self._executor, self._file.save, decision, transaction
+                    )
+                except sqlite3.Error as error:
+                    return self._after_failed_save(error)
+            self._replay(decision)
+            return Committed(decision, self._ledger.sequence)
+
+    def _after_failed_save(self, error: sqlite3.Error) -> Unknown:
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+            raise Unavailable("disk full") from error  # Rolled back for certain.
+        # After a failed fsync nobody knows what the file holds; only a new start may look.
+        self._broken = Unavailable(f"metadata file failed: {error}")
+        for view in self._views:
+            view.lose_session()
+        return Unknown()
+
+    def _replay(self, events: tuple[Event, ...]) -> None:
+        if events:
+            self._ledger.replay(events)
+            for view in self._views:
+                view.schedule_notice()
+
+    def _check_whole(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+
+
+class EmbeddedView(LocalView):
+    def __init__(self, store: EmbeddedStore) -> None:
+        super().__init__()
+        self._store = store
+        self._notice: asyncio.Handle | None = None
+        self._closed = False
+
+    async def _look(self, look: Callable[[Ledger], T]) -> T:
+        self._check_open()
+        return self._store.look(look)
+
+    async def _commit(self, decide: Decide) -> Committed | Conflict | Unknown:
+        self._check_open()
+        return await self._store.commit(decide)
+
+    async def sync(self) -> None:
+        self._check_open()
+
+    async def expire(self) -> None:
+        """End the session, as a store would that has not heard from its broker."""
+        if self._session is not None and not self._session.lost.is_set():
+            await self._session.close()
+            self.schedule_notice()
+
+    def lose_session(self) -> None:
+        """The store has failed: whatever the session held is worth nothing now."""
+        if self._session is not None:
+            self._session.move_to(SessionState.EXPIRED)
+        self.schedule_notice()
+
+    async def close(self) -> None:
+        if not self._closed:
+            with contextlib.suppress(Unavailable):
+                await self.expire()
+            self._closed = True
+            self._callbacks.clear()
+            self._store.forget(self)
+
+    def schedule_notice(self) -> None:
+        if self._notice is None:
+            self._notice = asyncio.get_running_loop().call_soon(self._deliver_notice)
+
+    def _deliver_notice(self) -> None:
+        self._notice = None
+        self._notify()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("closed")

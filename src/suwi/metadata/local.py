@@ -1,0 +1,171 @@
+"""One broker's connection to a store in its own process: the port on top of a `Ledger`.
+
+A store supplies two entrances: `_look` reads the ledger and `_commit` submits a decision. Faults
+(memory) and durability (embedded) are theirs; what the operations mean is here, once.
+"""
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from suwi.metadata.ledger import Decision, Elected, Event, Ledger, Registered, SessionOpened
+from suwi.metadata.session import SessionLife
+from suwi.metadata.store import (
+    Applied,
+    Change,
+    Conflict,
+    Controller,
+    Entry,
+    Gap,
+    Operation,
+    Registration,
+    SessionState,
+    Snapshot,
+    Unknown,
+    WriteResult,
+    check_key,
+    check_write,
+)
+from suwi.model.ids import NodeId
+
+T = TypeVar("T")
+Decide = Callable[[Ledger], Decision]
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    events: tuple[Event, ...]
+    sequence: int
+
+
+class LocalView(abc.ABC):
+    def __init__(self) -> None:
+        self._session: LocalSession | None = None
+        self._callbacks: dict[int, Callable[[], None]] = {}
+        self._subscribed = 0
+
+    @abc.abstractmethod
+    async def _look(self, look: Callable[[Ledger], T]) -> T:
+        """Read the ledger, perhaps an older one."""
+
+    @abc.abstractmethod
+    async def _commit(self, decide: Decide) -> Committed | Conflict | Unknown:
+        """Decide on the latest ledger and make it so. What `decide` raises is raised here."""
+
+    @abc.abstractmethod
+    async def sync(self) -> None: ...
+
+    async def settle(self, decide: Decide) -> Committed | Conflict:
+        """Commit a decision that does no harm twice, until the outcome is known."""
+        while True:
+            outcome = await self._commit(decide)
+            if not isinstance(outcome, Unknown):
+                return outcome
+            await self.sync()
+
+    async def read(self, key: str) -> Entry | None:
+        return await self._look(lambda ledger: ledger.entries.get(key))
+
+    async def read_all(self, prefix: str = "") -> Snapshot:
+        def look(ledger: Ledger) -> Snapshot:
+            entries = {key: e for key, e in ledger.entries.items() if key.startswith(prefix)}
+            return Snapshot(entries, ledger.sequence)
+
+        return await self._look(look)
+
+    async def write(
+        self, operations: Sequence[Operation], *, controller_epoch: int | None = None
+    ) -> WriteResult:
+        check_write(operations)
+        operations = tuple(operations)
+        outcome = await self._commit(
+            lambda ledger: ledger.decide_write(operations, controller_epoch)
+        )
+        return Applied(outcome.sequence) if isinstance(outcome, Committed) else outcome
+
+    async def changes_after(self, sequence: int) -> list[Change] | Gap:
+        return await self._look(lambda ledger: ledger.changes_after(sequence))
+
+    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
+        self._subscribed += 1
+        number = self._subscribed
+        self._callbacks[number] = callback
+        return lambda: self._callbacks.pop(number, None) and None
+
+    async def registrations(self, prefix: str = "") -> Mapping[str, Registration]:
+        return await self._look(
+            lambda ledger: {
+                key: held for key, held in ledger.registrations.items() if key.startswith(prefix)
+            }
+        )
+
+    async def deregister(
+        self, key: str, epoch: int, *, controller_epoch: int | None = None
+    ) -> None:
+        await self.settle(lambda ledger: ledger.decide_deregister(key, epoch, controller_epoch))
+
+    async def current_controller(self) -> Controller | None:
+        return await self._look(lambda ledger: ledger.controller)
+
+    async def depose(self, controller_epoch: int) -> None:
+        await self.settle(lambda ledger: ledger.decide_depose(controller_epoch))
+
+    async def open_session(self) -> "LocalSession":
+        assert self._session is None or self._session.lost.is_set(), "one session at a time"
+        # A session whose opening was answered with Unknown is left behind; it holds nothing.
+        outcome = await self.settle(lambda ledger: ledger.decide_open())
+        assert isinstance(outcome, Committed)
+        (opened,) = outcome.events
+        assert isinstance(opened, SessionOpened)
+        self._session = LocalSession(opened.session_id, self)
+        return self._session
+
+    def _notify(self) -> None:
+        for callback in list(self._callbacks.values()):
+            callback()
+
+
+class LocalSession(SessionLife):
+    def __init__(self, session_id: int, view: LocalView) -> None:
+        super().__init__(session_id, view.subscribe)
+        self._view = view
+
+    async def register(self, key: str, value: bytes) -> int:
+        check_key(key)
+
+        async def attempt() -> int | None:
+            outcome = await self._view.settle(
+                lambda ledger: ledger.decide_register(self._id, key, value)
+            )
+            assert isinstance(outcome, Committed)
+            for event in outcome.events:
+                assert isinstance(event, Registered)
+                return event.registration.epoch
+            # Registered already, by an earlier call or one whose answer was lost.
+            await self._view.sync()
+            held = (await self._view.registrations()).get(key)
+            return held.epoch if held and held.session_id == self._id else None
+
+        return await self._until(attempt)
+
+    async def campaign(self, node_id: NodeId) -> Controller:
+        async def attempt() -> Controller | None:
+            outcome = await self._view.settle(lambda ledger: ledger.decide_elect(self._id, node_id))
+            if isinstance(outcome, Conflict):
+                return None
+            for event in outcome.events:
+                assert isinstance(event, Elected)
+                return event.controller
+            await self._view.sync()
+            return await self._view.current_controller()
+
+        return await self._until(attempt)
+
+    async def resign(self) -> None:
+        await self._view.settle(lambda ledger: ledger.decide_resign(self._id))
+
+    async def close(self) -> None:
+        if self._state is not SessionState.EXPIRED:
+            await self._view.settle(lambda ledger: ledger.decide_end(self._id))
+            self.move_to(SessionState.EXPIRED)

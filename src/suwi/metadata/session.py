@@ -1,0 +1,68 @@
+"""What sessions of every store share: their state, and the patience to wait for the store.
+
+Invariant: an expired session stays expired, and `lost` is set exactly then.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from suwi.metadata.store import Closed, SessionLost, SessionState, Unavailable
+
+_RETRY_S = 1.0
+"""How often to look again without being called: notices are never relied on."""
+
+T = TypeVar("T")
+Subscribe = Callable[[Callable[[], None]], Callable[[], None]]
+
+
+class SessionLife:
+    def __init__(self, session_id: int, subscribe: Subscribe) -> None:
+        self._id = session_id
+        self._subscribe = subscribe
+        self._state = SessionState.CONNECTED
+        self._lost = asyncio.Event()
+
+    @property
+    def id(self) -> int:
+        return self._id
+
+    @property
+    def state(self) -> SessionState:
+        return self._state
+
+    @property
+    def lost(self) -> asyncio.Event:
+        return self._lost
+
+    def move_to(self, state: SessionState) -> None:
+        """Called by the store on the loop, which then tells the subscribers."""
+        if self._state is SessionState.EXPIRED:
+            return
+        self._state = state
+        if state is SessionState.EXPIRED:
+            self._lost.set()
+
+    async def _until(self, attempt: Callable[[], Awaitable[T | None]]) -> T:
+        """Try until the attempt gives a value; between attempts wait for a change."""
+        woken = asyncio.Event()
+        unsubscribe = self._subscribe(woken.set)
+        try:
+            while True:
+                woken.clear()
+                if self._lost.is_set():
+                    raise SessionLost(self._id)
+                try:
+                    value = await attempt()
+                except Closed:
+                    raise
+                except Unavailable:
+                    value = None
+                if value is not None:
+                    return value
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_RETRY_S):
+                        await woken.wait()
+        finally:
+            unsubscribe()
