@@ -1,0 +1,154 @@
+"""What goes wrong with a simulated disk, and when.
+
+A test plans faults (`fail`, `shorten`, `stall`, `crash_after`); the disk asks before every call.
+The plan belongs to the drive: it outlives the process that uses it.
+"""
+
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from suwi.sim.random import SimRandom
+
+Operation = Literal[
+    "open",
+    "read",
+    "write",
+    "truncate",
+    "sync",
+    "stat",
+    "list_dir",
+    "make_dirs",
+    "rename",
+    "remove",
+    "sync_dir",
+    "lock",
+]
+
+CHANGES: frozenset[str] = frozenset(
+    ("open", "write", "truncate", "sync", "make_dirs", "rename", "remove", "sync_dir", "lock")
+)
+"""Operations between which a crash makes a difference."""
+
+
+@dataclass(slots=True, eq=False)
+class Fault:
+    """Calls that match come out wrong: the first `skip` do not, then `times` do."""
+
+    operation: Operation | Literal["*"]
+    path: str
+    times: int | None
+    skip: int
+    chance: float
+    error: int = 0
+    stall_s: float = 0.0
+    hits: int = 0
+
+    def matches(self, operation: Operation, path: str) -> bool:
+        if self.operation not in ("*", operation) or self.times == 0:
+            return False
+        return fnmatchcase(path, self.path)
+
+
+class DiskFaults:
+    """The plan of one drive. `path` is a pattern (`*` also matches `/`); `times=None` is always."""
+
+    def __init__(self, random: SimRandom) -> None:
+        self.cold_chance = 0.0
+        """How often a read is not in the page cache."""
+        self._random = random
+        self._faults: list[Fault] = []
+        self._calls_left: int | None = None
+
+    def fail(
+        self,
+        operation: Operation | Literal["*"],
+        error: int = errno.EIO,
+        *,
+        path: str = "*",
+        times: int | None = 1,
+        skip: int = 0,
+        chance: float = 1.0,
+    ) -> Fault:
+        """Matching calls raise `OSError(error)`. A failed sync may lose what was not yet safe."""
+        return self._plan(Fault(operation, path, times, skip, chance, error=error))
+
+    def shorten(
+        self, *, path: str = "*", times: int | None = 1, skip: int = 0, chance: float = 1.0
+    ) -> Fault:
+        """Matching writes of more than one byte take only some of their bytes."""
+        return self._plan(Fault("write", path, times, skip, chance))
+
+    def stall(
+        self,
+        duration_s: float,
+        operation: Operation | Literal["*"] = "*",
+        *,
+        path: str = "*",
+        times: int | None = 1,
+        skip: int = 0,
+        chance: float = 1.0,
+    ) -> Fault:
+        """Matching calls take this long in virtual time; the process does nothing meanwhile."""
+        return self._plan(Fault(operation, path, times, skip, chance, stall_s=duration_s))
+
+    def crash_after(self, calls: int) -> None:
+        """The process dies in the middle of a call: the one after `calls` further changes."""
+        self._calls_left = calls
+
+    def remove(self, fault: Fault) -> None:
+        self._faults.remove(fault)
+
+    def clear(self) -> None:
+        self._faults.clear()
+        self._calls_left = None
+        self.cold_chance = 0.0
+
+    def crashes_now(self, operation: Operation) -> bool:
+        if self._calls_left is None or operation not in CHANGES:
+            return False
+        self._calls_left -= 1
+        if self._calls_left >= 0:
+            return False
+        self._calls_left = None
+        return True
+
+    def is_cold(self) -> bool:
+        return self.cold_chance > 0 and self._random.chance(self.cold_chance)
+
+    def error_for(self, operation: Operation, path: str, stall: Callable[[float], None]) -> int:
+        """The errno this call must fail with, or 0; stalls first where that is planned."""
+        for fault in self._faults:
+            if (fault.error or fault.stall_s) and self._strikes(fault, operation, path):
+                if fault.error:
+                    return fault.error
+                stall(fault.stall_s)
+        return 0
+
+    def shortened(self, path: str, size_bytes: int) -> int:
+        """How many of `size_bytes` this write takes."""
+        for fault in self._faults:
+            if not (fault.error or fault.stall_s or size_bytes < 2) and self._strikes(
+                fault, "write", path
+            ):
+                return self._random.between(1, size_bytes - 1)
+        return size_bytes
+
+    def _plan(self, fault: Fault) -> Fault:
+        self._faults.append(fault)
+        return fault
+
+    def _strikes(self, fault: Fault, operation: Operation, path: str) -> bool:
+        if not fault.matches(operation, path):
+            return False
+        if fault.skip:
+            fault.skip -= 1
+            return False
+        if fault.chance < 1.0 and not self._random.chance(fault.chance):
+            return False
+        if fault.times is not None:
+            fault.times -= 1
+        fault.hits += 1
+        return True
