@@ -1,0 +1,103 @@
+"""Any message to and from bytes, by API key and version, with kio's schemas.
+
+Reading gives kio's frozen entities; writing takes plain dicts with kio's field names, holding the
+fields of all versions at once (see `encoder`). Times may be given in milliseconds.
+Invariant: bytes of a peer end in an entity or in `MalformedMessage`, never in anything else.
+"""
+
+import struct
+from collections.abc import Callable, Collection
+from functools import cache
+from typing import Any, TypeAlias
+
+from kio.serial import entity_reader
+from typing_extensions import Buffer
+
+from suwi.wire.encoder import Fields, Path, compile_encoder
+from suwi.wire.errors import InvalidFields, MalformedMessage, MalformedRequest, MalformedResponse
+from suwi.wire.guard import compile_guard
+from suwi.wire.schema import Direction, Structure, entity_type, structure
+from suwi.wire.versions import APIS
+
+_Read: TypeAlias = Callable[[memoryview, int], Any]
+
+
+def read_request(api_key: int, version: int, body: Buffer, at: int = 0) -> Any:
+    """kio's entity for a request whose body starts at `at`.
+
+    What follows its end is ignored, as Kafka does. Raises `MalformedRequest`.
+    """
+    try:
+        return _reader(api_key, version, Direction.REQUEST)(memoryview(body).toreadonly(), at)
+    except MalformedMessage as error:
+        raise MalformedRequest(f"{APIS[api_key].name} v{version}: {error}") from error
+
+
+def read_response(api_key: int, version: int, body: Buffer, at: int = 0) -> Any:
+    """kio's entity for a response whose body starts at `at`. Raises `MalformedResponse`."""
+    try:
+        return _reader(api_key, version, Direction.RESPONSE)(memoryview(body).toreadonly(), at)
+    except MalformedMessage as error:
+        raise MalformedResponse(f"{APIS[api_key].name} v{version}: {error}") from error
+
+
+def encode_request(api_key: int, version: int, fields: Fields) -> bytes:
+    """The body of a request. Raises `InvalidFields`."""
+    return _encoder(api_key, version, Direction.REQUEST)(fields)
+
+
+def encode_response(api_key: int, version: int, fields: Fields) -> bytes:
+    """The body of a response. Raises `InvalidFields`."""
+    return _encoder(api_key, version, Direction.RESPONSE)(fields)
+
+
+@cache
+def _reader(api_key: int, version: int, direction: Direction) -> _Read:
+    read_entity = entity_reader(entity_type(api_key, version, direction))
+    guard = compile_guard(structure(api_key, version, direction))
+
+    def read(body: memoryview, at: int) -> Any:
+        try:
+            return read_entity(*guard(body, at))[0]
+        except MalformedMessage:
+            raise
+        except Exception as error:  # kio raises half a dozen kinds; all mean broken bytes
+            raise MalformedMessage(str(error)) from error
+
+    return read
+
+
+@cache
+def _encoder(api_key: int, version: int, direction: Direction) -> Callable[[Fields], bytes]:
+    api = APIS[api_key]
+
+    def check_names(path: Path, names: Collection[str]) -> None:
+        unknown = set(names)
+        # The newest versions first: they have nearly every name, and each one costs an import.
+        for other in range(api.max_version, api.min_version - 1, -1):
+            at_path = _descend(structure(api_key, other, direction), path)
+            if at_path is not None:
+                unknown -= {field.name for field in at_path.all_fields()}
+            if not unknown:
+                return
+        where = ".".join((f"{api.name} {direction.value}", *path))
+        raise InvalidFields(f"{where} has no field {sorted(unknown)} in any version")
+
+    encode = compile_encoder(structure(api_key, version, direction), check_names)
+
+    def encode_checked(fields: Fields) -> bytes:
+        try:
+            return encode(fields)
+        except (TypeError, ValueError, AttributeError, struct.error) as error:
+            raise InvalidFields(f"{api.name} {direction.value} v{version}: {error}") from error
+
+    return encode_checked
+
+
+def _descend(top: Structure, path: Path) -> Structure | None:
+    at: Structure | None = top
+    for name in path:
+        if at is None:
+            return None
+        at = next((field.structure for field in at.all_fields() if field.name == name), None)
+    return at

@@ -1,0 +1,242 @@
+"""Walks over a message before kio reads it, because kio trusts what it reads in two ways.
+
+kio 0.6 sets memory aside for as many array items as are announced and aborts the whole process
+where there is not that much, so five bytes of a peer could stop a broker. And it refuses tagged
+fields that it does not know, which KIP-482 asks to skip: a newer client may send them.
+
+`compile_guard` makes a guard from a schema. A guard returns the message as kio may read it: the
+same bytes, or a copy without the unknown tags. It raises `MalformedMessage`.
+Invariant: no count and no length that passes exceeds what the bytes left can hold.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from suwi.wire.errors import MalformedMessage
+from suwi.wire.primitives import read_uvarint, tag_section
+from suwi.wire.schema import FIXED, UUID_BYTES, Field, Structure
+
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_NULL_STRUCTURE: Final = 0xFF  # KIP-893
+
+
+class _Cut(NamedTuple):
+    """A section of tags to replace, because it holds unknown ones."""
+
+    start: int
+    end: int
+    replacement: bytes
+
+
+# Takes the bytes, the position and the cuts found so far; returns the position after the field.
+_Step: TypeAlias = Callable[[memoryview, int, list[_Cut]], int]
+Guard: TypeAlias = Callable[[memoryview, int], tuple[memoryview, int]]
+
+
+def compile_guard(structure: Structure) -> Guard:
+    """Make a guard: it takes a buffer and where the message starts, and returns the same."""
+    walk = _structure_step(structure)
+
+    def guard(buffer: memoryview, at: int) -> tuple[memoryview, int]:
+        cuts: list[_Cut] = []
+        walk(buffer, at, cuts)
+        if not cuts:
+            return buffer, at
+        return memoryview(_without(buffer, at, cuts)), 0
+
+    return guard
+
+
+def _without(buffer: memoryview, at: int, cuts: Sequence[_Cut]) -> bytes:
+    pieces: list[bytes | memoryview] = []
+    for cut in cuts:
+        pieces += (buffer[at : cut.start], cut.replacement)
+        at = cut.end
+    pieces.append(buffer[at:])
+    return b"".join(pieces)
+
+
+def _structure_step(structure: Structure) -> _Step:
+    steps: list[_Step] = []
+    fixed_bytes = 0
+    for field in structure.fields:
+        size_bytes = _fixed_bytes(field)
+        if size_bytes is not None:
+            fixed_bytes += size_bytes
+            continue
+        if fixed_bytes:
+            steps.append(_skip_step(fixed_bytes))
+            fixed_bytes = 0
+        steps.append(_field_step(field, structure.flexible))
+    if fixed_bytes:
+        steps.append(_skip_step(fixed_bytes))
+    if structure.flexible:
+        steps.append(_tags_step(structure))
+
+    def walk(buffer: memoryview, at: int, cuts: list[_Cut]) -> int:
+        for step in steps:
+            at = step(buffer, at, cuts)
+        return at
+
+    return steps[0] if len(steps) == 1 else walk
+
+
+def _fixed_bytes(field: Field) -> int | None:
+    if field.is_array:
+        return None
+    if field.kafka_type == "uuid":
+        return UUID_BYTES
+    layout = FIXED.get(field.kafka_type)
+    return None if layout is None else struct.calcsize(f">{layout}")
+
+
+def _bytes_min(structure: Structure) -> int:
+    """The least that such a structure takes."""
+    least = 1 if structure.flexible else 0
+    for field in structure.fields:
+        fixed_bytes = _fixed_bytes(field)
+        if fixed_bytes is not None:
+            least += fixed_bytes
+        elif structure.flexible or field.kafka_type == "struct":
+            least += 1 if field.is_array or field.nullable or field.structure is None else 0
+        else:
+            least += 2 if field.kafka_type == "string" and not field.is_array else 4
+    return least
+
+
+def _skip_step(size_bytes: int) -> _Step:
+    def skip(buffer: memoryview, at: int, cuts: list[_Cut]) -> int:
+        at += size_bytes
+        if at > len(buffer):
+            raise MalformedMessage("the message ends early")
+        return at
+
+    return skip
+
+
+def _field_step(field: Field, flexible: bool) -> _Step:
+    if field.is_array:
+        return _array_step(field, flexible)
+    if field.structure is not None:
+        inner = _structure_step(field.structure)
+        return _nullable_structure_step(inner) if field.nullable and field.tag is None else inner
+    if flexible:
+        return _compact_bytes_step
+    return _string_step if field.kafka_type == "string" else _bytes_step
+
+
+def _nullable_structure_step(inner: _Step) -> _Step:
+    def walk(buffer: memoryview, at: int, cuts: list[_Cut]) -> int:
+        if buffer[at] == _NULL_STRUCTURE:
+            return at + 1
+        return inner(buffer, at + 1, cuts)
+
+    return walk
+
+
+def _after(at: int, length: int, end: int) -> int:
+    if length == -1:
+        return at
+    after = at + length
+    if length < 0 or after > end:
+        raise MalformedMessage(f"{length} bytes announced, {end - at} left")
+    return after
+
+
+def _compact_bytes_step(buffer: memoryview, at: int, cuts: list[_Cut]) -> int:
+    length, at = read_uvarint(buffer, at)
+    return _after(at, length - 1, len(buffer))
+
+
+def _string_step(buffer: memoryview, at: int, cuts: list[_Cut]) -> int:
+    (length,) = _INT16.unpack_from(buffer, at)
+    return _after(at + 2, length, len(buffer))
+
+
+def _bytes_step(buffer: memoryview, at: int, cuts: list[_Cut]) -> int:
+    (length,) = _INT32.unpack_from(buffer, at)
+    return _after(at + 4, length, len(buffer))
+
+
+def _array_step(field: Field, flexible: bool) -> _Step:
+    item, item_bytes_min, item_bytes = _item(field, flexible)
+
+    def walk(buffer: memoryview, at: int, cuts: list[_Cut]) -> int:
+        if flexible:
+            count, at = read_uvarint(buffer, at)
+            count -= 1
+        else:
+            (count,) = _INT32.unpack_from(buffer, at)
+            at += 4
+        if count == -1:
+            return at
+        left = len(buffer) - at
+        if count < 0 or count * item_bytes_min > left:
+            raise MalformedMessage(f"{count} items announced, {left} bytes left")
+        if item_bytes is not None:
+            return at + count * item_bytes
+        for _ in range(count):
+            at = item(buffer, at, cuts)
+        return at
+
+    return walk
+
+
+def _item(field: Field, flexible: bool) -> tuple[_Step, int, int | None]:
+    """How to step over an item, the least that one takes, and what each takes if that is fixed."""
+    if field.structure is not None:
+        structure = field.structure
+        sizes = [_fixed_bytes(inner) for inner in structure.fields]
+        least = _bytes_min(structure)
+        fixed = None if structure.flexible or None in sizes else least
+        return _structure_step(structure), least, fixed
+    if field.kafka_type == "uuid":
+        return _skip_step(UUID_BYTES), UUID_BYTES, UUID_BYTES
+    layout = FIXED.get(field.kafka_type)
+    if layout is not None:
+        size_bytes = struct.calcsize(f">{layout}")
+        return _skip_step(size_bytes), size_bytes, size_bytes
+    if flexible:
+        return _compact_bytes_step, 1, None
+    if field.kafka_type == "string":
+        return _string_step, 2, None
+    return _bytes_step, 4, None
+
+
+def _tags_step(structure: Structure) -> _Step:
+    known = {
+        field.tag: _skip_step(size_bytes)
+        if (size_bytes := _fixed_bytes(field)) is not None
+        else _field_step(field, flexible=True)
+        for field in structure.tagged
+    }
+
+    def walk(buffer: memoryview, at: int, cuts: list[_Cut]) -> int:
+        if buffer[at] == 0:
+            return at + 1
+        start = at
+        kept: dict[int, bytes] = {}
+        is_cut = False
+        count, at = read_uvarint(buffer, at)
+        for _ in range(count):
+            tag, at = read_uvarint(buffer, at)
+            size_bytes, at = read_uvarint(buffer, at)
+            after = _after(at, size_bytes, len(buffer))
+            step = known.get(tag)
+            if step is None:
+                is_cut = True
+            else:
+                inner: list[_Cut] = []
+                value = buffer[at:after]
+                if step(value, 0, inner) != size_bytes:
+                    raise MalformedMessage(f"tag {tag} is not of its announced size")
+                is_cut = is_cut or bool(inner)
+                kept[tag] = _without(value, 0, inner)
+            at = after
+        if is_cut:
+            cuts.append(_Cut(start, at, tag_section(kept)))
+        return at
+
+    return walk

@@ -1,0 +1,120 @@
+"""kio's schemas, read once into plain descriptions that `guard` and `encoder` compile from.
+
+`structure(api_key, version, direction)` is the entrance. Loading one imports a module of kio, which
+takes milliseconds; it happens when a version is first used, not at start.
+"""
+
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Final, Union, get_args, get_origin
+
+from kio.index import load_request_schema, load_response_schema
+
+# The formats of `struct` for the types whose size does not depend on their value.
+FIXED: Final = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "q",
+    "uint8": "B",
+    "uint16": "H",
+    "uint32": "I",
+    "uint64": "Q",
+    "float64": "d",
+    "error_code": "h",
+    "timedelta_i32": "i",
+    "timedelta_i64": "q",
+    "datetime_i64": "q",
+}
+UUID_BYTES: Final = 16
+
+
+class Direction(Enum):
+    REQUEST = "request"
+    RESPONSE = "response"
+
+
+class _Required(Enum):
+    REQUIRED = "required"
+
+
+REQUIRED: Final = _Required.REQUIRED
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    name: str
+    kafka_type: str
+    """One of `FIXED`, or string, bytes, records, uuid, struct."""
+    is_array: bool
+    nullable: bool
+    tag: int | None
+    default: Any
+    """`REQUIRED` where there is none."""
+    structure: "Structure | None"
+    """Of the field or its items, where they are structures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    name: str
+    flexible: bool
+    fields: tuple[Field, ...]
+    """In the order in which they are on the wire; without those that are tagged."""
+    tagged: tuple[Field, ...]
+
+    def all_fields(self) -> tuple[Field, ...]:
+        return self.fields + self.tagged
+
+
+def entity_type(api_key: int, version: int, direction: Direction) -> type[Any]:
+    """kio's class for a message."""
+    if direction is Direction.REQUEST:
+        return load_request_schema(api_key, version)
+    return load_response_schema(api_key, version)
+
+
+@cache
+def structure(api_key: int, version: int, direction: Direction) -> Structure:
+    return _describe(entity_type(api_key, version, direction))
+
+
+def _describe(cls: type[Any]) -> Structure:
+    described = [_describe_field(field) for field in fields(cls)]
+    return Structure(
+        name=cls.__name__,
+        flexible=cls.__flexible__,
+        fields=tuple(field for field in described if field.tag is None),
+        tagged=tuple(
+            sorted(
+                (field for field in described if field.tag is not None),
+                key=lambda field: field.tag or 0,
+            )
+        ),
+    )
+
+
+def _describe_field(field: Any) -> Field:
+    inner, nullable = _without_none(field.type)
+    is_array = get_origin(inner) is tuple
+    if is_array:
+        inner, _ = _without_none(get_args(inner)[0])  # kio's UUIDs are None where they are zero
+    return Field(
+        name=field.name,
+        kafka_type="struct" if is_dataclass(inner) else field.metadata["kafka_type"],
+        is_array=is_array,
+        nullable=nullable,
+        tag=field.metadata.get("tag"),
+        default=REQUIRED if field.default is MISSING else field.default,
+        structure=_describe(inner) if isinstance(inner, type) and is_dataclass(inner) else None,
+    )
+
+
+def _without_none(annotation: Any) -> tuple[Any, bool]:
+    if get_origin(annotation) not in (UnionType, Union):
+        return annotation, False
+    (inner,) = (part for part in get_args(annotation) if part is not NoneType)
+    return inner, True
