@@ -1,0 +1,39 @@
+"""Listeners and connections: bytes in, requests to handlers, replies out in order.
+
+A frame travels `listener -> connection -> dispatch -> handler`, the answer back through
+`connection -> output`. What a handler may answer is in `answers`.
+"""
+
+from suwi.net.answers import (
+    NO_REPLY,
+    Answer,
+    Chunk,
+    CloseConnection,
+    Exclusive,
+    Later,
+    NoReply,
+    Reply,
+)
+from suwi.net.connection import Connection, Dispatch
+from suwi.net.dispatch import Dispatcher, Handler, Request
+from suwi.net.limits import Limits
+from suwi.net.listener import Budget, Listener
+
+__all__ = [
+    "NO_REPLY",
+    "Answer",
+    "Budget",
+    "Chunk",
+    "CloseConnection",
+    "Connection",
+    "Dispatch",
+    "Dispatcher",
+    "Exclusive",
+    "Handler",
+    "Later",
+    "Limits",
+    "Listener",
+    "NoReply",
+    "Reply",
+    "Request",
+]

@@ -1,0 +1,479 @@
+"""One client connection: frames in, answers out in the order of their requests.
+
+Bytes enter at `get_buffer`/`buffer_updated`, whole frames go to `dispatch`, replies to `Output`.
+A frame is a writable view of receive memory and is valid only until `dispatch` returns.
+Invariants: replies leave in request order; nothing keeps a view of the shared buffer past
+`buffer_updated`; reading stops while too much is in flight or an exclusive request runs.
+"""
+
+import asyncio
+import logging
+import struct
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Protocol, TypeAlias, cast
+
+from suwi.net.answers import Answer, CloseConnection, Exclusive, NoReply, Reply
+from suwi.net.buffers import ReceiveBuffers
+from suwi.net.limits import Limits
+from suwi.net.output import WRITE_BYTES, Output
+
+log = logging.getLogger(__name__)
+
+# From a frame (without its size) to the response header and the answer.
+Dispatch: TypeAlias = Callable[["Connection", memoryview], tuple[bytes, Answer]]
+
+_read_size = struct.Struct(">i").unpack_from
+
+
+class Keeper(Protocol):
+    """Who counts connections."""
+
+    def opened(self, connection: "Connection") -> str | None:
+        """Take note of a new connection; or say why it is refused."""
+
+    def closed(self, connection: "Connection") -> None: ...
+
+
+class _Slot:
+    """The place in the order of replies that a request holds until its reply is ready."""
+
+    __slots__ = ("bytes_in_flight", "header", "reply", "wait")
+
+    def __init__(
+        self,
+        header: bytes,
+        bytes_in_flight: int,
+        reply: Reply | NoReply | None,
+        wait: asyncio.Future[Reply | NoReply] | None,
+    ) -> None:
+        self.header = header
+        self.bytes_in_flight = bytes_in_flight
+        self.reply = reply
+        self.wait = wait
+
+
+class Connection(asyncio.BufferedProtocol):
+    __slots__ = (
+        "_active_at",
+        "_blocked",
+        "_buffers",
+        "_closing",
+        "_direct",
+        "_dispatch",
+        "_end",
+        "_exclusive",
+        "_flush_planned",
+        "_frame_at",
+        "_frame_end",
+        "_frame_had",
+        "_gone",
+        "_held",
+        "_keeper",
+        "_lacks_memory",
+        "_limits",
+        "_loop",
+        "_output",
+        "_reading",
+        "_serving",
+        "_slots",
+        "_slots_bytes",
+        "_start",
+        "_stashed",
+        "_stopping",
+        "_transport",
+        "client_software_name",
+        "client_software_version",
+        "listener_name",
+        "peer_host",
+        "peer_port",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        listener_name: str,
+        dispatch: Dispatch,
+        limits: Limits,
+        buffers: ReceiveBuffers,
+        keeper: Keeper,
+    ) -> None:
+        self.listener_name = listener_name
+        self.peer_host = ""
+        self.peer_port = 0
+        self.client_software_name = ""  # as the client says in ApiVersions (KIP-511)
+        self.client_software_version = ""
+        self._loop = loop
+        self._dispatch = dispatch
+        self._limits = limits
+        self._buffers = buffers
+        self._keeper = keeper
+        self._transport: asyncio.Transport
+        self._output: Output
+        self._slots: deque[_Slot] = deque()
+        self._slots_bytes = 0
+        self._active_at = loop.time()
+        # Reading. Held bytes are _held[_start:_end]; _frame_end is where their first frame ends.
+        self._held: memoryview | None = None
+        self._start = self._end = self._frame_end = 0
+        self._direct = False  # the next bytes go straight into _held
+        self._stashed = 0  # or: so many held bytes stand before them in the shared buffer
+        self._frame_at = 0.0
+        self._frame_had = 0
+        self._reading = True
+        self._lacks_memory = False
+        # Serving.
+        self._serving = False
+        self._blocked = False  # no further request may start
+        self._exclusive = False
+        self._flush_planned = False
+        self._stopping = False
+        self._closing = False
+        self._gone = False
+
+    def __str__(self) -> str:
+        return f"{self.peer_host}:{self.peer_port}"
+
+    # The transport's calls: life
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple) and len(peer) >= 2:
+            self.peer_host, self.peer_port = str(peer[0]), int(peer[1])
+        self._output = Output(self._loop, transport, self._output_moved, self._abort)
+        refused = self._keeper.opened(self)
+        if refused is not None:
+            self._abort(refused)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._blocked = self._closing = self._gone = True
+        if self._held is not None:
+            self._release_held()
+        slots, self._slots = self._slots, deque()
+        for slot in slots:
+            if slot.wait is not None and not slot.wait.done():
+                slot.wait.cancel()
+            elif isinstance(slot.reply, Reply) and slot.reply.release is not None:
+                slot.reply.release()
+        self._output.close()
+        self._keeper.closed(self)
+
+    def pause_writing(self) -> None:
+        self._output.pause()
+
+    def resume_writing(self) -> None:
+        self._output.resume()
+
+    # The transport's calls: bytes
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        held = self._held
+        if held is None:
+            self._stashed = 0
+            return self._buffers.window
+        if self._direct:
+            return held[self._end : min(self._frame_end, len(held))]
+        # The rest of a burst: it moves to the front of the shared buffer, so that one read
+        # completes it and brings the next requests too.
+        buffers = self._buffers
+        stashed = self._stashed = self._end - self._start
+        buffers.shared[:stashed] = held[self._start : self._end]
+        return buffers.shared[stashed : stashed + len(buffers.window)]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._active_at = self._loop.time()
+        if not self._direct:
+            self._take(self._buffers.shared, 0, self._stashed + nbytes)
+            return
+        self._end += nbytes
+        held = self._held
+        assert held is not None
+        if self._end == self._frame_end:
+            self._take(held, self._start, self._end)
+        elif self._end == len(held):
+            self._enlarge()
+
+    def _take(self, view: memoryview, start: int, end: int) -> None:
+        """Serve the whole frames in view[start:end], send what is ready, hold the rest."""
+        self._serving = True
+        try:
+            start = self._serve(view, start, end)
+            self._output.flush()
+            while self._blocked and not self._is_blocked():  # the flush made room
+                self._blocked = False
+                start = self._serve(view, start, end)
+                self._output.flush()
+        finally:
+            self._serving = False
+        self._hold(view, start, end)
+        if self._blocked or not self._reading:
+            self._pace()
+
+    def _serve(self, view: memoryview, at: int, end: int) -> int:
+        """Answer frame after frame; return where the first unserved byte is."""
+        dispatch = self._dispatch
+        output = self._output
+        while not self._blocked and end - at >= 4:
+            (size_bytes,) = _read_size(view, at)
+            if not 0 <= size_bytes <= self._limits.request_bytes_max:
+                self._fail(CloseConnection(f"a frame of {size_bytes} bytes is announced"))
+                break
+            stop = at + 4 + size_bytes
+            if stop > end:
+                break
+            frame = view[at + 4 : stop]
+            at = stop
+            try:
+                header, answer = dispatch(self, frame)
+            except Exception as error:
+                self._fail(error)
+                break
+            if self._buffers.poison:
+                frame[:] = b"\xdd" * size_bytes
+            if type(answer) is Reply and not self._slots:
+                output.add(header, answer)
+            else:
+                self._place(header, answer, size_bytes)
+            if output.queued_bytes >= WRITE_BYTES:
+                output.flush()
+            if self._is_full():
+                output.flush()
+                if self._is_full():
+                    self._blocked = True
+        return at
+
+    # Bytes that must wait
+
+    def _hold(self, view: memoryview, start: int, end: int) -> None:
+        """Keep view[start:end], the beginning of a frame or requests that may not start yet."""
+        size_bytes = end - start
+        held = self._held
+        if not size_bytes or self._closing:
+            if held is not None:
+                self._release_held()
+            return
+        is_same_frame = start == 0 and self._stashed > 0 and view is not held
+        if view is held:
+            self._start = start
+        else:
+            if held is None or len(held) < size_bytes:
+                if held is not None:
+                    self._release_held()
+                held = self._held = self._buffers.take(size_bytes)
+            held[:size_bytes] = view[start:end]
+            self._start, self._end = 0, size_bytes
+        self._direct = False
+        if not is_same_frame:
+            self._start_frame_clock()
+        if self._blocked or size_bytes < 4:
+            return
+        assert held is not None
+        frame_bytes = 4 + _read_size(held, self._start)[0]
+        if frame_bytes > len(self._buffers.shared) or is_same_frame:
+            self._direct = True
+            self._frame_end = self._start + frame_bytes
+            if self._end == len(held) or self._frame_end > len(held):
+                self._enlarge()
+
+    def _enlarge(self) -> None:
+        """Make room for more of a frame; where memory is short, stop reading until there is."""
+        held = self._held
+        assert held is not None
+        if self._start:
+            size_bytes = self._end - self._start
+            held[:size_bytes] = held[self._start : self._end]
+            self._frame_end -= self._start
+            self._start, self._end = 0, size_bytes
+        if self._frame_end > len(held):
+            larger = self._buffers.grow(held, self._end, self._frame_end, self)
+            if larger is not None:
+                self._held = larger
+            elif self._end == len(held):
+                self._lacks_memory = True
+                self._pace()
+
+    def memory_available(self) -> None:
+        self._lacks_memory = False
+        if self._direct:
+            self._enlarge()
+        self._pace()
+
+    def _release_held(self) -> None:
+        held = self._held
+        assert held is not None
+        self._held = None
+        self._direct = self._lacks_memory = False
+        self._buffers.give_back(held, self)
+
+    def _start_frame_clock(self) -> None:
+        self._frame_at = self._loop.time()
+        self._frame_had = self._end - self._start
+
+    # Answers that must wait
+
+    def _place(self, header: bytes, answer: Answer, request_bytes: int) -> None:
+        """Queue an answer that is not ready or not yet its turn."""
+        slots = self._slots
+        if isinstance(answer, Reply):
+            self._add_slot(_Slot(header, answer.memory_bytes(), answer, None))
+        elif isinstance(answer, NoReply):
+            if slots:
+                self._add_slot(_Slot(header, 0, answer, None))
+        else:
+            wait = _as_future(self._loop, answer.reply)
+            slot = _Slot(header, request_bytes, None, wait)
+            self._add_slot(slot)
+            is_exclusive = isinstance(answer, Exclusive)
+            if is_exclusive:
+                self._exclusive = self._blocked = True
+            wait.add_done_callback(partial(self._arrived, slot, is_exclusive))
+
+    def _add_slot(self, slot: _Slot) -> None:
+        self._slots.append(slot)
+        self._slots_bytes += slot.bytes_in_flight
+
+    def _arrived(
+        self, slot: _Slot, is_exclusive: bool, wait: asyncio.Future[Reply | NoReply]
+    ) -> None:
+        slot.wait = None
+        if wait.cancelled():
+            if not self._gone:
+                self._fail(CloseConnection("the wait for a reply was cancelled"))
+            return
+        error = wait.exception()
+        if error is not None:
+            self._fail(error)
+            return
+        reply = slot.reply = wait.result()
+        if self._gone:
+            if isinstance(reply, Reply) and reply.release is not None:
+                reply.release()
+            return
+        if isinstance(reply, Reply):
+            memory_bytes = reply.memory_bytes()
+            self._slots_bytes += memory_bytes - slot.bytes_in_flight
+            slot.bytes_in_flight = memory_bytes
+        if is_exclusive:
+            self._exclusive = False
+            self._send_ready()
+        elif not self._flush_planned:
+            # Many waits end together, when a watermark rises: their replies share a write.
+            self._flush_planned = True
+            self._loop.call_soon(self._send_ready)
+
+    def _send_ready(self) -> None:
+        self._flush_planned = False
+        if self._closing:
+            return
+        slots = self._slots
+        while slots and slots[0].reply is not None:
+            slot = slots.popleft()
+            self._slots_bytes -= slot.bytes_in_flight
+            if isinstance(slot.reply, Reply):
+                self._output.add(slot.header, slot.reply)
+        self._output.flush()
+        self._proceed()
+
+    def _output_moved(self) -> None:
+        self._active_at = self._loop.time()
+        self._proceed()
+
+    # Flow control
+
+    def _is_full(self) -> bool:
+        limits = self._limits
+        output = self._output
+        return (
+            len(self._slots) + output.replies >= limits.in_flight_requests_max
+            or self._slots_bytes + output.queued_bytes >= limits.in_flight_bytes_max
+        )
+
+    def _is_blocked(self) -> bool:
+        return self._exclusive or self._stopping or self._closing or self._is_full()
+
+    def _proceed(self) -> None:
+        """Something left or arrived: start held requests if they may, and read on."""
+        if self._serving or self._closing:
+            return
+        if self._blocked:
+            self._blocked = self._is_blocked()
+            held = self._held
+            if not self._blocked and held is not None:
+                self._take(held, self._start, self._end)
+                return
+        if self._stopping and not self._slots and self._output.is_empty:
+            self._close()
+            return
+        self._pace()
+
+    def _pace(self) -> None:
+        """Read unless bytes are already waiting for their turn or for memory."""
+        held = self._held is not None
+        read = not (self._stopping or self._lacks_memory or (self._blocked and held))
+        if read == self._reading or self._closing:
+            return
+        self._reading = read
+        if read:
+            self._start_frame_clock()  # the pause was ours
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    # Ends
+
+    def stop(self) -> None:
+        """Start no further request; close when the replies under way have left."""
+        self._stopping = self._blocked = True
+        self._proceed()
+
+    def check_time(self, now: float) -> None:
+        """Close a connection that is idle, sends a frame too slowly, or does not finish."""
+        limits = self._limits
+        quiet_ms = (now - self._active_at) * 1000
+        if self._closing:
+            if quiet_ms > limits.close_ms_max:
+                self._transport.abort()
+            return
+        if quiet_ms > limits.idle_ms_max and not any(slot.wait for slot in self._slots):
+            self._abort("idle for too long")
+        elif self._held is not None and self._reading:
+            frame_s = now - self._frame_at
+            got_bytes = self._end - self._start - self._frame_had
+            is_slow = got_bytes < frame_s * limits.frame_bytes_per_s_min
+            if is_slow and frame_s * 1000 > limits.frame_ms_max:
+                self._abort("a frame does not complete")
+
+    def _fail(self, error: BaseException) -> None:
+        if isinstance(error, CloseConnection):
+            log.info("connection closed", extra={"peer": str(self), "reason": str(error)})
+        else:
+            log.error("request failed", extra={"peer": str(self)}, exc_info=error)
+        self._close()
+
+    def _close(self) -> None:
+        """Close after what is ready has been handed over."""
+        if not self._closing:
+            self._output.flush()
+            self._blocked = self._closing = True
+            self._active_at = self._loop.time()
+            self._transport.close()
+
+    def _abort(self, reason: str) -> None:
+        log.info("connection closed", extra={"peer": str(self), "reason": reason})
+        self._blocked = self._closing = True
+        self._transport.abort()
+
+    def abort(self) -> None:
+        """Close at once, whatever is under way."""
+        self._blocked = self._closing = True
+        self._transport.abort()
+
+
+def _as_future(
+    loop: asyncio.AbstractEventLoop, reply: Awaitable[Reply | NoReply]
+) -> asyncio.Future[Reply | NoReply]:
+    if isinstance(reply, asyncio.Future):
+        return reply
+    return asyncio.ensure_future(reply, loop=loop)

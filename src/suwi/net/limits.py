@@ -1,0 +1,26 @@
+"""How much one peer, and all peers together, may ask of the broker's network side."""
+
+from dataclasses import dataclass
+
+_UNLIMITED = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Kafka's keys where Kafka has one; the rest bounds memory that a peer could pin."""
+
+    request_bytes_max: int = 104_857_600  # socket.request.max.bytes
+    connections_max: int = _UNLIMITED  # max.connections
+    connections_per_ip_max: int = _UNLIMITED  # max.connections.per.ip
+    idle_ms_max: int = 600_000  # connections.max.idle.ms
+    # Per connection: requests whose reply has not left, and the bytes of those replies (for a
+    # request still waiting: its own size). Reading pauses while either is reached.
+    in_flight_requests_max: int = 1_000
+    in_flight_bytes_max: int = 16 * 1024 * 1024
+    # All connections together: memory lent to frames that have not fully arrived.
+    unfinished_bytes_max: int = 512 * 1024 * 1024
+    # A frame may take this long; after that it must have come at the minimum rate.
+    frame_ms_max: int = 60_000
+    frame_bytes_per_s_min: int = 4_096
+    # A connection that is being closed may take this long to hand over its last replies.
+    close_ms_max: int = 5_000

@@ -1,0 +1,141 @@
+"""An address the broker listens on, and the connections that came in through it.
+
+`start` binds and serves, `stop` ends gracefully. Several listeners share one `Budget`.
+"""
+
+import asyncio
+import logging
+import ssl
+
+from suwi.net.buffers import ReceiveBuffers
+from suwi.net.connection import Connection, Dispatch
+from suwi.net.limits import Limits
+
+log = logging.getLogger(__name__)
+
+_SWEEP_S_MAX = 5.0
+
+
+class Budget:
+    """What all listeners of one broker share: receive memory and the number of connections."""
+
+    def __init__(self, limits: Limits, *, poison: bool = False) -> None:
+        """`poison` overwrites each frame after its handler, to catch views that were kept."""
+        self.limits = limits
+        self.buffers = ReceiveBuffers(limits.unfinished_bytes_max, poison=poison)
+        self.connections = 0
+        self._by_host: dict[str, int] = {}
+
+    def admit(self, host: str) -> str | None:
+        """Count a connection in; or say why it is refused."""
+        if self.connections >= self.limits.connections_max:
+            return "too many connections"
+        of_host = self._by_host.get(host, 0)
+        if of_host >= self.limits.connections_per_ip_max:
+            return "too many connections of this address"
+        self.connections += 1
+        self._by_host[host] = of_host + 1
+        return None
+
+    def dismiss(self, host: str) -> None:
+        self.connections -= 1
+        self._by_host[host] -= 1
+        if not self._by_host[host]:
+            del self._by_host[host]
+
+
+class Listener:
+    def __init__(
+        self,
+        name: str,
+        host: str,
+        port: int,
+        dispatch: Dispatch,
+        budget: Budget,
+        *,
+        tls: ssl.SSLContext | None = None,
+        backlog: int = 1024,
+    ) -> None:
+        self.name = name
+        self.host = host
+        self.port = port  # after `start` the one that was bound, where 0 was asked for
+        self._dispatch = dispatch
+        self._budget = budget
+        self._tls = tls
+        self._backlog = backlog
+        self._server: asyncio.AbstractServer | None = None
+        self._connections: dict[Connection, None] = {}  # in order of arrival
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._emptied: asyncio.Future[None] | None = None
+
+    @property
+    def connections(self) -> list[Connection]:
+        return list(self._connections)
+
+    async def start(self) -> None:
+        """Bind and serve. Raises `OSError` where the address cannot be had."""
+        loop = asyncio.get_running_loop()
+        budget = self._budget
+
+        def connection() -> Connection:
+            return Connection(loop, self.name, self._dispatch, budget.limits, budget.buffers, self)
+
+        self._server = await loop.create_server(
+            connection, self.host, self.port, ssl=self._tls, backlog=self._backlog
+        )
+        for socket in getattr(self._server, "sockets", ()):
+            self.port = socket.getsockname()[1]
+            break
+        self._plan_sweep(loop)
+        log.info("listening", extra={"listener": self.name, "address": f"{self.host}:{self.port}"})
+
+    async def stop(self, grace_s: float = 1.0) -> None:
+        """Accept and read nothing more; let replies under way leave, for so long at most."""
+        if self._server is None:
+            return
+        server, self._server = self._server, None
+        server.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        loop = asyncio.get_running_loop()
+        for connection in self.connections:
+            connection.stop()
+        limit = loop.call_later(grace_s, self._abort_all)
+        if self._connections:
+            self._emptied = loop.create_future()
+            await self._emptied
+        limit.cancel()
+        await server.wait_closed()
+
+    def _abort_all(self) -> None:
+        for connection in self.connections:
+            connection.abort()
+
+    def opened(self, connection: Connection) -> str | None:
+        if self._server is None:
+            return "the listener has stopped"
+        refused = self._budget.admit(connection.peer_host)
+        if refused is None:
+            self._connections[connection] = None
+        return refused
+
+    def closed(self, connection: Connection) -> None:
+        if connection not in self._connections:
+            return  # it had been refused
+        del self._connections[connection]
+        self._budget.dismiss(connection.peer_host)
+        if self._emptied is not None and not self._connections and not self._emptied.done():
+            self._emptied.set_result(None)
+
+    def _plan_sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        limits = self._budget.limits
+        shortest_ms = min(limits.idle_ms_max, limits.frame_ms_max, limits.close_ms_max)
+        period_s = min(_SWEEP_S_MAX, max(0.01, shortest_ms / 4000))
+
+        def sweep() -> None:
+            now = loop.time()
+            for connection in self.connections:
+                connection.check_time(now)
+            self._sweeper = loop.call_later(period_s, sweep)
+
+        self._sweeper = loop.call_later(period_s, sweep)

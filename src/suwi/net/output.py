@@ -1,0 +1,325 @@
+"""The way out of one connection: a queue of pieces, written in order, as fast as the peer reads.
+
+Replies enter at `add` and leave at `flush`, many small ones in one write. File regions go by
+`os.sendfile` from the page cache to the socket; where that is not possible (TLS, a simulated
+network or disk) they are read and written in pieces.
+Invariant: the transport holds at most one write's worth of bytes; all else waits in the queue,
+whose size `replies` and `queued_bytes` tell.
+"""
+
+import asyncio
+import errno
+import os
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from suwi.env import FileRegion
+from suwi.net.answers import Chunk, Reply
+
+WRITE_BYTES = 256 * 1024
+# Smaller regions are read and leave in one write with their neighbours: cheaper than sendfile.
+SMALL_REGION_BYTES = 32 * 1024
+_REGION_PIECE_BYTES = 1024 * 1024
+# After so many bytes in one go the other connections get their turn.
+_TURN_BYTES = 4 * 1024 * 1024
+_UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSOCK, errno.ENOTSUP, errno.EOPNOTSUPP)
+
+_PREFIX = struct.Struct(">i")
+
+
+class _EndOfReply:
+    """Stands in the queue where a reply without a release ends."""
+
+
+_END: Final = _EndOfReply()
+_Item: TypeAlias = Chunk | _EndOfReply | Callable[[], None]
+
+
+class Output:
+    __slots__ = (
+        "_closed",
+        "_draining",
+        "_dup_fd",
+        "_failed",
+        "_items",
+        "_loop",
+        "_paused",
+        "_progressed",
+        "_region_sent",
+        "_region_warm",
+        "_socket_fd",
+        "_transport",
+        "_waiting",
+        "_warming",
+        "queued_bytes",
+        "replies",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        transport: asyncio.Transport,
+        progressed: Callable[[], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        """`progressed` is called when waiting bytes moved, `failed` when they never can."""
+        self.replies = 0
+        self.queued_bytes = 0
+        self._loop = loop
+        self._transport = transport
+        self._progressed = progressed
+        self._failed = failed
+        self._items: deque[_Item] = deque()
+        self._paused = False  # by the transport: the kernel did not take everything
+        self._waiting = False  # for the socket, a thread or our next turn
+        self._warming = False  # a thread reads the file of the region at the head
+        self._draining = False
+        self._closed = False
+        self._region_sent = 0
+        self._region_warm = 0
+        self._dup_fd = -1
+        self._socket_fd = _sendfile_socket(transport)
+        if transport.get_extra_info("ssl_object") is None:
+            # Then "paused" means exactly that the kernel did not take everything, and "resumed"
+            # that it has: between the two, nothing may pass the transport by.
+            transport.set_write_buffer_limits(high=0)
+        else:
+            # asyncio's TLS pauses at size >= high, which with 0 would be for ever.
+            transport.set_write_buffer_limits(high=1, low=0)
+
+    def add(self, header: bytes, reply: Reply) -> None:
+        """Queue a reply behind its size and response header; `flush` sends it."""
+        items = self._items
+        memory_bytes = size_bytes = len(header)
+        chunks = reply.chunks
+        for chunk in chunks:
+            if type(chunk) is FileRegion:
+                size_bytes += chunk.size_bytes
+            else:
+                memory_bytes += len(chunk)  # type: ignore[arg-type]
+                size_bytes += len(chunk)  # type: ignore[arg-type]
+        items.append(_PREFIX.pack(size_bytes) + header)
+        items.extend(chunks)
+        items.append(_END if reply.release is None else reply.release)
+        self.queued_bytes += memory_bytes + 4
+        self.replies += 1
+
+    def flush(self) -> None:
+        """Send what the kernel takes now; the rest follows by itself."""
+        if self._draining or self._paused or self._waiting or not self._items:
+            return
+        self._draining = True  # TLS may pause and resume us inside a write
+        try:
+            self._drain()
+        finally:
+            self._draining = False
+
+    def pause(self) -> None:
+        self._paused = True
+
+    def resume(self) -> None:
+        self._paused = False
+        self.flush()
+        self._progressed()
+
+    def close(self) -> None:
+        """Drop what is queued, releasing every reply."""
+        self._drop_dup()
+        self._waiting = self._closed = True
+        self.queued_bytes = self.replies = 0
+        if not self._warming:
+            self._release_all()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._items and not self._paused
+
+    def _drain(self) -> None:
+        items = self._items
+        turn_bytes = 0
+        while items and not (self._paused or self._waiting or self._transport.is_closing()):
+            if turn_bytes >= _TURN_BYTES:
+                self._waiting = True
+                self._loop.call_soon(self._go_on)
+                return
+            data = self._gather()
+            if data:
+                turn_bytes += len(data)
+                self._transport.write(data)
+                continue
+            if not items:
+                return
+            item = items[0]
+            if isinstance(item, FileRegion):
+                turn_bytes += self._send_region(item)
+            elif callable(item):
+                items.popleft()
+                self.replies -= 1
+                item()
+
+    def _gather(self) -> bytes | bytearray | memoryview:
+        """The bytes at the head of the queue, up to a region, a release or a full write."""
+        items = self._items
+        parts: list[bytes | bytearray | memoryview] = []
+        size_bytes = region_bytes = 0
+        while items and size_bytes < WRITE_BYTES:
+            item = items[0]
+            if isinstance(item, bytes | bytearray | memoryview):
+                if len(item) > WRITE_BYTES:
+                    if parts:
+                        break
+                    # Cut off a piece, so that a peer that reads slowly costs no second copy.
+                    view = memoryview(item)
+                    items[0] = view[WRITE_BYTES:]
+                    self.queued_bytes -= WRITE_BYTES
+                    return view[:WRITE_BYTES]
+                parts.append(item)
+                size_bytes += len(item)
+            elif item is _END:
+                self.replies -= 1
+            elif isinstance(item, FileRegion):
+                data = self._read_small(item)
+                if data is None:
+                    break
+                parts.append(data)
+                region_bytes += len(data)
+                size_bytes += len(data)
+            else:
+                break
+            items.popleft()
+        self.queued_bytes -= size_bytes - region_bytes
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _read_small(self, region: FileRegion) -> bytes | None:
+        """The bytes of a small region that is at hand; None leaves it to `_send_region`."""
+        if region.size_bytes > SMALL_REGION_BYTES or self._region_sent:
+            return None
+        try:
+            if not region.file.is_cached(region.position, region.size_bytes):
+                return None
+            data = region.read()
+        except OSError:
+            return None
+        return data if len(data) == region.size_bytes else None
+
+    def _send_region(self, region: FileRegion) -> int:
+        """Send the next piece of the region at the head; return how many bytes went."""
+        left_bytes = region.size_bytes - self._region_sent
+        if left_bytes <= 0:
+            self._end_region()
+            return 0
+        file = region.file
+        position = region.position + self._region_sent
+        piece_bytes = min(left_bytes, _REGION_PIECE_BYTES)
+        try:
+            if self._region_warm <= self._region_sent:
+                if not file.is_cached(position, piece_bytes):
+                    self._warm(region, position, piece_bytes)
+                    return 0
+                self._region_warm = self._region_sent + piece_bytes
+            piece_bytes = min(piece_bytes, self._region_warm - self._region_sent)
+            file_fd = file.fileno()
+            if self._socket_fd >= 0 and file_fd >= 0 and region.size_bytes > SMALL_REGION_BYTES:
+                sent_bytes = self._sendfile(file_fd, position, piece_bytes)
+            else:
+                sent_bytes = self._copy(region, position, min(piece_bytes, WRITE_BYTES))
+        except OSError as error:
+            self._failed(f"cannot send {file.path}: {error}")
+            self._waiting = True
+            return 0
+        self._region_sent += sent_bytes
+        if self._region_sent == region.size_bytes:
+            self._end_region()
+        return sent_bytes
+
+    def _sendfile(self, file_fd: int, position: int, size_bytes: int) -> int:
+        try:
+            sent_bytes = os.sendfile(self._socket_fd, file_fd, position, size_bytes)
+        except (BlockingIOError, InterruptedError):
+            self._wait_writable()
+            return 0
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:
+                raise
+            self._socket_fd = -1
+            return 0
+        if not sent_bytes:
+            raise OSError(errno.ENODATA, "file is shorter than promised")
+        return sent_bytes
+
+    def _copy(self, region: FileRegion, position: int, size_bytes: int) -> int:
+        data = region.file.pread(size_bytes, position)
+        if len(data) != size_bytes:
+            raise OSError(errno.ENODATA, "file is shorter than promised")
+        self._transport.write(data)
+        return size_bytes
+
+    def _end_region(self) -> None:
+        self._items.popleft()
+        self._region_sent = self._region_warm = 0
+        self._drop_dup()
+
+    def _warm(self, region: FileRegion, position: int, size_bytes: int) -> None:
+        """Read the piece in a thread first: the loop never waits for the device."""
+        self._waiting = self._warming = True
+        warm = self._region_sent + size_bytes
+
+        def read() -> None:
+            region.file.pread(size_bytes, position)
+
+        def arrived(job: asyncio.Future[None]) -> None:
+            self._warming = False
+            failed = job.cancelled() or job.exception() is not None
+            if self._closed:
+                self._release_all()
+            elif failed:
+                self._failed(f"cannot read {region.file.path}")
+            else:
+                self._region_warm = warm
+                self._go_on()
+
+        self._loop.run_in_executor(None, read).add_done_callback(arrived)
+
+    def _wait_writable(self) -> None:
+        # asyncio refuses a writer on a transport's own descriptor, so we watch a copy of it.
+        try:
+            if self._dup_fd < 0:
+                self._dup_fd = os.dup(self._socket_fd)
+            self._loop.add_writer(self._dup_fd, self._writable)
+        except (OSError, NotImplementedError):
+            self._socket_fd = -1  # out of descriptors: let the transport do the waiting
+            return
+        self._waiting = True
+
+    def _writable(self) -> None:
+        self._loop.remove_writer(self._dup_fd)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._transport.is_closing():
+            return
+        self._waiting = False
+        self.flush()
+        self._progressed()
+
+    def _release_all(self) -> None:
+        items, self._items = self._items, deque()
+        for item in items:
+            if callable(item):
+                item()
+
+    def _drop_dup(self) -> None:
+        if self._dup_fd >= 0:
+            self._loop.remove_writer(self._dup_fd)
+            os.close(self._dup_fd)
+            self._dup_fd = -1
+
+
+def _sendfile_socket(transport: asyncio.Transport) -> int:
+    """The descriptor to send files to, -1 where the bytes must pass through the transport."""
+    socket = transport.get_extra_info("socket")
+    if socket is None or transport.get_extra_info("ssl_object") is not None:
+        return -1
+    return socket.fileno() if hasattr(os, "sendfile") else -1
