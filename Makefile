@@ -14,7 +14,7 @@ check: setup ## format, lint, types, import layers
 	@echo "== ruff format"; $(BIN)/ruff format --check .
 	@echo "== ruff check"; $(BIN)/ruff check .
 	@echo "== mypy"; $(BIN)/mypy
-	@echo "== import layers"; $(BIN)/lint-imports
+	@echo "== import layers"; $(BIN)/lint-imports --no-logo
 
 test: setup ## all tests; HYPOTHESIS_PROFILE=thorough for many more examples
 	@$(BIN)/python -m pytest
