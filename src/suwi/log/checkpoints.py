@@ -1,0 +1,93 @@
+"""The small text files of a data directory: a version, a count, then a line for each entry.
+
+A file that is missing or damaged reads as None: what it said can be found out another way, or is
+not needed for safety.
+"""
+
+from collections.abc import Mapping
+
+from suwi.env import Disk
+from suwi.model.ids import LeaderEpoch, Offset, PartitionIndex, TopicId, TopicPartition
+from uuid import UUID
+import base64
+
+_VERSION = "0"
+
+
+def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+    """`orders 0 42`: an offset for each partition."""
+    lines = [f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items()]
+    _write(disk, path, lines, sync=True)
+
+
+def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, Offset] | None:
+    lines = _read(disk, path)
+    if lines is None:
+        return None
+    try:
+        offsets = {}
+        for line in lines:
+            topic, partition, offset = line.split(" ")
+            offsets[TopicPartition(topic, PartitionIndex(int(partition)))] = Offset(int(offset))
+    except ValueError:
+        return None
+    return offsets
+
+
+def write_epochs(disk: Disk, path: str, epochs: list[tuple[LeaderEpoch, Offset]]) -> None:
+    """`12 13`: each leader epoch with its first offset. Not synced: the log says it too."""
+    _write(disk, path, [f"{epoch} {start}" for epoch, start in epochs], sync=False)
+
+
+def read_epochs(disk: Disk, path: str) -> list[tuple[LeaderEpoch, Offset]] | None:
+    lines = _read(disk, path)
+    if lines is None:
+        return None
+    try:
+        pairs = [line.split(" ") for line in lines]
+        return [(LeaderEpoch(int(epoch)), Offset(int(start))) for epoch, start in pairs]
+    except ValueError:
+        return None
+
+
+def write_topic_id(disk: Disk, path: str, topic_id: TopicId) -> None:
+    """`partition.metadata`: which topic of this name the directory belongs to."""
+    disk.write_atomically(
+        path, f"version: 0\ntopic_id: {topic_id_text(topic_id)}".encode(), sync=False
+    )
+
+
+def read_topic_id(disk: Disk, path: str) -> TopicId | None:
+    if not disk.exists(path):
+        return None
+    for line in disk.read_bytes(path).decode("utf-8", "replace").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "topic_id":
+            try:
+                return TopicId(UUID(bytes=base64.urlsafe_b64decode(value.strip() + "==")))
+            except ValueError:
+                return None
+    return None
+
+
+def topic_id_text(topic_id: UUID) -> str:
+    """A topic id as Kafka prints it: 22 characters of URL-safe base 64."""
+    return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+
+
+def _write(disk: Disk, path: str, lines: list[str], *, sync: bool) -> None:
+    text = "\n".join([_VERSION, str(len(lines)), *lines, ""])
+    disk.write_atomically(path, text.encode(), sync=sync)
+
+
+def _read(disk: Disk, path: str) -> list[str] | None:
+    if not disk.exists(path):
+        return None
+    try:
+        version, count, *lines = disk.read_bytes(path).decode().splitlines()
+        expected = int(count)
+    except ValueError:
+        return None
+    if version != _VERSION or len(lines) != expected:
+        return None
+    return lines

@@ -1,0 +1,38 @@
+"""Whether a data directory may still be used, shared by all logs in it.
+
+A failed sync or a write that cannot be undone takes the directory offline; it is never retried,
+because the kernel may have dropped the bytes it could not write.
+"""
+
+import errno
+import logging
+from collections.abc import Callable
+
+from suwi.log.segment import TornSegment
+from suwi.model.errors import KafkaStorageError
+
+log = logging.getLogger(__name__)
+
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class DirectoryState:
+    def __init__(self, path: str, on_offline: Callable[[Exception], None] = lambda _: None) -> None:
+        self.path = path
+        self.offline_because: Exception | None = None
+        self._on_offline = on_offline
+
+    def check(self) -> None:
+        if self.offline_because is not None:
+            raise KafkaStorageError(f"{self.path} is offline: {self.offline_because}")
+
+    def failed(self, error: OSError | TornSegment) -> KafkaStorageError:
+        """Judge a failure; the error to answer with. A full disk heals, all else does not."""
+        if isinstance(error, OSError) and error.errno in _NO_SPACE:
+            log.warning("disk full", extra={"dir": self.path})
+            return KafkaStorageError(f"{self.path}: no space left on the device")
+        if self.offline_because is None:
+            self.offline_because = error
+            log.error("data directory offline", extra={"dir": self.path, "reason": str(error)})
+            self._on_offline(error)
+        return KafkaStorageError(f"{self.path} is offline: {error}")

@@ -1,0 +1,74 @@
+"""The leader epochs of one log: which epoch wrote from which offset on.
+
+A pure machine over a sorted list; whoever owns it writes the list to `leader-epoch-checkpoint`.
+Invariant: epochs and start offsets both rise.
+"""
+
+from bisect import bisect_right
+
+from suwi.model.ids import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset
+
+
+class LeaderEpochs:
+    __slots__ = ("_entries",)
+
+    def __init__(self, entries: list[tuple[LeaderEpoch, Offset]] | None = None) -> None:
+        self._entries: list[tuple[LeaderEpoch, Offset]] = []
+        for epoch, start in entries or []:
+            self.assign(epoch, start)
+
+    def entries(self) -> list[tuple[LeaderEpoch, Offset]]:
+        return list(self._entries)
+
+    @property
+    def latest(self) -> LeaderEpoch:
+        return self._entries[-1][0] if self._entries else NO_EPOCH
+
+    def assign(self, epoch: LeaderEpoch, start: Offset) -> bool:
+        """Epoch `epoch` writes from `start` on. Returns whether that is news.
+
+        Entries that contradict it, of a later epoch or a later start, are dropped.
+        """
+        if epoch < 0 or start < 0:
+            return False
+        if self._entries and self._entries[-1][0] >= epoch and self._entries[-1][1] <= start:
+            return False
+        while self._entries and (self._entries[-1][0] >= epoch or self._entries[-1][1] >= start):
+            self._entries.pop()
+        self._entries.append((epoch, start))
+        return True
+
+    def end_of(self, asked: LeaderEpoch, log_end: Offset) -> tuple[LeaderEpoch, Offset]:
+        """The largest epoch ≤ `asked` and where it ends (KIP-279); (-1, -1) if not known."""
+        if asked == self.latest and asked != NO_EPOCH:
+            return asked, log_end
+        after = bisect_right(self._entries, asked, key=lambda entry: entry[0])
+        if asked == NO_EPOCH or not self._entries or after == len(self._entries):
+            return NO_EPOCH, NO_OFFSET
+        if after == 0:
+            return asked, self._entries[0][1]
+        return self._entries[after - 1][0], self._entries[after][1]
+
+    def epoch_at(self, offset: Offset) -> LeaderEpoch:
+        """The epoch that wrote the record at `offset`; -1 if not known."""
+        after = bisect_right(self._entries, offset, key=lambda entry: entry[1])
+        return self._entries[after - 1][0] if after else NO_EPOCH
+
+    def truncate_end(self, offset: Offset) -> bool:
+        """Drop the epochs that start at or after `offset`; whether anything changed."""
+        before = len(self._entries)
+        while self._entries and self._entries[-1][1] >= offset:
+            self._entries.pop()
+        return len(self._entries) < before
+
+    def truncate_start(self, offset: Offset) -> bool:
+        """Drop the epochs that end at or before `offset`; the one that holds it starts there."""
+        after = bisect_right(self._entries, offset, key=lambda entry: entry[1])
+        if not after or self._entries[after - 1][1] == offset == self._entries[0][1]:
+            return False
+        epoch = self._entries[after - 1][0]
+        changed = [(epoch, offset), *self._entries[after:]]
+        if changed == self._entries:
+            return False
+        self._entries = changed
+        return True

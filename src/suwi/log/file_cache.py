@@ -1,0 +1,92 @@
+"""Open files as a cache: as many as the process may hold, the least recently used closed first.
+
+Entrances: `get` for a use that ends before the next call into the cache, `pin` for a longer one
+(a reply being sent, a sync in a thread).
+Invariant: a pinned file is never closed.
+"""
+
+import resource
+from collections import OrderedDict
+
+from suwi.env import Disk, File
+
+_OPEN_FILES_WANTED = 65_536
+
+
+def raise_open_file_limit() -> int:
+    """Raise the soft limit of open files as far as allowed; return how many there may be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES_WANTED)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        return wanted
+    return _OPEN_FILES_WANTED if soft == resource.RLIM_INFINITY else soft
+
+
+class FileCache:
+    def __init__(self, disk: Disk, open_files_max: int) -> None:
+        assert open_files_max > 0
+        self._disk = disk
+        self._open_files_max = open_files_max
+        self._files: OrderedDict[str, File] = OrderedDict()
+        self._pins: dict[File, int] = {}
+        self._forgotten: set[File] = set()
+
+    @property
+    def disk(self) -> Disk:
+        return self._disk
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def get(self, path: str, *, create: bool = False) -> File:
+        """The open file. Valid until the next call into this cache."""
+        files = self._files
+        file = files.get(path)
+        if file is not None:
+            files.move_to_end(path)
+            return file
+        file = self._disk.open(path, create=create)
+        files[path] = file
+        if len(files) > self._open_files_max:
+            self._close_oldest(keep=path)
+        return file
+
+    def pin(self, path: str) -> File:
+        """The open file, which stays open until `unpin`."""
+        file = self.get(path)
+        self._pins[file] = self._pins.get(file, 0) + 1
+        return file
+
+    def unpin(self, file: File) -> None:
+        left = self._pins[file] - 1
+        if left:
+            self._pins[file] = left
+            return
+        del self._pins[file]
+        if file in self._forgotten:
+            self._forgotten.discard(file)
+            file.close()
+
+    def forget(self, path: str) -> None:
+        """The file is about to be renamed or removed: close it as soon as nobody has it pinned."""
+        file = self._files.pop(path, None)
+        if file is None:
+            return
+        if file in self._pins:
+            self._forgotten.add(file)
+        else:
+            file.close()
+
+    def forget_dir(self, directory: str) -> None:
+        """`forget` every file below a directory."""
+        below = f"{directory}/"
+        for path in [path for path in self._files if path.startswith(below)]:
+            self.forget(path)
+
+    def _close_oldest(self, keep: str) -> None:
+        for path, file in self._files.items():
+            if path != keep and file not in self._pins:
+                del self._files[path]
+                file.close()
+                return

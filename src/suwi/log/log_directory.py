@@ -1,0 +1,249 @@
+"""A data directory: the logs in it, its lock, its identity and its checkpoints.
+
+`open` takes possession and recovers; after that `log_of` gives a partition's log, opened when it is
+first needed. `close` leaves a mark that everything is whole.
+Invariant: the clean-shutdown mark exists only while nobody uses the directory.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from uuid import UUID
+
+from suwi.env import AlreadyLocked, Env, Lock
+from suwi.log import checkpoints, names
+from suwi.log.directory_state import DirectoryState
+from suwi.log.file_cache import FileCache
+from suwi.log.partition_log import PartitionLog
+from suwi.log.recovery import OpenOptions, open_log
+from suwi.model.ids import LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
+from suwi.model.topic_config import TopicConfig
+
+log = logging.getLogger(__name__)
+
+
+class DirectoryInUse(Exception):
+    """Another broker has the directory."""
+
+
+class ForeignDirectory(Exception):
+    """The directory belongs to another broker or cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """`meta.properties`: whose directory this is."""
+
+    cluster_id: str
+    node_id: NodeId
+    directory_id: str
+
+
+class LogDirectory:
+    def __init__(self, env: Env, path: str, files: FileCache) -> None:
+        self.path = path
+        self.state = DirectoryState(path)
+        self.was_clean = True
+        self.high_watermarks: dict[TopicPartition, Offset] = {}
+        self._env = env
+        self._disk = env.disk
+        self._files = files
+        self._lock: Lock | None = None
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._recovery_points: dict[TopicPartition, Offset] = {}
+        self._start_offsets: dict[TopicPartition, Offset] = {}
+
+    # -- taking possession ---------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Lock the directory and read what the last owner left. Raises `DirectoryInUse`."""
+        self._disk.make_dirs(self.path)
+        try:
+            self._lock = self._disk.lock(self._at(names.LOCK))
+        except AlreadyLocked:
+            raise DirectoryInUse(
+                f"{self.path} is in use by another broker (it holds {self._at(names.LOCK)})"
+            ) from None
+        self.was_clean = self._disk.exists(self._at(names.CLEAN_SHUTDOWN))
+        self._recovery_points = self._read(names.RECOVERY_POINTS)
+        self._start_offsets = self._read(names.LOG_START_OFFSETS)
+        self.high_watermarks = self._read(names.HIGH_WATERMARKS)
+
+    def _read(self, name: str) -> dict[TopicPartition, Offset]:
+        return checkpoints.read_offsets(self._disk, self._at(name)) or {}
+
+    def identify(self, node_id: NodeId, new_cluster_id: Callable[[], str]) -> Identity:
+        """Read whose directory this is; a new one becomes `node_id`'s in its own cluster."""
+        found = self._read_identity()
+        if found is None:
+            found = Identity(
+                new_cluster_id(), node_id, checkpoints.topic_id_text(self._env.random.uuid())
+            )
+            text = (
+                "#\nversion=1\n"
+                f"cluster.id={found.cluster_id}\n"
+                f"node.id={found.node_id}\n"
+                f"directory.id={found.directory_id}\n"
+            )
+            self._disk.write_atomically(self._at(names.META_PROPERTIES), text.encode())
+        if found.node_id != node_id:
+            raise ForeignDirectory(
+                f"{self.path} belongs to broker {found.node_id} of cluster {found.cluster_id}, "
+                f"not to broker {node_id}"
+            )
+        return found
+
+    def _read_identity(self) -> Identity | None:
+        path = self._at(names.META_PROPERTIES)
+        if not self._disk.exists(path):
+            return None
+        lines = self._disk.read_bytes(path).decode("utf-8", "replace").splitlines()
+        values = dict(line.split("=", 1) for line in lines if "=" in line and line[0] != "#")
+        try:
+            node_id = NodeId(int(values.get("node.id", values.get("broker.id", ""))))
+            return Identity(values["cluster.id"], node_id, values.get("directory.id", ""))
+        except (KeyError, ValueError):
+            raise ForeignDirectory(
+                f"{path} is damaged: it does not say whose data this is"
+            ) from None
+
+    def begin(self) -> None:
+        """From now on the directory changes: the mark of the last clean stop is void."""
+        if self._disk.exists(self._at(names.CLEAN_SHUTDOWN)):
+            self._disk.remove(self._at(names.CLEAN_SHUTDOWN))
+            self._disk.sync_dir(self.path)
+
+    # -- logs ----------------------------------------------------------------------------------
+
+    def found_partitions(self) -> list[TopicPartition]:
+        """The partitions that have a directory here."""
+        parsed = (names.parse_partition_dir_name(name) for name in self._disk.list_dir(self.path))
+        return [p for p in parsed if p is not None and self._disk.is_dir(self.dir_of(p))]
+
+    def leftovers(self) -> list[str]:
+        """Directories of deleted partitions that still wait for their removal."""
+        return [
+            self._at(name)
+            for name in self._disk.list_dir(self.path)
+            if name.endswith(names.DELETE_DIR)
+        ]
+
+    def dir_of(self, partition: TopicPartition) -> str:
+        return self._at(names.partition_dir_name(partition))
+
+    def opened_logs(self) -> list[PartitionLog]:
+        return list(self._logs.values())
+
+    def log_of(
+        self,
+        partition: TopicPartition,
+        topic_id: TopicId,
+        config: TopicConfig,
+        leader_epoch_max: LeaderEpoch | None,
+    ) -> PartitionLog:
+        """The partition's log, opened (and recovered, after an unclean stop) at the first call.
+
+        A directory of an earlier topic of the same name is put away first. Raises OSError.
+        """
+        opened = self._logs.get(partition)
+        if opened is not None:
+            return opened
+        directory = self.dir_of(partition)
+        is_new = not self._disk.exists(directory)
+        if not is_new:
+            is_new = self._put_away_stranger(partition, topic_id)
+        options = OpenOptions(
+            now_ms=self._env.clock.now_ms(),
+            clean=self.was_clean or is_new,
+            start_offset=Offset(0) if is_new else self._start_offsets.get(partition, Offset(0)),
+            recovery_point=self._recovery_points.get(partition, Offset(0)),
+            leader_epoch_max=leader_epoch_max,
+        )
+        opened = open_log(self._files, directory, partition, config, self.state, options)
+        if is_new:
+            checkpoints.write_topic_id(
+                self._disk, f"{directory}/{names.PARTITION_METADATA}", topic_id
+            )
+        if config.segment_jitter_ms:
+            opened.roll_jitter_ms = self._env.random.below(config.segment_jitter_ms)
+        self._logs[partition] = opened
+        return opened
+
+    def _put_away_stranger(self, partition: TopicPartition, topic_id: TopicId) -> bool:
+        """Hazard 21: data of a deleted topic must not come back under a new one's name."""
+        path = f"{self.dir_of(partition)}/{names.PARTITION_METADATA}"
+        found = checkpoints.read_topic_id(self._disk, path)
+        if found is None or found == topic_id:
+            if found is None:
+                checkpoints.write_topic_id(self._disk, path, topic_id)
+            return False
+        log.warning(
+            "directory of an earlier topic put away",
+            extra={"partition": str(partition), "topic_id": str(found)},
+        )
+        self.put_away(partition, found)
+        return True
+
+    def put_away(self, partition: TopicPartition, topic_id: UUID) -> str | None:
+        """Rename a partition's directory for deletion; its new path, to remove at leisure."""
+        opened = self._logs.pop(partition, None)
+        directory = self.dir_of(partition)
+        self._recovery_points.pop(partition, None)
+        self._start_offsets.pop(partition, None)
+        self.high_watermarks.pop(partition, None)
+        if opened is not None:
+            opened.generation += 1
+            self._files.forget_dir(directory)
+        if not self._disk.exists(directory):
+            return None
+        # Kafka's form: the name, cut so that the whole stays within 255 bytes, a new id, `-delete`.
+        suffix = f".{self._env.random.uuid().hex}{names.DELETE_DIR}"
+        name = names.partition_dir_name(partition)[: 255 - len(suffix)]
+        gone = self._at(name + suffix)
+        self._disk.rename(directory, gone)
+        return gone
+
+    # -- checkpoints ---------------------------------------------------------------------------
+
+    def write_high_watermarks(self, known: Iterable[tuple[TopicPartition, Offset]]) -> None:
+        self.high_watermarks.update(known)
+        self._write(names.HIGH_WATERMARKS, self.high_watermarks)
+
+    def write_recovery_points(self) -> None:
+        self._recovery_points.update(
+            (partition, opened.recovery_point) for partition, opened in self._logs.items()
+        )
+        self._write(names.RECOVERY_POINTS, self._recovery_points)
+
+    def write_start_offsets(self) -> None:
+        for partition, opened in self._logs.items():
+            # Where a segment starts at it, the files say it themselves.
+            if opened.start_offset > opened.segments()[0].base_offset:
+                self._start_offsets[partition] = opened.start_offset
+            else:
+                self._start_offsets.pop(partition, None)
+        self._write(names.LOG_START_OFFSETS, self._start_offsets)
+
+    def _write(self, name: str, offsets: dict[TopicPartition, Offset]) -> None:
+        try:
+            checkpoints.write_offsets(self._disk, self._at(name), offsets)
+        except OSError as error:
+            self.state.failed(error)
+
+    # -- leaving -------------------------------------------------------------------------------
+
+    def close(self, *, clean: bool) -> None:
+        """Give the directory up. With `clean`, everything was synced and is marked so."""
+        if clean and self.state.offline_because is None:
+            self.write_recovery_points()
+            self.write_start_offsets()
+            mark = json.dumps({"version": 0, "brokerEpoch": -1}).encode()
+            self._disk.write_atomically(self._at(names.CLEAN_SHUTDOWN), mark)
+        self._files.forget_dir(self.path)
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _at(self, name: str) -> str:
+        return f"{self.path}/{name}"

@@ -1,0 +1,47 @@
+"""The names of files in a data directory, as Apache Kafka gives them."""
+
+from suwi.model.ids import Offset, PartitionIndex, TopicPartition
+
+LOG = ".log"
+OFFSET_INDEX = ".index"
+TIME_INDEX = ".timeindex"
+TXN_INDEX = ".txnindex"
+SNAPSHOT = ".snapshot"
+DELETED = ".deleted"
+CLEANED = ".cleaned"
+SWAP = ".swap"
+DELETE_DIR = "-delete"
+
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+
+META_PROPERTIES = "meta.properties"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS = "log-start-offset-checkpoint"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+LOCK = ".lock"
+
+
+def offset_name(offset: Offset) -> str:
+    """`00000000000000000042`: how a file is named by an offset."""
+    return f"{offset:020d}"
+
+
+def parse_offset_name(name: str, suffix: str) -> Offset | None:
+    """The offset a file is named by; None where it is another kind of file."""
+    stem = name.removesuffix(suffix)
+    if stem == name or not (stem.isascii() and stem.isdigit()):
+        return None
+    return Offset(int(stem))
+
+
+def partition_dir_name(partition: TopicPartition) -> str:
+    return f"{partition.topic}-{partition.partition}"
+
+
+def parse_partition_dir_name(name: str) -> TopicPartition | None:
+    topic, dash, index = name.rpartition("-")
+    if not dash or not topic or not (index.isascii() and index.isdigit()):
+        return None
+    return TopicPartition(topic, PartitionIndex(int(index)))

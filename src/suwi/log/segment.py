@@ -1,0 +1,307 @@
+"""One segment: a log file and its indexes, named by the offset it starts at.
+
+Batches enter at `append`, readers at `locate`. A segment knows nothing of other segments.
+Invariant: `size_bytes` counts whole batches only; what a failed write left behind is cut off.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from suwi.env import File
+from suwi.log import names
+from suwi.log.batch_scan import scan_headers
+from suwi.log.file_cache import FileCache
+from suwi.log.offset_index import OffsetIndex
+from suwi.log.time_index import TimeIndex
+from suwi.log.txn_index import TxnIndex
+from suwi.model.errors import CorruptMessage
+from suwi.model.ids import NO_OFFSET, NO_TIMESTAMP, Offset
+from suwi.records.batch import BatchHeader
+
+log = logging.getLogger(__name__)
+
+_RELATIVE_OFFSET_MAX = 2**31 - 1
+_POSITION_MAX = 2**31 - 1
+_NOTHING_APPENDED = Offset(2**63 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Where a batch lies in the log file."""
+
+    position: int
+    base_offset: Offset
+    size_bytes: int
+
+
+class Segment:
+    __slots__ = (
+        "_bytes_since_index_entry",
+        "_files",
+        "_first_timestamp",
+        "_index_interval_bytes",
+        "_last_base_offset",
+        "_last_position",
+        "_max_timestamp",
+        "_max_timestamp_offset",
+        "_next_offset",
+        "base_offset",
+        "created_ms",
+        "dir",
+        "offset_index",
+        "size_bytes",
+        "time_index",
+        "txn_index",
+    )
+
+    def __init__(
+        self,
+        files: FileCache,
+        directory: str,
+        base_offset: Offset,
+        *,
+        index_interval_bytes: int,
+        created_ms: int,
+        create: bool = False,
+    ) -> None:
+        self._files = files
+        self.dir = directory
+        self.base_offset = base_offset
+        self._index_interval_bytes = index_interval_bytes
+        self.created_ms = created_ms
+        if create:
+            files.get(self.path(names.LOG), create=True).truncate(0)
+        self.size_bytes = 0 if create else files.disk.size(self.path(names.LOG))
+        self.offset_index = OffsetIndex(
+            files, self.path(names.OFFSET_INDEX), base_offset, create=create
+        )
+        self.time_index = TimeIndex(files, self.path(names.TIME_INDEX), base_offset, create=create)
+        self.txn_index = TxnIndex(files.disk, self.path(names.TXN_INDEX))
+        self._first_timestamp: int | None = None
+        self._bytes_since_index_entry = 0
+        self._last_base_offset = _NOTHING_APPENDED
+        self._last_position = 0
+        self._next_offset: Offset | None = base_offset if create else None
+        self._max_timestamp: int | None = NO_TIMESTAMP if create else None
+        self._max_timestamp_offset = NO_OFFSET
+
+    def path(self, suffix: str) -> str:
+        return f"{self.dir}/{names.offset_name(self.base_offset)}{suffix}"
+
+    # -- what it holds -------------------------------------------------------------------------
+
+    @property
+    def next_offset(self) -> Offset:
+        """The offset after the last record; found by reading from the last index entry on."""
+        if self._next_offset is None:
+            self._next_offset = self._find_next_offset()
+        return self._next_offset
+
+    @property
+    def max_timestamp(self) -> int:
+        """The newest timestamp in it; -1 where there is none."""
+        if self._max_timestamp is None:
+            self._max_timestamp, self._max_timestamp_offset = self.time_index.last_entry()
+        return self._max_timestamp
+
+    @property
+    def max_timestamp_offset(self) -> Offset:
+        """The last offset of the first batch that has the newest timestamp."""
+        assert self.max_timestamp is not None
+        return self._max_timestamp_offset
+
+    @property
+    def first_timestamp(self) -> int | None:
+        """The newest timestamp of its first batch; None while it is empty."""
+        if self._first_timestamp is None and self.size_bytes:
+            for _, header in scan_headers(self._log_file(), 0, self.size_bytes):
+                self._first_timestamp = header.max_timestamp
+                break
+        return self._first_timestamp
+
+    def has_room(self, size_bytes: int, last_offset: Offset, index_bytes_max: int) -> bool:
+        """Whether a batch fits: its offset and position into an index entry, that into its file."""
+        return (
+            last_offset - self.base_offset <= _RELATIVE_OFFSET_MAX
+            and self.size_bytes + size_bytes <= _POSITION_MAX
+            and (len(self.offset_index) + 1) * 8 <= index_bytes_max
+            and (len(self.time_index) + 1) * 12 <= index_bytes_max
+        )
+
+    # -- writing -------------------------------------------------------------------------------
+
+    def append(self, batch: memoryview, header: BatchHeader) -> None:
+        """Write a batch at the end. Raises OSError, and then nothing of it remains.
+
+        Where even the cutting back fails the segment cannot be used any more: `TornSegment`.
+        """
+        position = self.size_bytes
+        file = self._files.get(self.path(names.LOG))
+        try:
+            written = file.pwrite(batch, position)
+            while written < len(batch):
+                written += file.pwrite(batch[written:], position + written)
+        except OSError as error:
+            self._cut_back(position, error)
+            raise
+        self.note(position, header)
+
+    def note(self, position: int, header: BatchHeader) -> None:
+        """Take in that `header`'s batch lies at `position`: sizes, times, index entries."""
+        size_bytes = header.batch_length + 12
+        last_offset = Offset(header.base_offset + header.last_offset_delta)
+        timestamp = header.max_timestamp
+        if position == 0:
+            self._first_timestamp = timestamp
+        if timestamp > self.max_timestamp:
+            self._max_timestamp = timestamp
+            self._max_timestamp_offset = last_offset
+        if self._bytes_since_index_entry > self._index_interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(self.max_timestamp, self._max_timestamp_offset)
+            self._bytes_since_index_entry = 0
+        self._bytes_since_index_entry += size_bytes
+        self.size_bytes = position + size_bytes
+        self._next_offset = Offset(last_offset + 1)
+        self._last_base_offset = Offset(header.base_offset)
+        self._last_position = position
+
+    def _cut_back(self, size_bytes: int, error: OSError) -> None:
+        try:
+            self._files.get(self.path(names.LOG)).truncate(size_bytes)
+        except OSError as second:
+            raise TornSegment(f"{self.path(names.LOG)}: {second} after {error}") from error
+
+    def finish(self) -> None:
+        """No more batches will come: complete the time index and write both indexes out."""
+        if self.max_timestamp >= 0:
+            self.time_index.maybe_append(self.max_timestamp, self._max_timestamp_offset)
+        self.write_out_indexes()
+
+    def write_out_indexes(self) -> None:
+        self.offset_index.write_out()
+        self.time_index.write_out()
+
+    def truncate(self, offset: Offset) -> None:
+        """Remove the records at and above `offset`; a batch that holds it goes whole."""
+        found = self.locate(offset)
+        if found is None:
+            return
+        self._files.get(self.path(names.LOG)).truncate(found.position)
+        self.size_bytes = found.position
+        self._last_base_offset = _NOTHING_APPENDED
+        # A batch that spans `offset` went whole, so what ended inside it is gone as well.
+        self.offset_index.truncate(found.base_offset)
+        self.time_index.truncate(found.base_offset)
+        self.txn_index.truncate(offset)
+        self._next_offset = None
+        self._max_timestamp = None
+        self.reload_times()
+
+    def reload_times(self) -> None:
+        """Find next offset and newest timestamp by reading on from the last index entries."""
+        self._max_timestamp, self._max_timestamp_offset = self.time_index.last_entry()
+        _, position = self.offset_index.last_entry()
+        self._bytes_since_index_entry = self.size_bytes - position
+        next_offset = self.base_offset
+        for _, header in scan_headers(self._log_file(), position, self.size_bytes):
+            next_offset = Offset(header.next_offset)
+            if header.max_timestamp > self._max_timestamp:
+                self._max_timestamp = header.max_timestamp
+                self._max_timestamp_offset = Offset(header.last_offset)
+        self._next_offset = next_offset
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def locate(self, offset: Offset) -> Located | None:
+        """The first batch that ends at or after `offset`; None where all end before it."""
+        if offset >= self._last_base_offset:
+            if offset >= self.next_offset:
+                return None
+            position = self._last_position
+            return Located(position, self._last_base_offset, self.size_bytes - position)
+        return self._find(
+            self.offset_index.look_up(offset),
+            starts_by=offset,
+            wanted=lambda header: header.last_offset >= offset,
+        )
+
+    def locate_time(self, timestamp: int, from_offset: Offset) -> Located | None:
+        """The first batch from `from_offset` on that has a record at or after `timestamp`."""
+        if timestamp > self.max_timestamp:
+            return None
+        start = max(self.time_index.look_up(timestamp), from_offset)
+        return self._find(
+            self.offset_index.look_up(start),
+            starts_by=start,
+            wanted=lambda header: (
+                header.max_timestamp >= timestamp and header.last_offset >= from_offset
+            ),
+        )
+
+    def _find(
+        self, start: int, *, starts_by: Offset, wanted: Callable[[BatchHeader], bool]
+    ) -> Located | None:
+        """The first wanted batch from `start`, where an index says one by `starts_by` starts."""
+        try:
+            return self._search(start, starts_by, wanted)
+        except CorruptMessage:
+            if start == 0:
+                raise
+        # The index led astray: it does not fit its log. Read from the start and make a new one.
+        log.warning("index does not fit its log: rebuilt", extra={"segment": self.path("")})
+        self.rebuild_indexes()
+        return self._search(0, starts_by, wanted)
+
+    def _search(
+        self, start: int, starts_by: Offset, wanted: Callable[[BatchHeader], bool]
+    ) -> Located | None:
+        for position, header in scan_headers(self._log_file(), start, self.size_bytes):
+            if position == start != 0 and not self.base_offset <= header.base_offset <= starts_by:
+                raise CorruptMessage(f"no batch at {position}, where the index says so")
+            if wanted(header):
+                return Located(position, Offset(header.base_offset), header.size_bytes)
+        return None
+
+    def rebuild_indexes(self, visit: Callable[[int, BatchHeader], None] | None = None) -> None:
+        """Make both indexes anew from the log file, whose batches are believed.
+
+        `visit` is called with each batch's position and header on the way.
+        """
+        files, size_bytes = self._files, self.size_bytes
+        self.offset_index = OffsetIndex(
+            files, self.path(names.OFFSET_INDEX), self.base_offset, create=True
+        )
+        self.time_index = TimeIndex(
+            files, self.path(names.TIME_INDEX), self.base_offset, create=True
+        )
+        self.start_over()
+        try:
+            for position, header in scan_headers(self._log_file(), 0, size_bytes):
+                self.note(position, header)
+                if visit is not None:
+                    visit(position, header)
+        finally:
+            self.size_bytes = size_bytes
+
+    def start_over(self) -> None:
+        """Forget what was noted, to note every batch again from position 0 on."""
+        self._bytes_since_index_entry = 0
+        self._max_timestamp, self._max_timestamp_offset = NO_TIMESTAMP, NO_OFFSET
+        self._next_offset = self.base_offset
+        self._first_timestamp = None
+        self._last_base_offset = _NOTHING_APPENDED
+        self.size_bytes = 0
+
+    def _log_file(self) -> File:
+        return self._files.get(self.path(names.LOG))
+
+    def _find_next_offset(self) -> Offset:
+        self.reload_times()
+        assert self._next_offset is not None
+        return self._next_offset
+
+
+class TornSegment(Exception):
+    """A failed write could not be undone: the directory must not be written to any more."""

@@ -1,0 +1,71 @@
+"""`.timeindex`: where to start looking for a time.
+
+An entry says: up to this offset no record is newer than this timestamp. Twelve bytes each:
+timestamp, offset relative to the segment's base. Timestamps strictly rise from entry to entry.
+"""
+
+import struct
+
+from suwi.log.file_cache import FileCache
+from suwi.log.index_file import IndexFile
+from suwi.model.ids import NO_TIMESTAMP, Offset
+
+_ENTRY = struct.Struct(">qi")
+
+
+class TimeIndex:
+    __slots__ = ("_base_offset", "_file", "_last_timestamp")
+
+    def __init__(self, files: FileCache, path: str, base_offset: Offset, *, create: bool) -> None:
+        self._base_offset = base_offset
+        self._file = IndexFile(files, path, _ENTRY.size, create=create)
+        self._last_timestamp: int | None = NO_TIMESTAMP if create else None
+
+    def __len__(self) -> int:
+        return len(self._file)
+
+    def maybe_append(self, timestamp: int, offset: Offset) -> None:
+        """Add an entry if it is newer than the last one."""
+        if self._last_timestamp is None:
+            self._last_timestamp = self.last_entry()[0]
+        if timestamp > self._last_timestamp:
+            self._file.append(_ENTRY.pack(timestamp, offset - self._base_offset))
+            self._last_timestamp = timestamp
+
+    def entry(self, number: int) -> tuple[int, Offset]:
+        timestamp, relative = _ENTRY.unpack(self._file.entry(number))
+        return timestamp, Offset(self._base_offset + relative)
+
+    def last_entry(self) -> tuple[int, Offset]:
+        """The newest timestamp and its offset; (-1, base) where there is none."""
+        count = len(self._file)
+        return self.entry(count - 1) if count else (NO_TIMESTAMP, self._base_offset)
+
+    def look_up(self, timestamp: int) -> Offset:
+        """An offset before which no record is as new as `timestamp`."""
+        low, high = 0, len(self._file)
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle)[0] < timestamp:
+                low = middle + 1
+            else:
+                high = middle
+        return self.entry(low - 1)[1] if low else self._base_offset
+
+    def truncate(self, offset: Offset) -> None:
+        """Forget the entries at and above `offset`."""
+        count = len(self._file)
+        while count and self.entry(count - 1)[1] >= offset:
+            count -= 1
+        self._file.truncate(count)
+        self._last_timestamp = None
+
+    def write_out(self) -> None:
+        self._file.write_out()
+
+    def is_sane(self) -> bool:
+        """Whether the newest entry is possible; a quick look, not a proof."""
+        if not len(self._file):
+            return True
+        timestamp, offset = self.last_entry()
+        return offset >= self._base_offset and timestamp >= self.entry(0)[0]
