@@ -1,0 +1,236 @@
+"""What a client may not send, and the answer it gets."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+
+from suwi.model.errors import (
+    BrokerError,
+    CorruptMessage,
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
+    UnsupportedCompressionType,
+)
+from suwi.records.batch import (
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_BIT,
+    BatchHeader,
+    read_header,
+)
+from suwi.records.builder import build_batch, build_marker, seal
+from suwi.records.compression import Compression, compress
+from suwi.records.record import MarkerType, Record
+from suwi.records.validate import (
+    BatchRules,
+    validate_produced_batch,
+    validate_produced_records,
+)
+from tests.records.strategies import codecs, record_lists
+
+NOW_MS = 1_700_000_000_000
+RECORDS = [Record(timestamp=NOW_MS - n, key=b"k%d" % n, value=b"v" * 50) for n in (2, 1, 0)]
+
+
+def validate(
+    batch: bytes | bytearray, rules: BatchRules | None = None, produce_version: int = 9
+) -> None:
+    validate_produced_batch(
+        memoryview(batch),
+        read_header(batch),
+        rules=rules or BatchRules(),
+        now_ms=NOW_MS,
+        produce_version=produce_version,
+    )
+
+
+def altered(**fields: int) -> bytearray:
+    """A good batch with these header fields and a CRC that fits them."""
+    batch = build_batch(RECORDS)
+    return seal(read_header(batch)._replace(**fields), bytes(batch[HEADER_BYTES:]))
+
+
+@given(record_lists(), codecs)
+def test_what_the_builder_makes_is_accepted(records: list[Record], codec: Compression) -> None:
+    records.sort(key=lambda record: record.timestamp)
+    batch = build_batch(records, codec=codec)
+    header = read_header(batch)
+    rules = BatchRules()
+    validate_produced_batch(batch, header, rules=rules, now_ms=2**45, produce_version=7)
+    validate_produced_records(batch, header, needs_keys=False)
+
+
+def test_a_wrong_crc_is_corrupt() -> None:
+    batch = build_batch(RECORDS)
+    batch[-1] ^= 1
+    with pytest.raises(CorruptMessage):
+        validate(batch)
+
+
+@pytest.mark.parametrize("tail", [b"x", bytes(build_batch(RECORDS))])
+def test_a_partition_takes_exactly_one_batch(tail: bytes) -> None:
+    with pytest.raises(InvalidRecord):
+        validate(build_batch(RECORDS) + tail)
+
+
+def test_a_batch_that_is_cut_off_is_refused() -> None:
+    batch = build_batch(RECORDS)
+    for size in range(HEADER_BYTES, len(batch)):
+        with pytest.raises(InvalidRecord):
+            validate(batch[:size])
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"base_offset": 1}, InvalidRecord),
+        ({"record_count": 0, "last_offset_delta": -1}, InvalidRecord),
+        ({"record_count": -1, "last_offset_delta": -2}, InvalidRecord),
+        ({"record_count": 2}, InvalidRecord),
+        ({"last_offset_delta": 7}, InvalidRecord),
+        ({"last_offset_delta": 2**31 - 1}, InvalidRecord),
+        ({"attributes": CONTROL_BIT}, InvalidRecord),
+        ({"attributes": DELETE_HORIZON_BIT}, InvalidRecord),
+        ({"attributes": LOG_APPEND_TIME_BIT}, InvalidTimestamp),
+        ({"attributes": 5}, UnsupportedCompressionType),
+        ({"attributes": 7}, UnsupportedCompressionType),
+        ({"attributes": 0x10}, InvalidRecord),  # transactional without a producer id
+        ({"producer_id": 7, "producer_epoch": 0, "base_sequence": -1}, InvalidRecord),
+        ({"producer_id": 7, "producer_epoch": -1, "base_sequence": 0}, InvalidRecord),
+        ({"base_timestamp": -2}, InvalidTimestamp),
+        ({"max_timestamp": -2}, InvalidTimestamp),
+        ({"max_timestamp": NOW_MS - 9, "base_timestamp": NOW_MS}, InvalidTimestamp),
+        ({"max_timestamp": 2**63 - 1}, InvalidTimestamp),
+    ],
+)
+def test_a_header_that_lies_is_refused(fields: dict[str, int], error: type[BrokerError]) -> None:
+    with pytest.raises(error):
+        validate(altered(**fields))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0},
+        {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "attributes": 0x10},
+        {"base_sequence": 0},  # some clients leave it 0 when they are not idempotent
+        {"partition_leader_epoch": 99},
+        {"base_timestamp": -1, "max_timestamp": -1},
+        {"attributes": 0x80},  # bits without a meaning are no fault
+    ],
+)
+def test_unusual_but_honest_headers_are_accepted(fields: dict[str, int]) -> None:
+    validate(altered(**fields))
+
+
+def test_a_transaction_marker_from_a_client_is_refused() -> None:
+    marker = build_marker(
+        MarkerType.COMMIT,
+        producer_id=1,
+        producer_epoch=0,
+        coordinator_epoch=0,
+        timestamp=NOW_MS,
+    )
+    with pytest.raises(InvalidRecord):
+        validate(marker)
+
+
+def test_zstd_needs_produce_version_7() -> None:
+    batch = build_batch(RECORDS, codec=Compression.ZSTD)
+    validate(batch, produce_version=7)
+    with pytest.raises(UnsupportedCompressionType):
+        validate(batch, produce_version=6)
+    for codec in set(Compression) - {Compression.ZSTD}:
+        validate(build_batch(RECORDS, codec=codec), produce_version=3)
+
+
+def test_the_size_limit_counts_the_whole_batch() -> None:
+    batch = build_batch(RECORDS)
+    validate(batch, BatchRules(message_bytes_max=len(batch)))
+    with pytest.raises(MessageTooLarge):
+        validate(batch, BatchRules(message_bytes_max=len(batch) - 1))
+
+
+@pytest.mark.parametrize(
+    ("timestamps", "accepted"),
+    [
+        ([NOW_MS - 500], True),
+        ([NOW_MS - 501], False),
+        ([NOW_MS + 100], True),
+        ([NOW_MS + 101], False),
+        ([NOW_MS - 501, NOW_MS], False),
+        ([NOW_MS, NOW_MS + 101], False),
+        ([-1], True),
+    ],
+)
+def test_timestamps_stay_within_the_topics_bounds(timestamps: list[int], accepted: bool) -> None:
+    rules = BatchRules(timestamp_before_ms_max=500, timestamp_after_ms_max=100)
+    batch = build_batch([Record(timestamp=timestamp) for timestamp in timestamps])
+    if accepted:
+        validate(batch, rules)
+    else:
+        with pytest.raises(InvalidTimestamp):
+            validate(batch, rules)
+
+
+def test_client_timestamps_do_not_matter_where_the_broker_sets_them() -> None:
+    batch = build_batch([Record(timestamp=2**60)])
+    validate(batch, BatchRules(check_timestamps=False))
+    with pytest.raises(InvalidTimestamp):
+        validate(batch)
+
+
+def validate_records(batch: bytearray, *, needs_keys: bool = True) -> None:
+    validate_produced_records(batch, read_header(batch), needs_keys=needs_keys)
+
+
+def test_a_compacted_topic_takes_no_null_key() -> None:
+    batch = build_batch([*RECORDS, Record(key=None, value=b"v")])
+    validate_records(batch, needs_keys=False)
+    with pytest.raises(InvalidRecord):
+        validate_records(batch)
+
+
+def test_an_empty_key_is_a_key() -> None:
+    validate_records(build_batch([Record(key=b"", value=b"v")]))
+
+
+def test_offset_deltas_must_have_no_gaps() -> None:
+    batch = build_batch([Record(offset=0, key=b"a"), Record(offset=2, key=b"b")])
+    with pytest.raises(InvalidRecord):
+        validate_records(batch)
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+@pytest.mark.parametrize(
+    "break_section",
+    [
+        lambda section: section[:-1],
+        lambda section: section + b"\0",
+        lambda section: b"",
+        lambda section: b"\xff" * len(section),
+        lambda section: section[:1] + section,
+    ],
+)
+def test_broken_records_are_found_inside_every_codec(
+    codec: Compression, break_section: Callable[[bytes], bytes]
+) -> None:
+    good = build_batch(RECORDS)
+    header: BatchHeader = read_header(good)._replace(attributes=codec)
+    section = break_section(bytes(good[HEADER_BYTES:]))
+    batch = seal(header, compress(codec, section))
+    validate(batch)  # the header alone does not show it
+    with pytest.raises(InvalidRecord):
+        validate_records(batch)
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Compression if codec])
+def test_a_bomb_is_refused(codec: Compression) -> None:
+    batch = build_batch([Record(key=b"k", value=bytes(200_000))], codec=codec)
+    with pytest.raises(InvalidRecord):
+        validate_produced_records(
+            batch, read_header(batch), needs_keys=True, decompressed_bytes=100_000
+        )
