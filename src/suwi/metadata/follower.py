@@ -1,0 +1,107 @@
+"""Following the store: one `ClusterImage` after another, in sequence.
+
+`start` loads the first image; from then on every change leads to a new one, and `on_image` is called
+with the old and the new. Never an older sequence: a gap means reading everything again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from suwi.metadata.image import BrokerInfo, ClusterImage, ImageBuilder, decode_broker
+from suwi.metadata.store import Gap, MetadataStore, Unavailable
+from suwi.model.ids import NodeId
+
+log = logging.getLogger(__name__)
+
+BROKERS = "brokers/"
+_RETRY_S = 0.1
+
+
+class MetadataFollower:
+    def __init__(
+        self, store: MetadataStore, on_image: Callable[[ClusterImage, ClusterImage], None]
+    ) -> None:
+        self.image = ClusterImage()
+        self._store = store
+        self._on_image = on_image
+        self._builder = ImageBuilder()
+        self._brokers: list[BrokerInfo] = []
+        self._controller: NodeId | None = None
+        self._changed = asyncio.Event()
+        self._caught_up: list[tuple[int, asyncio.Future[None]]] = []
+        self._unsubscribe: Callable[[], None] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Load the first image and follow from there."""
+        self._unsubscribe = self._store.subscribe(self._changed.set)
+        await self._load()
+        self._task = asyncio.create_task(self._follow())
+
+    async def stop(self) -> None:
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def reached(self, sequence: int) -> None:
+        """Wait until this broker's image shows change number `sequence`."""
+        if self.image.sequence >= sequence:
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._caught_up.append((sequence, waiter))
+        self._changed.set()
+        await waiter
+
+    async def _follow(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._catch_up()
+            except Unavailable:
+                await asyncio.sleep(_RETRY_S)
+                self._changed.set()
+
+    async def _catch_up(self) -> None:
+        await self._read_brokers()
+        changes = await self._store.changes_after(self.image.sequence)
+        if isinstance(changes, Gap):
+            await self._load()
+            return
+        image = self.image
+        for change in changes:
+            assert change.sequence > image.sequence
+            image = self._builder.apply(change.sequence, change.values)
+        self._publish(image)
+
+    async def _load(self) -> None:
+        await self._read_brokers()
+        snapshot = await self._store.read_all()
+        if snapshot.sequence < self.image.sequence:
+            log.warning("store shows older state: ignored", extra={"sequence": snapshot.sequence})
+            return
+        entries = {key: entry.value for key, entry in snapshot.entries.items()}
+        self._publish(self._builder.load(snapshot.sequence, entries))
+
+    async def _read_brokers(self) -> None:
+        registered = await self._store.registrations(BROKERS)
+        self._brokers = [
+            decode_broker(NodeId(int(key.removeprefix(BROKERS))), registration.value)
+            for key, registration in registered.items()
+        ]
+        controller = await self._store.current_controller()
+        self._controller = controller.node_id if controller else None
+
+    def _publish(self, image: ClusterImage) -> None:
+        old, new = self.image, image.with_brokers(self._brokers, self._controller)
+        self.image = new
+        if new != old:
+            self._on_image(old, new)
+        waiting = self._caught_up
+        self._caught_up = [waiter for waiter in waiting if waiter[0] > new.sequence]
+        for sequence, waiter in waiting:
+            if sequence <= new.sequence and not waiter.done():
+                waiter.set_result(None)

@@ -1,0 +1,176 @@
+"""The cluster as one broker knows it: brokers, topics, partitions. Immutable.
+
+`ClusterImage.apply` makes the next image from a change; a reader keeps the one it started with.
+Entries in the store: `cluster` (its id), `topics/NAME` (id, partition count, configuration) and
+`partitions/NAME/SHARD` (the states of at most 1,000 partitions each). A topic exists when its
+`topics/` entry does; that entry is written last and deleted first.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from uuid import UUID
+
+from suwi.model.ids import LeaderEpoch, NodeId, PartitionIndex, TopicId, TopicPartition
+
+SHARD_PARTITIONS = 1000
+TOPICS = "topics/"
+PARTITIONS = "partitions/"
+CLUSTER = "cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    leader: NodeId
+    leader_epoch: LeaderEpoch
+    partition_epoch: int
+    replicas: tuple[NodeId, ...]
+    isr: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    name: str
+    id: TopicId
+    configs: Mapping[str, str]
+    partitions: tuple[PartitionState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    listener: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    id: NodeId
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """Where clients of a listener reach this broker; the same listener on every broker."""
+        return next((e for e in self.endpoints if e.listener == listener), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterImage:
+    sequence: int = 0
+    cluster_id: str = ""
+    topics: Mapping[str, Topic] = field(default_factory=lambda: MappingProxyType({}))
+    topics_by_id: Mapping[UUID, Topic] = field(default_factory=lambda: MappingProxyType({}))
+    brokers: Mapping[NodeId, BrokerInfo] = field(default_factory=lambda: MappingProxyType({}))
+    controller: NodeId | None = None
+
+    def partition(self, tp: TopicPartition) -> PartitionState | None:
+        topic = self.topics.get(tp.topic)
+        if topic is None or not 0 <= tp.partition < len(topic.partitions):
+            return None
+        return topic.partitions[tp.partition]
+
+    def with_brokers(
+        self, brokers: Iterable[BrokerInfo], controller: NodeId | None
+    ) -> "ClusterImage":
+        by_id = {broker.id: broker for broker in sorted(brokers, key=lambda broker: broker.id)}
+        return replace(self, brokers=MappingProxyType(by_id), controller=controller)
+
+
+class ImageBuilder:
+    """Keeps the store's entries and makes images of them, parsing only what changed."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, bytes] = {}
+        self._topics: dict[str, Topic] = {}
+
+    def load(self, sequence: int, entries: Mapping[str, bytes]) -> ClusterImage:
+        self._entries = dict(entries)
+        names = [key.removeprefix(TOPICS) for key in entries if key.startswith(TOPICS)]
+        self._topics = {name: self._read_topic(name) for name in sorted(names)}
+        return self._image(sequence)
+
+    def apply(self, sequence: int, values: Mapping[str, bytes | None]) -> ClusterImage:
+        """The image after a change; `values` are None where a key was deleted."""
+        touched: dict[str, None] = {}
+        for key, value in values.items():
+            if value is None:
+                self._entries.pop(key, None)
+            else:
+                self._entries[key] = value
+            if key.startswith((TOPICS, PARTITIONS)):
+                touched[key.split("/")[1]] = None
+        for name in touched:
+            if TOPICS + name in self._entries:
+                self._topics[name] = self._read_topic(name)
+            else:
+                self._topics.pop(name, None)
+        return self._image(sequence)
+
+    def _image(self, sequence: int) -> ClusterImage:
+        topics = dict(self._topics)
+        return ClusterImage(
+            sequence,
+            self._entries.get(CLUSTER, b"").decode(),
+            MappingProxyType(topics),
+            MappingProxyType({topic.id: topic for topic in topics.values()}),
+        )
+
+    def _read_topic(self, name: str) -> Topic:
+        head = json.loads(self._entries[TOPICS + name])
+        states: list[PartitionState] = []
+        for shard in range(-(-head["partitions"] // SHARD_PARTITIONS)):
+            states += decode_shard(self._entries[shard_key(name, shard)])
+        states = states[: head["partitions"]]
+        assert len(states) == head["partitions"]
+        return Topic(name, TopicId(UUID(head["id"])), head["configs"], tuple(states))
+
+
+def shard_key(topic: str, shard: int) -> str:
+    return f"{PARTITIONS}{topic}/{shard}"
+
+
+def encode_topic(topic: Topic) -> bytes:
+    head = {
+        "id": str(topic.id),
+        "partitions": len(topic.partitions),
+        "configs": dict(topic.configs),
+    }
+    return json.dumps(head, separators=(",", ":")).encode()
+
+
+def encode_shards(topic: Topic) -> dict[str, bytes]:
+    """The partition states of a topic, as entries."""
+    shards = {}
+    for number, first in enumerate(range(0, len(topic.partitions), SHARD_PARTITIONS)):
+        states = [
+            [s.leader, s.leader_epoch, s.partition_epoch, s.replicas, s.isr]
+            for s in topic.partitions[first : first + SHARD_PARTITIONS]
+        ]
+        shards[shard_key(topic.name, number)] = json.dumps(states, separators=(",", ":")).encode()
+    return shards
+
+
+def decode_shard(data: bytes) -> list[PartitionState]:
+    return [
+        PartitionState(
+            NodeId(leader), LeaderEpoch(epoch), partition_epoch, tuple(replicas), tuple(isr)
+        )
+        for leader, epoch, partition_epoch, replicas, isr in json.loads(data)
+    ]
+
+
+def encode_broker(broker: BrokerInfo) -> bytes:
+    """The value of a broker's registration."""
+    endpoints = [[e.listener, e.host, e.port] for e in broker.endpoints]
+    return json.dumps({"endpoints": endpoints, "rack": broker.rack}).encode()
+
+
+def decode_broker(node_id: NodeId, data: bytes) -> BrokerInfo:
+    value = json.loads(data)
+    return BrokerInfo(node_id, tuple(Endpoint(*e) for e in value["endpoints"]), value["rack"])
+
+
+def partitions_of(topic: Topic) -> Iterable[tuple[TopicPartition, PartitionState]]:
+    for index, state in enumerate(topic.partitions):
+        yield TopicPartition(topic.name, PartitionIndex(index)), state

@@ -1,0 +1,1 @@
+"""One partition's life on this broker: who may write, what is committed, who waits for it."""

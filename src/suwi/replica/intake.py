@@ -1,0 +1,79 @@
+"""What a leader accepts: a client's batch is judged, and put into the form the topic stores.
+
+Most batches go through `judge` alone. Those whose records must be looked at (`needs_records`) also
+go through `convert`, which may take long and therefore runs in a thread where they are large.
+"""
+
+from typing import NamedTuple
+
+from suwi.model.topic_config import TopicConfig
+from suwi.records.batch import BatchHeader, read_header, stamp
+from suwi.records.compression import Compression
+from suwi.records.convert import recompress
+from suwi.records.validate import (
+    BatchRules,
+    validate_produced_batch,
+    validate_produced_records,
+)
+
+_CODECS = {
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+
+
+class Intake(NamedTuple):
+    """A topic's rules for new batches, worked out once from its configuration."""
+
+    rules: BatchRules
+    stamps: bool
+    """message.timestamp.type=LogAppendTime: every record gets the time of the append."""
+    codec: Compression | None
+    """The codec to store batches in; None keeps the producer's."""
+    needs_keys: bool
+
+
+def intake_of(config: TopicConfig) -> Intake:
+    stamps = config.message_timestamp_type == "LogAppendTime"
+    return Intake(
+        BatchRules(
+            message_bytes_max=config.max_message_bytes,
+            timestamp_before_ms_max=config.message_timestamp_before_max_ms,
+            timestamp_after_ms_max=config.message_timestamp_after_max_ms,
+            check_timestamps=not stamps,
+        ),
+        stamps,
+        _CODECS.get(config.compression_type),
+        config.is_compacted,
+    )
+
+
+def judge(intake: Intake, records: memoryview, *, now_ms: int, produce_version: int) -> BatchHeader:
+    """Check one partition's part of a produce request. Raises a `BrokerError`."""
+    header = read_header(records)
+    validate_produced_batch(
+        records, header, rules=intake.rules, now_ms=now_ms, produce_version=produce_version
+    )
+    return header
+
+
+def needs_records(intake: Intake, header: BatchHeader) -> bool:
+    """Whether the records inside must be read: their keys checked or their codec changed."""
+    return intake.needs_keys or (intake.codec is not None and intake.codec != header.codec)
+
+
+def convert(intake: Intake, records: memoryview, header: BatchHeader) -> memoryview:
+    """Check the records inside and store them in the topic's codec. Raises a `BrokerError`."""
+    validate_produced_records(records, header, needs_keys=intake.needs_keys)
+    if intake.codec is not None and intake.codec != header.codec:
+        return memoryview(recompress(records, header, intake.codec))
+    return records
+
+
+def stamped(records: memoryview, now_ms: int) -> BatchHeader:
+    """Give the batch the time of its append; its new header."""
+    stamp(records, now_ms)
+    return read_header(records)

@@ -1,0 +1,114 @@
+"""The partitions this broker leads, kept in step with the cluster image.
+
+`follow` takes in each new image; handlers look partitions up with `leader_of`.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from uuid import UUID
+
+from suwi.env import Clock
+from suwi.log.log_directory import LogDirectory
+from suwi.log.partition_log import PartitionLog
+from suwi.metadata.image import ClusterImage, Topic, partitions_of
+from suwi.model.errors import (
+    NotLeaderOrFollower,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from suwi.model.ids import NodeId, PartitionIndex, TopicPartition
+from suwi.model.topic_config import TopicConfig, parse_topic_config
+from suwi.replica.partition import Partition
+
+log = logging.getLogger(__name__)
+
+
+class Replicas:
+    def __init__(
+        self,
+        node_id: NodeId,
+        directory: LogDirectory,
+        clock: Clock,
+        defaults: TopicConfig,
+        on_put_away: Callable[[str], None],
+    ) -> None:
+        self.image = ClusterImage()
+        self._node_id = node_id
+        self._directory = directory
+        self._clock = clock
+        self._defaults = defaults
+        self._on_put_away = on_put_away
+        """Told the path of a directory that may be removed."""
+        self._partitions: dict[TopicPartition, Partition] = {}
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(list(self._partitions.values()))
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    # -- looking up ----------------------------------------------------------------------------
+
+    def leader_of(self, topic: str, partition: int) -> Partition:
+        """The partition, led by this broker; else the error a client is answered with."""
+        found = self._partitions.get(TopicPartition(topic, PartitionIndex(partition)))
+        if found is not None:
+            return found
+        if self.image.partition(TopicPartition(topic, PartitionIndex(partition))) is None:
+            raise UnknownTopicOrPartition(f"{topic}-{partition} does not exist")
+        raise NotLeaderOrFollower(f"{topic}-{partition} is led by another broker")
+
+    def topic_name(self, topic_id: UUID) -> str:
+        topic = self.image.topics_by_id.get(topic_id)
+        if topic is None:
+            raise UnknownTopicId(f"no topic has the id {topic_id}")
+        return topic.name
+
+    # -- following the image -------------------------------------------------------------------
+
+    def follow(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Take in the next image: begin, change and end what differs from the last."""
+        self.image = new
+        for name, topic in old.topics.items():
+            successor = new.topics.get(name)
+            if successor is None or successor.id != topic.id:
+                self._delete(topic)
+        for name, topic in new.topics.items():
+            if old.topics.get(name) is not topic:
+                self._follow_topic(topic)
+
+    def _follow_topic(self, topic: Topic) -> None:
+        config = parse_topic_config(topic.configs, self._defaults)
+        for tp, state in partitions_of(topic):
+            known = self._partitions.get(tp)
+            if state.leader != self._node_id:
+                if known is not None:
+                    known.close()
+                    del self._partitions[tp]
+            elif known is not None and known.leader_epoch == state.leader_epoch:
+                known.configure(config)
+            else:
+                if known is not None:
+                    known.close()
+                self._partitions[tp] = Partition(
+                    tp,
+                    topic.id,
+                    config,
+                    self._opener(tp, topic),
+                    self._clock,
+                    leader=state.leader,
+                    leader_epoch=state.leader_epoch,
+                )
+
+    def _opener(self, tp: TopicPartition, topic: Topic) -> Callable[[TopicConfig], PartitionLog]:
+        epoch = topic.partitions[tp.partition].leader_epoch
+        return lambda config: self._directory.log_of(tp, topic.id, config, epoch)
+
+    def _delete(self, topic: Topic) -> None:
+        for tp, _ in partitions_of(topic):
+            known = self._partitions.pop(tp, None)
+            if known is not None:
+                known.close(UnknownTopicOrPartition(f"{tp} was deleted"))
+            gone = self._directory.put_away(tp, topic.id)
+            if gone is not None:
+                self._on_put_away(gone)
