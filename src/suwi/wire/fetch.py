@@ -24,7 +24,7 @@ from suwi.wire.leaders import (
     encode_endpoints,
     encode_leader,
 )
-from suwi.wire.primitives import Reader, count, string, tag_section, uvarint
+from suwi.wire.primitives import Reader, count, string, tag_section
 
 Chunk: TypeAlias = bytes | memoryview | FileRegion
 
@@ -226,28 +226,37 @@ def encode_fetch_response(
     end = b"\0" if flexible else b""
     chunks: list[Chunk] = []
     if version >= _SESSIONS_FROM:
-        head = _ERROR_AND_SESSION.pack(throttle_ms, error_code, session_id)
+        parts = [_ERROR_AND_SESSION.pack(throttle_ms, error_code, session_id)]
     else:
-        head = _INT32.pack(throttle_ms)
-    head += count(len(topics), flexible)
+        parts = [_INT32.pack(throttle_ms)]
+    parts.append(count(len(topics), flexible))
     for name, topic_id, partitions in topics:
-        head += _encode_topic_key(version, name, topic_id) + count(len(partitions), flexible)
+        parts.append(_encode_topic_key(version, name, topic_id))
+        parts.append(count(len(partitions), flexible))
         for partition in partitions:
             records = partition.records
-            head += _encode_fetched(version, partition, records)
-            if records and (not isinstance(records, FileRegion) or records.size_bytes):
-                chunks += (head, records)
-                head = b""
+            size_bytes = _size_bytes(records)
+            parts.append(_encode_fetched(version, partition, size_bytes))
+            if records is not None and size_bytes:
+                chunks += (b"".join(parts), records)
+                parts = []
             if flexible:
-                head += _fetched_tags(partition)
-        head += end
+                parts.append(_fetched_tags(partition))
+        parts.append(end)
     if node_endpoints and version >= _ENDPOINTS_FROM:
-        head += tag_section({0: encode_endpoints(node_endpoints)})
+        parts.append(tag_section({0: encode_endpoints(node_endpoints)}))
     else:
-        head += end
-    if head:
-        chunks.append(head)
+        parts.append(end)
+    last = b"".join(parts)
+    if last:
+        chunks.append(last)
     return chunks
+
+
+def _size_bytes(records: Chunk | None) -> int | None:
+    if records is None:
+        return None
+    return records.size_bytes if isinstance(records, FileRegion) else len(records)
 
 
 def _encode_topic_key(version: int, name: str | None, topic_id: UUID | None) -> bytes:
@@ -256,7 +265,7 @@ def _encode_topic_key(version: int, name: str | None, topic_id: UUID | None) -> 
     return string(name, version >= _FLEXIBLE_FROM)
 
 
-def _encode_fetched(version: int, fetched: FetchedPartition, records: Chunk | None) -> bytes:
+def _encode_fetched(version: int, fetched: FetchedPartition, size_bytes: int | None) -> bytes:
     """Everything of a partition up to the length of its records."""
     flexible = version >= _FLEXIBLE_FROM
     index, error_code, watermark, stable, start, aborted, preferred, *_ = fetched
@@ -272,10 +281,7 @@ def _encode_fetched(version: int, fetched: FetchedPartition, records: Chunk | No
         head += b"".join([_ABORTED.pack(*transaction) + end for transaction in aborted])
     if version >= _RACKS_FROM:
         head += _INT32.pack(preferred)
-    if records is None:
-        return head + count(None, flexible)
-    size_bytes = records.size_bytes if isinstance(records, FileRegion) else len(records)
-    return head + (uvarint(size_bytes + 1) if flexible else _INT32.pack(size_bytes))
+    return head + count(size_bytes, flexible)
 
 
 def _fetched_tags(fetched: FetchedPartition) -> bytes:

@@ -273,24 +273,27 @@ def encode_produce_request(
     flexible = version >= _FLEXIBLE_FROM
     end = b"\0" if flexible else b""
     pieces: list[bytes | memoryview] = []
-    head = string(transactional_id, flexible) + _ACKS_TIMEOUT.pack(acks, timeout_ms)
-    head += count(len(topics), flexible)
+    parts = [string(transactional_id, flexible), _ACKS_TIMEOUT.pack(acks, timeout_ms)]
+    parts.append(count(len(topics), flexible))
     for name, topic_id, partitions in topics:
         if version >= _TOPIC_IDS_FROM:
-            head += topic_id.bytes  # type: ignore[union-attr]  # v13 has ids only
+            parts.append(topic_id.bytes)  # type: ignore[union-attr]  # v13 has ids only
         else:
-            head += string(name, flexible)
-        head += count(len(partitions), flexible)
+            parts.append(string(name, flexible))
+        parts.append(count(len(partitions), flexible))
         for index, records in partitions:
-            head += _INT32.pack(index)
+            parts.append(_INT32.pack(index))
             if records is None:
-                head += count(None, flexible) + end
+                parts.append(count(None, flexible))
             else:
                 view = memoryview(records)
-                pieces += (head + count(len(view), flexible), view)
-                head = end
-        head += end
-    pieces.append(head + end)
+                parts.append(count(len(view), flexible))
+                pieces += (b"".join(parts), view)
+                parts = []
+            parts.append(end)
+        parts.append(end)
+    parts.append(end)
+    pieces.append(b"".join(parts))
     return pieces
 
 

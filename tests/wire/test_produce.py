@@ -1,0 +1,229 @@
+"""Produce by hand, against kio's reader and writer for every version."""
+
+import random
+import struct
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from suwi.wire import codec
+from suwi.wire.errors import MalformedMessage, MalformedRequest, MalformedResponse
+from suwi.wire.leaders import CurrentLeader, NodeEndpoint
+from suwi.wire.produce import (
+    PartitionProduced,
+    RecordError,
+    TopicProduced,
+    decode_produce_request,
+    decode_produce_response,
+    encode_produce_request,
+    encode_produce_response,
+)
+from suwi.wire.schema import Direction
+from suwi.wire.versions import APIS, ApiKey
+from tests.wire.samples import sampled
+
+_API = APIS[ApiKey.PRODUCE]
+_VERSIONS = range(_API.min_version, _API.max_version + 1)
+_int16 = st.integers(-(2**15), 2**15 - 1)
+_int32 = st.integers(-(2**31), 2**31 - 1)
+_int64 = st.integers(-(2**63), 2**63 - 1)
+_text = st.text(max_size=200)
+_topics_asked = st.lists(
+    st.tuples(
+        _text,
+        st.uuids(),
+        st.lists(st.tuples(_int32, st.none() | st.binary(max_size=300)), max_size=3),
+    ),
+    max_size=3,
+)
+
+
+@pytest.mark.parametrize("version", _VERSIONS)
+@settings(max_examples=20, deadline=None)
+@given(st.none() | _text, _int16, _int32, _topics_asked)
+def test_requests_are_written_and_read_as_kio_does(
+    version: int,
+    transactional_id: str | None,
+    acks: int,
+    timeout_ms: int,
+    topics: list[tuple[str, UUID, list[tuple[int, bytes | None]]]],
+) -> None:
+    fields = {
+        "transactional_id": transactional_id,
+        "acks": acks,
+        "timeout": timeout_ms,
+        "topic_data": [
+            {
+                "name": name,
+                "topic_id": topic_id,
+                "partition_data": [{"index": i, "records": records} for i, records in partitions],
+            }
+            for name, topic_id, partitions in topics
+        ],
+    }
+    expected = codec.encode_request(ApiKey.PRODUCE, version, fields)
+    pieces = encode_produce_request(version, transactional_id, acks, timeout_ms, topics)
+    assert b"".join(pieces) == expected
+    request = decode_produce_request(version, memoryview(b"head" + expected + b"tail"), 4)
+    assert request[:3] == (transactional_id, acks, timeout_ms)
+    has_ids = version >= 13
+    assert [
+        (topic.name, topic.topic_id, [(p.partition, p.records) for p in topic.partitions])
+        for topic in request.topics
+    ] == [
+        (None if has_ids else name, topic_id if has_ids else None, partitions)
+        for name, topic_id, partitions in topics
+    ]
+
+
+_produced = st.builds(
+    PartitionProduced,
+    _int32,
+    st.integers(-1, 100),
+    _int64,
+    st.integers(-1, 2**40),
+    _int64,
+    st.lists(st.builds(RecordError, _int32, st.none() | _text), max_size=2),
+    st.none() | _text,
+    st.none() | st.builds(CurrentLeader, st.integers(0, 2**31 - 1), _int32),
+)
+_topics_answered = st.lists(
+    st.builds(TopicProduced, _text, st.uuids(), st.lists(_produced, max_size=3)), max_size=3
+)
+_endpoints = st.lists(st.builds(NodeEndpoint, _int32, _text, _int32, st.none() | _text), max_size=2)
+
+
+@pytest.mark.parametrize("version", _VERSIONS)
+@settings(max_examples=20, deadline=None)
+@given(_topics_answered, _int32, _endpoints)
+def test_responses_are_written_and_read_as_kio_does(
+    version: int, topics: list[TopicProduced], throttle_ms: int, endpoints: list[NodeEndpoint]
+) -> None:
+    fields = {
+        "responses": [
+            {
+                "name": topic.name,
+                "topic_id": topic.topic_id,
+                "partition_responses": [_response_fields(p) for p in topic.partitions],
+            }
+            for topic in topics
+        ],
+        "throttle_time": throttle_ms,
+        "node_endpoints": [endpoint._asdict() for endpoint in endpoints],
+    }
+    expected = codec.encode_response(ApiKey.PRODUCE, version, fields)
+    assert encode_produce_response(version, topics, throttle_ms, endpoints) == expected
+    response = decode_produce_response(version, expected)
+    assert response.throttle_ms == throttle_ms
+    assert response.node_endpoints == (endpoints if version >= 10 else [])
+    again = encode_produce_response(
+        version, response.topics, response.throttle_ms, response.node_endpoints
+    )
+    assert again == expected
+
+
+def _response_fields(produced: PartitionProduced) -> dict[str, Any]:
+    leader = produced.current_leader
+    return {
+        "index": produced.partition,
+        "error_code": produced.error_code,
+        "base_offset": produced.base_offset,
+        "log_append_time": produced.log_append_time_ms,
+        "log_start_offset": produced.log_start_offset,
+        "record_errors": [
+            {"batch_index": error.batch_index, "batch_index_error_message": error.message}
+            for error in produced.record_errors
+        ],
+        "error_message": produced.error_message,
+        **({} if leader is None else {"current_leader": leader._asdict()}),
+    }
+
+
+def test_kio_reads_what_we_answer() -> None:
+    time_ms = 1_700_000_000_000
+    leader = CurrentLeader(4, 5)
+    produced = PartitionProduced(3, 6, 42, time_ms, 7, [RecordError(1, "bad")], "worse", leader)
+    body = encode_produce_response(12, [TopicProduced("t", None, [produced])])
+    partition = codec.read_response(ApiKey.PRODUCE, 12, body).responses[0].partition_responses[0]
+    assert partition.log_append_time == datetime.fromtimestamp(time_ms / 1000, tz=UTC)
+    assert (partition.index, partition.error_code, partition.base_offset) == (3, 6, 42)
+    assert partition.record_errors[0].batch_index_error_message == "bad"
+    assert partition.current_leader.leader_epoch == 5
+
+
+@pytest.mark.parametrize("version", [3, 8, 9, 13])
+def test_records_are_writable_slices_of_the_received_bytes(version: int) -> None:
+    pieces = encode_produce_request(version, None, 1, 1, [("t", UUID(int=5), [(0, b"abc")])])
+    received = bytearray(b"".join(pieces))
+    request = decode_produce_request(version, memoryview(received))
+    records = request.topics[0].partitions[0].records
+    assert records is not None
+    records[:] = b"XYZ"
+    assert b"XYZ" in received
+
+
+@pytest.mark.parametrize("version", _VERSIONS)
+def test_a_request_cut_short_is_malformed(version: int) -> None:
+    topics = [("topic", UUID(int=9), [(0, b"abc"), (1, None)])]
+    body = b"".join(encode_produce_request(version, "tx", 1, 1, topics))
+    for end in range(len(body)):
+        with pytest.raises(MalformedRequest):
+            decode_produce_request(version, memoryview(body[:end]))
+
+
+@pytest.mark.parametrize("version", _VERSIONS)
+def test_broken_bytes_end_in_a_message_or_in_malformed(version: int) -> None:
+    chance = random.Random(version)
+    for direction in Direction:
+        for seed in range(150):
+            _, _, body = sampled(ApiKey.PRODUCE, version, direction, seed)
+            broken = bytearray(body)
+            for _ in range(chance.choice((1, 2, 4))):
+                at = chance.randrange(len(broken))
+                broken[at : at + 2] = chance.choice((b"\xff\xff", b"\x7f\xff", b"\x80", b"\0"))
+            try:
+                if direction is Direction.REQUEST:
+                    decode_produce_request(version, memoryview(broken))
+                else:
+                    decode_produce_response(version, broken)
+            except MalformedMessage:
+                pass
+
+
+@pytest.mark.parametrize("count", [-2, -1, 2**31 - 1, 1000])
+def test_a_count_of_topics_that_cannot_be_is_refused(count: int) -> None:
+    with pytest.raises(MalformedRequest):
+        decode_produce_request(7, memoryview(struct.pack(">hhii", -1, 1, 1, count) + bytes(50)))
+
+
+@pytest.mark.parametrize("size_bytes", [-2, 2**31 - 1, 5])
+def test_records_longer_than_the_request_are_refused(size_bytes: int) -> None:
+    start = struct.pack(">hhiih", -1, 1, 1, 1, 1) + b"t" + struct.pack(">ii", 1, 0)
+    with pytest.raises(MalformedRequest, match="records"):
+        decode_produce_request(7, memoryview(start + struct.pack(">i", size_bytes) + bytes(4)))
+
+
+def test_an_over_long_varint_is_refused() -> None:
+    start = b"\0" + struct.pack(">hi", 1, 1)
+    for varint in (b"\x80" * 5 + b"\x01", b"\xff\xff\xff\xff\x7f"):
+        with pytest.raises(MalformedRequest, match="varint"):
+            decode_produce_request(9, memoryview(start + varint + bytes(50)))
+
+
+def test_unknown_tags_are_skipped() -> None:
+    tags = b"\x01\x09\x02zz"
+    body = (
+        b"\0" + struct.pack(">hi", 1, 1) + b"\x02\x02t\x02" + struct.pack(">i", 4) + b"\x04abc"
+    ) + tags * 3
+    partition = decode_produce_request(9, memoryview(body)).topics[0].partitions[0]
+    assert (partition.partition, partition.records) == (4, b"abc")
+
+
+def test_a_response_with_a_tag_that_runs_out_is_malformed() -> None:
+    body = encode_produce_response(10, [], 0, [NodeEndpoint(1, "h", 2)])
+    with pytest.raises(MalformedResponse):
+        decode_produce_response(10, body[:-1])

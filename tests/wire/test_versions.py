@@ -1,0 +1,36 @@
+"""The version table against kio's schemas."""
+
+import pytest
+from kio.index import load_request_schema, load_response_schema
+
+from suwi.wire.versions import APIS, Api, ApiKey, advertised
+
+_ENTRIES = [pytest.param(api, id=api.name) for api in APIS.values()]
+
+
+@pytest.mark.parametrize("api", _ENTRIES)
+def test_every_version_has_a_schema_and_the_headers_we_think_it_has(api: Api) -> None:
+    for version in range(api.min_version, api.max_version + 1):
+        request = load_request_schema(api.key, version)
+        response = load_response_schema(api.key, version)
+        assert request.__name__ == f"{api.name}Request"
+        assert request.__flexible__ is api.is_flexible(version)
+        assert request.__header_schema__.__version__ == 1 + api.is_flexible(version)
+        assert response.__header_schema__.__version__ == int(api.response_header_has_tags(version))
+
+
+def test_produce_is_advertised_from_0_but_served_from_3() -> None:
+    produce = APIS[ApiKey.PRODUCE]
+    assert produce.advertised_from == 0
+    assert not produce.serves(2)
+    assert produce.serves(3)
+    assert all(api.advertised_from == api.min_version for api in APIS.values() if api.key)
+
+
+def test_init_producer_id_stops_at_the_released_version() -> None:
+    assert APIS[ApiKey.INIT_PRODUCER_ID].max_version == 5
+
+
+def test_only_what_is_handled_and_not_between_brokers_is_advertised() -> None:
+    handled = [ApiKey.METADATA, ApiKey.ALTER_PARTITION, ApiKey.PRODUCE]
+    assert [api.key for api in advertised(handled)] == [ApiKey.PRODUCE, ApiKey.METADATA]
