@@ -1,6 +1,6 @@
 # `make help` lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo bench lock clean
+.PHONY: help setup check format test demo bench lock clean
 MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 
@@ -11,10 +11,14 @@ setup: ## create .venv with .venv/bin/suwi, exactly as requirements.lock says
 	@tools/setup.sh
 
 check: setup ## format, lint, types, import layers
-	@echo "== ruff format"; $(BIN)/ruff format --check .
-	@echo "== ruff check"; $(BIN)/ruff check .
-	@echo "== mypy"; $(BIN)/mypy
-	@echo "== import layers"; $(BIN)/lint-imports --no-logo
+	@failed=; \
+	for tool in "ruff format --check ." "ruff check ." mypy "lint-imports --no-logo"; do \
+		echo "== $$tool"; $(BIN)/$$tool || failed=yes; \
+	done; \
+	[ -z "$$failed" ]
+
+format: setup ## let ruff format the code and order its imports
+	@$(BIN)/ruff check --quiet --select I --fix . && $(BIN)/ruff format .
 
 test: setup ## all tests; HYPOTHESIS_PROFILE=thorough for many more examples
 	@$(BIN)/python -m pytest

@@ -18,6 +18,7 @@ pip install --quiet --no-index --no-deps "$work"/wheels/*.whl
     echo "# Exact versions of everything in a development environment (base and dev)."
     echo "# Written by \`make lock\` from the ranges in pyproject.toml."
     echo "# download: $(du -sm "$work/wheels" | cut -f1) MB"
+    echo "# on disk: $(du -sm "$work" | cut -f1) MB"
     pip list --format=freeze --exclude pip --exclude setuptools | LC_ALL=C sort -f
 } >"$work/lock"
 mv "$work/lock" requirements.lock

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Create .venv from requirements.lock, with Suwi itself installed in place. Does nothing when
-# .venv was made from the same lock, the same pyproject.toml and in the same directory.
+# .venv was made from the same lock and package description, in the same directory.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source tools/python.sh
 
-wanted=$({ pwd; cat requirements.lock pyproject.toml tools/setup.sh; } | cksum)
+description=$(sed '/^\[tool\.ruff\]/,$d' pyproject.toml) # what follows only configures checks
+wanted=$({ pwd; echo "$description"; cat requirements.lock tools/setup.sh; } | cksum)
 stamp=.venv/.suwi-setup
 if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
     exit 0
@@ -13,9 +14,10 @@ fi
 
 python=$(find_python)
 packages=$(grep -c == requirements.lock)
-size=$(sed -n 's/^# download: //p' requirements.lock)
-echo "Setting up .venv with $("$python" --version)."
-echo "Downloads $packages packages, $size (less what pip already has in its cache)."
+download=$(sed -n 's/^# download: //p' requirements.lock)
+disk=$(sed -n 's/^# on disk: //p' requirements.lock)
+echo "Setting up .venv with $("$python" --version), about $disk on disk."
+echo "Downloads $packages packages, about $download, less what pip has in its cache."
 
 rm -f "$stamp"
 if ! "$python" -m venv --clear .venv; then
@@ -28,4 +30,4 @@ pip wheel --wheel-dir .venv/wheels --requirement requirements.lock
 pip install --no-index --find-links .venv/wheels --no-deps --requirement requirements.lock
 pip install --no-index --no-deps --no-build-isolation --editable .
 echo "$wanted" >"$stamp"
-echo "Ready: .venv/bin/suwi ($(du -sh .venv | cut -f1) on disk)"
+echo "Ready: .venv/bin/suwi"
