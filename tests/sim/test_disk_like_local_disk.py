@@ -32,7 +32,7 @@ _OPERATIONS = st.one_of(
     st.tuples(st.just("size"), _PATHS),
     st.tuples(st.just("read_bytes"), _PATHS),
     st.tuples(st.just("rename"), _PATHS, _PATHS),
-    st.tuples(st.just("write_atomically"), _PATHS, st.binary(max_size=20)),
+    st.tuples(st.just("write_atomically"), _PATHS, st.binary(max_size=20), st.booleans()),
     st.tuples(st.just("lock"), _PATHS),
     st.tuples(st.just("release"), _HANDLES),
 )
@@ -68,8 +68,8 @@ class Driver:
                     self.locks.pop(number).release()
             case ("rename", old, new):
                 self.disk.rename(self._at(old), self._at(new))
-            case ("write_atomically", path, data):
-                self.disk.write_atomically(self._at(path), data)
+            case ("write_atomically", path, data, sync):
+                self.disk.write_atomically(self._at(path), data, sync=sync)
             case ("size", path):
                 return None if self.disk.is_dir(self._at(path)) else self.disk.size(self._at(path))
             case (name, str(path)):

@@ -304,7 +304,7 @@ class SimDisk:
             raise _error(errno.EISDIR, path)
         return bytes(node.content)
 
-    def write_atomically(self, path: str, data: bytes) -> None:
+    def write_atomically(self, path: str, data: bytes, *, sync: bool = True) -> None:
         temporary = f"{path}.tmp"
         file = self.open(temporary, create=True)
         try:
@@ -312,11 +312,13 @@ class SimDisk:
             written = file.pwrite(data, 0)
             while written < len(data):
                 written += file.pwrite(memoryview(data)[written:], written)
-            file.sync()
+            if sync:
+                file.sync()
         finally:
             file.close()
         self.rename(temporary, path)
-        self.sync_dir(dirname(path))
+        if sync:
+            self.sync_dir(dirname(path))
 
     def free_bytes(self, path: str) -> int:
         self.begin("stat", path)
