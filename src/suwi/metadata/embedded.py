@@ -222,7 +222,7 @@ class EmbeddedView(LocalView):
         return await self._store.commit(decide)
 
     async def sync(self) -> None:
-        self._check_open()
+        await self._look(lambda ledger: None)
 
     async def expire(self) -> None:
         """End the session, as a store would that has not heard from its broker."""

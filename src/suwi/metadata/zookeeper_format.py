@@ -1,0 +1,137 @@
+"""What Suwi's znodes are called and contain.
+
+    <root>/entries/<key>        one entry: version, value (compressed)
+    <root>/ring/<0…63>          a change, at its sequence modulo 64 (compressed)
+    <root>/head                 the sequence of the latest change
+    <root>/registrations/<key>  a registration; the parent is set with every birth
+    <root>/controller           the elected controller
+    <root>/controller-epoch     the greatest controller epoch ever given
+
+Keys are escaped into one name, so that all entries are listed by one request.
+"""
+
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, unquote
+
+from suwi.metadata.store import HISTORY_CHANGES, Change, Controller, Entry, Registration
+from suwi.model.ids import NodeId
+
+_SEQUENCE = struct.Struct(">q")
+_FIELD = struct.Struct(">i")
+_DELETED = -1
+_COMPRESSION_LEVEL = 1
+
+Node = tuple[bytes, Any]
+"""A znode's data and its stat."""
+Step = tuple[str, str, tuple[Any, ...]]
+"""One operation of a multi: the client's method, path, further arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    root: str
+
+    @property
+    def entries(self) -> str:
+        return f"{self.root}/entries"
+
+    @property
+    def ring(self) -> str:
+        return f"{self.root}/ring"
+
+    @property
+    def head(self) -> str:
+        return f"{self.root}/head"
+
+    @property
+    def registrations(self) -> str:
+        return f"{self.root}/registrations"
+
+    @property
+    def controller(self) -> str:
+        return f"{self.root}/controller"
+
+    @property
+    def controller_epoch(self) -> str:
+        return f"{self.root}/controller-epoch"
+
+    def entry(self, key: str) -> str:
+        return f"{self.entries}/{name_of(key)}"
+
+    def registration(self, key: str) -> str:
+        return f"{self.registrations}/{name_of(key)}"
+
+    def slot(self, sequence: int) -> str:
+        return f"{self.ring}/{sequence % HISTORY_CHANGES}"
+
+
+def name_of(key: str) -> str:
+    return quote(key, safe="")
+
+
+def key_of(name: str) -> str:
+    return unquote(name)
+
+
+def encode_number(number: int) -> bytes:
+    return b"%d" % number
+
+
+def decode_number(data: bytes) -> int:
+    return int(data)
+
+
+def encode_controller(controller: Controller) -> bytes:
+    return b"%d %d" % (controller.node_id, controller.epoch)
+
+
+def decode_controller(data: bytes) -> Controller:
+    node_id, epoch = data.split()
+    return Controller(NodeId(int(node_id)), int(epoch))
+
+
+def encode_entry(value: bytes, version: int) -> bytes:
+    return _SEQUENCE.pack(version) + zlib.compress(value, _COMPRESSION_LEVEL)
+
+
+def decode_entry(key: str, data: bytes) -> Entry:
+    (version,) = _SEQUENCE.unpack_from(data)
+    return Entry(key, zlib.decompress(data[_SEQUENCE.size :]), version)
+
+
+def encode_change(sequence: int, values: Mapping[str, bytes | None]) -> bytes:
+    pieces = []
+    for key, value in values.items():
+        name = key.encode()
+        pieces += [_FIELD.pack(len(name)), name]
+        pieces += [_FIELD.pack(_DELETED)] if value is None else [_FIELD.pack(len(value)), value]
+    return _SEQUENCE.pack(sequence) + zlib.compress(b"".join(pieces), _COMPRESSION_LEVEL)
+
+
+def decode_change(data: bytes) -> Change:
+    (sequence,) = _SEQUENCE.unpack_from(data)
+    body = zlib.decompress(data[_SEQUENCE.size :])
+    values: dict[str, bytes | None] = {}
+    position = 0
+    while position < len(body):
+        (size_bytes,) = _FIELD.unpack_from(body, position)
+        position += _FIELD.size
+        key = body[position : position + size_bytes].decode()
+        position += size_bytes
+        (size_bytes,) = _FIELD.unpack_from(body, position)
+        position += _FIELD.size
+        if size_bytes == _DELETED:
+            values[key] = None
+        else:
+            values[key] = body[position : position + size_bytes]
+            position += size_bytes
+    return Change(sequence, values)
+
+
+def registration_of(key: str, node: Node) -> Registration:
+    data, stat = node
+    return Registration(key, data, stat.czxid, stat.ephemeralOwner)

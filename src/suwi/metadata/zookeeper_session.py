@@ -1,0 +1,97 @@
+"""A session with ZooKeeper: the broker's registration and its candidacy.
+
+Both settle themselves: they send a multi and then look whose node is there, which answers lost
+answers as well.
+"""
+
+from typing import TYPE_CHECKING
+
+from suwi.metadata import zookeeper_format as fmt
+from suwi.metadata.session import SessionLife
+from suwi.metadata.store import (
+    AlreadyRegistered,
+    Controller,
+    SessionLost,
+    SessionState,
+    check_key,
+)
+from suwi.metadata.zookeeper_format import registration_of
+from suwi.model.ids import NodeId
+
+if TYPE_CHECKING:
+    from suwi.metadata.zookeeper import Connection, ZookeeperStore
+
+
+class ZookeeperSession(SessionLife):
+    def __init__(
+        self, session_id: int, store: "ZookeeperStore", connection: "Connection", paths: fmt.Paths
+    ) -> None:
+        super().__init__(session_id, store.subscribe)
+        self._store = store
+        self._connection = connection
+        self._paths = paths
+
+    async def register(self, key: str, value: bytes) -> int:
+        check_key(key)
+        path = self._paths.registration(key)
+
+        async def attempt() -> int | None:
+            while True:
+                self._check_own()
+                await self._connection.multi(
+                    [
+                        ("set_data", self._paths.registrations, (b"",)),
+                        ("create", path, (value, None, True)),
+                    ]
+                )
+                await self._store.sync()
+                (node,) = await self._connection.get(path)
+                if node is None:
+                    continue
+                held = registration_of(key, node)
+                self._check_own()
+                if held.session_id != self._id or held.value != value:
+                    raise AlreadyRegistered(held)
+                return held.epoch
+
+        return await self._until(attempt)
+
+    async def campaign(self, node_id: NodeId) -> Controller:
+        async def attempt() -> Controller | None:
+            while True:
+                self._check_own()
+                await self._store.sync()
+                epoch, elected = await self._connection.get(
+                    self._paths.controller_epoch, self._paths.controller
+                )
+                assert epoch is not None
+                if elected is not None:
+                    mine = elected[1].ephemeralOwner == self._id
+                    return fmt.decode_controller(elected[0]) if mine else None
+                controller = Controller(node_id, fmt.decode_number(epoch[0]) + 1)
+                raised = (fmt.encode_number(controller.epoch), epoch[1].version)
+                elected_by = (fmt.encode_controller(controller), None, True)
+                await self._connection.multi(
+                    [
+                        ("set_data", self._paths.controller_epoch, raised),
+                        ("create", self._paths.controller, elected_by),
+                    ]
+                )
+
+        return await self._until(attempt)
+
+    async def resign(self) -> None:
+        await self._store.sync()
+        (elected,) = await self._connection.get(self._paths.controller)
+        if elected is not None and elected[1].ephemeralOwner == self._id:
+            await self._store.depose(fmt.decode_controller(elected[0]).epoch)
+
+    async def close(self) -> None:
+        if self._state is not SessionState.EXPIRED:
+            self.move_to(SessionState.EXPIRED)
+            await self._store.end_session()
+
+    def _check_own(self) -> None:
+        """kazoo goes on in a new session by itself; what is made there is not this one's."""
+        if self._connection.session_id not in (None, self._id):
+            raise SessionLost(self._id)

@@ -1,0 +1,231 @@
+"""What is on disk: the embedded store across restarts, crashes and failures."""
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from suwi.metadata.embedded import EmbeddedStore, StoreInUse
+from suwi.metadata.store import Applied, Delete, Entry, Gap, Put, Unavailable, Unknown, allocate
+from suwi.model.ids import NodeId
+
+ONE = NodeId(1)
+
+# Writes without end and says on stdout what was applied; killed from outside.
+_WRITER = """
+import asyncio, sys
+from suwi.metadata.embedded import EmbeddedStore
+from suwi.metadata.store import Applied, Put, allocate
+
+async def main():
+    store = await EmbeddedStore.open(sys.argv[1])
+    view = store.view()
+    session = await view.open_session()
+    epoch = await session.register("brokers/1", b"")
+    controller = await session.campaign(1)
+    print("epochs", epoch, controller.epoch, flush=True)
+    while True:
+        sequence = (await view.read_all()).sequence + 1
+        puts = [Put(f"k{sequence % 7}", b"%d" % sequence), Put("last", b"%d" % sequence)]
+        result = await view.write(puts, controller_epoch=controller.epoch)
+        assert result == Applied(sequence), result
+        print("applied", sequence, flush=True)
+
+asyncio.run(main())
+"""
+
+
+def open_and_kill(path: Path, answers_before_kill: int) -> tuple[int, int, int]:
+    """Kill -9 a writing process; return its broker epoch, controller epoch, last applied."""
+    source = Path(__file__).parents[2] / "src"
+    process = subprocess.Popen(
+        [sys.executable, "-c", _WRITER, str(path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(source)},
+    )
+    assert process.stdout is not None
+    lines = [process.stdout.readline().split() for _ in range(1 + answers_before_kill)]
+    process.kill()
+    lines += [line.split() for line in process.stdout.read().splitlines()]
+    process.stdout.close()
+    process.wait()
+    complete = [line for line in lines if len(line) == 2 and line[0] == "applied"]
+    return int(lines[0][1]), int(lines[0][2]), int(complete[-1][1])
+
+
+def test_a_killed_writer_loses_nothing_that_was_applied(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.db"
+    broker_epochs, controller_epochs, sequences = [], [], [0]
+
+    async def check(applied: int) -> int:
+        store = await EmbeddedStore.open(str(path))
+        view = store.view()
+        snapshot = await view.read_all()
+        # The one write whose answer the kill took away may be there as well.
+        assert snapshot.sequence in (applied, applied + 1)
+        assert snapshot.entries["last"] == Entry(
+            "last", b"%d" % snapshot.sequence, snapshot.sequence
+        )
+        for key, entry in snapshot.entries.items():
+            assert entry.value == b"%d" % entry.version, key
+        # The last seven changes wrote all seven keys: nothing in between is missing.
+        versions = sorted(e.version for key, e in snapshot.entries.items() if key != "last")
+        assert versions == list(range(max(1, snapshot.sequence - 6), snapshot.sequence + 1))
+        assert await view.registrations() == {}
+        assert await view.current_controller() is None
+        await store.close()
+        return snapshot.sequence
+
+    for answers_before_kill in (1, 20, 3, 50):
+        broker_epoch, controller_epoch, applied = open_and_kill(path, answers_before_kill)
+        assert applied > sequences[-1]
+        broker_epochs.append(broker_epoch)
+        controller_epochs.append(controller_epoch)
+        sequences.append(asyncio.run(check(applied)))
+    assert broker_epochs == sorted(set(broker_epochs))
+    assert controller_epochs == [1, 2, 3, 4]
+
+
+def test_entries_counters_and_ids_survive_a_restart(tmp_path: Path) -> None:
+    path = str(tmp_path / "metadata.db")
+
+    async def first() -> int:
+        store = await EmbeddedStore.open(path)
+        view = store.view()
+        session = await view.open_session()
+        epoch = await session.register("brokers/1", b"")
+        assert (await session.campaign(ONE)).epoch == 1
+        assert await view.write([Put("a", b"1"), Put("b", b"2")]) == Applied(1)
+        assert await view.write([Delete("b")]) == Applied(2)
+        assert await allocate(view, "p", 1000) == 0
+        await store.close()
+        return epoch
+
+    async def second(old_epoch: int) -> None:
+        store = await EmbeddedStore.open(path)
+        view = store.view()
+        snapshot = await view.read_all()
+        assert snapshot.sequence == 3
+        assert snapshot.entries["a"] == Entry("a", b"1", 1)
+        assert "b" not in snapshot.entries
+        assert await view.changes_after(3) == []
+        assert await view.changes_after(2) == Gap()
+        assert await allocate(view, "p", 1000) == 1000
+        session = await view.open_session()
+        assert await session.register("brokers/1", b"") > old_epoch
+        assert (await session.campaign(ONE)).epoch == 2
+        await store.close()
+
+    asyncio.run(second(asyncio.run(first())))
+
+
+def test_a_second_process_is_kept_out(tmp_path: Path) -> None:
+    path = str(tmp_path / "metadata.db")
+
+    async def scenario() -> None:
+        store = await EmbeddedStore.open(path)
+        with pytest.raises(StoreInUse):
+            await EmbeddedStore.open(path)
+        await store.close()
+        await (await EmbeddedStore.open(path)).close()
+
+    asyncio.run(scenario())
+
+
+def test_a_newer_format_is_refused_with_its_name(tmp_path: Path) -> None:
+    path = str(tmp_path / "metadata.db")
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+
+    async def scenario() -> None:
+        with pytest.raises(ValueError, match="format 99"):
+            await EmbeddedStore.open(path)
+
+    asyncio.run(scenario())
+
+
+def test_a_cancelled_write_is_applied_or_not_but_never_half_known(tmp_path: Path) -> None:
+    path = str(tmp_path / "metadata.db")
+
+    async def scenario() -> int:
+        store = await EmbeddedStore.open(path)
+        view = store.view()
+        for number in range(10):
+            writing = asyncio.ensure_future(view.write([Put("a", b"%d" % number)]))
+            for _ in range(number):
+                await asyncio.sleep(0)
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+        result = await view.write([Put("b", b"")])
+        assert isinstance(result, Applied)
+        await store.close()
+        return result.sequence
+
+    async def reopened() -> int:
+        store = await EmbeddedStore.open(path)
+        sequence = (await store.view().read_all()).sequence
+        await store.close()
+        return sequence
+
+    assert asyncio.run(scenario()) == asyncio.run(reopened())
+
+
+class FailingFile:
+    """Stands before the store's file and fails its next commit, as SQLite would."""
+
+    def __init__(self, file: object, error_code: int) -> None:
+        self._file = file
+        self._error_code = error_code
+
+    def save(self, events: object, transaction: int) -> None:
+        error = sqlite3.OperationalError("made to fail")
+        error.sqlite_errorcode = self._error_code
+        raise error
+
+    def close(self) -> None:
+        self._file.close()  # type: ignore[attr-defined]
+
+
+def test_a_full_disk_refuses_writes_until_there_is_space(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = await EmbeddedStore.open(str(tmp_path / "metadata.db"))
+        view = store.view()
+        session = await view.open_session()
+        whole = store._file
+        store._file = FailingFile(whole, sqlite3.SQLITE_FULL)  # type: ignore[assignment]
+        with pytest.raises(Unavailable, match="disk full"):
+            await view.write([Put("a", b"")])
+        assert await view.read("a") is None
+        assert not session.lost.is_set()
+        store._file = whole
+        assert await view.write([Put("a", b"")]) == Applied(1)
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_after_a_failed_sync_nothing_is_believed_any_more(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = await EmbeddedStore.open(str(tmp_path / "metadata.db"))
+        view = store.view()
+        session = await view.open_session()
+        whole = store._file
+        store._file = FailingFile(whole, sqlite3.SQLITE_IOERR_FSYNC)  # type: ignore[assignment]
+        assert await view.write([Put("a", b"")]) == Unknown()
+        assert session.lost.is_set()
+        store._file = whole
+        with pytest.raises(Unavailable):
+            await view.sync()
+        with pytest.raises(Unavailable):
+            await view.read("a")
+        with pytest.raises(Unavailable):
+            await view.write([Put("a", b"")])
+        await store.close()
+
+    asyncio.run(scenario())

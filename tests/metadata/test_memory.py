@@ -1,0 +1,300 @@
+"""The nasty cases that the memory store makes on demand, and that a caller must survive."""
+
+import asyncio
+import selectors
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import pytest
+
+from suwi.metadata.memory import MemoryStore, MemoryView, Mishap
+from suwi.metadata.store import (
+    ABSENT,
+    Applied,
+    Closed,
+    Conflict,
+    Entry,
+    Put,
+    SessionState,
+    Unavailable,
+    Unknown,
+    allocate,
+)
+from suwi.model.ids import NodeId
+from tests.metadata.worlds import PATIENCE_S, SeededRandom, until
+
+ONE = NodeId(1)
+T = TypeVar("T")
+
+
+class VirtualTime(selectors.DefaultSelector):
+    """Nothing to wait for but timers: jumps to the next one instead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        assert timeout is not None, "nothing will ever happen again"
+        self.now_s += max(timeout, 0.0)
+        return []
+
+
+def play(scenario: Coroutine[Any, Any, T]) -> T:
+    """Run in virtual time, so that nothing depends on how fast the machine is."""
+    time = VirtualTime()
+
+    def make_loop() -> asyncio.AbstractEventLoop:
+        loop = asyncio.SelectorEventLoop(time)
+        loop.time = lambda: time.now_s  # type: ignore[method-assign]
+        return loop
+
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        return runner.run(scenario)
+
+
+def make_store(seed: int = 0, session_timeout_s: float = 60.0) -> MemoryStore:
+    return MemoryStore(SeededRandom(seed), session_timeout_s=session_timeout_s)
+
+
+def test_an_unknown_write_may_have_been_applied_or_not() -> None:
+    async def scenario() -> None:
+        view = make_store().view()
+        view.plan(Mishap.UNKNOWN_APPLIED, Mishap.UNKNOWN_DROPPED)
+        assert await view.write([Put("a", b"1", ABSENT)]) == Unknown()
+        assert await view.read("a") == Entry("a", b"1", 1)
+        assert await view.write([Put("b", b"1", ABSENT)]) == Unknown()
+        assert await view.read("b") is None
+        # Repeated with its expected version, at most one of the two is applied.
+        assert await view.write([Put("a", b"1", ABSENT)]) == Conflict("a")
+        assert await view.write([Put("b", b"1", ABSENT)]) == Applied(2)
+
+    play(scenario())
+
+
+@pytest.mark.parametrize("mishap", list(Mishap))
+def test_registration_and_election_settle_an_unknown_answer_themselves(mishap: Mishap) -> None:
+    async def scenario() -> None:
+        store = make_store()
+        view = store.view()
+        session = await view.open_session()
+        view.plan(mishap)
+        epoch = await session.register("brokers/1", b"")
+        assert store.ledger.registrations["brokers/1"].epoch == epoch
+        view.plan(mishap)
+        controller = await session.campaign(ONE)
+        assert store.ledger.controller == controller
+        assert controller.epoch == 1
+        view.plan(mishap)
+        await view.deregister("brokers/1", epoch, controller_epoch=1)
+        assert store.ledger.registrations == {}
+        view.plan(mishap)
+        await session.resign()
+        assert store.ledger.controller is None
+
+    play(scenario())
+
+
+@pytest.mark.parametrize("mishap", list(Mishap))
+def test_a_block_of_ids_is_given_once_whatever_became_of_the_write(mishap: Mishap) -> None:
+    async def scenario() -> None:
+        store = make_store()
+        view = store.view()
+        firsts = []
+        for _ in range(3):
+            view.plan(mishap)
+            firsts.append(await allocate(view, "p", 1000))
+        assert len(set(firsts)) == 3
+        assert int(store.ledger.entries["ids/p"].value) == firsts[-1] + 1000
+
+    play(scenario())
+
+
+def test_blocks_never_overlap_among_many_brokers_with_every_fault_at_once() -> None:
+    async def scenario(seed: int) -> list[int]:
+        store = make_store(seed)
+        views = [faulty(store.view()) for _ in range(4)]
+        given = await asyncio.gather(*(allocate(view, "p", 10) for view in views for _ in range(8)))
+        assert len(set(given)) == len(given)
+        assert all(first % 10 == 0 for first in given)
+        return given
+
+    for seed in range(10):
+        assert play(scenario(seed))
+
+
+def faulty(view: MemoryView) -> MemoryView:
+    view.faults.latency_s = (0.0, 0.001)
+    view.faults.notice_delay_s = (0.0, 0.002)
+    view.faults.read_lag_max = 5
+    view.faults.unknown_applied_chance = 0.2
+    view.faults.unknown_dropped_chance = 0.2
+    return view
+
+
+def test_a_lagging_view_reads_the_past_until_it_syncs_or_is_called() -> None:
+    async def scenario() -> None:
+        store = make_store()
+        writer, reader = store.view(), store.view()
+        reader.faults.notice_delay_s = (60.0, 60.0)
+        reader.faults.read_lag_max = 64
+        for number in range(20):
+            await writer.write([Put("a", b"%d" % number)])
+        sequences = [(await reader.read_all()).sequence for _ in range(20)]
+        assert sequences[0] < 20
+        assert sequences == sorted(sequences)
+        await reader.sync()
+        assert (await reader.read_all()).sequence == 20
+
+    play(scenario())
+
+
+def test_a_notice_shows_what_caused_it_even_to_a_lagging_view() -> None:
+    async def scenario() -> None:
+        store = make_store()
+        writer, reader = store.view(), store.view()
+        reader.faults.notice_delay_s = (0.001, 0.002)
+        reader.faults.read_lag_max = 64
+        seen: list[int] = []
+
+        async def all_there() -> bool:
+            seen.append((await reader.read_all()).sequence)
+            return seen[-1] == 50
+
+        async def write() -> None:
+            for _ in range(50):
+                await writer.write([Put("a", b"")])
+
+        await asyncio.gather(until(reader, all_there), write())
+        assert len(seen) < 50  # Coalesced.
+
+    play(scenario())
+
+
+def test_a_new_session_may_read_older_state_than_the_last_one_did() -> None:
+    async def scenario() -> None:
+        view = make_store().view()
+        view.faults.notice_delay_s = (60.0, 60.0)
+        view.faults.new_session_lag_max = 20
+        view.faults.read_lag_max = 20
+        for number in range(30):
+            await view.write([Put("a", b"%d" % number)])
+        began_at = []
+        for _ in range(10):
+            await view.open_session()
+            began_at.append((await view.read_all()).sequence)
+            await view.sync()
+            assert (await view.read_all()).sequence == 30
+            view.expire()
+        assert min(began_at) < 30
+
+    play(scenario())
+
+
+def test_a_cut_on_the_way_loses_the_request_and_on_the_way_back_the_answer() -> None:
+    async def scenario() -> None:
+        store = make_store()
+        view = store.view()
+        view.faults.latency_s = (0.01, 0.01)
+
+        async def write_and_cut(key: str, *, after_arrival: bool) -> None:
+            writing = asyncio.ensure_future(view.write([Put(key, b"")]))
+            await asyncio.sleep(0)
+            if after_arrival:
+                await until(watcher, lambda: has(key))
+            view.disconnect()
+            assert await writing == Unknown()
+            view.reconnect()
+
+        async def has(key: str) -> bool:
+            return key in store.ledger.entries
+
+        watcher = store.view()
+        await write_and_cut("lost", after_arrival=False)
+        await write_and_cut("kept", after_arrival=True)
+        assert list(store.ledger.entries) == ["kept"]
+
+    play(scenario())
+
+
+def test_a_session_cut_off_past_its_timeout_ends_for_others_first() -> None:
+    async def scenario() -> None:
+        store = make_store(session_timeout_s=0.01)
+        view, other = store.view(), store.view()
+        session = await view.open_session()
+        await session.register("brokers/1", b"")
+        controller = await session.campaign(ONE)
+        view.disconnect()
+
+        async def gone() -> bool:
+            return await other.registrations() == {}
+
+        await until(other, gone)
+        assert session.state is SessionState.DISCONNECTED
+        view.reconnect()
+        assert session.state is SessionState.EXPIRED
+        assert session.lost.is_set()
+        late = await view.write([Put("a", b"")], controller_epoch=controller.epoch)
+        assert isinstance(late, Conflict)
+
+    play(scenario())
+
+
+def test_a_session_back_within_its_timeout_goes_on() -> None:
+    async def scenario() -> None:
+        store = make_store(session_timeout_s=0.05)
+        view = store.view()
+        session = await view.open_session()
+        view.disconnect()
+        view.reconnect()
+        await asyncio.sleep(0.1)  # The cancelled timeout has passed.
+        assert session.state is SessionState.CONNECTED
+        assert session.id in store.ledger.sessions
+
+    play(scenario())
+
+
+def test_nothing_passes_a_killed_view_and_its_session_times_out() -> None:
+    async def scenario() -> None:
+        store = make_store(session_timeout_s=0.01)
+        view, other = store.view(), store.view()
+        session = await view.open_session()
+        await session.register("brokers/1", b"")
+        view.faults.latency_s = (0.001, 0.001)
+        writing = asyncio.ensure_future(view.write([Put("a", b"")]))
+        await asyncio.sleep(0)
+        view.kill()
+        for call in (writing, view.read("a"), session.close(), session.campaign(ONE)):
+            with pytest.raises(Closed):
+                await call
+        view.reconnect()
+        with pytest.raises(Unavailable):
+            await view.sync()
+        assert store.ledger.entries == {}
+
+        async def gone() -> bool:
+            return await other.registrations() == {}
+
+        async with asyncio.timeout(PATIENCE_S):
+            await until(other, gone)
+
+    play(scenario())
+
+
+def test_the_same_seed_gives_the_same_story() -> None:
+    async def story(seed: int) -> list[object]:
+        store = make_store(seed)
+        told: list[object] = []
+
+        async def broker(number: int) -> None:
+            view = faulty(store.view())
+            for step in range(20):
+                put = Put(f"k{step % 3}", b"%d" % number)
+                told.append((number, step, await view.write([put])))
+                told.append((number, (await view.read_all()).sequence))
+
+        await asyncio.gather(*map(broker, range(3)))
+        return told
+
+    assert play(story(7)) == play(story(7))
+    assert play(story(7)) != play(story(8))

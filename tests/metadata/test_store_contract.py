@@ -1,0 +1,617 @@
+"""The contract of store.py, kept by every store."""
+
+import asyncio
+import random
+
+import pytest
+
+from suwi.metadata.store import (
+    ABSENT,
+    CONTROLLER_KEY,
+    HISTORY_CHANGES,
+    WRITE_BYTES_MAX,
+    AlreadyRegistered,
+    Applied,
+    Change,
+    Check,
+    Closed,
+    Conflict,
+    Delete,
+    Entry,
+    Gap,
+    MetadataStore,
+    NotController,
+    Put,
+    SessionLost,
+    SessionState,
+    Unavailable,
+    allocate,
+)
+from suwi.model.ids import NodeId
+from tests.metadata.conftest import Run, Scenario
+from tests.metadata.worlds import PATIENCE_S, World, until
+
+ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
+
+
+def needs_cut(scenario: Scenario) -> Scenario:
+    scenario.needs_cut = True  # type: ignore[attr-defined]
+    return scenario
+
+
+class TestEntries:
+    def test_what_was_written_is_read_with_its_sequence_as_version(self, run: Run) -> None:
+        async def scenario(world: World) -> None:
+            store = await world.connect()
+            assert await store.read("topics/a") is None
+            assert await store.write([Put("topics/a", b"1")]) == Applied(1)
+            assert await store.read("topics/a") == Entry("topics/a", b"1", 1)
+            assert await store.write([Put("topics/a", b"2"), Put("b", b"")]) == Applied(2)
+            snapshot = await store.read_all()
+            assert snapshot.sequence == 2
+            assert snapshot.entries == {
+                "topics/a": Entry("topics/a", b"2", 2),
+                "b": Entry("b", b"", 2),
+            }
+            assert (await store.read_all("topics/")).entries.keys() == {"topics/a"}
+
+        run(scenario)
+
+    def test_any_printable_key_and_any_bytes_survive(self, run: Run) -> None:
+        async def scenario(world: World) -> None:
+            store = await world.connect()
+            keys = ["a%2Fb", "a/b", "topics/ünï čode", "x/..y/.z", "q?#&=+"]
+            puts = [Put(key, bytes(range(256)) + key.encode()) for key in keys]
+            assert await store.write(puts) == Applied(1)
+            entries = (await store.read_all()).entries
+            assert {key: entry.value for key, entry in entries.items()} == {
+                put.key: put.value for put in puts
+            }
+            changes = await store.changes_after(0)
+            assert changes == [Change(1, {put.key: put.value for put in puts})]
+
+        run(scenario)
+
+    def test_a_write_that_conflicts_changes_nothing(self, run: Run) -> None:
+        async def scenario(world: World) -> None:
+            store = await world.connect()
+            assert await store.write([Put("a", b"1", ABSENT)]) == Applied(1)
+            for refused in (
+                Put("a", b"2", ABSENT),
+                Put("a", b"2", 2),
+                Delete("a", 2),
+                Check("a", ABSENT),
+            ):
+                assert await store.write([Put("other", b"x"), refused]) == Conflict("a")
+            assert await store.write([Put("b", b"", 1)]) == Conflict("b")
+            assert await store.write([Delete("b", 1)]) == Conflict("b")
+            snapshot = await store.read_all()
+            assert snapshot.sequence == 1
+            assert snapshot.entries == {"a": Entry("a", b"1", 1)}
+
+        run(scenario)
+
+    def test_a_deleted_entry_made_again_has_another_version(self, run: Run) -> None:
+        async def scenario(world: World) -> None:
+            store = await world.connect()
+            assert await store.write([Put("a", b"1")]) == Applied(1)
+            assert await store.write([Delete("a", 1)]) == Applied(2)
+            assert await store.read("a") is None
+            assert await store.write([Put("a", b"1", ABSENT)]) == Applied(3)
+            assert await store.write([Put("a", b"late", 1)]) == Conflict("a")
+            assert await store.write([Delete("a", 1)]) == Conflict("a")
+            assert await store.write([Delete("a", 3)]) == Applied(4)
+
+        run(scenario)
+
+    def test_checks_alone_are_no_change(self, run: Run) -> None:
+        async def scenario(world: World) -> None:
+            store = await world.connect()
+            assert await store.write([Put("a", b"1")]) == Applied(1)
+            assert await store.write([Check("a", 1), Check("b", ABSENT)]) == Applied(1)
+            assert await store.write([]) == Applied(1)
+            assert await store.changes_after(1) == []
+
+        run(scenario)
+
+    def test_deleting_what_is_not_there_is_a_change_all_the_same(self, run: Run) -> None:
+        async def scenario(world: World) -> None:
+            store = await world.connect()
+            assert await store.write([Delete("a")]) == Applied(1)
+            assert await store.changes_after(0) == [Change(1, {"a": None})]
+
+        run(scenario)
+
+    def test_senseless_writes_are_refused_as_mistakes(self, run: Run) -> None:
+        async def scenario(world: World) -> None:
+            store = await world.connect()
+            for operations in (
+                [Put("a", b"1"), Delete("a")],
+                [Put("", b"1")],
+                [Put("a//b", b"1")],
+                [Put("../a", b"1")],
+                [Put("a\0", b"1")],
+                [Put("a", bytes(WRITE_BYTES_MAX))],
+            ):
+                with pytest.raises(ValueError, match=r"key|bytes"):
+                    await store.write(operations)
+            assert (await store.read_all()).sequence == 0
+
+        run(scenario)
+
+    def test_the_largest_write_is_accepted(self, run: Run) -> None:
+        async def scenario(world: World) -> None:
+            store = await world.connect()
+            value = random.Random(0).randbytes(WRITE_BYTES_MAX - 65)  # Will not compress.
+            assert await store.write([Put("a", value)]) == Applied(1)
+            entry = await store.read("a")
+            assert entry is not None
+            assert entry.value == value
+
+        run(scenario)
+
+    def test_racing_writers_take_turns_without_losing_an_update(self, run: Run) -> None:
+        async def scenario(world: World) -> None:
+            stores = [await world.connect() for _ in range(3)]
+            await stores[0].write([Put("count", b"0")])
+
+            async def increment(store: MetadataStore) -> None:
+                written = 0
+                while written < 10:
+                    await store.sync()
+                    entry = await store.read("count")
+                    assert entry is not None
+                    put = Put("count", b"%d" % (int(entry.value) + 1), entry.version)
+                    written += isinstance(await store.write([put]), Applied)
+
+            await asyncio.gather(*map(increment, stores))
+            await stores[0].sync()
+            entry = await stores[0].read("count")
+            assert entry == Entry("count", b"30", 31)
+            changes = await stores[0].changes_after(0)
+            assert [change.sequence for change in changes] == list(range(1, 32))
+            assert [change.values["count"] for change in changes] == [b"%d" % n for n in range(31)]
+
+        run(scenario)
+
+
+class TestChanges:
+    def test_changes_come_in_sequence_up_to_the_bound_and_then_as_a_gap(self, run: Run) -> None:
+        async def scenario(world: World) -> None:
+            writer, reader = await world.connect(), await world.connect()
+            written = HISTORY_CHANGES + 3
+            for number in range(1, written + 1):
+                assert await writer.write([Put(f"k{number % 5}", b"%d" % number)]) == Applied(
+                    number
+                )
+            await reader.sync()
+            assert await reader.changes_after(written) == []
+            assert await reader.changes_after(written + 10) == []
+            assert await reader.changes_after(2) == Gap()
+            changes = await reader.changes_after(3)
+            assert [change.sequence for change in changes] == list(range(4, written + 1))
+            assert changes[-1].values == {f"k{written % 5}": b"%d" % written}
+
+        run(scenario)
+
+    def test_a_snapshot_and_the_changes_after_it_add_up_while_others_write(self, run: Run) -> None:
+        async def scenario(world: World) -> None:
+            writer, reader = await world.connect(), await world.connect()
+
+            async def write() -> None:
+                for number in range(1, 61):
+                    key = f"k{number % 7}"
+                    operation = Delete(key) if number % 3 == 0 else Put(key, b"%d" % number)
+                    assert await writer.write([operation]) == Applied(number)
+
+            async def follow() -> None:
+                while True:
+                    snapshot = await reader.read_all()
+                    expected: dict[str, bytes] = {}
+                    for number in range(1, snapshot.sequence + 1):
+                        if number % 3 == 0:
+                            expected.pop(f"k{number % 7}", None)
+                        else:
+                            expected[f"k{number % 7}"] = b"%d" % number
+                    assert {k: e.value for k, e in snapshot.entries.items()} == expected
+                    if snapshot.sequence == 60:
+                        return
+                    await asyncio.sleep(0)
+
+            await asyncio.gather(write(), follow())
+
+        run(scenario)
+
+    def test_a_subscriber_who_reads_after_each_notice_sees_the_last_change(self, run: Run) -> None:
+        async def scenario(world: World) -> None:
+            writer, reader = await world.connect(), await world.connect()
+            seen = 0
+
+            async def all_seen() -> bool:
+                nonlocal seen
+                changes = await reader.changes_after(seen)
+                assert isinstance(changes, list)
+                for change in changes:
+                    assert change.sequence == seen + 1
+                    seen += 1
+                return seen == 40
+
+            async def write() -> None:
+                for number in range(40):
+                    await writer.write([Put("a", b"%d" % number)])
+
+            await asyncio.gather(until(reader, all_seen), write())
+
+        run(scenario)
+
+    def test_one_notice_may_stand_for_many_changes_and_none_comes_after_leaving(
+        self, run: Run
+    ) -> None:
+        async def scenario(world: World) -> None:
+            writer, reader = await world.connect(), await world.connect()
+            notices = 0
+
+            def count() -> None:
+                nonlocal notices
+                notices += 1
+
+            reader.subscribe(count)
+            await asyncio.gather(*(writer.write([Put(f"k{n}", b"")]) for n in range(30)))
+
+            async def all_there() -> bool:
+                return (await reader.read_all()).sequence == 30
+
+            await until(reader, all_there)
+            assert notices >= 1
+            unsubscribe = reader.subscribe(lambda: pytest.fail("unsubscribed"))
+            unsubscribe()
+            unsubscribe()
+            await writer.write([Put("a", b"")])
+
+        run(scenario)
+
+
+class TestIds:
+    def test_blocks_of_ids_never_overlap(self, run: Run) -> None:
+        async def scenario(world: World) -> None:
+            stores = [await world.connect() for _ in range(3)]
+            firsts = await asyncio.gather(
+                *(allocate(store, "producer", 1000) for store in stores for _ in range(4))
+            )
+            assert sorted(firsts) == list(range(0, 12000, 1000))
+            assert await allocate(stores[0], "other", 5) == 0
+
+        run(scenario)
+
+    def test_a_deposed_controller_gets_no_ids(self, run: Run) -> None:
+        async def scenario(world: World) -> None:
+            store = await world.connect()
+            session = await store.open_session()
+            controller = await session.campaign(ONE)
+            assert await allocate(store, "p", 10, controller_epoch=controller.epoch) == 0
+            await session.resign()
+            with pytest.raises(NotController):
+                await allocate(store, "p", 10, controller_epoch=controller.epoch)
+            assert await allocate(store, "p", 10) == 10
+
+        run(scenario)
+
+
+class TestRegistrations:
+    def test_a_registration_lives_as_long_as_its_session(self, run: Run) -> None:
+        async def scenario(world: World) -> None:
+            store, other = await world.connect(), await world.connect()
+            session = await store.open_session()
+            epoch = await session.register("brokers/1", b"here")
+            await other.sync()
+            held = (await other.registrations("brokers/"))["brokers/1"]
+            assert (held.value, held.epoch, held.session_id) == (b"here", epoch, session.id)
+            assert await other.registrations("x") == {}
+            assert (await other.read_all()).entries == {}
+            await session.close()
+            assert session.state is SessionState.EXPIRED
+            assert session.lost.is_set()
+            await other.sync()
+            assert await other.registrations() == {}
+            with pytest.raises(SessionLost):
+                await session.register("brokers/1", b"here")
+
+        run(scenario)
+
+    def test_each_registration_has_a_greater_epoch(self, run: Run) -> None:
+        async def scenario(world: World) -> None:
+            epochs = []
+            for number in range(3):
+                store = await world.connect()
+                session = await store.open_session()
+                epochs.append(await session.register("brokers/1", b"%d" % number))
+                await store.write([Put("a", b"")])
+                epochs.append(await session.register("brokers/2", b""))
+                await store.close()
+            assert epochs == sorted(set(epochs))
+            assert epochs[0] > 0
+
+        run(scenario)
+
+    def test_registering_again_with_the_same_value_is_the_same_registration(self, run: Run) -> None:
+        async def scenario(world: World) -> None:
+            store, other = await world.connect(), await world.connect()
+            session, rival = await store.open_session(), await other.open_session()
+            epoch = await session.register("brokers/1", b"here")
+            assert await session.register("brokers/1", b"here") == epoch
+            with pytest.raises(AlreadyRegistered):
+                await session.register("brokers/1", b"there")
+            with pytest.raises(AlreadyRegistered) as refusal:
+                await rival.register("brokers/1", b"here")
+            assert refusal.value.registration.epoch == epoch
+            assert refusal.value.registration.session_id == session.id
+
+        run(scenario)
+
+    def test_deregistering_removes_exactly_one_epoch(self, run: Run) -> None:
+        async def scenario(world: World) -> None:
+            store, other = await world.connect(), await world.connect()
+            session = await store.open_session()
+            first = await session.register("brokers/1", b"")
+            await other.deregister("brokers/1", first)
+            await store.sync()
+            assert await store.registrations() == {}
+            second = await session.register("brokers/1", b"")
+            await other.deregister("brokers/1", first)
+            await other.deregister("brokers/2", first)
+            await store.sync()
+            assert (await store.registrations())["brokers/1"].epoch == second
+            assert not session.lost.is_set()
+
+        run(scenario)
+
+    def test_subscribers_hear_of_births_and_deaths(self, run: Run) -> None:
+        async def scenario(world: World) -> None:
+            store, other = await world.connect(), await world.connect()
+            session = await store.open_session()
+
+            async def born() -> bool:
+                return "brokers/1" in await other.registrations()
+
+            async def dead() -> bool:
+                return not await born()
+
+            await asyncio.gather(until(other, born), session.register("brokers/1", b""))
+            await asyncio.gather(until(other, dead), session.close())
+
+        run(scenario)
+
+
+class TestController:
+    def test_epochs_rise_with_every_election(self, run: Run) -> None:
+        async def scenario(world: World) -> None:
+            store = await world.connect()
+            assert await store.current_controller() is None
+            session = await store.open_session()
+            first = await session.campaign(ONE)
+            assert first.node_id == ONE
+            assert await session.campaign(ONE) == first
+            assert await store.current_controller() == first
+            await session.resign()
+            await session.resign()
+            assert await store.current_controller() is None
+            second = await session.campaign(ONE)
+            assert second.epoch > first.epoch
+
+        run(scenario)
+
+    def test_of_racing_campaigners_one_wins_and_each_gets_its_turn(self, run: Run) -> None:
+        async def scenario(world: World) -> None:
+            stores = [await world.connect() for _ in range(3)]
+            sessions = [await store.open_session() for store in stores]
+            epochs: list[int] = []
+
+            async def serve(node_id: NodeId, at: int) -> None:
+                controller = await sessions[at].campaign(node_id)
+                await stores[at].sync()
+                assert await stores[at].current_controller() == controller
+                epochs.append(controller.epoch)
+                await sessions[at].close()
+
+            async with asyncio.timeout(PATIENCE_S):
+                await asyncio.gather(serve(ONE, 0), serve(TWO, 1), serve(THREE, 2))
+            assert len(epochs) == 3
+            assert epochs == sorted(set(epochs))
+
+        run(scenario)
+
+    def test_a_deposed_controller_writes_nothing_even_before_the_next_election(
+        self, run: Run
+    ) -> None:
+        async def scenario(world: World) -> None:
+            store, other = await world.connect(), await world.connect()
+            session, rival = await store.open_session(), await other.open_session()
+            old = await session.campaign(ONE)
+            registered = await rival.register("brokers/2", b"")
+            assert await store.write([Put("a", b"1")], controller_epoch=old.epoch) == Applied(1)
+            await other.depose(old.epoch)
+            refused = Conflict(CONTROLLER_KEY)
+            assert await store.write([Put("a", b"2")], controller_epoch=old.epoch) == refused
+            new = await rival.campaign(TWO)
+            assert await store.write([Put("a", b"3")], controller_epoch=old.epoch) == refused
+            assert await store.write([], controller_epoch=old.epoch) == refused
+            with pytest.raises(NotController):
+                await store.deregister("brokers/2", registered, controller_epoch=old.epoch)
+            assert await other.write([Put("a", b"4")], controller_epoch=new.epoch) == Applied(2)
+            await other.deregister("brokers/2", registered, controller_epoch=new.epoch)
+            await other.sync()
+            assert await other.registrations() == {}
+
+        run(scenario)
+
+    def test_deposing_a_former_controller_leaves_the_present_one(self, run: Run) -> None:
+        async def scenario(world: World) -> None:
+            store, other = await world.connect(), await world.connect()
+            session, rival = await store.open_session(), await other.open_session()
+            old = await session.campaign(ONE)
+            await session.resign()
+            new = await rival.campaign(TWO)
+            await store.depose(old.epoch)
+            await session.resign()
+            await store.sync()
+            assert await store.current_controller() == new
+
+        run(scenario)
+
+    def test_the_next_in_line_is_elected_when_the_controllers_session_ends(self, run: Run) -> None:
+        async def scenario(world: World) -> None:
+            store, other = await world.connect(), await world.connect()
+            session, rival = await store.open_session(), await other.open_session()
+            old = await session.campaign(ONE)
+            waiting = asyncio.ensure_future(rival.campaign(TWO))
+            await world.expire(store)
+            async with asyncio.timeout(PATIENCE_S):
+                new = await waiting
+                await session.lost.wait()
+            assert new.node_id == TWO
+            assert new.epoch > old.epoch
+
+            async def back() -> bool:
+                try:
+                    result = await store.write([Put("a", b"")], controller_epoch=old.epoch)
+                except Unavailable:
+                    return False
+                assert result == Conflict(CONTROLLER_KEY)
+                return True
+
+            await until(store, back)
+
+        run(scenario)
+
+    def test_a_cancelled_campaign_leaves_nothing_behind_after_resigning(self, run: Run) -> None:
+        async def scenario(world: World) -> None:
+            store, other = await world.connect(), await world.connect()
+            session, rival = await store.open_session(), await other.open_session()
+            await session.campaign(ONE)
+            waiting = asyncio.ensure_future(rival.campaign(TWO))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            await rival.resign()
+            await session.resign()
+            await store.sync()
+            assert await store.current_controller() is None
+
+        run(scenario)
+
+
+class TestSessions:
+    def test_an_expired_session_takes_its_registrations_along(self, run: Run) -> None:
+        async def scenario(world: World) -> None:
+            store, other = await world.connect(), await world.connect()
+            session = await store.open_session()
+            old_epoch = await session.register("brokers/1", b"")
+            await world.expire(store)
+            async with asyncio.timeout(PATIENCE_S):
+                await session.lost.wait()
+            assert session.state is SessionState.EXPIRED
+            await other.sync()
+            assert await other.registrations() == {}
+            with pytest.raises(SessionLost):
+                await session.register("brokers/1", b"")
+            with pytest.raises(SessionLost):
+                await session.campaign(ONE)
+
+            async def reopened() -> bool:
+                try:
+                    again = await store.open_session()
+                    assert again.id != session.id
+                    assert await again.register("brokers/1", b"") > old_epoch
+                except Unavailable:
+                    return False
+                return True
+
+            await until(store, reopened)
+
+        run(scenario)
+
+    def test_a_disconnected_session_comes_back_with_all_it_held(self, run: Run) -> None:
+        @needs_cut
+        async def scenario(world: World) -> None:
+            store, other = await world.connect(), await world.connect()
+            session = await store.open_session()
+            epoch = await session.register("brokers/1", b"")
+            controller = await session.campaign(ONE)
+            await world.disconnect(store)
+
+            async def in_state(state: SessionState) -> bool:
+                return session.state is state
+
+            await until(store, lambda: in_state(SessionState.DISCONNECTED))
+            with pytest.raises(Unavailable):
+                await store.read("a")
+            with pytest.raises(Unavailable):
+                await store.write([Put("a", b"")])
+            await other.write([Put("a", b"meanwhile")])
+            await world.reconnect(store)
+            await until(store, lambda: in_state(SessionState.CONNECTED))
+            assert not session.lost.is_set()
+            await store.sync()
+            assert (await store.registrations())["brokers/1"].epoch == epoch
+            assert await store.current_controller() == controller
+            assert await store.changes_after(0) == [Change(1, {"a": b"meanwhile"})]
+            assert await store.write([Put("a", b"")], controller_epoch=controller.epoch) == Applied(
+                2
+            )
+
+        run(scenario)
+
+    def test_expiry_while_disconnected_is_known_after_reconnecting(self, run: Run) -> None:
+        @needs_cut
+        async def scenario(world: World) -> None:
+            store, other = await world.connect(), await world.connect()
+            session = await store.open_session()
+            await session.register("brokers/1", b"")
+            await world.disconnect(store)
+
+            async def gone() -> bool:
+                return await other.registrations() == {}
+
+            await asyncio.gather(until(other, gone), world.expire(store))
+            assert not session.lost.is_set()
+            await world.reconnect(store)
+            async with asyncio.timeout(PATIENCE_S):
+                await session.lost.wait()
+
+        run(scenario)
+
+    def test_registering_and_campaigning_wait_for_the_connection(self, run: Run) -> None:
+        @needs_cut
+        async def scenario(world: World) -> None:
+            store = await world.connect()
+            session = await store.open_session()
+            await world.disconnect(store)
+            registering = asyncio.ensure_future(session.register("brokers/1", b""))
+            campaigning = asyncio.ensure_future(session.campaign(ONE))
+            await asyncio.sleep(0)
+            assert not registering.done()
+            assert not campaigning.done()
+            await world.reconnect(store)
+            async with asyncio.timeout(PATIENCE_S):
+                assert await registering > 0
+                assert (await campaigning).node_id == ONE
+
+        run(scenario)
+
+    def test_a_closed_connection_says_so_and_has_ended_its_session(self, run: Run) -> None:
+        async def scenario(world: World) -> None:
+            store, other = await world.connect(), await world.connect()
+            session = await store.open_session()
+            await session.register("brokers/1", b"")
+            await store.close()
+            await store.close()
+            assert session.lost.is_set()
+            with pytest.raises(Closed):
+                await store.read("a")
+            with pytest.raises(Closed):
+                await store.write([Put("a", b"")])
+            await other.sync()
+            assert await other.registrations() == {}
+
+        run(scenario)
