@@ -6,16 +6,30 @@ virtual time, and the same seed gives the same run.
 
 from suwi.sim.clock import ManualClock, SimClock
 from suwi.sim.disk import SimDisk
+from suwi.sim.errors import Deadlock, Livelock, SimError, Unhandled
 from suwi.sim.faults import DiskFaults
 from suwi.sim.incarnation import Incarnation, Revoked
+from suwi.sim.loop import SimLoop
+from suwi.sim.network import OUTSIDE, SimNetwork
 from suwi.sim.random import SimRandom
+from suwi.sim.simulation import Machine, Simulation, run
 
 __all__ = [
+    "OUTSIDE",
+    "Deadlock",
     "DiskFaults",
     "Incarnation",
+    "Livelock",
+    "Machine",
     "ManualClock",
     "Revoked",
     "SimClock",
     "SimDisk",
+    "SimError",
+    "SimLoop",
+    "SimNetwork",
     "SimRandom",
+    "Simulation",
+    "Unhandled",
+    "run",
 ]
