@@ -1,6 +1,7 @@
 """Fetch by hand, against kio's reader and writer for every version."""
 
 import random
+import struct
 from typing import Any
 from uuid import UUID
 
@@ -37,7 +38,7 @@ _int16 = st.integers(-(2**15), 2**15 - 1)
 _int32 = st.integers(-(2**31), 2**31 - 1)
 _int64 = st.integers(-(2**63), 2**63 - 1)
 _text = st.text(max_size=200)
-_asked = st.builds(FetchPartition, _int32, _int64, _int32, _int32, _int32, _int64)
+_asked = st.builds(FetchPartition, _int32, _int32, _int64, _int32, _int64, _int32)
 _requests = st.builds(
     FetchRequest,
     _int32,
@@ -245,7 +246,7 @@ def test_fetched_records_are_slices_of_the_response() -> None:
 
 @pytest.mark.parametrize("version", _VERSIONS)
 def test_a_request_cut_short_is_malformed(version: int) -> None:
-    topic = FetchTopic("topic", UUID(int=9), [FetchPartition(0, 1, 2)])
+    topic = FetchTopic("topic", UUID(int=9), [FetchPartition(0, -1, 1, -1, -1, 2)])
     forgotten = ForgottenTopic("old", UUID(int=8), [1, 2])
     request = FetchRequest(
         1, 2, 3, [topic], forgotten=[forgotten], rack_id="r", replica_id=1, replica_epoch=2
@@ -254,6 +255,15 @@ def test_a_request_cut_short_is_malformed(version: int) -> None:
     for end in range(len(body)):
         with pytest.raises(MalformedRequest):
             decode_fetch_request(version, memoryview(body[:end]))
+
+
+def test_unknown_tags_are_skipped() -> None:
+    asked = [FetchPartition(1, 2, 3, 4, 5, 6), FetchPartition(7, 8, 9, 10, 11, 12)]
+    body = encode_fetch_request(12, FetchRequest(1, 2, 3, [FetchTopic("topic", None, asked)]))
+    last_field = struct.pack(">i", 12)
+    tagged = body.replace(last_field + b"\0", last_field + b"\x01\x05\x02zz")
+    assert len(tagged) > len(body)
+    assert decode_fetch_request(12, memoryview(tagged)).topics[0].partitions == asked
 
 
 @pytest.mark.parametrize("version", _VERSIONS)

@@ -5,7 +5,6 @@ fields of all versions at once (see `encoder`). Times may be given in millisecon
 Invariant: bytes of a peer end in an entity or in `MalformedMessage`, never in anything else.
 """
 
-import struct
 from collections.abc import Callable, Collection
 from functools import cache
 from typing import Any, TypeAlias
@@ -83,15 +82,7 @@ def _encoder(api_key: int, version: int, direction: Direction) -> Callable[[Fiel
         where = ".".join((f"{api.name} {direction.value}", *path))
         raise InvalidFields(f"{where} has no field {sorted(unknown)} in any version")
 
-    encode = compile_encoder(structure(api_key, version, direction), check_names)
-
-    def encode_checked(fields: Fields) -> bytes:
-        try:
-            return encode(fields)
-        except (TypeError, ValueError, AttributeError, struct.error) as error:
-            raise InvalidFields(f"{api.name} {direction.value} v{version}: {error}") from error
-
-    return encode_checked
+    return compile_encoder(structure(api_key, version, direction), check_names)
 
 
 def _descend(top: Structure, path: Path) -> Structure | None:

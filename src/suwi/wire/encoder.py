@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from suwi.wire.errors import InvalidFields
-from suwi.wire.primitives import compact_string, legacy_string, tag_section, uvarint
+from suwi.wire.primitives import tag_section, uvarint
 from suwi.wire.schema import FIXED, REQUIRED, UUID_BYTES, Field, Structure
 
 Fields: TypeAlias = Mapping[str, Any]
@@ -22,10 +22,11 @@ _Write: TypeAlias = Callable[[Any, list[bytes]], None]
 # Raises `InvalidFields` for names that exist at this path in no version.
 CheckNames: TypeAlias = Callable[[Path, Collection[str]], None]
 
+_INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _NO_UUID: Final = bytes(UUID_BYTES)
-_PACKING_ERRORS: Final = (KeyError, struct.error, TypeError)
+_WRONG_VALUE: Final = (TypeError, ValueError, AttributeError, struct.error)
 
 
 def compile_encoder(structure: Structure, check_names: CheckNames) -> Callable[[Fields], bytes]:
@@ -88,7 +89,7 @@ def _fixed_run(run: list[Field], path: Path) -> _Write:
     def write(fields: Fields, out: list[bytes]) -> None:
         try:
             out.append(pack(*get(fields)))
-        except _PACKING_ERRORS:
+        except (KeyError, struct.error, TypeError):
             values = [_number(_value(fields, field, path), field.kafka_type) for field in run]
             try:
                 out.append(pack(*values))
@@ -117,7 +118,10 @@ def _field_step(field: Field, flexible: bool, path: Path, check_names: CheckName
             value = fields[name]
         except KeyError:
             value = _value(fields, field, path)
-        write(value, out)
+        try:
+            write(value, out)
+        except _WRONG_VALUE as error:
+            raise InvalidFields(f"{'.'.join((*path, name))}: {error}") from error
 
     return step
 
@@ -126,17 +130,19 @@ def _value_writer(field: Field, flexible: bool, path: Path, check_names: CheckNa
     here = (*path, field.name)
     if field.is_array:
         write = _array_writer(field, flexible, here, check_names)
-        null = b"\0" if flexible else b"\xff\xff\xff\xff"
     else:
         write = _scalar_writer(field, flexible, here, check_names)
-        null = b"\0" if flexible else b"\xff\xff\xff\xff"
-        if field.kafka_type == "string" and not flexible:
-            null = b"\xff\xff"
-        elif field.structure is not None:
-            null = b"\xff"
-    if field.kafka_type == "uuid" and not field.is_array:
+    if not field.nullable or (field.kafka_type == "uuid" and not field.is_array):
         return write
-    return _nullable(write, null) if field.nullable else _not_null(write, here)
+    return _nullable(write, _null(field, flexible))
+
+
+def _null(field: Field, flexible: bool) -> bytes:
+    if field.structure is not None and not field.is_array:
+        return b"\xff"  # KIP-893
+    if flexible:
+        return b"\0"
+    return b"\xff\xff" if field.kafka_type == "string" and not field.is_array else b"\xff" * 4
 
 
 def _nullable(write: _Write, null: bytes) -> _Write:
@@ -147,15 +153,6 @@ def _nullable(write: _Write, null: bytes) -> _Write:
             write(value, out)
 
     return write_nullable
-
-
-def _not_null(write: _Write, path: Path) -> _Write:
-    def write_present(value: Any, out: list[bytes]) -> None:
-        if value is None:
-            raise InvalidFields(f"{'.'.join(path)} must not be null")
-        write(value, out)
-
-    return write_present
 
 
 def _scalar_writer(field: Field, flexible: bool, path: Path, check_names: CheckNames) -> _Write:
@@ -190,11 +187,13 @@ def _number_writer(kafka_type: str) -> _Write:
 
 
 def _write_compact_string(value: Any, out: list[bytes]) -> None:
-    out.append(compact_string(value))
+    data = value.encode()
+    out.append(uvarint(len(data) + 1) + data)
 
 
 def _write_string(value: Any, out: list[bytes]) -> None:
-    out.append(legacy_string(value))
+    data = value.encode()
+    out.append(_INT16.pack(len(data)) + data)
 
 
 def _write_compact_bytes(value: Any, out: list[bytes]) -> None:

@@ -39,10 +39,13 @@ _INT32: Final = struct.Struct(">i")
 _LIMITS: Final = struct.Struct(">iiib")  # max wait, min bytes, max bytes, isolation level
 _SESSION: Final = struct.Struct(">ii")
 _REPLICA_STATE: Final = struct.Struct(">iqx")  # with its empty tags
-_ASKED_V4: Final = struct.Struct(">iqi")  # partition, offset, max bytes
-_ASKED_V5: Final = struct.Struct(">iqqi")  # and the log start offset before the last
-_ASKED_V9: Final = struct.Struct(">iiqqi")  # and the leader epoch after the partition
-_ASKED_V12: Final = struct.Struct(">iiqiqi")  # and the last fetched epoch after the offset
+# partition, leader epoch (v9), offset, last fetched epoch (v12), log start offset (v5), max bytes,
+# and in the compact form a byte for the tags, which are empty but for newer clients.
+_ASKED_V4: Final = struct.Struct(">iqi")
+_ASKED_V5: Final = struct.Struct(">iqqi")
+_ASKED_V9: Final = struct.Struct(">iiqqi")
+_ASKED_V12: Final = struct.Struct(">iiqiqi")
+_ASKED_V12_NO_TAGS: Final = struct.Struct(">iiqiqix")
 _FETCHED_V4: Final = struct.Struct(">ihqq")  # partition, error, high watermark, last stable offset
 _FETCHED_V5: Final = struct.Struct(">ihqqq")  # and the log start offset
 _ABORTED: Final = struct.Struct(">qq")
@@ -51,13 +54,15 @@ _ERROR_AND_SESSION: Final = struct.Struct(">ihi")  # throttle time, error, sessi
 
 
 class FetchPartition(NamedTuple):
+    """In the order of the wire, so that many are read at once."""
+
     partition: int
+    current_leader_epoch: int
     fetch_offset: int
-    max_bytes: int
-    current_leader_epoch: int = -1
-    last_fetched_epoch: int = -1
-    log_start_offset: int = -1
+    last_fetched_epoch: int
+    log_start_offset: int
     """Of the follower that asks."""
+    max_bytes: int
 
 
 class FetchTopic(NamedTuple):
@@ -182,24 +187,41 @@ def _decode_topic_key(version: int, reader: Reader) -> tuple[str | None, UUID | 
 
 def _decode_asked_topic(version: int, reader: Reader) -> FetchTopic:
     name, topic_id = _decode_topic_key(version, reader)
-    flexible = version >= _FLEXIBLE_FROM
-    partitions = []
-    for _ in range(reader.count(flexible, _ASKED_V4.size)):
-        if flexible:
-            index, epoch, offset, last_epoch, start, max_bytes = reader.unpack(_ASKED_V12)
+    if version < _FLEXIBLE_FROM:
+        return FetchTopic(name, topic_id, _decode_asked_legacy(version, reader))
+    size = reader.count(True, _ASKED_V12_NO_TAGS.size)
+    asked = reader.buffer[reader.at : reader.at + size * _ASKED_V12_NO_TAGS.size]
+    if any(asked[_ASKED_V12.size :: _ASKED_V12_NO_TAGS.size]):
+        partitions = []
+        for _ in range(size):
+            partitions.append(FetchPartition._make(reader.unpack(_ASKED_V12)))
             reader.skip_tags()
-            partitions.append(FetchPartition(index, offset, max_bytes, epoch, last_epoch, start))
-        elif version >= 9:
-            index, epoch, offset, start, max_bytes = reader.unpack(_ASKED_V9)
-            partitions.append(FetchPartition(index, offset, max_bytes, epoch, -1, start))
-        elif version >= 5:
-            index, offset, start, max_bytes = reader.unpack(_ASKED_V5)
-            partitions.append(FetchPartition(index, offset, max_bytes, -1, -1, start))
-        else:
-            partitions.append(FetchPartition(*reader.unpack(_ASKED_V4)))
-    if flexible:
-        reader.skip_tags()
+    else:
+        partitions = [FetchPartition._make(one) for one in _ASKED_V12_NO_TAGS.iter_unpack(asked)]
+        reader.at += len(asked)
+    reader.skip_tags()
     return FetchTopic(name, topic_id, partitions)
+
+
+def _decode_asked_legacy(version: int, reader: Reader) -> list[FetchPartition]:
+    layout = _ASKED_V4 if version < 5 else _ASKED_V5 if version < 9 else _ASKED_V9
+    size = reader.count(False, layout.size)
+    at = reader.take(size * layout.size)
+    asked = layout.iter_unpack(reader.buffer[at : reader.at])
+    if version < 5:
+        return [
+            FetchPartition(index, -1, offset, -1, -1, max_bytes)
+            for index, offset, max_bytes in asked
+        ]
+    if version < 9:
+        return [
+            FetchPartition(index, -1, offset, -1, start, max_bytes)
+            for index, offset, start, max_bytes in asked
+        ]
+    return [
+        FetchPartition(index, epoch, offset, -1, start, max_bytes)
+        for index, epoch, offset, start, max_bytes in asked
+    ]
 
 
 def _decode_forgotten(version: int, reader: Reader) -> ForgottenTopic:
@@ -333,9 +355,9 @@ def encode_fetch_request(version: int, request: FetchRequest) -> bytes:
 
 
 def _encode_asked(version: int, asked: FetchPartition) -> bytes:
-    index, offset, max_bytes, epoch, last_epoch, start = asked
+    index, epoch, offset, _, start, max_bytes = asked
     if version >= _FLEXIBLE_FROM:
-        return _ASKED_V12.pack(index, epoch, offset, last_epoch, start, max_bytes) + b"\0"
+        return _ASKED_V12_NO_TAGS.pack(*asked)
     if version >= 9:
         return _ASKED_V9.pack(index, epoch, offset, start, max_bytes)
     if version >= 5:

@@ -81,7 +81,12 @@ class Reader:
         return layout.unpack_from(self.buffer, self.take(layout.size))
 
     def uvarint(self) -> int:
-        value, at = read_uvarint(self.buffer, self.at)
+        at = self.at
+        byte = self.buffer[at]
+        if byte < 0x80 and at < self.end:
+            self.at = at + 1
+            return byte
+        value, at = read_uvarint(self.buffer, at)
         if at > self.end:
             raise MalformedMessage("a varint past the end")
         self.at = at
@@ -136,6 +141,10 @@ class Reader:
             yield tag, Reader(self.buffer, at, at + size_bytes)
 
     def skip_tags(self) -> None:
+        at = self.at
+        if at < self.end and not self.buffer[at]:
+            self.at = at + 1
+            return
         for _ in self.tags():
             pass
 

@@ -30,7 +30,9 @@ _TOPIC_IDS_FROM: Final = 13
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _ACKS_TIMEOUT: Final = struct.Struct(">hi")
+_ACKS_TIMEOUT_BYTE: Final = struct.Struct(">hiB")
 _ACKS_TIMEOUT_TOPICS: Final = struct.Struct(">hii")
+_INDEX_AND_BYTE: Final = struct.Struct(">iB")
 _INDEX_AND_SIZE: Final = struct.Struct(">ii")
 _LEGACY_TOPIC_BYTES_MIN: Final = 6
 _LEGACY_PARTITION_BYTES_MIN: Final = 8
@@ -110,7 +112,8 @@ def _decode_legacy(body: memoryview, at: int) -> ProduceRequest:
     transactional_id, at = _legacy_string(body, at, end)
     acks, timeout_ms, topic_count = _ACKS_TIMEOUT_TOPICS.unpack_from(body, at)
     at += 10
-    _check_count(topic_count, _LEGACY_TOPIC_BYTES_MIN, end - at)
+    if topic_count < 0 or topic_count * _LEGACY_TOPIC_BYTES_MIN > end - at:
+        raise _too_many(topic_count, end - at)
     topics = []
     for _ in range(topic_count):
         name, at = _legacy_string(body, at, end)
@@ -118,7 +121,8 @@ def _decode_legacy(body: memoryview, at: int) -> ProduceRequest:
             raise MalformedMessage("a topic without a name")
         (partition_count,) = _INT32.unpack_from(body, at)
         at += 4
-        _check_count(partition_count, _LEGACY_PARTITION_BYTES_MIN, end - at)
+        if partition_count < 0 or partition_count * _LEGACY_PARTITION_BYTES_MIN > end - at:
+            raise _too_many(partition_count, end - at)
         partitions = []
         for _ in range(partition_count):
             index, size_bytes = _INDEX_AND_SIZE.unpack_from(body, at)
@@ -136,16 +140,20 @@ def _decode_legacy(body: memoryview, at: int) -> ProduceRequest:
 
 
 def _decode_compact(body: memoryview, at: int, has_topic_ids: bool) -> ProduceRequest:
+    # Most varints here are one byte; those are taken without a call.
     end = len(body)
     transactional_id = None
     if body[at]:
         transactional_id, at = _compact_string(body, at, end)
     else:
         at += 1
-    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(body, at)
-    topic_count, at = read_uvarint(body, at + 6)
+    acks, timeout_ms, topic_count = _ACKS_TIMEOUT_BYTE.unpack_from(body, at)
+    at += 7
+    if topic_count >= 0x80:
+        topic_count, at = read_uvarint(body, at - 1)
     topic_count -= 1
-    _check_count(topic_count, _COMPACT_TOPIC_BYTES_MIN, end - at)
+    if topic_count < 0 or topic_count * _COMPACT_TOPIC_BYTES_MIN > end - at:
+        raise _too_many(topic_count, end - at)
     topics = []
     for _ in range(topic_count):
         name = topic_id = None
@@ -154,31 +162,37 @@ def _decode_compact(body: memoryview, at: int, has_topic_ids: bool) -> ProduceRe
             at += 16
         else:
             name, at = _compact_string(body, at, end)
-        partition_count, at = read_uvarint(body, at)
+        partition_count = body[at]
+        at += 1
+        if partition_count >= 0x80:
+            partition_count, at = read_uvarint(body, at - 1)
         partition_count -= 1
-        _check_count(partition_count, _COMPACT_PARTITION_BYTES_MIN, end - at)
+        if partition_count < 0 or partition_count * _COMPACT_PARTITION_BYTES_MIN > end - at:
+            raise _too_many(partition_count, end - at)
         partitions = []
         for _ in range(partition_count):
-            (index,) = _INT32.unpack_from(body, at)
-            size_bytes, at = read_uvarint(body, at + 4)
+            index, size_bytes = _INDEX_AND_BYTE.unpack_from(body, at)
+            at += 5
+            if size_bytes >= 0x80:
+                size_bytes, at = read_uvarint(body, at - 1)
             records = None
             if size_bytes:
                 after = at + size_bytes - 1
                 if after > end:
-                    raise MalformedMessage(f"{size_bytes} bytes of records, {end - at} left")
+                    raise MalformedMessage(f"{size_bytes - 1} bytes of records, {end - at} left")
                 records = body[at:after]
                 at = after
-            at = at + 1 if body[at] == 0 else _skip_tags(body, at)
+            at = _skip_tags(body, at) if body[at] else at + 1
             partitions.append(ProducePartition(index, records))
-        at = at + 1 if body[at] == 0 else _skip_tags(body, at)
+        at = _skip_tags(body, at) if body[at] else at + 1
         topics.append(ProduceTopic(name, topic_id, partitions))
-    _skip_tags(body, at)
+    if body[at]:
+        _skip_tags(body, at)
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
-def _check_count(value: int, item_bytes_min: int, bytes_left: int) -> None:
-    if value < 0 or value * item_bytes_min > bytes_left:
-        raise MalformedMessage(f"{value} items announced, {bytes_left} bytes left")
+def _too_many(count: int, bytes_left: int) -> MalformedMessage:
+    return MalformedMessage(f"{count} items announced, {bytes_left} bytes left")
 
 
 def _legacy_string(body: memoryview, at: int, end: int) -> tuple[str | None, int]:
@@ -193,7 +207,10 @@ def _legacy_string(body: memoryview, at: int, end: int) -> tuple[str | None, int
 
 
 def _compact_string(body: memoryview, at: int, end: int) -> tuple[str, int]:
-    length, at = read_uvarint(body, at)
+    length = body[at]
+    at += 1
+    if length >= 0x80:
+        length, at = read_uvarint(body, at - 1)
     after = at + length - 1
     if length == 0 or after > end:
         raise MalformedMessage(f"a string of {length - 1} bytes, {end - at} left")
