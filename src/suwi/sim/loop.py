@@ -170,6 +170,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         if self._running:
             raise RuntimeError("cannot close a running event loop")
         if not self._closed:
+            self.network.close()
             self.tasks.abandon_all()
             self._closed = True
             self._timers.clear()
@@ -383,6 +384,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         dropped = error is None or "never retrieved" in message
         if self._closed or is_death(error) or (dropped and self._has_killed):
             return  # What a dead process left behind is nobody's to handle.
+        if isinstance(error, asyncio.CancelledError):
+            return  # From asyncio's own streams, where a server's handler was cancelled.
         if self._failure is None:
             self._failure = Unhandled(f"{message}: {error!r}")
             self._failure.__cause__ = error

@@ -123,6 +123,11 @@ class SimNetwork:
         self._hosts[name].is_up = True
         self._send_again()
 
+    def close(self) -> None:
+        """The end of the world: nothing is open any more."""
+        for end in list(self._ends):
+            end.shut(None)
+
     def _close_listeners(self, incarnation: Incarnation) -> None:
         host = self._hosts[incarnation.host]
         for listener in list(host.listeners.values()):
@@ -222,7 +227,7 @@ class SimNetwork:
         self.loop.call_at(when, callback, *arguments, context=self._context)
 
     def forget_if_over(self, *ends: SimTransport) -> None:
-        if all(end.closed and not end.holds_messages() for end in ends):
+        if all(end.closed and not end.has_messages_on_the_wire() for end in ends):
             for end in ends:
                 self._ends.pop(end, None)
 

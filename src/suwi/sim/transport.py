@@ -56,8 +56,9 @@ class SimTransport(asyncio.Transport):
         self._buffer = bytearray()
         self._unread_bytes = 0
         self._last_arrival = 0.0
-        self._held: deque[Message] = deque()
-        self._held_acks_bytes = 0
+        self._on_the_wire: deque[Message] = deque()
+        self._arrivals_missed = 0
+        self._acks_missed_bytes = 0
         self._high, self._low = _HIGH_WATER_BYTES, _HIGH_WATER_BYTES // 4
         self._write_paused = False
         self._eof_written = False
@@ -268,7 +269,7 @@ class SimTransport(asyncio.Transport):
         self._buffer.clear()
         self._inbox.clear()
         if signal is None:
-            self._held.clear()
+            self._on_the_wire.clear()
         elif signal is Signal.EOF:
             self._send_eof()
         elif self._inbox_end is not Signal.RESET:
@@ -282,8 +283,8 @@ class SimTransport(asyncio.Transport):
     def join(self, peer: "SimTransport") -> None:
         self.peer = peer
 
-    def holds_messages(self) -> bool:
-        return bool(self._held)
+    def has_messages_on_the_wire(self) -> bool:
+        return bool(self._on_the_wire)
 
     def has_unread(self) -> bool:
         return bool(self._inbox)
@@ -294,23 +295,26 @@ class SimTransport(asyncio.Transport):
             now = max(now, self.incarnation.stalled_until)
         delay_s = self._network.delay_s(self.host, self.peer_host)
         self._last_arrival = max(now + delay_s, self._last_arrival)
-        self._network.call_at(self._last_arrival, self._arrive_at_peer, message)
+        self._on_the_wire.append(message)
+        self._network.call_at(self._last_arrival, self._bring_next)
 
-    def _arrive_at_peer(self, message: Message) -> None:
-        if self._held or self._network.is_cut(self.host, self.peer_host):
-            self._held.append(message)  # Sent again when the link is healed, as TCP does.
-        else:
-            self.peer.arrive(message)
+    def _bring_next(self) -> None:
+        """What was sent first arrives first, whenever it was that this arrival was planned."""
+        if self._network.is_cut(self.host, self.peer_host):
+            self._arrivals_missed += 1
+        elif self._on_the_wire:
+            self.peer.arrive(self._on_the_wire.popleft())
 
     def send_again(self) -> None:
         """The link is healed: what was lost on it is retransmitted, what was read acknowledged."""
-        if self._held and not self._network.is_cut(self.host, self.peer_host):
-            held, self._held = self._held, deque()
-            self._last_arrival = self._loop.time() + self._network.retransmission_s()
-            for message in held:
-                self._network.call_at(self._last_arrival, self._arrive_at_peer, message)
-        if self._held_acks_bytes and not self._network.is_cut(self.peer_host, self.host):
-            size_bytes, self._held_acks_bytes = self._held_acks_bytes, 0
+        if self._arrivals_missed and not self._network.is_cut(self.host, self.peer_host):
+            missed, self._arrivals_missed = self._arrivals_missed, 0
+            retransmission = self._loop.time() + self._network.retransmission_s()
+            self._last_arrival = max(retransmission, self._last_arrival)
+            for _ in range(missed):
+                self._network.call_at(self._last_arrival, self._bring_next)
+        if self._acks_missed_bytes and not self._network.is_cut(self.peer_host, self.host):
+            size_bytes, self._acks_missed_bytes = self._acks_missed_bytes, 0
             self._acknowledge(size_bytes)
 
     def arrive(self, message: Message) -> None:
@@ -343,7 +347,7 @@ class SimTransport(asyncio.Transport):
     def _acknowledge(self, size_bytes: int) -> None:
         """The peer has read this much: there is room for more."""
         if self._network.is_cut(self.peer_host, self.host):
-            self._held_acks_bytes += size_bytes
+            self._acks_missed_bytes += size_bytes
         elif not self._buffer:
             self._unread_bytes -= size_bytes  # Nobody waits for it, so it needs no event.
         else:
