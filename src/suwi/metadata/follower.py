@@ -29,7 +29,7 @@ class MetadataFollower:
         self._brokers: list[BrokerInfo] = []
         self._controller: NodeId | None = None
         self._changed = asyncio.Event()
-        self._caught_up: list[tuple[int, asyncio.Future[None]]] = []
+        self._waiters: list[tuple[Callable[[ClusterImage], bool], asyncio.Future[None]]] = []
         self._unsubscribe: Callable[[], None] | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -48,10 +48,17 @@ class MetadataFollower:
 
     async def reached(self, sequence: int) -> None:
         """Wait until this broker's image shows change number `sequence`."""
-        if self.image.sequence >= sequence:
+        await self._wait_for(lambda image: image.sequence >= sequence)
+
+    async def registered(self, node_id: NodeId) -> None:
+        """Wait until this broker's image shows a broker."""
+        await self._wait_for(lambda image: node_id in image.brokers)
+
+    async def _wait_for(self, condition: Callable[[ClusterImage], bool]) -> None:
+        if condition(self.image):
             return
-        waiter = asyncio.get_running_loop().create_future()
-        self._caught_up.append((sequence, waiter))
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append((condition, waiter))
         self._changed.set()
         await waiter
 
@@ -100,8 +107,11 @@ class MetadataFollower:
         self.image = new
         if new != old:
             self._on_image(old, new)
-        waiting = self._caught_up
-        self._caught_up = [waiter for waiter in waiting if waiter[0] > new.sequence]
-        for sequence, waiter in waiting:
-            if sequence <= new.sequence and not waiter.done():
+        waiting, self._waiters = self._waiters, []
+        for condition, waiter in waiting:
+            if waiter.done():
+                continue
+            if condition(new):
                 waiter.set_result(None)
+            else:
+                self._waiters.append((condition, waiter))

@@ -217,3 +217,8 @@ _TOPIC_DEFAULTS: dict[str, tuple[str, Kind, int, int]] = {
     for attribute, declared in TOPIC_KEYS.values()
     for rank, (broker_name, factor) in enumerate(declared.broker_names)
 }
+
+
+def is_broker_key(name: str) -> bool:
+    """Whether a key has an effect here."""
+    return SYNONYMS.get(name, name) in BROKER_KEYS or name in _TOPIC_DEFAULTS

@@ -130,3 +130,12 @@ def list_of(*choices: str) -> Kind:
         return words
 
     return Kind("list", "a list of " + (", ".join(choices) if choices else "words"), read)
+
+
+def value_text(value: Any) -> str:
+    """A value as Kafka writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value)

@@ -39,6 +39,7 @@ class Partition:
         *,
         leader: NodeId,
         leader_epoch: LeaderEpoch,
+        on_append: Callable[["Partition"], None] = lambda _: None,
     ) -> None:
         self.partition = partition
         self.topic_id = topic_id
@@ -48,6 +49,9 @@ class Partition:
         self.leader_epoch = leader_epoch
         self._open_log = open_log
         self._clock = clock
+        self._on_append = on_append
+        """Told once of a partition that has changed, and again after `touched` is reset."""
+        self.touched = False
         self._log: PartitionLog | None = None
         self._high_watermark = Offset(0)
         self._commit_waiters: deque[tuple[Offset, asyncio.Future[None]]] = deque()
@@ -68,6 +72,10 @@ class Partition:
     def is_open(self) -> bool:
         """Whether its log has been used since the start."""
         return self._log is not None
+
+    def open(self) -> None:
+        """Open the log now, rather than at the first use."""
+        self._become_leader()
 
     def _become_leader(self) -> None:
         if self._closed is not None:
@@ -123,6 +131,9 @@ class Partition:
         return appended
 
     def _after_append(self, partition_log: PartitionLog) -> None:
+        if not self.touched:
+            self.touched = True
+            self._on_append(self)
         unsynced = partition_log.end_offset - partition_log.recovery_point
         if unsynced >= self.config.flush_messages and self._sync is None:
             self._sync = asyncio.get_running_loop().create_task(self._sync_until_done())

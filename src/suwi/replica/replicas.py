@@ -40,6 +40,7 @@ class Replicas:
         self._on_put_away = on_put_away
         """Told the path of a directory that may be removed."""
         self._partitions: dict[TopicPartition, Partition] = {}
+        self._touched: list[Partition] = []
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(list(self._partitions.values()))
@@ -63,6 +64,14 @@ class Replicas:
         if topic is None:
             raise UnknownTopicId(f"no topic has the id {topic_id}")
         return topic.name
+
+    def take_touched(self) -> list[Partition]:
+        """The partitions that were appended to since the last call. Idle ones cost nothing."""
+        taken = self._touched[:]
+        self._touched.clear()
+        for partition in taken:
+            partition.touched = False
+        return taken
 
     # -- following the image -------------------------------------------------------------------
 
@@ -98,6 +107,7 @@ class Replicas:
                     self._clock,
                     leader=state.leader,
                     leader_epoch=state.leader_epoch,
+                    on_append=self._touched.append,
                 )
 
     def _opener(self, tp: TopicPartition, topic: Topic) -> Callable[[TopicConfig], PartitionLog]:

@@ -1,0 +1,206 @@
+"""One broker: its data directory, its store, its listeners, and how they start and stop.
+
+`start` returns when clients can be served, `stop` when everything is on disk.
+"""
+
+import asyncio
+import logging
+
+from suwi.broker.housekeeping import Housekeeping
+from suwi.broker.listeners import parse_listeners
+from suwi.controller.topic_admin import TopicAdmin
+from suwi.env import Env
+from suwi.handlers.api_versions import ApiVersions
+from suwi.handlers.create_topics import CreateTopics
+from suwi.handlers.delete_topics import DeleteTopics
+from suwi.handlers.describe_cluster import DescribeCluster
+from suwi.handlers.fetch import Fetch
+from suwi.handlers.fetch_sessions import FetchSessions
+from suwi.handlers.find_coordinator import find_coordinator
+from suwi.handlers.init_producer_id import InitProducerId
+from suwi.handlers.list_offsets import ListOffsets
+from suwi.handlers.metadata import Metadata
+from suwi.handlers.produce import Produce
+from suwi.log.checkpoints import topic_id_text
+from suwi.log.file_cache import FileCache, raise_open_file_limit
+from suwi.log.log_directory import Identity, LogDirectory
+from suwi.metadata.follower import BROKERS, MetadataFollower
+from suwi.metadata.image import CLUSTER, BrokerInfo, Endpoint, encode_broker
+from suwi.metadata.store import ABSENT, MetadataStore, Put, Session
+from suwi.model.broker_config import BrokerConfig
+from suwi.model.errors import BrokerError
+from suwi.model.ids import NodeId
+from suwi.net.dispatch import Dispatcher, Handler
+from suwi.net.limits import Limits
+from suwi.net.listener import Budget, Listener
+from suwi.replica.replicas import Replicas
+from suwi.txn.producer_ids import ProducerIds
+from suwi.wire.versions import ApiKey, advertised
+
+log = logging.getLogger(__name__)
+
+_OPEN_FILES_FOR_LOGS = 0.5  # of what the process may open; the rest is for connections
+
+
+class Broker:
+    def __init__(self, env: Env, config: BrokerConfig, store: MetadataStore) -> None:
+        self.config = config
+        self.node_id = NodeId(config.node_id)
+        self.listeners: list[Listener] = []
+        self._env = env
+        self._store = store
+        self._specs = parse_listeners(config)
+        files = FileCache(env.disk, int(raise_open_file_limit() * _OPEN_FILES_FOR_LOGS))
+        self.directory = LogDirectory(env, config.log_dirs[0].rstrip("/") or "/", files)
+        self.replicas = Replicas(
+            self.node_id, self.directory, env.clock, config.topic, self._put_away
+        )
+        self._housekeeping = Housekeeping(env, config, self.directory, self.replicas)
+        self._follower = MetadataFollower(store, self.replicas.follow)
+        self._session: Session | None = None
+        self._serving = False
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        """What clients are told to connect to."""
+        return [
+            Endpoint(
+                spec.name,
+                spec.advertised_host or _reachable(spec.host),
+                spec.advertised_port or listener.port,
+            )
+            for spec, listener in zip(self._specs, self.listeners, strict=True)
+        ]
+
+    # -- starting ------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Raises DirectoryInUse, ForeignDirectory, OSError."""
+        self.directory.open()
+        try:
+            await self._start()
+        except BaseException:
+            await self._close(clean=False)
+            raise
+
+    async def _start(self) -> None:
+        identity = await self._identify()
+        await self._follower.start()
+        await self._recover()
+        self.directory.begin()
+        self._session = await self._store.open_session()
+        controller = await self._session.campaign(self.node_id)
+        admin = TopicAdmin(
+            self._store, self._follower, self._env.random, self.config.topic, controller.epoch
+        )
+        await self._listen(Dispatcher(self._handlers(admin)))
+        await self._register(self._session)
+        self._housekeeping.start()
+        for path in self.directory.leftovers():
+            self._housekeeping.remove_dir(path, 0)
+        self._serving = True
+        log.info("broker started", extra={"node": self.node_id, "cluster": identity.cluster_id})
+
+    async def _identify(self) -> Identity:
+        known = await self._store.read(CLUSTER)
+
+        def cluster_id() -> str:
+            return known.value.decode() if known else topic_id_text(self._env.random.uuid())
+
+        identity = self.directory.identify(self.node_id, cluster_id)
+        if known is None:
+            await self._store.write([Put(CLUSTER, identity.cluster_id.encode(), ABSENT)])
+        return identity
+
+    async def _recover(self) -> None:
+        """After an unclean stop: check every log before anybody reads it."""
+        found = self.directory.found_partitions()
+        known = {partition.partition: partition for partition in self.replicas}
+        strangers = [str(tp) for tp in found if tp not in known]
+        if strangers:
+            log.warning("directories of unknown topics left alone", extra={"dirs": strangers})
+        if self.directory.was_clean:
+            return
+        to_recover = [known[tp] for tp in found if tp in known]
+        if to_recover:
+            log.info("recovering after an unclean stop", extra={"partitions": len(to_recover)})
+        loop = asyncio.get_running_loop()
+        for partition in to_recover:
+            # Nothing else uses the logs yet, so the job may open them where they will stay.
+            await loop.run_in_executor(None, partition.open)
+
+    async def _listen(self, dispatcher: Dispatcher) -> None:
+        config = self.config
+        budget = Budget(
+            Limits(
+                request_bytes_max=config.socket_request_max_bytes,
+                connections_max=config.max_connections,
+                connections_per_ip_max=config.max_connections_per_ip,
+                idle_ms_max=config.connections_max_idle_ms
+                if config.connections_max_idle_ms >= 0
+                else 2**62,
+            )
+        )
+        for spec in self._specs:
+            listener = Listener(spec.name, spec.host, spec.port, dispatcher, budget)
+            await listener.start()
+            self.listeners.append(listener)
+
+    async def _register(self, session: Session) -> None:
+        info = BrokerInfo(self.node_id, tuple(self.endpoints), self.config.broker_rack or None)
+        await session.register(f"{BROKERS}{self.node_id}", encode_broker(info))
+        await self._follower.registered(self.node_id)
+
+    def _handlers(self, admin: TopicAdmin) -> dict[int, Handler]:
+        config, replicas = self.config, self.replicas
+        sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, self._env.random)
+        handlers: dict[int, Handler] = {
+            ApiKey.PRODUCE: Produce(replicas, self._env.clock),
+            ApiKey.FETCH: Fetch(replicas, sessions, config.fetch_max_bytes),
+            ApiKey.LIST_OFFSETS: ListOffsets(replicas),
+            ApiKey.METADATA: Metadata(replicas, admin, config),
+            ApiKey.FIND_COORDINATOR: find_coordinator,
+            ApiKey.CREATE_TOPICS: CreateTopics(admin, config),
+            ApiKey.DELETE_TOPICS: DeleteTopics(admin, config),
+            ApiKey.INIT_PRODUCER_ID: InitProducerId(ProducerIds(self._store)),
+            ApiKey.DESCRIBE_CLUSTER: DescribeCluster(replicas),
+        }
+        handlers[ApiKey.API_VERSIONS] = ApiVersions(advertised([*handlers, ApiKey.API_VERSIONS]))
+        return handlers
+
+    # -- stopping ------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Stop serving, bring everything to disk and mark the directory as whole."""
+        self._serving = False
+        await asyncio.gather(*(listener.stop() for listener in self.listeners))
+        await self._housekeeping.stop()
+        clean = True
+        for partition in self.replicas:
+            if partition.is_open:
+                try:
+                    partition.log.finish()
+                    await self._housekeeping.sync(partition.log, partition.log.end_offset)
+                except (OSError, BrokerError) as error:
+                    log.error("unclean stop", extra={"reason": str(error)})
+                    clean = False
+        opened = [p for p in self.replicas if p.is_open]
+        self.directory.write_high_watermarks((p.partition, p.high_watermark) for p in opened)
+        await self._close(clean=clean)
+        log.info("broker stopped", extra={"node": self.node_id})
+
+    async def _close(self, *, clean: bool) -> None:
+        await self._follower.stop()
+        for listener in self.listeners:
+            await listener.stop()
+        if self._session is not None:
+            await self._session.close()
+        self.directory.close(clean=clean)
+
+    def _put_away(self, path: str) -> None:
+        self._housekeeping.remove_dir(path, self.config.topic.file_delete_delay_ms / 1000)
+
+
+def _reachable(host: str) -> str:
+    """A wildcard address is no destination: tell clients the machine's own instead."""
+    return "localhost" if host in ("0.0.0.0", "::") else host

@@ -1,0 +1,31 @@
+"""Log lines for people and machines: time, level, what was decided, and its facts as key=value."""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class FieldFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        facts = {key: value for key, value in vars(record).items() if key not in _STANDARD}
+        fields = "".join(f" {key}={_text(value)}" for key, value in facts.items())
+        name = record.name.removeprefix("suwi.")
+        line = f"{time} {record.levelname.lower()} {name}: {record.getMessage()}{fields}"
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+def _text(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return json.dumps(text) if " " in text and isinstance(value, str) else text
+
+
+def set_up_logging(level: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(FieldFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

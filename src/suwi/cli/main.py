@@ -1,0 +1,81 @@
+"""`suwi`: the commands and their options."""
+
+import sys
+from typing import Annotated, Optional
+
+import typer
+
+from suwi import __version__
+
+app = typer.Typer(
+    help="Suwi, a Kafka-compatible event log.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"suwi {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    if sys.platform not in ("linux", "darwin"):
+        typer.echo("suwi runs on Linux and macOS only", err=True)
+        raise typer.Exit(2)
+
+
+@app.command()
+def serve(
+    listen: Annotated[
+        Optional[str],  # noqa: UP045 - typer reads it at run time
+        typer.Option(metavar="HOST:PORT", help="Where to listen. Default: 127.0.0.1:9092"),
+    ] = None,
+    data: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="DIR", help="Where the data lies. Default: ./suwi-data"),
+    ] = None,
+    config: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="FILE", help="A server.properties with Kafka's keys."),
+    ] = None,
+    settings: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--set", metavar="KEY=VALUE", help="Set one of Kafka's keys; repeatable."),
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(help="Allow plain-text listeners that other machines can reach."),
+    ] = False,
+    log_level: Annotated[
+        str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")
+    ] = "info",
+) -> None:
+    """Start a broker. It runs until Ctrl-C or SIGTERM.
+
+    Settings come from --config, then the environment (SUWI_LOG_RETENTION_MS or
+    KAFKA_LOG_RETENTION_MS for log.retention.ms), then --set, --listen and --data.
+    """
+    from suwi.cli.serve import serve as run
+
+    raise typer.Exit(
+        run(
+            listen=listen,
+            data=data,
+            config=config,
+            settings=settings or [],
+            insecure=insecure,
+            log_level=log_level,
+        )
+    )

@@ -1,0 +1,38 @@
+"""ApiVersions v0-v4. Which APIs are served, in which versions (KIP-511: client software names)."""
+
+import re
+
+from kio.schema.errors import ErrorCode
+
+from suwi.handlers.errors import reply
+from suwi.net.answers import Answer
+from suwi.net.dispatch import Request
+from suwi.wire.versions import Api
+
+_SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
+_NAMES_FROM = 3
+
+
+class ApiVersions:
+    def __init__(self, advertised: tuple[Api, ...]) -> None:
+        self._api_keys = [
+            {
+                "api_key": api.key,
+                "min_version": api.advertised_from,
+                "max_version": api.max_version,
+            }
+            for api in advertised
+        ]
+
+    def __call__(self, request: Request) -> Answer:
+        error = ErrorCode.none
+        if request.version >= _NAMES_FROM:
+            names = request.message
+            software = (names.client_software_name, names.client_software_version)
+            if all(_SOFTWARE_NAME.match(name) for name in software):
+                request.connection.client_software_name = software[0]
+                request.connection.client_software_version = software[1]
+            else:
+                error = ErrorCode.invalid_request
+        api_keys = self._api_keys if error is ErrorCode.none else []
+        return reply(request, {"error_code": error, "api_keys": api_keys, "throttle_time": 0})

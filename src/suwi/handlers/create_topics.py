@@ -1,0 +1,92 @@
+"""CreateTopics v2-v7. v4: -1 takes the broker's default. v5: answers with the configuration. v7: ids."""
+
+from collections import Counter
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from suwi.controller.topic_admin import NewTopic, TopicAdmin
+from suwi.handlers.errors import error_of, reply
+from suwi.metadata.image import Topic
+from suwi.model.broker_config import BrokerConfig
+from suwi.model.config_kinds import value_text
+from suwi.model.errors import BrokerError, InvalidConfig, InvalidRequest
+from suwi.model.topic_config import TOPIC_KEYS, parse_topic_config
+from suwi.net.answers import Reply
+from suwi.net.dispatch import Request
+
+_DEFAULT = -1
+_SOURCE_TOPIC, _SOURCE_DEFAULT = 1, 5
+
+
+class CreateTopics:
+    def __init__(self, admin: TopicAdmin, config: BrokerConfig) -> None:
+        self._admin = admin
+        self._config = config
+
+    async def __call__(self, request: Request) -> Reply:
+        asked = request.message
+        times_named = Counter(topic.name for topic in asked.topics)
+        answers = {
+            topic.name: await self._create(topic, times_named[topic.name], asked.validate_only)
+            for topic in asked.topics
+        }
+        return reply(request, {"throttle_time": 0, "topics": list(answers.values())})
+
+    async def _create(self, asked: Any, times_named: int, validate_only: bool) -> dict[str, Any]:
+        try:
+            if times_named > 1:
+                raise InvalidRequest(f"topic {asked.name!r} is named {times_named} times")
+            topic = await self._admin.create(self._new_topic(asked), validate_only=validate_only)
+        except BrokerError as error:
+            code, message = error_of(error)
+            return {
+                "name": asked.name,
+                "topic_id": None,
+                "error_code": code,
+                "error_message": message,
+                "configs": (),
+            }
+        return {
+            "name": topic.name,
+            "topic_id": topic.id,
+            "error_code": ErrorCode.none,
+            "error_message": None,
+            "num_partitions": len(topic.partitions),
+            "replication_factor": len(topic.partitions[0].replicas),
+            "configs": self._configs(topic),
+        }
+
+    def _new_topic(self, asked: Any) -> NewTopic:
+        assignments = {a.partition_index: a.broker_ids for a in asked.assignments}
+        if len(assignments) < len(asked.assignments):
+            raise InvalidRequest("a partition is assigned twice")
+        if assignments and (asked.num_partitions, asked.replication_factor) != (-1, -1):
+            raise InvalidRequest("give either assignments or a number of partitions and replicas")
+        configs = {config.name: config.value for config in asked.configs}
+        if None in configs.values():
+            raise InvalidConfig("a configuration cannot be null")
+        return NewTopic(
+            asked.name,
+            _or_default(asked.num_partitions, self._config.num_partitions),
+            _or_default(asked.replication_factor, self._config.default_replication_factor),
+            configs,
+            assignments,
+        )
+
+    def _configs(self, topic: Topic) -> list[dict[str, Any]]:
+        config = parse_topic_config(topic.configs, self._config.topic)
+        return [
+            {
+                "name": name,
+                "value": value_text(getattr(config, attribute)),
+                "read_only": False,
+                "config_source": _SOURCE_TOPIC if name in topic.configs else _SOURCE_DEFAULT,
+                "is_sensitive": False,
+            }
+            for name, (attribute, _) in TOPIC_KEYS.items()
+        ]
+
+
+def _or_default(asked: int, default: int) -> int:
+    return default if asked == _DEFAULT else asked

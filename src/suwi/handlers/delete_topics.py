@@ -1,0 +1,58 @@
+"""DeleteTopics v1-v6. v6: by name or by id."""
+
+from typing import Any
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from suwi.controller.topic_admin import TopicAdmin
+from suwi.handlers.errors import error_of, reply
+from suwi.model.broker_config import BrokerConfig
+from suwi.model.errors import BrokerError, InvalidRequest, TopicDeletionDisabled
+from suwi.model.ids import NO_TOPIC_ID
+from suwi.net.answers import Reply
+from suwi.net.dispatch import Request
+
+_DISABLED_HAS_A_CODE_FROM = 3
+_TOPIC_IDS_FROM = 6
+
+
+class DeleteTopics:
+    def __init__(self, admin: TopicAdmin, config: BrokerConfig) -> None:
+        self._admin = admin
+        self._config = config
+
+    async def __call__(self, request: Request) -> Reply:
+        responses = []
+        for name, topic_id in _asked(request):
+            try:
+                if not self._config.delete_topic_enable:
+                    raise _disabled(request.version)
+                if (name is None) == (topic_id is None):
+                    raise InvalidRequest("name a topic either by its name or by its id")
+                topic = await self._admin.delete(name, topic_id)
+                responses.append(_answer(topic.name, topic.id, ErrorCode.none, None))
+            except BrokerError as error:
+                responses.append(_answer(name, topic_id, *error_of(error)))
+        return reply(request, {"throttle_time": 0, "responses": responses})
+
+
+def _asked(request: Request) -> list[tuple[str | None, UUID | None]]:
+    if request.version < _TOPIC_IDS_FROM:
+        return [(name, None) for name in request.message.topic_names]
+    return [
+        (topic.name, None if topic.topic_id == NO_TOPIC_ID else topic.topic_id)
+        for topic in request.message.topics
+    ]
+
+
+def _disabled(version: int) -> BrokerError:
+    if version < _DISABLED_HAS_A_CODE_FROM:
+        return InvalidRequest("delete.topic.enable is false")
+    return TopicDeletionDisabled("delete.topic.enable is false")
+
+
+def _answer(
+    name: str | None, topic_id: UUID | None, code: ErrorCode, message: str | None
+) -> dict[str, Any]:
+    return {"name": name, "topic_id": topic_id, "error_code": code, "error_message": message}

@@ -1,0 +1,45 @@
+"""DescribeCluster v0-v2. v1: endpoint type. v2: fenced brokers, of which there are none."""
+
+from kio.schema.errors import ErrorCode
+
+from suwi.handlers import authorized_operations
+from suwi.handlers.errors import reply
+from suwi.handlers.metadata import broker_fields
+from suwi.net.answers import Answer
+from suwi.net.dispatch import Request
+from suwi.replica.replicas import Replicas
+
+_BROKERS = 1
+_CONTROLLERS = 2
+
+
+class DescribeCluster:
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+
+    def __call__(self, request: Request) -> Answer:
+        image = self._replicas.image
+        endpoint_type = getattr(request.message, "endpoint_type", _BROKERS)
+        error, message = ErrorCode.none, None
+        if endpoint_type == _CONTROLLERS:
+            error = ErrorCode.mismatched_endpoint_type
+            message = "this is a broker endpoint, not a controller's"
+        elif endpoint_type != _BROKERS:
+            error = ErrorCode.unsupported_endpoint_type
+            message = f"endpoint type {endpoint_type} is not known"
+        known = error is ErrorCode.none
+        asked = request.message.include_cluster_authorized_operations
+        brokers = broker_fields(image, request.connection.listener_name, "broker_id")
+        return reply(
+            request,
+            {
+                "throttle_time": 0,
+                "error_code": error,
+                "error_message": message,
+                "endpoint_type": endpoint_type,
+                "cluster_id": image.cluster_id if known else "",
+                "controller_id": -1 if image.controller is None else image.controller,
+                "brokers": [{**b, "is_fenced": False} for b in brokers] if known else [],
+                "cluster_authorized_operations": authorized_operations.on_cluster(asked),
+            },
+        )

@@ -1,0 +1,26 @@
+"""From an exception to what a client is told."""
+
+import logging
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from suwi.model.errors import BrokerError
+from suwi.net.answers import Reply
+from suwi.net.dispatch import Request
+from suwi.wire.codec import encode_response
+
+log = logging.getLogger(__name__)
+
+
+def error_of(error: Exception) -> tuple[ErrorCode, str | None]:
+    """The code and text of an error; one that has no code is a bug of ours and is logged."""
+    if isinstance(error, BrokerError):
+        return error.code, error.message
+    log.error("unexpected error in a request", exc_info=error)
+    return ErrorCode.unknown_server_error, None
+
+
+def reply(request: Request, fields: dict[str, Any]) -> Reply:
+    """A response from the fields of all versions; see `wire.codec.encode_response`."""
+    return Reply([encode_response(request.api_key, request.version, fields)])

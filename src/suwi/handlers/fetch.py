@@ -1,0 +1,277 @@
+"""Fetch v4-v18. Waits until there is enough to read, or the client's patience ends.
+
+v5: log start offset. v7: sessions. v9: epoch check. v12: diverging epochs. v13: topic ids.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from suwi.handlers.errors import error_of
+from suwi.handlers.fetch_sessions import (
+    FetchSession,
+    FetchSessions,
+    PartitionKey,
+    TopicKey,
+    asked_partitions,
+)
+from suwi.log.batch_scan import scan_headers
+from suwi.log.partition_log import LogSlice
+from suwi.model.errors import (
+    BrokerError,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    UnsupportedCompressionType,
+)
+from suwi.model.ids import LeaderEpoch, Offset
+from suwi.net.answers import Answer, Exclusive, Reply
+from suwi.net.dispatch import Request
+from suwi.records.compression import Compression
+from suwi.replica.partition import Partition
+from suwi.replica.replicas import Replicas
+from suwi.wire.fetch import (
+    AbortedTransaction,
+    Chunk,
+    EpochEnd,
+    FetchedPartition,
+    FetchedTopic,
+    FetchPartition,
+    FetchRequest,
+    decode_fetch_request,
+    encode_fetch_response,
+)
+
+_TOPIC_IDS_FROM = 13
+_ZSTD_FROM = 10
+_READ_COMMITTED = 1
+_COPY_BYTES_MAX = 16 * 1024  # Below this a copy costs less than a sendfile of its own.
+
+
+class _Found(NamedTuple):
+    """What there is for one partition: an answer without records, and where they lie."""
+
+    key: PartitionKey
+    answer: FetchedPartition
+    slice: LogSlice | None
+
+
+@dataclass(slots=True)
+class _Look:
+    """One look at all partitions of a fetch."""
+
+    found: list[_Found] = field(default_factory=list)
+    size_bytes: int = 0
+    has_news: bool = False
+    """An error or a divergence: not worth waiting on."""
+
+
+class Fetch:
+    def __init__(self, replicas: Replicas, sessions: FetchSessions, bytes_max: int) -> None:
+        self._replicas = replicas
+        self._sessions = sessions
+        self._bytes_max = bytes_max
+
+    def __call__(self, request: Request) -> Answer:
+        version = request.version
+        asked = decode_fetch_request(version, request.body)
+        loop = asyncio.get_running_loop()
+        try:
+            session, is_full = self._sessions.open(
+                asked, uses_topic_ids=version >= _TOPIC_IDS_FROM, now_s=loop.time()
+            )
+        except BrokerError as error:
+            return Reply(encode_fetch_response(version, [], error_code=error.code))
+        partitions = session.asked() if session is not None else list(asked_partitions(asked))
+        job = _Job(self, version, asked, session, is_full, partitions)
+        look = job.look()
+        if job.is_enough(look):
+            return job.reply(look)
+        return Exclusive(job.wait(loop.time() + asked.max_wait_ms / 1000))
+
+    def partition_of(self, key: PartitionKey) -> Partition:
+        topic, index = key
+        name = topic if isinstance(topic, str) else self._replicas.topic_name(topic)
+        return self._replicas.leader_of(name, index)
+
+    @property
+    def bytes_max(self) -> int:
+        return self._bytes_max
+
+
+@dataclass(slots=True)
+class _Job:
+    """One fetch request on its way."""
+
+    fetch: Fetch
+    version: int
+    asked: FetchRequest
+    session: FetchSession | None
+    is_full: bool
+    partitions: list[tuple[PartitionKey, FetchPartition]]
+
+    # -- looking -------------------------------------------------------------------------------
+
+    def look(self) -> _Look:
+        look = _Look()
+        left = min(self.asked.max_bytes, self.fetch.bytes_max)
+        for key, asked in self.partitions:
+            try:
+                found = self._look_at(key, asked, left, whole_batch=look.size_bytes == 0)
+            except Exception as error:
+                look.has_news = True
+                look.found.append(_Found(key, _refused(asked.partition, error), None))
+                continue
+            look.found.append(found)
+            look.has_news |= found.answer.diverging_epoch is not None
+            if found.slice is not None:
+                look.size_bytes += found.slice.size_bytes
+                left = max(0, left - found.slice.size_bytes)
+        return look
+
+    def _look_at(
+        self, key: PartitionKey, asked: FetchPartition, left: int, *, whole_batch: bool
+    ) -> _Found:
+        partition = self.fetch.partition_of(key)
+        if self.asked.replica_id >= 0:
+            raise NotLeaderOrFollower(f"broker {self.asked.replica_id} has no replica of this")
+        partition.check_epoch(asked.current_leader_epoch)
+        log = partition.log
+        committed_only = self.asked.isolation_level == _READ_COMMITTED
+        diverging = _divergence(partition, asked)
+        found = None
+        if diverging is None:
+            found = partition.read(
+                Offset(asked.fetch_offset),
+                min(asked.max_bytes, left),
+                committed_only=committed_only,
+                whole_batch=whole_batch,
+            )
+            if found is not None and self.version < _ZSTD_FROM:
+                _refuse_zstd(found)
+        stable = partition.last_stable_offset
+        aborted = None
+        if committed_only:
+            first = Offset(asked.fetch_offset)
+            aborted = [
+                AbortedTransaction(txn.producer_id, txn.first_offset)
+                for txn in (log.aborted_between(first, stable) if found is not None else ())
+            ]
+        answer = FetchedPartition(
+            asked.partition,
+            0,
+            partition.high_watermark,
+            stable,
+            log.start_offset,
+            aborted,
+            diverging_epoch=diverging,
+        )
+        return _Found(key, answer, found)
+
+    def is_enough(self, look: _Look) -> bool:
+        return (
+            look.has_news
+            or look.size_bytes >= self.asked.min_bytes
+            or not self.partitions
+            or self.asked.max_wait_ms <= 0
+        )
+
+    async def wait(self, until_s: float) -> Reply:
+        """Look again whenever a partition has more, until it is enough or time is up."""
+        loop = asyncio.get_running_loop()
+        alarm = asyncio.Event()
+        watched: list[Partition] = []
+        for key, _ in self.partitions:
+            try:
+                watched.append(self.fetch.partition_of(key))
+            except BrokerError:
+                pass  # It has gone since the first look; the next one tells.
+        timer = loop.call_at(until_s, alarm.set)
+        ring = alarm.set
+        try:
+            for partition in watched:
+                partition.watch(ring)
+            while True:
+                look = self.look()
+                if self.is_enough(look) or loop.time() >= until_s:
+                    return self.reply(look)
+                await alarm.wait()
+                alarm.clear()
+        finally:
+            timer.cancel()
+            for partition in watched:
+                partition.unwatch(ring)
+
+    # -- answering -----------------------------------------------------------------------------
+
+    def reply(self, look: _Look) -> Reply:
+        releases: list[Callable[[], None]] = []
+        topics: dict[TopicKey, list[FetchedPartition]] = {}
+        for key, answer, found in look.found:
+            if self.session is not None:
+                news = self.session.changed(key, answer, has_records=found is not None)
+                if not news and not self.is_full:
+                    continue
+            if found is not None:
+                answer = answer._replace(records=_records(found, releases))
+            topics.setdefault(key[0], []).append(answer)
+        body = encode_fetch_response(
+            self.version,
+            [_fetched_topic(topic, partitions) for topic, partitions in topics.items()],
+            session_id=self.session.id if self.session is not None else 0,
+        )
+        return Reply(body, partial(_release_all, releases) if releases else None)
+
+
+def _records(found: LogSlice, releases: list[Callable[[], None]]) -> Chunk:
+    region, release = found.pin()
+    if found.size_bytes <= _COPY_BYTES_MAX and region.file.is_cached(
+        region.position, region.size_bytes
+    ):
+        try:
+            return region.read()
+        finally:
+            release()
+    releases.append(release)
+    return region
+
+
+def _release_all(releases: list[Callable[[], None]]) -> None:
+    for release in releases:
+        release()
+
+
+def _fetched_topic(topic: TopicKey, partitions: list[FetchedPartition]) -> FetchedTopic:
+    if isinstance(topic, UUID):
+        return FetchedTopic(None, topic, partitions)
+    return FetchedTopic(topic, None, partitions)
+
+
+def _divergence(partition: Partition, asked: FetchPartition) -> EpochEnd | None:
+    """Where the reader's log parts from the leader's, if it does (KIP-595)."""
+    if asked.last_fetched_epoch < 0:
+        return None
+    log = partition.log
+    epoch, end = log.epochs.end_of(LeaderEpoch(asked.last_fetched_epoch), log.end_offset)
+    if epoch < 0:
+        raise OffsetOutOfRange(f"epoch {asked.last_fetched_epoch} is not known here")
+    if epoch < asked.last_fetched_epoch or end < asked.fetch_offset:
+        return EpochEnd(epoch, end)
+    return None
+
+
+def _refuse_zstd(found: LogSlice) -> None:
+    """Clients of these versions do not know zstd."""
+    file = found.log.files.get(found.path)
+    for _, header in scan_headers(file, found.position, found.position + found.size_bytes):
+        if header.codec is Compression.ZSTD:
+            raise UnsupportedCompressionType(f"zstd needs Fetch v{_ZSTD_FROM}")
+
+
+def _refused(index: int, error: Exception) -> FetchedPartition:
+    code: ErrorCode = error_of(error)[0]
+    return FetchedPartition(index, code)

@@ -1,0 +1,24 @@
+"""InitProducerId v0-v5, for idempotent producers. Transactional ones wait for their coordinator."""
+
+from kio.schema.errors import ErrorCode
+
+from suwi.handlers.errors import error_of, reply
+from suwi.net.answers import Reply
+from suwi.net.dispatch import Request
+from suwi.txn.producer_ids import ProducerIds
+
+
+class InitProducerId:
+    def __init__(self, producer_ids: ProducerIds) -> None:
+        self._producer_ids = producer_ids
+
+    async def __call__(self, request: Request) -> Reply:
+        answer = {"throttle_time": 0, "producer_id": -1, "producer_epoch": -1}
+        if request.message.transactional_id is not None:
+            return reply(request, {**answer, "error_code": ErrorCode.coordinator_not_available})
+        try:
+            producer_id = await self._producer_ids.next()
+        except Exception as error:
+            return reply(request, {**answer, "error_code": error_of(error)[0]})
+        answer |= {"producer_id": producer_id, "producer_epoch": 0}
+        return reply(request, {**answer, "error_code": ErrorCode.none})

@@ -1,0 +1,111 @@
+"""ListOffsets v1-v11. Offsets by time. v4: epochs. v7: max timestamp. v8, v9, v11: tiered storage."""
+
+import asyncio
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from suwi.handlers.errors import error_of, reply
+from suwi.log.partition_log import LogSlice
+from suwi.model.errors import InvalidRequest, UnsupportedVersion
+from suwi.model.ids import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, Offset
+from suwi.net.answers import Reply
+from suwi.net.dispatch import Request
+from suwi.records.batch import read_header
+from suwi.records.record import iter_records
+from suwi.replica.partition import Partition
+from suwi.replica.replicas import Replicas
+
+_LATEST, _EARLIEST, _MAX_TIMESTAMP = -1, -2, -3
+_EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING_UPLOAD = -4, -5, -6
+_SINCE_VERSION = {
+    _MAX_TIMESTAMP: 7,
+    _EARLIEST_LOCAL: 8,
+    _LATEST_TIERED: 9,
+    _EARLIEST_PENDING_UPLOAD: 11,
+}
+_READ_COMMITTED = 1
+_IN_THREAD_BYTES_MIN = 64 * 1024
+
+Found = tuple[int, Offset]
+"""A timestamp and its offset."""
+_NOTHING: Found = (NO_TIMESTAMP, NO_OFFSET)
+
+
+class ListOffsets:
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+
+    async def __call__(self, request: Request) -> Reply:
+        topics = []
+        for topic in request.message.topics:
+            indexes = [asked.partition_index for asked in topic.partitions]
+            partitions = [
+                await self._answer(request, topic.name, asked, indexes.count(asked.partition_index))
+                for asked in topic.partitions
+            ]
+            topics.append({"name": topic.name, "partitions": partitions})
+        return reply(request, {"throttle_time": 0, "topics": topics})
+
+    async def _answer(
+        self, request: Request, topic: str, asked: Any, times_asked: int
+    ) -> dict[str, Any]:
+        try:
+            if times_asked > 1:
+                raise InvalidRequest(f"{topic}-{asked.partition_index} is asked for twice")
+            if request.version < _SINCE_VERSION.get(asked.timestamp, 0):
+                raise UnsupportedVersion(f"timestamp {asked.timestamp} needs a newer version")
+            partition = self._replicas.leader_of(topic, asked.partition_index)
+            partition.check_epoch(getattr(asked, "current_leader_epoch", NO_EPOCH))
+            committed = getattr(request.message, "isolation_level", 0) == _READ_COMMITTED
+            limit = partition.last_stable_offset if committed else partition.high_watermark
+            timestamp, offset = await _find(partition, asked.timestamp, limit)
+            error, epoch = ErrorCode.none, NO_EPOCH
+            if offset != NO_OFFSET:
+                log = partition.log
+                epoch = log.epochs.epoch_at(offset) if log.start_offset < log.end_offset else epoch
+        except Exception as problem:
+            error, _ = error_of(problem)
+            (timestamp, offset), epoch = _NOTHING, NO_EPOCH
+        return {
+            "partition_index": asked.partition_index,
+            "error_code": error,
+            "timestamp": timestamp,
+            "offset": offset,
+            "leader_epoch": epoch,
+        }
+
+
+async def _find(partition: Partition, timestamp: int, limit: Offset) -> Found:
+    log = partition.log
+    if timestamp == _LATEST:
+        return NO_TIMESTAMP, limit
+    if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
+        return NO_TIMESTAMP, log.start_offset
+    if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
+        return _NOTHING  # There is no second tier.
+    if timestamp == _MAX_TIMESTAMP:
+        batch = log.batch_of_max_timestamp()
+        found = await _in_batch(batch, None, log.start_offset) if batch else _NOTHING
+    else:
+        batch = log.batch_at_time(timestamp)
+        found = await _in_batch(batch, timestamp, log.start_offset) if batch else _NOTHING
+    return found if found[1] < limit else _NOTHING
+
+
+async def _in_batch(batch: LogSlice, timestamp: int | None, start: Offset) -> Found:
+    data = batch.read()
+    if batch.size_bytes < _IN_THREAD_BYTES_MIN:
+        return _first_record(data, timestamp, start)
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(None, _first_record, data, timestamp, start)
+
+
+def _first_record(data: bytes, timestamp: int | None, start: Offset) -> Found:
+    """The first record at or after `timestamp`; without one, the first of the newest."""
+    header = read_header(data)
+    wanted = header.max_timestamp if timestamp is None else timestamp
+    for record in iter_records(data, header):
+        if record.timestamp >= wanted and record.offset >= start:
+            return record.timestamp, Offset(record.offset)
+    return _NOTHING

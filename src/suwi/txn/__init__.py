@@ -1,0 +1,1 @@
+"""Producers across restarts: their ids, and later their transactions."""
