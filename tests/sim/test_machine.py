@@ -1,7 +1,8 @@
 """Machines: a life begins, ends, and changes nothing afterwards."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import gc
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -75,6 +76,43 @@ def test_a_killed_process_stops_in_the_middle_and_its_finally_blocks_change_noth
 
     _simulate(scenario)
     assert unwound == ["finally"]
+
+
+def test_a_kill_unwinds_generators_groups_and_time_limits() -> None:
+    late: list[str] = []
+
+    async def numbers() -> AsyncGenerator[int, None]:
+        try:
+            while True:
+                await asyncio.sleep(1)
+                yield 1
+        finally:
+            await asyncio.sleep(1)
+            late.append("generator")
+
+    async def consume() -> None:
+        async for _ in numbers():
+            pass
+
+    async def work() -> None:
+        async with asyncio.timeout(100), asyncio.TaskGroup() as group:
+            group.create_task(consume())
+            group.create_task(asyncio.wait_for(consume(), 50))
+            await asyncio.gather(consume(), asyncio.shield(consume()))
+
+    async def scenario(simulation: Simulation) -> None:
+        machine = simulation.machine("b1")
+        machine.start()
+        task = machine.spawn(work())
+        await asyncio.sleep(simulation.faults.uniform(0, 5))
+        machine.kill()
+        assert task.cancelled()
+        await asyncio.sleep(1000)
+
+    for seed in range(10):
+        _simulate(scenario, seed)
+    gc.collect()
+    assert late == []
 
 
 def test_no_timer_callback_or_job_of_a_dead_process_runs() -> None:

@@ -411,7 +411,11 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def _async_generator_is_dropped(self, generator: AsyncGenerator[Any, Any]) -> None:
         if not self._closed:
-            self.call_soon(self.create_task, generator.aclose())
+            # The coroutine is made when its turn comes: a dead process never gets one.
+            self.call_soon(self._close_async_generator, generator)
+
+    def _close_async_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
+        self.create_task(generator.aclose())
 
     async def shutdown_asyncgens(self) -> None:
         for reference in list(self._async_generators.values()):
