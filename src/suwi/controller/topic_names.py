@@ -20,7 +20,7 @@ def check_topic_name(name: str) -> None:
         raise InvalidTopic(f"the topic name is longer than {NAME_CHARACTERS_MAX} characters")
     if not _LEGAL.match(name):
         raise InvalidTopic(
-            f"the topic name {name!r} has characters other than ASCII letters, digits, '.', '_', '-'"
+            f"the topic name {name!r} may have ASCII letters, digits, '.', '_' and '-' only"
         )
 
 

@@ -1,4 +1,4 @@
-"""CreateTopics v2-v7. v4: -1 takes the broker's default. v5: answers with the configuration. v7: ids."""
+"""CreateTopics v2-v7. v4: -1 takes the broker's default. v5: answers with configs. v7: ids."""
 
 from collections import Counter
 from typing import Any

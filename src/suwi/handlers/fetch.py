@@ -49,7 +49,6 @@ from suwi.wire.fetch import (
 _TOPIC_IDS_FROM = 13
 _ZSTD_FROM = 10
 _READ_COMMITTED = 1
-_COPY_BYTES_MAX = 16 * 1024  # Below this a copy costs less than a sendfile of its own.
 
 
 class _Found(NamedTuple):
@@ -229,13 +228,6 @@ class _Job:
 
 def _records(found: LogSlice, releases: list[Callable[[], None]]) -> Chunk:
     region, release = found.pin()
-    if found.size_bytes <= _COPY_BYTES_MAX and region.file.is_cached(
-        region.position, region.size_bytes
-    ):
-        try:
-            return region.read()
-        finally:
-            release()
     releases.append(release)
     return region
 

@@ -1,4 +1,4 @@
-"""ListOffsets v1-v11. Offsets by time. v4: epochs. v7: max timestamp. v8, v9, v11: tiered storage."""
+"""ListOffsets v1-v11. Offsets by time. v4: epochs. v7: max timestamp. v8-v11: tiered storage."""
 
 import asyncio
 from typing import Any

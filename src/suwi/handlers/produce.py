@@ -4,9 +4,8 @@ Each partition is judged and appended by itself; one that fails does not keep th
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import NamedTuple
-from uuid import UUID
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
 
 from suwi.controller.topic_names import INTERNAL_TOPICS
 from suwi.env import Clock
@@ -24,19 +23,20 @@ from suwi.model.ids import Offset
 from suwi.net.answers import NO_REPLY, Answer, CloseConnection, Exclusive, Later, NoReply, Reply
 from suwi.net.dispatch import Request
 from suwi.records.batch import BatchHeader, read_header
-from suwi.replica.intake import convert, judge, needs_records
+from suwi.replica.intake import convert, judge, needs_records, stamped
 from suwi.replica.partition import Partition
 from suwi.replica.replicas import Replicas
 from suwi.wire.produce import (
     PartitionProduced,
+    ProducePartition,
     ProduceRequest,
+    ProduceTopic,
     TopicProduced,
     decode_produce_request,
     encode_produce_response,
 )
 
-_ACKS_ALL, _ACKS_NONE = -1, 0
-_TOPIC_IDS_FROM = 13
+_ACKS_NONE = 0
 _TRANSACTION_ABORTABLE_FROM = 11
 _IN_THREAD_BYTES_MIN = 64 * 1024
 _NO_TIME = -1
@@ -51,48 +51,58 @@ class _Waiting(NamedTuple):
     end_offset: Offset
 
 
+_Converted: TypeAlias = Mapping[tuple[int, int], memoryview | BrokerError]
+"""Batches that a thread has converted, by their places in the request."""
+
+
 class Produce:
     def __init__(self, replicas: Replicas, clock: Clock) -> None:
         self._replicas = replicas
         self._clock = clock
 
     def __call__(self, request: Request) -> Answer:
-        asked = decode_produce_request(request.version, request.body)
-        if self._takes_long(asked):
+        version = request.version
+        asked = decode_produce_request(version, request.body)
+        if any(
+            self._takes_long(topic, part) for topic in asked.topics for part in topic.partitions
+        ):
             # The request outlives this call, its bytes in the receive buffer do not.
-            asked = decode_produce_request(request.version, memoryview(bytearray(request.body)))
-            return Exclusive(self._convert_and_append(asked, request.version))
-        return self._append(asked, request.version, self._convert_here)
+            asked = decode_produce_request(version, memoryview(bytearray(request.body)))
+            return Exclusive(self._convert_and_append(asked, version))
+        return self._append(asked, version, {})
 
     def _append(
-        self, asked: ProduceRequest, version: int, converted: "_Convert"
+        self, asked: ProduceRequest, version: int, converted: _Converted
     ) -> Reply | Later | NoReply:
         answers: list[TopicProduced] = []
         waiting: list[_Waiting] = []
         acks = asked.acks
-        for topic in asked.topics:
+        for topic_number, topic in enumerate(asked.topics):
             produced: list[PartitionProduced] = []
-            for index, records in topic.partitions:
+            for number, (index, records) in enumerate(topic.partitions):
                 try:
-                    name = topic.name or self._name_of(topic.topic_id)
-                    partition = self._replicas.leader_of(name, index)
-                    self._check(asked, name)
-                    batch, header = self._admit(partition, records, version, converted)
+                    if acks not in (-1, 0, 1):
+                        raise InvalidRequiredAcks(f"acks must be -1, 0 or 1, not {acks}")
+                    partition = self._partition(topic, index)
+                    batch, header = self._admit(
+                        partition, records, version, converted.get((topic_number, number))
+                    )
                     appended = partition.append(batch, header)
                 except Exception as error:
                     if acks == _ACKS_NONE:
-                        code, message = error_of(error)
-                        raise CloseConnection(f"{code.name} with acks=0: {message}") from error
+                        raise _close(error) from error
                     produced.append(_refused(index, error))
                     continue
                 end_offset = Offset(appended.last_offset + 1)
-                if acks and not partition.is_committed(end_offset):
-                    if acks == _ACKS_ALL or partition.config.flush_messages == 1:
-                        waiting.append(_Waiting(len(answers), len(produced), partition, end_offset))
-                time_ms = self._clock.now_ms() if partition.intake.stamps else _NO_TIME
+                if not partition.is_committed(end_offset) and partition.must_wait(acks):
+                    waiting.append(_Waiting(topic_number, number, partition, end_offset))
                 produced.append(
                     PartitionProduced(
-                        index, 0, appended.base_offset, time_ms, partition.log.start_offset
+                        index,
+                        0,
+                        appended.base_offset,
+                        header.max_timestamp if header.uses_log_append_time else _NO_TIME,
+                        partition.log.start_offset,
                     )
                 )
             answers.append(TopicProduced(topic.name, topic.topic_id, produced))
@@ -102,91 +112,71 @@ class Produce:
             return Later(_when_committed(answers, waiting, version, asked.timeout_ms / 1000))
         return Reply([encode_produce_response(version, answers)])
 
-    def _name_of(self, topic_id: UUID | None) -> str:
-        assert topic_id is not None
-        return self._replicas.topic_name(topic_id)
-
-    def _check(self, asked: ProduceRequest, name: str) -> None:
-        if asked.acks not in (-1, 0, 1):
-            raise InvalidRequiredAcks(f"acks must be -1, 0 or 1, not {asked.acks}")
+    def _partition(self, topic: ProduceTopic, index: int) -> Partition:
+        name = topic.name
+        if name is None:
+            assert topic.topic_id is not None
+            name = self._replicas.topic_name(topic.topic_id)
         if name in INTERNAL_TOPICS:
             raise InvalidTopic(f"clients must not write to the internal topic {name}")
+        return self._replicas.leader_of(name, index)
 
     def _admit(
         self,
         partition: Partition,
         records: memoryview | None,
         version: int,
-        converted: "_Convert",
+        converted: memoryview | BrokerError | None,
     ) -> tuple[memoryview, BatchHeader]:
+        """The batch as it will be stored, with its header. Raises a `BrokerError`."""
         if not records:
             raise InvalidRecord("a produce request needs one batch for each partition")
-        header = judge(
-            partition.intake, records, now_ms=self._clock.now_ms(), produce_version=version
-        )
+        intake, now_ms = partition.intake, self._clock.now_ms()
+        header = judge(intake, records, now_ms=now_ms, produce_version=version)
         if header.is_transactional:
-            refusal = (
-                InvalidTxnState if version < _TRANSACTION_ABORTABLE_FROM else TransactionAbortable
-            )
+            is_old = version < _TRANSACTION_ABORTABLE_FROM
+            refusal = InvalidTxnState if is_old else TransactionAbortable
             raise refusal("transactions are not supported yet")
-        if needs_records(partition.intake, header):
-            records = converted(partition, records, header)
+        if needs_records(intake, header):
+            if isinstance(converted, BrokerError):
+                raise converted
+            records = converted or convert(intake, records, header)
             header = read_header(records)
+        if intake.stamps:
+            header = stamped(records, now_ms)
         return records, header
-
-    def _convert_here(
-        self, partition: Partition, records: memoryview, header: BatchHeader
-    ) -> memoryview:
-        return convert(partition.intake, records, header)
 
     # -- batches whose records must be read, where that takes long -------------------------------
 
-    def _takes_long(self, asked: ProduceRequest) -> bool:
-        for topic in asked.topics:
-            for index, records in topic.partitions:
-                if records is not None and len(records) > _IN_THREAD_BYTES_MIN:
-                    try:
-                        name = topic.name or self._name_of(topic.topic_id)
-                        intake = self._replicas.leader_of(name, index).intake
-                        if needs_records(intake, read_header(records)):
-                            return True
-                    except BrokerError:
-                        pass  # `_append` meets the same error and answers it.
-        return False
+    def _takes_long(self, topic: ProduceTopic, asked: ProducePartition) -> bool:
+        records = asked.records
+        if records is None or len(records) <= _IN_THREAD_BYTES_MIN:
+            return False
+        try:
+            partition = self._partition(topic, asked.partition)
+            return needs_records(partition.intake, read_header(records))
+        except BrokerError:
+            return False  # `_append` meets the same error and answers it.
 
     async def _convert_and_append(self, asked: ProduceRequest, version: int) -> Reply | NoReply:
         loop = asyncio.get_running_loop()
-        results: dict[int, memoryview | Exception] = {}
-        for topic in asked.topics:
-            for index, records in topic.partitions:
-                if records is None or len(records) <= _IN_THREAD_BYTES_MIN:
+        converted: dict[tuple[int, int], memoryview | BrokerError] = {}
+        for topic_number, topic in enumerate(asked.topics):
+            for number, part in enumerate(topic.partitions):
+                if not self._takes_long(topic, part) or part.records is None:
                     continue
+                intake = self._partition(topic, part.partition).intake
                 try:
-                    name = topic.name or self._name_of(topic.topic_id)
-                    intake = self._replicas.leader_of(name, index).intake
                     header = judge(
-                        intake, records, now_ms=self._clock.now_ms(), produce_version=version
+                        intake, part.records, now_ms=self._clock.now_ms(), produce_version=version
                     )
-                    if needs_records(intake, header):
-                        results[id(records)] = await loop.run_in_executor(
-                            None, convert, intake, records, header
-                        )
+                    converted[topic_number, number] = await loop.run_in_executor(
+                        None, convert, intake, part.records, header
+                    )
                 except BrokerError as error:
-                    results[id(records)] = error
-
-        def converted(partition: Partition, records: memoryview, header: BatchHeader) -> memoryview:
-            result = results.get(id(records))
-            if result is None:
-                return convert(partition.intake, records, header)
-            if isinstance(result, Exception):
-                raise result
-            return result
-
+                    converted[topic_number, number] = error
         answer = self._append(asked, version, converted)
         return await answer.reply if isinstance(answer, Later) else answer
-
-
-_Convert = Callable[[Partition, memoryview, BatchHeader], memoryview]
 
 
 async def _when_committed(
@@ -196,19 +186,24 @@ async def _when_committed(
     commits = [w.partition.committed(w.end_offset) for w in waiting]
     await asyncio.wait(commits, timeout=timeout_s)
     for commit, (topic, place, _, _) in zip(commits, waiting, strict=True):
-        error: BaseException | None = None
+        error = commit.exception() if commit.done() else None
         if not commit.done():
             commit.cancel()
             error = RequestTimedOut("the batch was not committed in time")
-        else:
-            error = commit.exception()
         if error is not None:
-            partitions = answers[topic].partitions
-            assert isinstance(partitions, list) and isinstance(error, Exception)
+            assert isinstance(error, Exception)
+            partitions = list(answers[topic].partitions)
             partitions[place] = _refused(partitions[place].partition, error)
+            answers[topic] = answers[topic]._replace(partitions=partitions)
     return Reply([encode_produce_response(version, answers)])
 
 
 def _refused(index: int, error: Exception) -> PartitionProduced:
     code, message = error_of(error)
     return PartitionProduced(index, code, error_message=message)
+
+
+def _close(error: Exception) -> CloseConnection:
+    """With acks=0 the client learns of an error only by losing its connection."""
+    code, message = error_of(error)
+    return CloseConnection(f"{code.name} with acks=0: {message}")

@@ -21,9 +21,11 @@ from suwi.model.errors import (
 from suwi.model.ids import NO_EPOCH, LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import BatchHeader
-from suwi.replica.intake import intake_of, stamped
+from suwi.replica.intake import intake_of
 
 log = logging.getLogger(__name__)
+
+_ACKS_ALL = -1
 
 
 class Partition:
@@ -123,8 +125,6 @@ class Partition:
         """Append a batch that `intake` accepted; changes it in place. Raises a `BrokerError`."""
         partition_log = self.log
         now_ms = self._clock.now_ms()
-        if self.intake.stamps:
-            header = stamped(batch, now_ms)
         appended = partition_log.append_as_leader(batch, header, self.leader_epoch, now_ms)
         if not appended.is_duplicate:
             self._after_append(partition_log)
@@ -183,6 +183,10 @@ class Partition:
 
     def is_committed(self, end_offset: Offset) -> bool:
         return end_offset <= self._high_watermark
+
+    def must_wait(self, acks: int) -> bool:
+        """Whether an answer waits for the commit: with acks=all, or a sync for each message."""
+        return acks == _ACKS_ALL or self.config.flush_messages == 1
 
     def committed(self, end_offset: Offset) -> asyncio.Future[None]:
         """Done when everything below `end_offset` is committed; fails with a `BrokerError`."""
