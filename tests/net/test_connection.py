@@ -1,0 +1,551 @@
+"""Order, waiting and limits of one connection, on a transport without a socket."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from suwi.net import (
+    NO_REPLY,
+    Answer,
+    CloseConnection,
+    Exclusive,
+    Later,
+    Limits,
+    NoReply,
+    Reply,
+)
+from tests.net.support import answering, connect, echo, pieces, replies, request, settle
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(scenario())  # type: ignore[arg-type]
+
+
+class Waits:
+    """Answers that the test ends one by one."""
+
+    def __init__(self, kind: type[Later] | type[Exclusive] = Later) -> None:
+        self.kind = kind
+        self.futures: dict[int, asyncio.Future[Reply | NoReply]] = {}
+
+    def __call__(self, correlation_id: int, payload: memoryview) -> Answer:
+        future = self.futures[correlation_id] = asyncio.get_running_loop().create_future()
+        return self.kind(future)
+
+    def end(self, correlation_id: int, body: bytes = b"done") -> None:
+        self.futures[correlation_id].set_result(Reply([body]))
+
+
+def test_replies_of_one_readable_event_leave_in_one_write() -> None:
+    async def scenario() -> None:
+        _, wire = connect(answering(echo))
+        wire.deliver(b"".join(request(i, b"p%d" % i) for i in range(50)))
+        assert replies(wire.sent) == [(i, b"p%d" % i) for i in range(50)]
+        assert wire.writes == 1
+
+    run(scenario)
+
+
+def test_later_replies_leave_in_request_order_whatever_ends_first() -> None:
+    async def scenario() -> None:
+        waits = Waits()
+        _, wire = connect(answering(waits))
+        wire.deliver(b"".join(request(i) for i in range(4)))
+        assert list(waits.futures) == [0, 1, 2, 3], "a later reply holds nobody up"
+        waits.end(3)
+        waits.end(1)
+        await settle()
+        assert wire.sent == b""
+        waits.end(0)
+        await settle()
+        assert [c for c, _ in replies(wire.sent)] == [0, 1]
+        waits.end(2)
+        await settle()
+        assert [c for c, _ in replies(wire.sent)] == [0, 1, 2, 3]
+
+    run(scenario)
+
+
+def test_later_replies_that_end_together_share_a_write() -> None:
+    async def scenario() -> None:
+        waits = Waits()
+        _, wire = connect(answering(waits))
+        wire.deliver(b"".join(request(i) for i in range(30)))
+        for i in range(30):
+            waits.end(i)
+        await settle()
+        assert len(replies(wire.sent)) == 30
+        assert wire.writes == 1
+
+    run(scenario)
+
+
+def test_a_ready_reply_waits_behind_a_later_one() -> None:
+    async def scenario() -> None:
+        waits = Waits()
+        _, wire = connect(answering(lambda c, p: waits(c, p) if c == 0 else echo(c, p)))
+        wire.deliver(request(0) + request(1, b"ready"))
+        assert wire.sent == b""
+        waits.end(0)
+        await settle()
+        assert replies(wire.sent) == [(0, b"done"), (1, b"ready")]
+
+    run(scenario)
+
+
+def test_no_request_starts_while_an_exclusive_one_runs() -> None:
+    async def scenario() -> None:
+        waits = Waits(Exclusive)
+        _, wire = connect(answering(waits))
+        wire.deliver(request(0))
+        assert wire.reading, "so that a disconnect is seen"
+        wire.deliver(request(1) + request(2) + request(3)[:5])
+        wire.deliver(request(3)[5:])
+        assert list(waits.futures) == [0]
+        assert not wire.reading
+        for i in range(4):
+            waits.end(i)
+            await settle()
+            assert [c for c, _ in replies(wire.sent)] == list(range(i + 1))
+        assert wire.reading
+
+    run(scenario)
+
+
+def test_a_coroutine_may_answer() -> None:
+    async def scenario() -> None:
+        async def slowly(payload: bytes) -> Reply:
+            await asyncio.sleep(0)
+            return Reply([payload])
+
+        _, wire = connect(answering(lambda c, p: Exclusive(slowly(bytes(p)))))
+        wire.deliver(request(1, b"one") + request(2, b"two"))
+        await settle()
+        assert replies(wire.sent) == [(1, b"one"), (2, b"two")]
+
+    run(scenario)
+
+
+def test_no_reply_leaves_no_gap() -> None:
+    async def scenario() -> None:
+        waits = Waits()
+
+        def answer(correlation_id: int, payload: memoryview) -> Answer:
+            if correlation_id == 1:
+                return waits(correlation_id, payload)
+            return echo(correlation_id, payload) if correlation_id % 2 else NO_REPLY
+
+        _, wire = connect(answering(answer))
+        wire.deliver(b"".join(request(i) for i in range(6)))
+        waits.futures[1].set_result(NO_REPLY)
+        await settle()
+        assert [c for c, _ in replies(wire.sent)] == [3, 5]
+
+    run(scenario)
+
+
+def test_a_frame_may_be_split_at_every_byte() -> None:
+    async def scenario() -> None:
+        stream = request(1, b"first") + request(2, b"") + request(3, b"third" * 10)
+        expected = [(1, b"first"), (2, b""), (3, b"third" * 10)]
+        for cut in range(1, len(stream)):
+            _, wire = connect(answering(echo))
+            wire.deliver(stream[:cut])
+            wire.deliver(stream[cut:])
+            assert replies(wire.sent) == expected
+        _, wire = connect(answering(echo))
+        for byte in pieces(stream, 1):
+            wire.deliver(byte)
+        assert replies(wire.sent) == expected
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("piece_bytes", [1000, 100_000, 300_000, 5_000_000])
+def test_large_frames_arrive_whole_and_writable(piece_bytes: int) -> None:
+    async def scenario() -> None:
+        payloads = [bytes([i]) * size for i, size in enumerate((1_000_000, 7, 262_136, 262_137))]
+
+        def answer(correlation_id: int, payload: memoryview) -> Answer:
+            copy = bytes(payload)
+            payload[: len(b"patched")] = b"patched"
+            return Reply([copy])
+
+        connection, wire = connect(answering(answer))
+        stream = b"".join(request(i, payload) for i, payload in enumerate(payloads))
+        for piece in pieces(stream * 3, piece_bytes):
+            wire.deliver(piece)
+        assert replies(wire.sent) == list(enumerate(payloads)) * 3
+        assert connection._buffers.lent_bytes == 0
+
+    run(scenario)
+
+
+def test_memory_grows_with_bytes_received_not_with_bytes_announced() -> None:
+    async def scenario() -> None:
+        connection, wire = connect(answering(echo))
+        frame = request(1, bytes(100_000_000))
+        wire.deliver(frame[:10])
+        assert connection._buffers.lent_bytes <= 8 * 1024
+        wire.deliver(frame[10:100_000])
+        assert connection._buffers.lent_bytes <= 2 * 8 * 100_000
+        wire.abort()
+        await settle()
+        assert connection._buffers.lent_bytes == 0
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 1_000_001, 2**31 - 1])
+def test_an_impossible_frame_size_closes_the_connection(size: int) -> None:
+    async def scenario() -> None:
+        limits = Limits(request_bytes_max=1_000_000)
+        _, wire = connect(answering(echo), limits)
+        wire.deliver(request(1, b"fine") + size.to_bytes(4, "big", signed=True))
+        await settle()
+        assert wire.lost
+        assert replies(wire.sent) == [(1, b"fine")], "what was ready has left"
+
+    run(scenario)
+
+
+def test_the_largest_allowed_frame_is_served() -> None:
+    async def scenario() -> None:
+        limits = Limits(request_bytes_max=1_000_000)
+        _, wire = connect(answering(echo), limits)
+        wire.deliver(request(1, bytes(1_000_000 - 8)))
+        assert replies(wire.sent) == [(1, bytes(1_000_000 - 8))]
+
+    run(scenario)
+
+
+def test_a_peers_fault_closes_its_connection_and_is_logged_without_a_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        def refuse(correlation_id: int, payload: memoryview) -> Answer:
+            raise CloseConnection("bad bytes")
+
+        _, wire = connect(answering(refuse))
+        wire.deliver(request(1) + request(2))
+        await settle()
+        assert wire.lost
+
+    with caplog.at_level(logging.INFO):
+        run(scenario)
+    [record] = caplog.records
+    assert (record.levelname, record.exc_info) == ("INFO", None)
+    assert record.__dict__["reason"] == "bad bytes"
+
+
+@pytest.mark.parametrize("when", ["at once", "later"])
+def test_an_unexpected_error_closes_the_connection_and_is_logged_with_its_traceback(
+    when: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async def fail() -> Reply:
+            raise ZeroDivisionError
+
+        def answer(correlation_id: int, payload: memoryview) -> Answer:
+            if when == "later":
+                return Later(fail())
+            raise ZeroDivisionError
+
+        _, wire = connect(answering(answer))
+        wire.deliver(request(1) + request(2))
+        await settle()
+        assert wire.lost
+
+    run(scenario)
+    assert caplog.records[0].exc_info is not None
+    assert caplog.records[0].exc_info[0] is ZeroDivisionError
+
+
+@pytest.mark.parametrize("kind", [Later, Exclusive])
+def test_a_disconnect_cancels_waits(kind: type[Later] | type[Exclusive]) -> None:
+    async def scenario() -> None:
+        cancelled = []
+
+        async def wait(correlation_id: int) -> Reply:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.append(correlation_id)
+                raise
+            raise AssertionError
+
+        _, wire = connect(answering(lambda c, p: kind(wait(c))))
+        wire.deliver(request(1) + request(2))
+        await settle()
+        wire.abort()
+        await settle()
+        assert cancelled == ([1, 2] if kind is Later else [1])
+
+    run(scenario)
+
+
+def test_every_reply_is_released_once_when_sent_or_when_the_connection_is_lost() -> None:
+    async def scenario() -> None:
+        released: list[str] = []
+        waits = Waits()
+
+        def answer(correlation_id: int, payload: memoryview) -> Answer:
+            if correlation_id == 3:
+                return waits(correlation_id, payload)
+            name = str(correlation_id)
+            return Reply([b"x" * 100], lambda: released.append(name))
+
+        _, wire = connect(answering(answer), room_bytes=150)
+        wire.deliver(request(0))
+        assert released == ["0"]
+        wire.deliver(request(1) + request(2) + request(3) + request(4))
+        assert released == ["0"], "the kernel has not taken all of 1"
+        wire.take(80)
+        assert released == ["0", "1"]
+        waits.futures[3].set_result(Reply([b"y"], lambda: released.append("3")))
+        wire.abort()
+        await settle()
+        assert sorted(released) == ["0", "1", "2", "3", "4"]
+
+    run(scenario)
+
+
+def test_a_reply_that_arrives_after_the_disconnect_is_released() -> None:
+    async def scenario() -> None:
+        released: list[int] = []
+
+        async def stubborn() -> Reply:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                pass
+            return Reply([b""], lambda: released.append(1))
+
+        _, wire = connect(answering(lambda c, p: Later(stubborn())))
+        wire.deliver(request(1))
+        await settle()
+        wire.abort()
+        await settle()
+        assert released == [1]
+
+    run(scenario)
+
+
+def test_a_slow_reader_stops_being_read_when_its_replies_reach_the_limit() -> None:
+    async def scenario() -> None:
+        limits = Limits(in_flight_bytes_max=100_000)
+        served = []
+
+        def answer(correlation_id: int, payload: memoryview) -> Answer:
+            served.append(correlation_id)
+            return Reply([bytes([correlation_id % 256]) * 10_000])
+
+        connection, wire = connect(answering(answer), limits, room_bytes=0)
+        for i in range(1000):
+            wire.deliver(request(i))
+        assert len(served) <= 12
+        assert not wire.reading
+        assert connection._output.queued_bytes + wire.buffered_bytes_max <= 120_000
+        while len(wire.sent) < 1000 * 10_008:
+            wire.take(33_333)
+            await settle()
+            assert connection._output.queued_bytes <= 110_000
+        assert [c for c, _ in replies(wire.sent)] == list(range(1000))
+        assert wire.reading
+
+    run(scenario)
+
+
+def test_requests_in_flight_are_capped() -> None:
+    async def scenario() -> None:
+        waits = Waits()
+        _, wire = connect(answering(waits), Limits(in_flight_requests_max=5))
+        wire.deliver(b"".join(request(i) for i in range(12)))
+        assert list(waits.futures) == list(range(5))
+        assert not wire.reading
+        waits.end(1)
+        await settle()
+        assert len(waits.futures) == 5, "1 cannot leave before 0"
+        waits.end(0)
+        await settle()
+        assert len(waits.futures) == 7
+        for i in range(2, 12):
+            waits.end(i)
+            await settle()
+        assert [c for c, _ in replies(wire.sent)] == list(range(12))
+        assert wire.reading
+
+    run(scenario)
+
+
+def test_bytes_of_waiting_requests_are_capped() -> None:
+    async def scenario() -> None:
+        waits = Waits()
+        _, wire = connect(answering(waits), Limits(in_flight_bytes_max=100_000))
+        for i in range(10):
+            wire.deliver(request(i, bytes(40_000)))
+        assert len(waits.futures) == 3
+
+    run(scenario)
+
+
+def test_one_burst_of_tiny_requests_with_large_replies_stays_within_the_limit() -> None:
+    async def scenario() -> None:
+        body = bytes(100_000)
+        connection, wire = connect(
+            answering(lambda c, p: Reply([body])), Limits(in_flight_bytes_max=1_000_000)
+        )
+        wire._room_bytes = 300_000
+        wire.deliver(b"".join(request(i) for i in range(5000)))
+        assert connection._output.replies <= 11
+        assert connection._output.queued_bytes <= 1_100_000
+
+    run(scenario)
+
+
+def test_stopping_lets_waiting_replies_leave_and_starts_nothing_new() -> None:
+    async def scenario() -> None:
+        waits = Waits()
+        connection, wire = connect(answering(waits))
+        wire.deliver(request(0) + request(1)[:6])
+        connection.stop()
+        wire.deliver(request(1)[6:])
+        await settle()
+        assert not wire.lost
+        waits.end(0)
+        await settle()
+        assert wire.lost
+        assert replies(wire.sent) == [(0, b"done")]
+        assert list(waits.futures) == [0]
+
+    run(scenario)
+
+
+def test_a_slow_frame_is_cut_off_and_a_steady_one_is_not() -> None:
+    async def scenario() -> None:
+        limits = Limits(frame_ms_max=10_000, frame_bytes_per_s_min=100)
+        now = asyncio.get_running_loop().time()
+        frame = request(1, bytes(10_000))
+        slow, slow_wire = connect(answering(echo), limits)
+        steady, steady_wire = connect(answering(echo), limits)
+        slow_wire.deliver(frame[:10])
+        steady_wire.deliver(frame[:10])
+        slow_wire.deliver(frame[10:500])
+        steady_wire.deliver(frame[10:5000])
+        for connection in (slow, steady):
+            connection.check_time(now + 9)
+        await settle()
+        assert not slow_wire.lost
+        for connection in (slow, steady):
+            connection.check_time(now + 12)
+        await settle()
+        assert (slow_wire.lost, steady_wire.lost) == (True, False)
+
+    run(scenario)
+
+
+def test_only_a_connection_that_waits_for_nothing_is_idle() -> None:
+    async def scenario() -> None:
+        limits = Limits(idle_ms_max=10_000)
+        now = asyncio.get_running_loop().time()
+        waits = Waits()
+        idle, idle_wire = connect(answering(echo), limits)
+        polling, polling_wire = connect(answering(waits), limits)
+        stuck, stuck_wire = connect(answering(echo), limits, room_bytes=0)
+        idle_wire.deliver(request(1))
+        polling_wire.deliver(request(1))
+        stuck_wire.deliver(request(1))
+        for connection in (idle, polling, stuck):
+            connection.check_time(now + 11)
+        await settle()
+        assert (idle_wire.lost, polling_wire.lost, stuck_wire.lost) == (True, False, True)
+
+    run(scenario)
+
+
+Step = tuple[str, int, int]  # kind of answer, request payload, reply size
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["reply", "reply", "later", "exclusive", "none", "coroutine"]),
+        st.sampled_from([0, 1, 100, 5_000, 60_000, 300_000]),
+        st.sampled_from([0, 10, 3_000, 400_000]),
+    ),
+    max_size=12,
+)
+
+
+def cut_up(stream: bytes, cuts: list[float]) -> list[bytes]:
+    places = [0, *sorted(int(cut * len(stream)) for cut in cuts), len(stream)]
+    return [stream[start:end] for start, end in pairwise(places)]
+
+
+@given(
+    steps,
+    st.lists(st.floats(0, 1), max_size=20),
+    st.lists(st.sampled_from([1, 7, 1_000, 50_000, 300_000]), min_size=1, max_size=10),
+    st.randoms(use_true_random=False),
+    st.booleans(),
+)
+def test_any_mixture_of_answers_pieces_and_paces_gives_all_replies_in_order(
+    script: list[Step], cuts: list[float], takes: list[int], random: Random, is_tight: bool
+) -> None:
+    waits: list[tuple[asyncio.Future[Reply | NoReply], Reply]] = []
+    seen: list[int] = []
+
+    async def slowly(reply: Reply) -> Reply:
+        await asyncio.sleep(0)
+        return reply
+
+    def answer(correlation_id: int, payload: memoryview) -> Answer:
+        kind, payload_bytes, reply_bytes = script[correlation_id]
+        assert bytes(payload) == bytes([correlation_id]) * payload_bytes
+        seen.append(correlation_id)
+        reply = Reply([bytes([correlation_id]) * reply_bytes])
+        if kind == "none":
+            return NO_REPLY
+        if kind == "reply":
+            return reply
+        if kind == "coroutine":
+            return Exclusive(slowly(reply))
+        future: asyncio.Future[Reply | NoReply] = asyncio.get_running_loop().create_future()
+        waits.append((future, reply))
+        return Later(future) if kind == "later" else Exclusive(future)
+
+    async def scenario() -> None:
+        tight = Limits(in_flight_requests_max=2, in_flight_bytes_max=50_000)
+        connection, wire = connect(answering(answer), tight if is_tight else None, room_bytes=0)
+        incoming = cut_up(
+            b"".join(request(i, bytes([i]) * size) for i, (_, size, _) in enumerate(script)), cuts
+        )
+        expected = [
+            (i, bytes([i]) * size) for i, (kind, _, size) in enumerate(script) if kind != "none"
+        ]
+        total = sum(8 + len(body) for _, body in expected)
+        turn = 0
+        while incoming or len(wire.sent) < total or len(seen) < len(script):
+            if incoming:
+                wire.deliver(incoming.pop(0))
+            if waits and turn % 2:
+                future, reply = waits.pop(random.randrange(len(waits)))
+                future.set_result(reply)
+            await asyncio.sleep(0)
+            wire.take(takes[turn % len(takes)] if turn % 3 else 300_000)
+            await asyncio.sleep(0)
+            turn += 1
+            assert turn < 1_000, "stuck"
+        await settle()
+        assert replies(wire.sent) == expected
+        assert seen == list(range(len(script)))
+        assert wire.reading
+        assert connection._buffers.lent_bytes == 0
+        assert (connection._output.queued_bytes, connection._output.replies) == (0, 0)
+        assert connection._slots_bytes == 0
+
+    run(scenario)
