@@ -1,0 +1,50 @@
+"""A base install: an environment with what Suwi requires and nothing else.
+
+The broker under test runs from it. With the development packages beside it, it would start slower
+and be larger: kio imports hypothesis wherever that is installed.
+"""
+
+import os
+import subprocess
+import sys
+import tomllib
+import venv
+import zlib
+from pathlib import Path
+
+from bench.clients import ROOT
+
+WHEELS = Path(sys.prefix) / "wheels"  # kept by `make setup`, so this needs no network
+LOCK = ROOT / "requirements.lock"
+
+
+def base_python() -> Path:
+    """The interpreter of the base install, which is made once and kept under `build/`."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [sys.version, LOCK.read_text(), str(ROOT), *project["dependencies"]]
+    target = ROOT / "build" / f"bench-env-{zlib.crc32(''.join(wanted).encode()):08x}"
+    python = target / "bin" / "python"
+    done = target / "complete"
+    if done.exists():
+        return python
+    print("making a base install to measure ...", file=sys.stderr)
+    venv.create(target, with_pip=False, symlinks=True, clear=True)
+    source = ["--no-index", "--find-links", str(WHEELS)] if WHEELS.is_dir() else []
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    wanted_packages = ["--constraint", str(LOCK), *project["dependencies"]]
+    subprocess.run(
+        [*pip, "--python", str(python), "install", *source, *wanted_packages], check=True
+    )
+    (site,) = target.glob("lib/python*/site-packages")
+    (site / "suwi.pth").write_text(f"{ROOT / 'src'}\n")
+    done.touch()
+    return python
+
+
+def clean_environment() -> dict[str, str]:
+    """This process's environment without what changes Python or configures a broker."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "SUWI_", "KAFKA_"))
+    }

@@ -1,0 +1,32 @@
+"""Raw latency: a produce on one connection, a waiting fetch on another, one record at a time."""
+
+import time
+
+from bench.clients import Metrics, Options, client_main
+from bench.clients.sockets import Wire
+from bench.messages import batch_of, fetch_request, produce_request
+
+
+def ping(options: Options) -> Metrics:
+    topic = options["topic"]
+    batch, records = batch_of(options["record_bytes"])
+    request = produce_request(topic, batch, options["acks"])
+    acknowledged_ms, arrived_ms = [], []
+    with Wire(options["address"]) as producer, Wire(options["address"]) as consumer:
+        for number in range(options["warm_up"] + options["records"]):
+            consumer.send(fetch_request(topic, number * records, 1024 * 1024, max_wait_ms=10_000))
+            time.sleep(options["pause_s"])  # by then the fetch is waiting
+            start = time.perf_counter()
+            producer.send(request)
+            consumer.reply()
+            arrived = time.perf_counter()
+            producer.reply()
+            acknowledged = time.perf_counter()
+            if number >= options["warm_up"]:
+                arrived_ms.append((arrived - start) * 1000)
+                acknowledged_ms.append((acknowledged - start) * 1000)
+    return {"took_ms": arrived_ms, "acknowledged_ms": acknowledged_ms}
+
+
+if __name__ == "__main__":
+    client_main(ping)

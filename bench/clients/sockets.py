@@ -1,0 +1,44 @@
+"""A blocking connection for raw clients."""
+
+import socket
+import struct
+
+_SIZE = struct.Struct(">i")
+
+
+class Wire:
+    """One connection that sends ready frames and reads replies."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=60)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def __enter__(self) -> "Wire":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def reply(self) -> bytes:
+        """The next reply without its size."""
+        (size,) = _SIZE.unpack(self.exactly(4))
+        return self.exactly(size)
+
+    def ask(self, request: bytes) -> bytes:
+        self.send(request)
+        return self.reply()
+
+    def exactly(self, size: int) -> bytes:
+        data = bytearray(size)
+        view = memoryview(data)
+        got = 0
+        while got < size:
+            count = self.socket.recv_into(view[got:])
+            if not count:
+                raise ConnectionError("the server closed the connection")
+            got += count
+        return bytes(data)

@@ -1,0 +1,73 @@
+"""Figures: what was measured of one system in one job, over all repetitions."""
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Figure:
+    """The repetitions of one job on one system, metric by metric."""
+
+    job: str
+    system: str
+    values: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            self.values.setdefault(name, []).append(value)
+
+    def median(self, metric: str) -> float:
+        return statistics.median(self.values[metric])
+
+    def spread(self, metric: str) -> float:
+        """Half the range of the middle half, as a share of the median."""
+        values = self.values[metric]
+        if len(values) < 4 or not self.median(metric):
+            return 0.0
+        low, _, high = statistics.quantiles(values, n=4)
+        return (high - low) / 2 / abs(self.median(metric))
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "job": self.job,
+            "system": self.system,
+            "metrics": {
+                name: {
+                    "median": _rounded(self.median(name)),
+                    "min": _rounded(min(values)),
+                    "max": _rounded(max(values)),
+                    "values": [_rounded(value) for value in values],
+                }
+                for name, values in self.values.items()
+            },
+        }
+
+
+Run = Callable[[], Mapping[str, float]]
+
+
+def take_turns(
+    job: str, runs: Mapping[str, Run], repetitions: int, *, warm_ups: int = 1
+) -> list[Figure]:
+    """Run all systems once per repetition, one after another; the first rounds do not count."""
+    figures = {system: Figure(job, system) for system in runs}
+    started = time.perf_counter()
+    for number in range(warm_ups + repetitions):
+        for system, run in runs.items():
+            metrics = run()
+            if number >= warm_ups:
+                figures[system].add(metrics)
+    print(f"{job}: {time.perf_counter() - started:.0f} s", file=sys.stderr)
+    return list(figures.values())
+
+
+def percentile(values: Iterable[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.6g}")

@@ -1,0 +1,55 @@
+"""Ready-made requests: what a client would send, encoded once and then replayed."""
+
+import struct
+import time
+
+from suwi.records.builder import build_batch
+from suwi.records.record import Record
+from suwi.wire.fetch import FetchPartition, FetchRequest, FetchTopic, encode_fetch_request
+from suwi.wire.headers import request_header
+from suwi.wire.produce import encode_produce_request
+from suwi.wire.versions import ApiKey
+
+# Versions that librdkafka's mock cluster serves too, and that name topics.
+PRODUCE_VERSION = 9
+FETCH_VERSION = 12
+RECORD_BYTES_MAX = 1_000
+CLIENT_ID = "bench"
+_SIZE = struct.Struct(">i")
+
+
+def frame(body: bytes) -> bytes:
+    return _SIZE.pack(len(body)) + body
+
+
+def batch_of(size_bytes: int) -> tuple[bytes, int]:
+    """A batch of exactly this size, and how many records it holds."""
+    now_ms = int(time.time() * 1000)
+    count = max(1, size_bytes // (RECORD_BYTES_MAX + 16))
+    records = [Record(timestamp=now_ms, value=b"x" * RECORD_BYTES_MAX) for _ in range(count - 1)]
+    last_bytes = max(0, size_bytes - len(build_batch([*records, Record(timestamp=now_ms)])))
+    while True:  # the length of a length: at most a few bytes too many at first
+        batch = build_batch([*records, Record(timestamp=now_ms, value=b"x" * last_bytes)])
+        if len(batch) <= size_bytes:
+            assert len(batch) == size_bytes
+            return bytes(batch), count
+        last_bytes -= len(batch) - size_bytes
+
+
+def produce_request(topic: str, batch: bytes, acks: int, correlation_id: int = 0) -> bytes:
+    """A framed Produce request with one batch for partition 0."""
+    body = encode_produce_request(
+        PRODUCE_VERSION, None, acks, 30_000, [(topic, None, [(0, batch)])]
+    )
+    header = request_header(ApiKey.PRODUCE, PRODUCE_VERSION, correlation_id, CLIENT_ID)
+    return frame(header + b"".join(body))
+
+
+def fetch_request(topic: str, offset: int, bytes_max: int, max_wait_ms: int = 500) -> bytes:
+    """A framed Fetch request for partition 0, without a session."""
+    asked = FetchPartition(0, -1, offset, -1, -1, bytes_max)
+    body = encode_fetch_request(
+        FETCH_VERSION,
+        FetchRequest(max_wait_ms, 1, bytes_max, [FetchTopic(topic, None, [asked])]),
+    )
+    return frame(request_header(ApiKey.FETCH, FETCH_VERSION, 0, CLIENT_ID) + body)
