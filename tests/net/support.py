@@ -175,6 +175,12 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that happens by itself; the test's time limit is the limit."""
+    while not condition():  # noqa: ASYNC110 (nothing tells us)
+        await asyncio.sleep(0.001)
+
+
 @asynccontextmanager
 async def serving(
     dispatch: Dispatch, limits: Limits | None = None, **options: Any

@@ -53,6 +53,11 @@ class ReceiveBuffers:
         self._waiting: dict[Borrower, None] = {}  # a queue that can be left from the middle
         self._overdrawn: Borrower | None = None
 
+    @property
+    def is_short(self) -> bool:
+        """Whether frames wait for memory."""
+        return bool(self._waiting)
+
     def take(self, size_bytes: int) -> memoryview:
         """A buffer of at least this size, for bytes that have been received already."""
         size_class = _class_of(size_bytes)

@@ -65,9 +65,7 @@ class Connection(asyncio.BufferedProtocol):
         "_end",
         "_exclusive",
         "_flush_planned",
-        "_frame_at",
         "_frame_end",
-        "_frame_had",
         "_gone",
         "_held",
         "_keeper",
@@ -83,6 +81,8 @@ class Connection(asyncio.BufferedProtocol):
         "_stashed",
         "_stopping",
         "_transport",
+        "_window_at",
+        "_window_had_bytes",
         "client_software_name",
         "client_software_version",
         "listener_name",
@@ -119,8 +119,8 @@ class Connection(asyncio.BufferedProtocol):
         self._start = self._end = self._frame_end = 0
         self._direct = False  # the next bytes go straight into _held
         self._stashed = 0  # or: so many held bytes stand before them in the shared buffer
-        self._frame_at = 0.0
-        self._frame_had = 0
+        self._window_at = 0.0  # since then the frame at hand must make progress
+        self._window_had_bytes = 0
         self._reading = True
         self._lacks_memory = False
         # Serving.
@@ -266,7 +266,7 @@ class Connection(asyncio.BufferedProtocol):
             self._start, self._end = 0, size_bytes
         self._direct = False
         if not is_same_frame:
-            self._start_frame_clock()
+            self._start_window()
         if self._blocked or size_bytes < 4:
             return
         assert held is not None
@@ -307,9 +307,9 @@ class Connection(asyncio.BufferedProtocol):
         self._direct = self._lacks_memory = False
         self._buffers.give_back(held, self)
 
-    def _start_frame_clock(self) -> None:
-        self._frame_at = self._loop.time()
-        self._frame_had = self._end - self._start
+    def _start_window(self) -> None:
+        self._window_at = self._loop.time()
+        self._window_had_bytes = self._end - self._start
 
     # Answers that must wait
 
@@ -416,7 +416,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._reading = read
         if read:
-            self._start_frame_clock()  # the pause was ours
+            self._start_window()  # the pause was ours
             self._transport.resume_reading()
         else:
             self._transport.pause_reading()
@@ -439,11 +439,20 @@ class Connection(asyncio.BufferedProtocol):
         if quiet_ms > limits.idle_ms_max and not any(slot.wait for slot in self._slots):
             self._abort("idle for too long")
         elif self._held is not None and self._reading:
-            frame_s = now - self._frame_at
-            got_bytes = self._end - self._start - self._frame_had
-            is_slow = got_bytes < frame_s * limits.frame_bytes_per_s_min
-            if is_slow and frame_s * 1000 > limits.frame_ms_max:
-                self._abort("a frame does not complete")
+            self._check_progress(now)
+
+    def _check_progress(self, now: float) -> None:
+        limits = self._limits
+        window_s = now - self._window_at
+        # While frames wait for memory, one that stalls must not hold it for long.
+        window_ms_min = limits.frame_ms_max / (10 if self._buffers.is_short else 1)
+        if window_s * 1000 <= window_ms_min:
+            return
+        got_bytes = self._end - self._start - self._window_had_bytes
+        if got_bytes < window_s * limits.frame_bytes_per_s_min:
+            self._abort("a frame does not complete")
+        else:
+            self._start_window()
 
     def _fail(self, error: BaseException) -> None:
         if isinstance(error, CloseConnection):

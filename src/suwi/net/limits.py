@@ -19,7 +19,8 @@ class Limits:
     in_flight_bytes_max: int = 16 * 1024 * 1024
     # All connections together: memory lent to frames that have not fully arrived.
     unfinished_bytes_max: int = 512 * 1024 * 1024
-    # A frame may take this long; after that it must have come at the minimum rate.
+    # A frame may take this long; a longer one must come at the minimum rate, checked over each
+    # such period (a tenth of it while frames wait for memory).
     frame_ms_max: int = 60_000
     frame_bytes_per_s_min: int = 4_096
     # A connection that is being closed may take this long to hand over its last replies.

@@ -129,7 +129,7 @@ class Listener:
 
     def _plan_sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         limits = self._budget.limits
-        shortest_ms = min(limits.idle_ms_max, limits.frame_ms_max, limits.close_ms_max)
+        shortest_ms = min(limits.idle_ms_max, limits.frame_ms_max / 10, limits.close_ms_max)
         period_s = min(_SWEEP_S_MAX, max(0.01, shortest_ms / 4000))
 
         def sweep() -> None:
