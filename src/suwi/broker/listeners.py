@@ -1,6 +1,8 @@
 """Where a broker listens and what it tells clients: Kafka's listener keys, understood."""
 
+import errno
 import ipaddress
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,6 +10,8 @@ from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import BadConfig
 
 _PROTOCOLS = ("PLAINTEXT",)
+_OTHER_PROTOCOLS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_PORT_MAX = 65535
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,10 @@ class ListenerSpec:
     advertised_port: int | None = None
 
     @property
+    def address(self) -> str:
+        return address(self.host, self.port)
+
+    @property
     def is_loopback(self) -> bool:
         if self.host == "localhost":
             return True
@@ -27,6 +35,11 @@ class ListenerSpec:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return False
+
+
+def address(host: str, port: int) -> str:
+    """`host:port`, an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def parse_listeners(config: BrokerConfig) -> list[ListenerSpec]:
@@ -37,12 +50,7 @@ def parse_listeners(config: BrokerConfig) -> list[ListenerSpec]:
     _refuse_repetition("listeners", [spec.name for spec in specs])
     protocols = _protocol_map(config)
     for spec in specs:
-        protocol = protocols.get(spec.name, spec.name)
-        if protocol not in _PROTOCOLS:
-            raise BadConfig(
-                f"listener {spec.name} has the security protocol {protocol}; "
-                f"supported: {', '.join(_PROTOCOLS)}"
-            )
+        _check_protocol(spec.name, protocols.get(spec.name, spec.name))
     advertised = {}
     for text in config.advertised_listeners:
         spec = _parse("advertised.listeners", text)
@@ -55,6 +63,20 @@ def parse_listeners(config: BrokerConfig) -> list[ListenerSpec]:
     return [_with_advertised(spec, advertised.get(spec.name)) for spec in specs]
 
 
+def _check_protocol(name: str, protocol: str) -> None:
+    if protocol in _PROTOCOLS:
+        return
+    supported = f"supported: {', '.join(_PROTOCOLS)}"
+    if protocol in _OTHER_PROTOCOLS:
+        raise BadConfig(f"listener {name}: {protocol} is not supported yet; {supported}")
+    if protocol != name:
+        raise BadConfig(f"listener {name}: {protocol!r} is no security protocol; {supported}")
+    raise BadConfig(
+        f"listener {name}: its security protocol is not known; "
+        f"set listener.security.protocol.map={name}:PLAINTEXT"
+    )
+
+
 def _with_advertised(spec: ListenerSpec, advertised: ListenerSpec | None) -> ListenerSpec:
     if advertised is None:
         return spec
@@ -65,8 +87,12 @@ def _parse(key: str, text: str) -> ListenerSpec:
     name, separator, address = text.partition("://")
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")  # IPv6
-    if not (separator and colon and name) or not port.isdigit() or int(port) > 65535:
+    if not (separator and colon and name):
         raise BadConfig(f"invalid value {text!r} in {key}: allowed: NAME://HOST:PORT")
+    if not (port.isascii() and port.isdigit()) or int(port) > _PORT_MAX:
+        raise BadConfig(
+            f"invalid port {port!r} in {key}: allowed: a whole number from 0 to {_PORT_MAX}"
+        )
     return ListenerSpec(name.upper(), host or "0.0.0.0", int(port))
 
 
@@ -93,6 +119,30 @@ def refuse_plain_text_beyond_loopback(specs: Sequence[ListenerSpec]) -> None:
     for spec in specs:
         if not spec.is_loopback:
             raise BadConfig(
-                f"listener {spec.name}://{spec.host}:{spec.port} would serve other machines in "
-                "plain text, without authentication; if that is what you want, add --insecure"
+                f"listener {spec.name}://{spec.address} would serve other machines in plain text, "
+                "without authentication; listen on 127.0.0.1, or add --insecure if that is what "
+                "you want"
             )
+
+
+def bind_problem(spec: ListenerSpec, error: OSError) -> str | None:
+    """What keeps a broker from listening, in words; None where the error is about something else.
+
+    Errors of files name their file; those of sockets name none.
+    """
+    if isinstance(error, socket.gaierror):
+        reason = f"the name {spec.host!r} is not known"
+    elif error.filename is not None:
+        return None
+    elif error.errno == errno.EADDRINUSE:
+        reason = (
+            "another program, perhaps another broker, listens there already; "
+            "choose another address with --listen"
+        )
+    elif error.errno == errno.EADDRNOTAVAIL:
+        reason = "this machine does not have that address"
+    elif error.errno == errno.EACCES:
+        reason = "not permitted; ports below 1024 usually need more rights"
+    else:
+        return None
+    return f"cannot listen on {spec.address}: {reason}"

@@ -56,7 +56,11 @@ def serve(
     ] = None,
     insecure: Annotated[
         bool,
-        typer.Option(help="Allow plain-text listeners that other machines can reach."),
+        typer.Option(
+            "--insecure",
+            show_default=False,
+            help="Allow plain-text listeners that other machines can reach.",
+        ),
     ] = False,
     log_level: Annotated[
         str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")
@@ -64,8 +68,9 @@ def serve(
 ) -> None:
     """Start a broker. It runs until Ctrl-C or SIGTERM.
 
-    Settings come from --config, then the environment (SUWI_LOG_RETENTION_MS or
-    KAFKA_LOG_RETENTION_MS for log.retention.ms), then --set, --listen and --data.
+    Nothing needs to be configured. Settings have Kafka's names and come from --config, then the
+    environment (SUWI_LOG_RETENTION_MS or KAFKA_LOG_RETENTION_MS for log.retention.ms), then --set,
+    --listen and --data; the later ones win.
     """
     from suwi.cli.serve import serve as run
 

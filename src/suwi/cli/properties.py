@@ -1,23 +1,54 @@
-"""Where a broker's settings come from: a properties file, the environment, the command line."""
+"""Where a broker's settings come from: a properties file, the environment, the command line.
 
-from collections.abc import Iterator, Mapping, Sequence
+Each source gives `Setting`s, which remember where they were made; `combine` lays one source over
+the other.
+"""
 
-from suwi.model.broker_config import IGNORED_BROKER_KEYS, is_broker_key
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from suwi.model.broker_config import (
+    IGNORED_BROKER_KEYS,
+    SYNONYMS,
+    ParsedConfig,
+    is_broker_key,
+    parse_broker_config,
+)
 from suwi.model.config_kinds import BadConfig
+from suwi.model.topic_config import TOPIC_KEYS
 
 _PREFIXES = ("KAFKA_", "SUWI_")  # The later one wins.
+# A key ends at the first `=`, `:` or blank that no backslash precedes.
+_KEY_AND_VALUE = re.compile(r"((?:\\.|[^\\=:\s])*)\s*[=:]?\s*(.*)")
+_ESCAPED = re.compile(r"\\(.)")
+# Several names of one setting: log.retention.ms and log.retention.hours, node.id and broker.id.
+_SETTING_OF = SYNONYMS | {
+    name: topic_key
+    for topic_key, (_, declared) in TOPIC_KEYS.items()
+    for name, _ in declared.broker_names
+}
+
+
+class Setting(NamedTuple):
+    source: str
+    """Where it was made, in words that its author recognises."""
+    key: str
+    value: str
+
+
+def from_file(path: str, text: str) -> list[Setting]:
+    return [Setting(f"--config {path}", *pair) for pair in parse_properties(text).items()]
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Java's properties format, as far as Kafka's files use it."""
+    """Java's properties format, as far as Kafka's files use it (no `\\uXXXX`)."""
     properties = {}
     for line in _logical_lines(text):
-        for at, character in enumerate(line):
-            if character in "=:":
-                properties[line[:at].strip()] = line[at + 1 :].strip()
-                break
-        else:
-            properties[line] = ""
+        found = _KEY_AND_VALUE.match(line)
+        assert found is not None  # Every part of the pattern may be empty.
+        key, value = (_ESCAPED.sub(r"\1", part) for part in found.groups())
+        properties[key] = value
     return properties
 
 
@@ -29,7 +60,8 @@ def _logical_lines(text: str) -> Iterator[str]:
         pending = ""
         if not line or line[0] in "#!":
             continue
-        if line.endswith("\\"):
+        backslashes = len(line) - len(line.rstrip("\\"))
+        if backslashes % 2:
             pending = line[:-1]
             continue
         yield line
@@ -37,21 +69,23 @@ def _logical_lines(text: str) -> Iterator[str]:
         yield pending
 
 
-def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
+def from_environment(environment: Mapping[str, str]) -> list[Setting]:
     """`KAFKA_LOG_RETENTION_MS` is `log.retention.ms`; `__` stands for `_` and `___` for `-`.
 
     Variables of other programs share the prefix KAFKA_ (KAFKA_HEAP_OPTS), so only known keys are
     taken from it; a SUWI_ variable that is not known is a mistake.
     """
-    found = {}
+    layers = []
     for prefix in _PREFIXES:
-        for variable in sorted(environment):
-            if not variable.startswith(prefix):
-                continue
-            key = _key_of(variable.removeprefix(prefix))
-            if prefix == "SUWI_" or is_broker_key(key) or key in IGNORED_BROKER_KEYS:
-                found[key] = environment[variable]
-    return found
+        layer = [
+            Setting(variable, _key_of(variable.removeprefix(prefix)), environment[variable])
+            for variable in sorted(environment)
+            if variable.startswith(prefix)
+        ]
+        if prefix != "SUWI_":
+            layer = [s for s in layer if is_broker_key(s.key) or s.key in IGNORED_BROKER_KEYS]
+        layers.append(layer)
+    return combine(layers)
 
 
 def _key_of(variable: str) -> str:
@@ -59,12 +93,32 @@ def _key_of(variable: str) -> str:
     return dashes.replace("__", "\0").replace("_", ".").replace("\0", "_")
 
 
-def from_settings(settings: Sequence[str]) -> dict[str, str]:
+def from_options(options: Sequence[str]) -> list[Setting]:
     """`--set key=value`. Raises `BadConfig`."""
-    properties = {}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise BadConfig(f"--set {setting}: give it as KEY=VALUE")
-        properties[key.strip()] = value.strip()
-    return properties
+    settings = []
+    for option in options:
+        key, equals, value = (part.strip() for part in option.partition("="))
+        if not (equals and key):
+            raise BadConfig(f"--set {option}: give it as KEY=VALUE")
+        settings.append(Setting("--set", key, value))
+    return settings
+
+
+def combine(layers: Iterable[Sequence[Setting]]) -> list[Setting]:
+    """Later layers win, also where they use another name of the same setting."""
+    combined: list[Setting] = []
+    for layer in layers:
+        made = {_SETTING_OF.get(setting.key, setting.key) for setting in layer}
+        combined = [s for s in combined if _SETTING_OF.get(s.key, s.key) not in made]
+        combined += layer
+    return combined
+
+
+def parse_settings(settings: Sequence[Setting]) -> ParsedConfig:
+    """Raises `BadConfig`, which says where the mistake was made."""
+    for source, key, value in settings:
+        try:
+            parse_broker_config({key: value})
+        except BadConfig as error:
+            raise BadConfig(f"{source}: {error}") from None
+    return parse_broker_config({setting.key: setting.value for setting in settings})

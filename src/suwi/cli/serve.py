@@ -4,23 +4,40 @@ import asyncio
 import logging
 import os
 import signal
+import sqlite3
 import sys
 
 from suwi import __version__
 from suwi.broker.broker import Broker
-from suwi.broker.listeners import parse_listeners, refuse_plain_text_beyond_loopback
+from suwi.broker.listeners import (
+    address,
+    bind_problem,
+    parse_listeners,
+    refuse_plain_text_beyond_loopback,
+)
 from suwi.cli.log_format import set_up_logging
-from suwi.cli.properties import from_environment, from_settings, parse_properties
+from suwi.cli.properties import (
+    Setting,
+    combine,
+    from_environment,
+    from_file,
+    from_options,
+    parse_settings,
+)
 from suwi.env import Env, local_env
 from suwi.log.log_directory import DirectoryInUse, ForeignDirectory
 from suwi.metadata.embedded import EmbeddedStore, StoreInUse
-from suwi.model.broker_config import BrokerConfig, parse_broker_config
+from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import BadConfig
 
 log = logging.getLogger(__name__)
 
 _METADATA_FILE = "suwi-metadata.sqlite"
 _LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+class CannotStart(Exception):
+    """What keeps the broker from starting, in words for whoever started it."""
 
 
 def serve(
@@ -35,19 +52,17 @@ def serve(
     """Run a broker until it is told to stop; the process's exit code."""
     env = local_env()
     try:
-        if log_level not in _LOG_LEVELS:
+        if log_level.lower() not in _LOG_LEVELS:
             raise BadConfig(f"--log-level {log_level}: allowed: {', '.join(_LOG_LEVELS)}")
         set_up_logging(log_level)
         broker_config = _configure(env, listen, data, config, settings)
         if not insecure:
             refuse_plain_text_beyond_loopback(parse_listeners(broker_config))
         asyncio.run(_run(env, broker_config))
-    except (BadConfig, DirectoryInUse, ForeignDirectory) as error:
+    except (BadConfig, CannotStart, DirectoryInUse, ForeignDirectory) as error:
         return _complain(str(error))
-    except StoreInUse as error:
-        return _complain(f"{error} is in use by another broker")
     except OSError as error:
-        return _complain(str(error))
+        return _complain(_reason(error))
     return 0
 
 
@@ -56,29 +71,47 @@ def _complain(message: str) -> int:
     return 1
 
 
+def _reason(error: OSError) -> str:
+    """An error of the system without its number: `data/x: Permission denied`."""
+    reason = error.strerror or str(error)
+    return f"{error.filename}: {reason}" if error.filename else reason
+
+
 def _configure(
     env: Env, listen: str | None, data: str | None, config: str | None, settings: list[str]
 ) -> BrokerConfig:
-    properties: dict[str, str] = {}
+    layers: list[list[Setting]] = []
     if config is not None:
-        try:
-            properties |= parse_properties(env.disk.read_bytes(config).decode())
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadConfig(f"--config {config}: {error}") from None
-    properties |= from_environment(os.environ)
-    properties |= from_settings(settings)
+        layers.append(from_file(config, _read_config(env, config)))
+    layers.append(from_environment(os.environ))
+    layers.append(from_options(settings))
     if listen is not None:
-        if ":" not in listen:
-            raise BadConfig(f"--listen {listen}: give it as HOST:PORT")
-        properties["listeners"] = f"PLAINTEXT://{listen}"
+        _, colon, port = listen.rpartition(":")
+        if not (colon and port.isascii() and port.isdigit()):
+            raise BadConfig(f"--listen {listen}: give it as HOST:PORT, like 127.0.0.1:9092")
+        layers.append([Setting("--listen", "listeners", f"PLAINTEXT://{listen}")])
     if data is not None:
-        properties["log.dirs"] = data
-    parsed = parse_broker_config(properties)
+        layers.append([Setting("--data", "log.dirs", data)])
+    parsed = parse_settings(combine(layers))
     for key in parsed.ignored:
         log.warning("configuration has no effect here", extra={"key": key})
-    if len(parsed.config.log_dirs) != 1:
-        raise BadConfig("log.dirs: one directory, please; several are not supported yet")
+    directories = parsed.config.log_dirs
+    if not directories:
+        raise BadConfig("log.dirs is empty: name a directory for the data")
+    if len(directories) > 1:
+        raise BadConfig(
+            f"log.dirs names {len(directories)} directories; more than one is not supported yet"
+        )
     return parsed.config
+
+
+def _read_config(env: Env, path: str) -> str:
+    try:
+        return env.disk.read_bytes(path).decode()
+    except OSError as error:
+        raise BadConfig(f"--config {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise BadConfig(f"--config {path}: not a text file in UTF-8") from None
 
 
 async def _run(env: Env, config: BrokerConfig) -> None:
@@ -87,12 +120,10 @@ async def _run(env: Env, config: BrokerConfig) -> None:
     stop = asyncio.Event()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, stop.set)
-    directory = config.log_dirs[0]
-    env.disk.make_dirs(directory)
-    store = await EmbeddedStore.open(f"{directory}/{_METADATA_FILE}")
+    store = await _open_store(env, config.log_dirs[0])
     try:
         broker = Broker(env, config, store.view())
-        await broker.start()
+        await _start(broker, config)
         _greet(broker, loop.time() - began_s)
         await stop.wait()
         sys.stdout.write("stopping ...\n")
@@ -103,9 +134,40 @@ async def _run(env: Env, config: BrokerConfig) -> None:
         await store.close()
 
 
+async def _open_store(env: Env, directory: str) -> EmbeddedStore:
+    try:
+        env.disk.make_dirs(directory)
+    except FileExistsError:
+        raise CannotStart(f"cannot keep data in {directory}: it is not a directory") from None
+    except OSError as error:
+        raise CannotStart(f"cannot keep data in {directory}: {error.strerror}") from error
+    path = f"{directory}/{_METADATA_FILE}"
+    try:
+        return await EmbeddedStore.open(path)
+    except StoreInUse:
+        raise CannotStart(
+            f"{directory} is in use by another broker; stop it, or choose another directory "
+            "with --data"
+        ) from None
+    except (sqlite3.Error, ValueError) as error:
+        # ValueError: written by another version of Suwi.
+        raise CannotStart(f"cannot use {path}: {error}") from error
+
+
+async def _start(broker: Broker, config: BrokerConfig) -> None:
+    try:
+        await broker.start()
+    except OSError as error:
+        # The listeners that work are in the broker's list; the next one is at fault.
+        specs = parse_listeners(config)[len(broker.listeners) :]
+        problem = bind_problem(specs[0], error) if specs else None
+        raise CannotStart(problem or _reason(error)) from error
+
+
 def _greet(broker: Broker, took_s: float) -> None:
     addresses = [
-        f"{listener.name}://{listener.host}:{listener.port}" for listener in broker.listeners
+        f"{listener.name}://{address(listener.host, listener.port)}"
+        for listener in broker.listeners
     ]
     lines = [
         f"Suwi {__version__}, broker {broker.node_id}, ready in {took_s * 1000:.0f} ms",

@@ -1,0 +1,108 @@
+"""Kafka's listener keys, and what is said about those that cannot be used."""
+
+import errno
+import socket
+
+import pytest
+
+from suwi.broker.listeners import (
+    ListenerSpec,
+    bind_problem,
+    parse_listeners,
+    refuse_plain_text_beyond_loopback,
+)
+from suwi.model.broker_config import BrokerConfig
+from suwi.model.config_kinds import BadConfig
+
+INSIDE = "INSIDE://127.0.0.1:9092"
+OUTSIDE = "OUTSIDE://0.0.0.0:9093"
+BOTH_PLAIN = ("INSIDE:PLAINTEXT", "OUTSIDE:PLAINTEXT")
+
+
+def test_several_listeners_have_their_own_advertised_names() -> None:
+    config = BrokerConfig(
+        listeners=(INSIDE, OUTSIDE),
+        advertised_listeners=("OUTSIDE://kafka.example:19093",),
+        listener_security_protocol_map=BOTH_PLAIN,
+    )
+    assert parse_listeners(config) == [
+        ListenerSpec("INSIDE", "127.0.0.1", 9092),
+        ListenerSpec("OUTSIDE", "0.0.0.0", 9093, "kafka.example", 19093),
+    ]
+
+
+def test_an_ipv6_address_stands_in_brackets() -> None:
+    (spec,) = parse_listeners(BrokerConfig(listeners=("PLAINTEXT://[::1]:9092",)))
+    assert (spec.host, spec.address, spec.is_loopback) == ("::1", "[::1]:9092", True)
+
+
+@pytest.mark.parametrize(
+    ("listeners", "protocols", "message"),
+    [
+        ((), (), "listeners is empty"),
+        (("FOO",), (), "NAME://HOST:PORT"),
+        (("PLAINTEXT://localhost",), (), "NAME://HOST:PORT"),
+        (("PLAINTEXT://localhost:99999",), (), "invalid port '99999'"),
+        (("PLAINTEXT://localhost:x",), (), "invalid port 'x'"),
+        (("SSL://localhost:9093",), (), "SSL is not supported yet; supported: PLAINTEXT"),
+        ((INSIDE,), (), r"set listener\.security\.protocol\.map=INSIDE:PLAINTEXT"),
+        ((INSIDE,), ("INSIDE:PLAIN",), "'PLAIN' is no security protocol"),
+        ((INSIDE,), ("INSIDE",), "NAME:PROTOCOL"),
+        ((INSIDE, "INSIDE://127.0.0.1:9093"), BOTH_PLAIN, "names INSIDE twice"),
+    ],
+)
+def test_listeners_that_cannot_be_used_are_explained(
+    listeners: tuple[str, ...], protocols: tuple[str, ...], message: str
+) -> None:
+    config = BrokerConfig(listeners=listeners, listener_security_protocol_map=protocols)
+    with pytest.raises(BadConfig, match=message):
+        parse_listeners(config)
+
+
+@pytest.mark.parametrize(
+    ("advertised", "message"),
+    [
+        ("PLAINTEXT://0.0.0.0:9092", "clients cannot connect"),
+        ("OTHER://kafka.example:9092", "names OTHER, which is not in listeners"),
+    ],
+)
+def test_advertised_listeners_that_lead_nowhere_are_refused(advertised: str, message: str) -> None:
+    with pytest.raises(BadConfig, match=message):
+        parse_listeners(BrokerConfig(advertised_listeners=(advertised,)))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "[::1]", "localhost"])
+def test_plain_text_on_loopback_is_allowed(host: str) -> None:
+    specs = parse_listeners(BrokerConfig(listeners=(f"PLAINTEXT://{host}:9092",)))
+    refuse_plain_text_beyond_loopback(specs)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "", "[::]", "192.168.1.5", "kafka.example"])
+def test_plain_text_beyond_loopback_is_refused(host: str) -> None:
+    specs = parse_listeners(BrokerConfig(listeners=(f"PLAINTEXT://{host}:9092",)))
+    with pytest.raises(BadConfig, match="--insecure"):
+        refuse_plain_text_beyond_loopback(specs)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.EADDRINUSE, "in use"), "another program"),
+        (OSError(errno.EADDRNOTAVAIL, "not available"), "does not have that address"),
+        (PermissionError(errno.EACCES, "denied"), "not permitted"),
+        (socket.gaierror(socket.EAI_NONAME, "unknown"), "the name 'kafka.example' is not known"),
+    ],
+)
+def test_a_failed_bind_is_explained(error: OSError, words: str) -> None:
+    problem = bind_problem(ListenerSpec("PLAINTEXT", "kafka.example", 80), error)
+    assert problem is not None
+    assert problem.startswith("cannot listen on kafka.example:80: ")
+    assert words in problem
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError(errno.ENOSPC, "full"), PermissionError(errno.EACCES, "denied", "data/.lock")],
+)
+def test_errors_of_files_are_no_bind_problems(error: OSError) -> None:
+    assert bind_problem(ListenerSpec("PLAINTEXT", "localhost", 9092), error) is None
