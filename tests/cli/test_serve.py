@@ -115,9 +115,10 @@ def test_a_file_in_place_of_the_data_directory_is_refused(tmp_path: Path) -> Non
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_directory_without_the_right_to_write_is_refused(tmp_path: Path) -> None:
     (tmp_path / "fixed").mkdir(mode=0o555)
-    message = "cannot keep data in fixed/below: Permission denied"
-    assert refusal("--data", "fixed/below") == message
-    assert refusal("--data", "fixed").startswith("cannot use fixed/suwi-metadata.sqlite: ")
+    refused = "Permission denied"
+    assert refusal("--data", "fixed/below") == f"cannot keep data in fixed/below: {refused}"
+    file = "fixed/suwi-metadata.sqlite"
+    assert refusal("--data", "fixed") == f"cannot keep data in {file}: {refused}"
 
 
 def test_damaged_metadata_is_refused(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from suwi.cli.properties import (
     parse_settings,
 )
 from suwi.env import Env, local_env
-from suwi.log.log_directory import DirectoryInUse, ForeignDirectory
+from suwi.log.log_directory import DirectoryInUse, ForeignDirectory, make_lasting_dirs
 from suwi.metadata.embedded import EmbeddedStore, StoreInUse
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import BadConfig
@@ -136,7 +136,7 @@ async def _run(env: Env, config: BrokerConfig) -> None:
 
 async def _open_store(env: Env, directory: str) -> EmbeddedStore:
     try:
-        env.disk.make_dirs(directory)
+        make_lasting_dirs(env.disk, directory)
     except FileExistsError:
         raise CannotStart(f"cannot keep data in {directory}: it is not a directory") from None
     except OSError as error:
