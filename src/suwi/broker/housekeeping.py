@@ -12,7 +12,7 @@ from typing import Any
 from suwi.env import Env
 from suwi.log.log_directory import LogDirectory
 from suwi.log.partition_log import PartitionLog
-from suwi.log.retention import remove_expired
+from suwi.log.retention import apply_retention
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import BrokerError
 from suwi.model.ids import Offset, TopicPartition
@@ -161,7 +161,7 @@ class Housekeeping:
 
     def _retain_one(self, partition: Partition) -> bool:
         try:
-            paths = remove_expired(
+            paths = apply_retention(
                 partition.log, partition.high_watermark, self._env.clock.now_ms()
             )
         except (OSError, BrokerError) as error:

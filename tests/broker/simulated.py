@@ -1,0 +1,158 @@
+"""A broker of production code on a simulated machine, and a client that remembers what it was told."""
+
+import asyncio
+from collections.abc import Sequence
+
+from suwi.broker.broker import Broker
+from suwi.client.connection import PeerConnection
+from suwi.metadata.memory import MemoryStore, MemoryView
+from suwi.model.broker_config import parse_broker_config
+from suwi.records.batch import batches
+from suwi.records.builder import build_batch
+from suwi.records.record import Record, iter_records
+from suwi.sim import Machine, Simulation
+from suwi.wire.fetch import FetchPartition, FetchRequest, FetchTopic, decode_fetch_response
+from suwi.wire.fetch import encode_fetch_request
+from suwi.wire.produce import (
+    PartitionProduced,
+    ProducePartition,
+    ProduceTopic,
+    decode_produce_response,
+    encode_produce_request,
+)
+from suwi.wire.versions import ApiKey
+
+PORT = 9092
+DATA = "/data"
+_VERSION_PRODUCE = 9
+_VERSION_FETCH = 12
+
+
+class SimBroker:
+    """One broker on one machine, which may die and come back."""
+
+    def __init__(self, simulation: Simulation, name: str = "b1", **settings: str) -> None:
+        self.machine: Machine = simulation.machine(name)
+        self._store = MemoryStore(simulation.random.stream("store"))
+        self._view: MemoryView | None = None
+        self._settings = settings
+        self.broker: Broker | None = None
+
+    async def start(self) -> None:
+        env = self.machine.start()
+        properties = {
+            "listeners": f"PLAINTEXT://{self.machine.name}:{PORT}",
+            "log.dirs": DATA,
+            **{key.replace("_", "."): value for key, value in self._settings.items()},
+        }
+        self._view = self._store.view()
+        config = parse_broker_config(properties).config
+        self.broker = Broker(env, config, self._view)
+        await self.machine.spawn(self.broker.start())
+
+    async def stop(self) -> None:
+        assert self.broker is not None
+        await self.machine.spawn(self.broker.stop())
+        self.machine.kill()
+
+    def kill(self) -> None:
+        self.machine.kill()
+        assert self._view is not None
+        self._view.kill()
+
+    def power_off(self) -> None:
+        self.machine.power_off()
+        assert self._view is not None
+        self._view.kill()
+
+    async def connect(self) -> PeerConnection:
+        return await PeerConnection.open(self.machine.name, PORT)
+
+
+async def create_topic(client: PeerConnection, name: str, **configs: str) -> None:
+    answer = await client.call(
+        ApiKey.CREATE_TOPICS,
+        7,
+        {
+            "topics": [
+                {
+                    "name": name,
+                    "num_partitions": 1,
+                    "replication_factor": 1,
+                    "assignments": [],
+                    "configs": [
+                        {"name": key.replace("_", "."), "value": value}
+                        for key, value in configs.items()
+                    ],
+                }
+            ]
+        },
+    )
+    assert answer.topics[0].error_code == 0, answer
+
+
+async def produce(
+    client: PeerConnection,
+    topic: str,
+    values: Sequence[bytes],
+    *,
+    acks: int = -1,
+    producer: tuple[int, int, int] | None = None,
+) -> PartitionProduced:
+    """Send one batch; `producer` is (producer id, epoch, base sequence)."""
+    producer_id, epoch, sequence = producer or (-1, -1, -1)
+    batch = build_batch(
+        [Record(value=value, timestamp=1_000) for value in values],
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+    )
+    request = encode_produce_request(
+        _VERSION_PRODUCE,
+        None,
+        acks,
+        30_000,
+        [ProduceTopic(topic, None, [ProducePartition(0, memoryview(batch))])],
+    )
+    answer = await client.send(ApiKey.PRODUCE, _VERSION_PRODUCE, request)
+    return decode_produce_response(_VERSION_PRODUCE, answer).topics[0].partitions[0]
+
+
+async def fetch(client: PeerConnection, topic: str, offset: int, wait_ms: int = 0) -> list[Record]:
+    """The records from `offset` on that one request gives."""
+    asked = FetchPartition(
+        partition=0,
+        current_leader_epoch=-1,
+        fetch_offset=offset,
+        last_fetched_epoch=-1,
+        log_start_offset=-1,
+        max_bytes=1 << 20,
+    )
+    request = encode_fetch_request(
+        _VERSION_FETCH, FetchRequest(wait_ms, 1, 1 << 20, [FetchTopic(topic, None, [asked])])
+    )
+    answer = await client.send(ApiKey.FETCH, _VERSION_FETCH, [request])
+    fetched = decode_fetch_response(_VERSION_FETCH, answer).topics[0].partitions[0]
+    assert fetched.error_code == 0, fetched
+    data = memoryview(fetched.records or b"")
+    return [
+        record
+        for position, header in batches(data)
+        for record in iter_records(data[position : position + header.size_bytes], header)
+        if record.offset >= offset
+    ]
+
+
+async def read_all(client: PeerConnection, topic: str) -> list[Record]:
+    records: list[Record] = []
+    while more := await fetch(client, topic, records[-1].offset + 1 if records else 0):
+        records += more
+    return records
+
+
+async def wait_until_up(broker: SimBroker) -> PeerConnection:
+    while True:
+        try:
+            return await broker.connect()
+        except OSError:
+            await asyncio.sleep(0.1)
