@@ -2,12 +2,23 @@
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from suwi.env import FileRegion
-from suwi.net import Answer, Budget, Connection, Dispatch, Limits, Listener, Reply
+from suwi.net import (
+    Answer,
+    Budget,
+    Connection,
+    Dispatch,
+    Exclusive,
+    Later,
+    Limits,
+    Listener,
+    NoReply,
+    Reply,
+)
 
 
 def request(correlation_id: int, payload: bytes = b"", api_key: int = 0) -> bytes:
@@ -39,6 +50,25 @@ def answering(answer: Callable[[int, memoryview], Answer]) -> Dispatch:
 
 def echo(correlation_id: int, payload: memoryview) -> Answer:
     return Reply([bytes(payload)])
+
+
+class Waits:
+    """Answers that the test ends one by one."""
+
+    def __init__(self, kind: type[Later] | type[Exclusive] = Later) -> None:
+        self.kind = kind
+        self.futures: dict[int, asyncio.Future[Reply | NoReply]] = {}
+
+    def __call__(self, correlation_id: int, payload: memoryview) -> Answer:
+        future = self.futures[correlation_id] = asyncio.get_running_loop().create_future()
+        return self.kind(future)
+
+    def end(self, correlation_id: int, body: bytes = b"done") -> None:
+        self.futures[correlation_id].set_result(Reply([body]))
+
+
+def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(scenario())
 
 
 class Wire(asyncio.Transport):
