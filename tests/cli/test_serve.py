@@ -108,8 +108,8 @@ def test_the_listener_that_cannot_be_bound_is_named_among_several(taken_port: in
 
 def test_a_file_in_place_of_the_data_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert refusal("--data", "file") == "cannot keep data in file: it is not a directory"
-    assert refusal("--data", "file/below") == "cannot keep data in file/below: Not a directory"
+    for data in ("file", "file/below"):
+        assert refusal("--data", data) == f"cannot keep data in {data}: it is not a directory"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -135,13 +135,14 @@ async def _run(env: Env, config: BrokerConfig) -> None:
 
 
 async def _open_store(env: Env, directory: str) -> EmbeddedStore:
+    path = f"{directory}/{_METADATA_FILE}"
     try:
         make_lasting_dirs(env.disk, directory)
-    except FileExistsError:
+        env.disk.open(path, create=True).close()  # SQLite would not say why it cannot.
+    except (FileExistsError, NotADirectoryError):
         raise CannotStart(f"cannot keep data in {directory}: it is not a directory") from None
     except OSError as error:
-        raise CannotStart(f"cannot keep data in {directory}: {error.strerror}") from error
-    path = f"{directory}/{_METADATA_FILE}"
+        raise CannotStart(f"cannot keep data in {_reason(error)}") from error
     try:
         return await EmbeddedStore.open(path)
     except StoreInUse:
