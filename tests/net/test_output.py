@@ -1,6 +1,7 @@
 """File regions on their way out: by sendfile, by copying, cold, truncated."""
 
 import asyncio
+import dataclasses
 import os
 import socket
 from collections.abc import Callable
@@ -184,6 +185,19 @@ def test_a_region_that_was_truncated_aborts_the_connection(
             assert received[8:] == DATA[: len(received) - 8]
             await released.wait()
         os.close(file._fd)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("size_bytes", [100, 10 * SMALL_REGION_BYTES])
+def test_a_region_whose_log_changed_under_it_aborts_the_connection(size_bytes: int) -> None:
+    async def scenario() -> None:
+        memory = Region(DATA)
+        region = dataclasses.replace(memory.region(0, size_bytes), is_current=lambda: False)
+        _, wire = connect(answering(lambda c, p: Reply([region])))
+        wire.deliver(request(1))
+        await settle()
+        assert wire.lost
 
     asyncio.run(scenario())
 

@@ -173,7 +173,11 @@ class Broker:
     async def stop(self) -> None:
         """Stop serving, bring everything to disk and mark the directory as whole."""
         self._serving = False
-        await asyncio.gather(*(listener.stop() for listener in self.listeners))
+        stopping = [asyncio.create_task(listener.stop()) for listener in self.listeners]
+        await asyncio.sleep(0)  # Now no new request starts, and those that wait can be told.
+        for partition in self.replicas:
+            partition.close()
+        await asyncio.gather(*stopping)
         await self._housekeeping.stop()
         clean = True
         for partition in self.replicas:

@@ -194,7 +194,7 @@ class Output:
 
     def _read_small(self, region: FileRegion) -> bytes | None:
         """The bytes of a small region that is at hand; None leaves it to `_send_region`."""
-        if region.size_bytes > SMALL_REGION_BYTES or self._region_sent:
+        if region.size_bytes > SMALL_REGION_BYTES or self._region_sent or not region.is_current():
             return None
         try:
             if not region.file.is_cached(region.position, region.size_bytes):
@@ -214,6 +214,8 @@ class Output:
         position = region.position + self._region_sent
         piece_bytes = min(left_bytes, _REGION_PIECE_BYTES)
         try:
+            if not region.is_current():
+                raise OSError(errno.ESTALE, "the log has changed under the reply")
             if self._region_warm <= self._region_sent:
                 if not file.is_cached(position, piece_bytes):
                     self._warm(region, position, piece_bytes)
