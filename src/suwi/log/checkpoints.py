@@ -4,12 +4,12 @@ A file that is missing or damaged reads as None: what it said can be found out a
 not needed for safety.
 """
 
+import base64
 from collections.abc import Mapping
+from uuid import UUID
 
 from suwi.env import Disk
 from suwi.model.ids import LeaderEpoch, Offset, PartitionIndex, TopicId, TopicPartition
-from uuid import UUID
-import base64
 
 _VERSION = "0"
 
@@ -35,7 +35,7 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, Offset] | None:
 
 
 def write_epochs(disk: Disk, path: str, epochs: list[tuple[LeaderEpoch, Offset]]) -> None:
-    """`12 13`: each leader epoch with its first offset. Not synced: the log says it too."""
+    """`12 13`: each leader epoch with its first offset. Synced together with the log."""
     _write(disk, path, [f"{epoch} {start}" for epoch, start in epochs], sync=False)
 
 
@@ -51,7 +51,7 @@ def read_epochs(disk: Disk, path: str) -> list[tuple[LeaderEpoch, Offset]] | Non
 
 
 def write_topic_id(disk: Disk, path: str, topic_id: TopicId) -> None:
-    """`partition.metadata`: which topic of this name the directory belongs to."""
+    """`partition.metadata`: which topic of this name the directory is. Synced with the log."""
     disk.write_atomically(
         path, f"version: 0\ntopic_id: {topic_id_text(topic_id)}".encode(), sync=False
     )
@@ -84,10 +84,11 @@ def _read(disk: Disk, path: str) -> list[str] | None:
     if not disk.exists(path):
         return None
     try:
-        version, count, *lines = disk.read_bytes(path).decode().splitlines()
+        # Every line ends with a newline: without the last one a number may be cut short.
+        version, count, *lines, after_last = disk.read_bytes(path).decode().split("\n")
         expected = int(count)
     except ValueError:
         return None
-    if version != _VERSION or len(lines) != expected:
+    if version != _VERSION or len(lines) != expected or after_last:
         return None
     return lines

@@ -6,7 +6,8 @@ because the kernel may have dropped the bytes it could not write.
 
 import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from suwi.log.segment import TornSegment
 from suwi.model.errors import KafkaStorageError
@@ -26,11 +27,27 @@ class DirectoryState:
         if self.offline_because is not None:
             raise KafkaStorageError(f"{self.path} is offline: {self.offline_because}")
 
+    @contextmanager
+    def guard(self, *, always_offline: bool = False) -> Iterator[None]:
+        """Turn an OSError inside into the error to answer with.
+
+        `always_offline`: what is inside cannot be left half done, not even for lack of space.
+        """
+        try:
+            yield
+        except (OSError, TornSegment) as error:
+            judge = self.take_offline if always_offline else self.failed
+            raise judge(error) from error
+
     def failed(self, error: OSError | TornSegment) -> KafkaStorageError:
         """Judge a failure; the error to answer with. A full disk heals, all else does not."""
         if isinstance(error, OSError) and error.errno in _NO_SPACE:
             log.warning("disk full", extra={"dir": self.path})
             return KafkaStorageError(f"{self.path}: no space left on the device")
+        return self.take_offline(error)
+
+    def take_offline(self, error: Exception) -> KafkaStorageError:
+        """What is on the disk is no longer known: use the directory no more."""
         if self.offline_because is None:
             self.offline_because = error
             log.error("data directory offline", extra={"dir": self.path, "reason": str(error)})

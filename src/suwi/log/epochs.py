@@ -38,6 +38,15 @@ class LeaderEpochs:
         self._entries.append((epoch, start))
         return True
 
+    def observe(self, epoch: LeaderEpoch, offset: Offset) -> None:
+        """A batch of `epoch` lies at `offset`: what denies that is dropped, what lacks is added."""
+        if epoch < 0:
+            return
+        start = min([offset, *(s for e, s in self._entries if e == epoch)])
+        before = [entry for entry in self._entries if entry[0] < epoch and entry[1] < start]
+        after = [entry for entry in self._entries if entry[0] > epoch and entry[1] > offset]
+        self._entries = [*before, (epoch, start), *after]
+
     def end_of(self, asked: LeaderEpoch, log_end: Offset) -> tuple[LeaderEpoch, Offset]:
         """The largest epoch ≤ `asked` and where it ends (KIP-279); (-1, -1) if not known."""
         if asked == self.latest and asked != NO_EPOCH:

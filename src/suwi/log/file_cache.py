@@ -7,20 +7,39 @@ Invariant: a pinned file is never closed.
 
 import resource
 from collections import OrderedDict
+from itertools import islice
+
+from typing_extensions import Buffer
 
 from suwi.env import Disk, File
 
 _OPEN_FILES_WANTED = 65_536
+_OPEN_FILES_OF_MACOS = 10_240
 
 
 def raise_open_file_limit() -> int:
     """Raise the soft limit of open files as far as allowed; return how many there may be."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _OPEN_FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES_WANTED)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        return wanted
-    return _OPEN_FILES_WANTED if soft == resource.RLIM_INFINITY else soft
+    if soft == resource.RLIM_INFINITY:
+        return _OPEN_FILES_WANTED
+    for wanted in (_OPEN_FILES_WANTED, _OPEN_FILES_OF_MACOS):
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+        if soft >= allowed:
+            break
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        except (ValueError, OSError):
+            continue  # macOS names no limit and then refuses what its kernel does not allow.
+        return allowed
+    return soft
+
+
+def write_all(file: File, data: Buffer, position: int) -> None:
+    """Write every byte, however many calls it takes. Raises OSError, some bytes being written."""
+    written = file.pwrite(data, position)
+    view = memoryview(data)
+    while written < len(view):
+        written += file.pwrite(view[written:], position + written)
 
 
 class FileCache:
@@ -85,8 +104,7 @@ class FileCache:
             self.forget(path)
 
     def _close_oldest(self, keep: str) -> None:
-        for path, file in self._files.items():
-            if path != keep and file not in self._pins:
-                del self._files[path]
-                file.close()
-                return
+        surplus = len(self._files) - self._open_files_max
+        idle = (p for p, file in self._files.items() if p != keep and file not in self._pins)
+        for path in list(islice(idle, surplus)):
+            self._files.pop(path).close()

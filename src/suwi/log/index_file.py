@@ -4,7 +4,11 @@ The newest entries wait in memory until `write_out`: an index can be rebuilt fro
 nothing is lost with them. Kafka's classes read any prefix of whole entries.
 """
 
-from suwi.log.file_cache import FileCache
+import logging
+
+from suwi.log.file_cache import FileCache, write_all
+
+log = logging.getLogger(__name__)
 
 _PENDING_BYTES_MAX = 4096
 
@@ -34,18 +38,22 @@ class IndexFile:
 
     def append(self, entry: bytes) -> None:
         self._pending += entry
-        if len(self._pending) >= _PENDING_BYTES_MAX:
+        if len(self._pending) < _PENDING_BYTES_MAX:
+            return
+        try:
             self.write_out()
+        except OSError as error:
+            # The batch this entry is about is in the log: that must not fail any more.
+            log.warning("index entries wait", extra={"path": self.path, "reason": str(error)})
 
     def write_out(self) -> None:
         """Bring all entries into the file. Raises OSError; then they wait on in memory."""
         if not self._pending:
             return
-        at = self._count_on_disk * self.entry_bytes
-        written = self._files.get(self.path).pwrite(self._pending, at)
-        whole = written - written % self.entry_bytes
-        del self._pending[:whole]
-        self._count_on_disk += whole // self.entry_bytes
+        entries = bytes(self._pending)
+        write_all(self._files.get(self.path), entries, self._count_on_disk * self.entry_bytes)
+        self._count_on_disk += len(entries) // self.entry_bytes
+        self._pending.clear()
 
     def truncate(self, count: int) -> None:
         """Keep the first `count` entries."""

@@ -9,9 +9,10 @@ import json
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from posixpath import dirname
 from uuid import UUID
 
-from suwi.env import AlreadyLocked, Env, Lock
+from suwi.env import AlreadyLocked, Disk, Env, Lock
 from suwi.log import checkpoints, names
 from suwi.log.directory_state import DirectoryState
 from suwi.log.file_cache import FileCache
@@ -53,12 +54,14 @@ class LogDirectory:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._recovery_points: dict[TopicPartition, Offset] = {}
         self._start_offsets: dict[TopicPartition, Offset] = {}
+        self._in_checkpoints: set[TopicPartition] = set()
+        """Partitions that some checkpoint file names, whether they are still here or not."""
 
     # -- taking possession ---------------------------------------------------------------------
 
     def open(self) -> None:
         """Lock the directory and read what the last owner left. Raises `DirectoryInUse`."""
-        self._disk.make_dirs(self.path)
+        make_lasting_dirs(self._disk, self.path)
         try:
             self._lock = self._disk.lock(self._at(names.LOCK))
         except AlreadyLocked:
@@ -71,7 +74,9 @@ class LogDirectory:
         self.high_watermarks = self._read(names.HIGH_WATERMARKS)
 
     def _read(self, name: str) -> dict[TopicPartition, Offset]:
-        return checkpoints.read_offsets(self._disk, self._at(name)) or {}
+        offsets = checkpoints.read_offsets(self._disk, self._at(name)) or {}
+        self._in_checkpoints.update(offsets)
+        return offsets
 
     def identify(self, node_id: NodeId, new_cluster_id: Callable[[], str]) -> Identity:
         """Read whose directory this is; a new one becomes `node_id`'s in its own cluster."""
@@ -153,10 +158,12 @@ class LogDirectory:
         is_new = not self._disk.exists(directory)
         if not is_new:
             is_new = self._put_away_stranger(partition, topic_id)
+        if is_new:
+            self._forget_checkpoints_of(partition)
         options = OpenOptions(
             now_ms=self._env.clock.now_ms(),
             clean=self.was_clean or is_new,
-            start_offset=Offset(0) if is_new else self._start_offsets.get(partition, Offset(0)),
+            start_offset=self._start_offsets.get(partition, Offset(0)),
             recovery_point=self._recovery_points.get(partition, Offset(0)),
             leader_epoch_max=leader_epoch_max,
         )
@@ -189,20 +196,34 @@ class LogDirectory:
         """Rename a partition's directory for deletion; its new path, to remove at leisure."""
         opened = self._logs.pop(partition, None)
         directory = self.dir_of(partition)
-        self._recovery_points.pop(partition, None)
-        self._start_offsets.pop(partition, None)
-        self.high_watermarks.pop(partition, None)
+        self._drop_offsets(partition)
         if opened is not None:
             opened.generation += 1
             self._files.forget_dir(directory)
         if not self._disk.exists(directory):
             return None
-        # Kafka's form: the name, cut so that the whole stays within 255 bytes, a new id, `-delete`.
-        suffix = f".{self._env.random.uuid().hex}{names.DELETE_DIR}"
-        name = names.partition_dir_name(partition)[: 255 - len(suffix)]
-        gone = self._at(name + suffix)
+        gone = self._at(names.delete_dir_name(partition, self._env.random.uuid().hex))
         self._disk.rename(directory, gone)
         return gone
+
+    def _forget_checkpoints_of(self, partition: TopicPartition) -> None:
+        """A new partition must not find the offsets of a deleted one of its name after a crash."""
+        self._drop_offsets(partition)
+        if partition not in self._in_checkpoints:
+            return
+        stale, self._in_checkpoints = self._in_checkpoints, set()
+        written = [
+            self._write(names.HIGH_WATERMARKS, self.high_watermarks),
+            self._write(names.RECOVERY_POINTS, self._recovery_points),
+            self._write(names.LOG_START_OFFSETS, self._start_offsets),
+        ]
+        if not all(written):
+            self._in_checkpoints |= stale
+
+    def _drop_offsets(self, partition: TopicPartition) -> None:
+        self._recovery_points.pop(partition, None)
+        self._start_offsets.pop(partition, None)
+        self.high_watermarks.pop(partition, None)
 
     # -- checkpoints ---------------------------------------------------------------------------
 
@@ -210,40 +231,61 @@ class LogDirectory:
         self.high_watermarks.update(known)
         self._write(names.HIGH_WATERMARKS, self.high_watermarks)
 
-    def write_recovery_points(self) -> None:
+    def write_recovery_points(self) -> bool:
         self._recovery_points.update(
             (partition, opened.recovery_point) for partition, opened in self._logs.items()
         )
-        self._write(names.RECOVERY_POINTS, self._recovery_points)
+        return self._write(names.RECOVERY_POINTS, self._recovery_points)
 
-    def write_start_offsets(self) -> None:
+    def write_start_offsets(self) -> bool:
         for partition, opened in self._logs.items():
             # Where a segment starts at it, the files say it themselves.
             if opened.start_offset > opened.segments()[0].base_offset:
                 self._start_offsets[partition] = opened.start_offset
             else:
                 self._start_offsets.pop(partition, None)
-        self._write(names.LOG_START_OFFSETS, self._start_offsets)
+        return self._write(names.LOG_START_OFFSETS, self._start_offsets)
 
-    def _write(self, name: str, offsets: dict[TopicPartition, Offset]) -> None:
+    def _write(self, name: str, offsets: dict[TopicPartition, Offset]) -> bool:
+        """Write a checkpoint; whether that worked. The next one makes up for a full disk."""
+        self._in_checkpoints.update(offsets)
         try:
             checkpoints.write_offsets(self._disk, self._at(name), offsets)
         except OSError as error:
             self.state.failed(error)
+            return False
+        return True
 
     # -- leaving -------------------------------------------------------------------------------
 
     def close(self, *, clean: bool) -> None:
         """Give the directory up. With `clean`, everything was synced and is marked so."""
-        if clean and self.state.offline_because is None:
-            self.write_recovery_points()
-            self.write_start_offsets()
-            mark = json.dumps({"version": 0, "brokerEpoch": -1}).encode()
-            self._disk.write_atomically(self._at(names.CLEAN_SHUTDOWN), mark)
+        whole = clean and self.state.offline_because is None
+        if whole and self.write_recovery_points() and self.write_start_offsets():
+            self._mark_clean()
         self._files.forget_dir(self.path)
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
+    def _mark_clean(self) -> None:
+        mark = json.dumps({"version": 0, "brokerEpoch": -1}).encode()
+        try:
+            self._disk.write_atomically(self._at(names.CLEAN_SHUTDOWN), mark)
+        except OSError as error:
+            self.state.failed(error)
+
     def _at(self, name: str) -> str:
         return f"{self.path}/{name}"
+
+
+def make_lasting_dirs(disk: Disk, path: str) -> None:
+    """Make a directory whose name survives a power loss, and its parents."""
+    missing = []
+    while path and not disk.exists(path):
+        missing.append(path)
+        path = dirname(path)
+    if missing:
+        disk.make_dirs(missing[0])
+    for made in missing:
+        disk.sync_dir(dirname(made) or ".")

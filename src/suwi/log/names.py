@@ -31,13 +31,19 @@ def offset_name(offset: Offset) -> str:
 def parse_offset_name(name: str, suffix: str) -> Offset | None:
     """The offset a file is named by; None where it is another kind of file."""
     stem = name.removesuffix(suffix)
-    if stem == name or not (stem.isascii() and stem.isdigit()):
+    if stem == name or len(stem) != 20 or not (stem.isascii() and stem.isdigit()):
         return None
     return Offset(int(stem))
 
 
 def partition_dir_name(partition: TopicPartition) -> str:
     return f"{partition.topic}-{partition.partition}"
+
+
+def delete_dir_name(partition: TopicPartition, unique: str) -> str:
+    """`orders-0.{unique}-delete`; a long topic's name is cut to keep the whole within 255 bytes."""
+    suffix = f"-{partition.partition}.{unique}{DELETE_DIR}"
+    return partition.topic[: 255 - len(suffix)] + suffix
 
 
 def parse_partition_dir_name(name: str) -> TopicPartition | None:

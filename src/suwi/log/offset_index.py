@@ -47,13 +47,6 @@ class OffsetIndex:
     def write_out(self) -> None:
         self._file.write_out()
 
-    def is_sane(self, log_bytes: int) -> bool:
-        """Whether the newest entry points into the log; a quick look, not a proof."""
-        if not len(self._file):
-            return True
-        offset, position = self.last_entry()
-        return offset >= self._base_offset and 0 <= position < log_bytes
-
     def _count_up_to(self, offset: Offset) -> int:
         low, high = 0, len(self._file)
         while low < high:

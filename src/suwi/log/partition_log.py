@@ -7,8 +7,9 @@ Invariant: start_offset <= end_offset; segments adjoin; offsets and epochs never
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from posixpath import dirname
 
 from suwi.env import File, FileRegion
 from suwi.log import checkpoints, names
@@ -19,14 +20,23 @@ from suwi.log.producer_loading import load_producers
 from suwi.log.producer_snapshot import encode_snapshot
 from suwi.log.producers import Producers
 from suwi.log.segment import Located, Segment, TornSegment
+from suwi.log.sync_job import SyncJob
 from suwi.log.txn_index import AbortedTxn
-from suwi.model.errors import InvalidRecord, OffsetOutOfRange
+from suwi.model.errors import (
+    CorruptMessage,
+    FencedLeaderEpoch,
+    InvalidRecord,
+    KafkaStorageError,
+    OffsetOutOfRange,
+)
 from suwi.model.ids import LeaderEpoch, Offset, TopicPartition
 from suwi.model.topic_config import TopicConfig
-from suwi.records.batch import BatchHeader, batches, place
+from suwi.records.batch import BatchHeader, batches, compute_crc, place
 from suwi.records.record import read_marker
 
 log = logging.getLogger(__name__)
+
+_SMALL_FILES = (names.LEADER_EPOCHS, names.PARTITION_METADATA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +58,12 @@ class LogSlice:
     size_bytes: int
 
     def read(self) -> bytes:
-        return self.log.files.get(self.path).pread(self.size_bytes, self.position)
+        try:
+            return self.log.files.get(self.path).pread(self.size_bytes, self.position)
+        except FileNotFoundError:
+            raise  # Retention took the segment; the disk is well.
+        except OSError as error:
+            raise self.log.state.failed(error) from error
 
     def pin(self) -> tuple[FileRegion, Callable[[], None]]:
         """The range for sending, and what to call when it is sent or given up."""
@@ -58,18 +73,6 @@ class LogSlice:
             file, self.position, self.size_bytes, lambda: owner.generation == generation
         )
         return region, lambda: owner.files.unpin(file)
-
-
-@dataclass(frozen=True, slots=True)
-class SyncJob:
-    """Files to sync in a thread; hand it back with `PartitionLog.synced` or `sync_failed`."""
-
-    end_offset: Offset
-    files: tuple[File, ...]
-
-    def run(self) -> None:
-        for file in self.files:
-            file.sync()
 
 
 class PartitionLog:
@@ -104,6 +107,10 @@ class PartitionLog:
         self._segments = segments
         self._bases = [segment.base_offset for segment in segments]
         self._end_offset = segments[-1].next_offset
+        self._epochs_written = True
+        self._names_version = 1
+        self._names_synced = 0
+        """Which version of the directory's names survives a power loss."""
 
     # -- what it holds -------------------------------------------------------------------------
 
@@ -129,30 +136,41 @@ class PartitionLog:
     ) -> Appended:
         """Give a validated batch the next offsets and write it. Changes the batch in place.
 
-        Raises OutOfOrderSequence, InvalidProducerEpoch or KafkaStorageError: nothing is appended.
+        Raises OutOfOrderSequence, InvalidProducerEpoch, FencedLeaderEpoch or KafkaStorageError:
+        nothing is appended.
         """
         if header.producer_id >= 0:
             earlier = self.producers.check(header)
             if earlier is not None:
                 return Appended(earlier.first_offset, earlier.last_offset, is_duplicate=True)
         base_offset = self._end_offset
+        if epoch != self.epochs.latest:
+            self._begin_epoch(epoch, base_offset)
         place(batch, base_offset, epoch)
         placed = BatchHeader(base_offset, header[1], epoch, *header[3:])
         self._write(batch, placed, now_ms)
         return Appended(base_offset, Offset(base_offset + header.last_offset_delta))
+
+    def _begin_epoch(self, epoch: LeaderEpoch, start: Offset) -> None:
+        if epoch < self.epochs.latest:
+            raise FencedLeaderEpoch(f"epoch {epoch} is over: the log holds {self.epochs.latest}")
+        self.assign_epoch(epoch, start)
 
     def append_as_follower(
         self, records: memoryview, fetched_under: LeaderEpoch, now_ms: int
     ) -> None:
         """Write batches as the leader placed them.
 
-        Raises InvalidRecord where they do not follow on or their epochs cannot be right.
+        Raises CorruptMessage where one is damaged, InvalidRecord where they do not follow on or
+        their epochs cannot be right; what came before that stays.
         """
         for position, header in batches(records):
             if header.base_offset < self._end_offset:
                 raise InvalidRecord(f"offset {header.base_offset} is before {self._end_offset}")
             if not self.epochs.latest <= header.partition_leader_epoch <= fetched_under:
                 raise InvalidRecord(f"epoch {header.partition_leader_epoch} cannot be right here")
+            if compute_crc(records, position, header.size_bytes) != header.crc:
+                raise CorruptMessage(f"the checksum of the batch {header.base_offset} does not fit")
             # Before the append: a crash in between leaves an entry that says nothing false.
             self.assign_epoch(
                 LeaderEpoch(header.partition_leader_epoch), Offset(header.base_offset)
@@ -161,33 +179,44 @@ class PartitionLog:
 
     def _write(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
         self.state.check()
+        marker = read_marker(batch, header) if header.is_control else None
         try:
             segment = self._segments[-1]
             if self._must_roll(segment, header, now_ms):
-                segment = self.roll(now_ms)
+                segment = self.roll(now_ms, Offset(header.base_offset))
             segment.append(batch, header)
         except (OSError, TornSegment) as error:
             raise self.state.failed(error) from error
-        if header.producer_id >= 0:
-            marker = read_marker(batch, header) if header.is_control else None
-            aborted = self.producers.replay(header, marker)
-            if aborted is not None:
-                segment.txn_index.append(aborted)
-        else:
-            self.producers.end_offset = Offset(header.next_offset)
+        # The batch is in the log: from here on nothing may fail.
         self._end_offset = segment.next_offset
+        aborted = self.producers.replay(header, marker)
+        if aborted is not None:
+            segment.txn_index.append(aborted)
 
     def assign_epoch(self, epoch: LeaderEpoch, start: Offset) -> None:
         """Epoch `epoch` writes from `start` on; written to the checkpoint where it is news."""
         if self.epochs.assign(epoch, start):
-            self._write_epochs()
+            self._epochs_written = False
+        self._write_epochs()
 
     def _write_epochs(self) -> None:
+        if self._epochs_written:
+            return
         path = f"{self.dir}/{names.LEADER_EPOCHS}"
         try:
             checkpoints.write_epochs(self.files.disk, path, self.epochs.entries())
         except OSError as error:
             raise self.state.failed(error) from error
+        self._epochs_written = True
+        self._names_version += 1
+
+    def _epochs_shrank(self) -> None:
+        """Records went away: that must not fail on a full disk. The file follows when it can."""
+        self._epochs_written = False
+        try:
+            self._write_epochs()
+        except KafkaStorageError as error:
+            log.warning("leader epochs not written", extra={"dir": self.dir, "reason": str(error)})
 
     def _must_roll(self, segment: Segment, header: BatchHeader, now_ms: int) -> bool:
         size_bytes = segment.size_bytes
@@ -205,30 +234,46 @@ class PartitionLog:
             header.size_bytes, Offset(header.last_offset), config.segment_index_bytes
         )
 
-    def roll(self, now_ms: int) -> Segment:
-        """Start a new segment at the end. Raises OSError: then the old one goes on."""
+    def roll(self, now_ms: int, at: Offset | None = None) -> Segment:
+        """Start a new segment at the end, or at `at` where offsets are missing before it.
+
+        Raises OSError: then the old one goes on.
+        """
         active = self._segments[-1]
-        if active.size_bytes == 0:
-            assert active.base_offset == self._end_offset
+        base_offset = self._end_offset if at is None else at
+        assert base_offset >= self._end_offset
+        if active.base_offset == base_offset:
             return active
         active.finish()
-        segment = Segment(
-            self.files,
-            self.dir,
-            self._end_offset,
-            index_interval_bytes=self.config.index_interval_bytes,
-            created_ms=now_ms,
-            create=True,
-        )
-        self.write_snapshot()
+        segment = self._create_segment(base_offset, now_ms)
         self._segments.append(segment)
-        self._bases.append(segment.base_offset)
+        self._bases.append(base_offset)
+        self._end_offset = base_offset
+        self.write_snapshot()
         return segment
+
+    def _create_segment(self, base_offset: Offset, now_ms: int) -> Segment:
+        self._names_version += 1
+        try:
+            return Segment(
+                self.files,
+                self.dir,
+                base_offset,
+                index_interval_bytes=self.config.index_interval_bytes,
+                created_ms=now_ms,
+                create=True,
+            )
+        except OSError:
+            # An empty segment left behind would hide what the old one still takes in.
+            stem = f"{self.dir}/{names.offset_name(base_offset)}"
+            for path in mark_deleted(self.files, stem):
+                self.files.disk.remove(path)
+            raise
 
     def write_snapshot(self) -> None:
         """Keep the producers at the end offset. Not vital: the log says it too."""
-        if not len(self.producers):
-            return
+        if self._end_offset == self._bases[0]:
+            return  # Nothing is here that would have to be read again.
         path = f"{self.dir}/{names.offset_name(self._end_offset)}{names.SNAPSHOT}"
         data = encode_snapshot(self.producers.all())
         try:
@@ -254,52 +299,67 @@ class PartitionLog:
         self.state.check()
         if offset >= limit:
             return None
-        number = bisect_right(self._bases, offset) - 1
-        found = self._locate_from(number, offset)
-        if found is None:
-            return None
-        segment, batch = found
-        end = segment.size_bytes
-        if limit < segment.next_offset:
-            beyond = segment.locate(limit)
-            end = beyond.position if beyond is not None else end
+        try:
+            found = self._locate(offset)
+            if found is None:
+                return None
+            number, batch = found
+            segment = self._segments[number]
+            end = segment.size_bytes
+            if limit < self._upper_bound(number):
+                beyond = segment.locate(limit)
+                end = beyond.position if beyond is not None else end
+        except OSError as error:
+            raise self.state.failed(error) from error
         size_bytes = min(bytes_max, end - batch.position)
         if size_bytes < batch.size_bytes:
             if not whole_batch or batch.position + batch.size_bytes > end:
                 return None
             size_bytes = batch.size_bytes
-        return LogSlice(self, segment.path(names.LOG), batch.position, size_bytes)
+        return LogSlice(self, segment.log_path, batch.position, size_bytes)
 
-    def _locate_from(self, number: int, offset: Offset) -> tuple[Segment, Located] | None:
-        for segment in self._segments[number:]:
-            batch = segment.locate(offset)
+    def _locate(self, offset: Offset) -> tuple[int, Located] | None:
+        """The segment, by number, and the place of the first batch that ends at or after it."""
+        for number in range(max(bisect_right(self._bases, offset) - 1, 0), len(self._segments)):
+            batch = self._segments[number].locate(offset)
             if batch is not None:
-                return segment, batch
+                return number, batch
         return None
 
-    def batch_at_time(self, timestamp: int) -> LogSlice | None:
-        """The first batch with a record at or after `timestamp`; None where there is none."""
-        for segment in self._segments:
-            if segment.size_bytes and segment.max_timestamp >= timestamp:
-                batch = segment.locate_time(timestamp, self.start_offset)
+    def _upper_bound(self, number: int) -> Offset:
+        """The offset that a segment's records are below."""
+        return self._bases[number + 1] if number + 1 < len(self._bases) else self._end_offset
+
+    def batch_at_time(self, timestamp: int, from_offset: Offset = Offset(0)) -> LogSlice | None:
+        """The first batch that ends at or after `from_offset` and has a record at or after
+        `timestamp`; None where there is none.
+
+        A batch may hold the start of the log or `from_offset` in its middle: if the record is
+        before it, ask again from the end of the batch on.
+        """
+        from_offset = max(from_offset, self.start_offset)
+        with self.state.guard():
+            for segment in self._segments[max(bisect_right(self._bases, from_offset) - 1, 0) :]:
+                batch = segment.locate_time(timestamp, from_offset) if segment.size_bytes else None
                 if batch is not None:
-                    path = segment.path(names.LOG)
-                    return LogSlice(self, path, batch.position, batch.size_bytes)
+                    return LogSlice(self, segment.log_path, batch.position, batch.size_bytes)
         return None
 
     def batch_of_max_timestamp(self) -> LogSlice | None:
         """The first batch that has the newest timestamp; None in an empty log."""
-        newest = max(self._segments, key=lambda segment: segment.max_timestamp)
-        return self.batch_at_time(newest.max_timestamp) if newest.max_timestamp >= 0 else None
+        with self.state.guard():
+            newest = max(segment.max_timestamp for segment in self._segments)
+        return self.batch_at_time(newest) if newest >= 0 else None
 
     def aborted_between(self, first: Offset, end: Offset) -> list[AbortedTxn]:
         """Aborted transactions with records from `first` up to but without `end`."""
         number = max(bisect_right(self._bases, first) - 1, 0)
-        return [
-            aborted
-            for segment in self._segments[number:]
-            for aborted in segment.txn_index.between(first, end)
-        ]
+        with self.state.guard():
+            return [
+                aborted
+                for segment in self._segments[number:]
+                for aborted in segment.txn_index.between(first, end)
+            ]
 
     # -- removing ------------------------------------------------------------------------------
 
@@ -310,7 +370,7 @@ class PartitionLog:
         assert offset <= self._end_offset
         self.start_offset = offset
         if self.epochs.truncate_start(offset):
-            self._write_epochs()
+            self._epochs_shrank()
 
     def take_oldest(self, count: int) -> list[str]:
         """Take the `count` oldest segments out of the log; the paths of their files to delete.
@@ -320,33 +380,51 @@ class PartitionLog:
         if count == 0:
             return []
         assert count < len(self._segments)
+        self.state.check()
         gone = self._segments[:count]
         del self._segments[:count], self._bases[:count]
+        # The files first: on a full disk nothing else could be written.
+        renamed: list[str] = []
+        with self.state.guard(always_offline=True):
+            for segment in gone:
+                renamed += mark_deleted(self.files, segment.path(""))
         self.advance_start(self._bases[0])
-        return self._drop(gone)
+        return renamed
 
     def truncate_to(self, offset: Offset) -> None:
-        """Remove the records at and above `offset`."""
+        """Remove the records at and above `offset`; a batch that holds it goes whole.
+
+        The recovery point may fall, so its checkpoint must be written before the next append.
+        Below its first segment nothing is left of the log, and it goes on at `offset`.
+        """
         if offset >= self._end_offset:
             return
+        self.state.check()
         self.generation += 1
-        keep = max(bisect_right(self._bases, offset), 1)
-        gone = self._segments[keep:]
-        del self._segments[keep:], self._bases[keep:]
-        for path in self._drop(gone):
-            self.files.disk.remove(path)
-        self._segments[-1].truncate(offset)
-        self._end_offset = self._segments[-1].next_offset
-        self.recovery_point = min(self.recovery_point, self._end_offset)
-        self.start_offset = min(self.start_offset, self._end_offset)
-        if self.epochs.truncate_end(self._end_offset):
-            self._write_epochs()
-        self.producers = load_producers(
-            self.files, self.dir, self._segments, self.start_offset, self._end_offset
-        )
+        self._names_version += 1
+        with self.state.guard(always_offline=True):
+            while len(self._segments) > 1 and self._bases[-1] > offset:
+                self._remove_last_segment()
+            if offset < self._bases[0]:
+                self._remove_last_segment()
+                self._segments.append(self._create_segment(offset, 0))
+                self._bases.append(offset)
+            self._segments[-1].truncate(offset)
+            self._end_offset = self._segments[-1].next_offset
+            self.recovery_point = min(self.recovery_point, self._end_offset)
+            self.start_offset = min(self.start_offset, self._end_offset)
+            if self.epochs.truncate_end(self._end_offset):
+                self._epochs_shrank()
+            self.producers = load_producers(
+                self.files, self.dir, self._segments, self.start_offset, self._end_offset
+            )
 
-    def _drop(self, segments: list[Segment]) -> list[str]:
-        return [path for segment in segments for path in mark_deleted(self.files, segment)]
+    def _remove_last_segment(self) -> None:
+        """The last one first: whatever a crash leaves behind is without holes."""
+        segment = self._segments.pop()
+        self._bases.pop()
+        for path in mark_deleted(self.files, segment.path("")):
+            self.files.disk.remove(path)
 
     # -- durability ----------------------------------------------------------------------------
 
@@ -355,49 +433,82 @@ class PartitionLog:
         return self.recovery_point < self._end_offset
 
     def sync_job(self, up_to: Offset | None = None) -> SyncJob | None:
-        """What must be synced for everything below `up_to` (the end) to survive a power loss."""
+        """What must be synced for everything below `up_to` (the end) to survive a power loss.
+
+        Raises KafkaStorageError where that cannot even begin.
+        """
         end_offset = self._end_offset if up_to is None else up_to
         if end_offset <= self.recovery_point:
             return None
+        self.state.check()
+        self._write_epochs()
+        names_changed = self._names_version > self._names_synced
+        return SyncJob(
+            end_offset,
+            self.generation,
+            self.files.disk,
+            self._pin_all(self._paths_to_sync(end_offset)),
+            tuple(f"{self.dir}/{name}" for name in _SMALL_FILES) if names_changed else (),
+            (self.dir, dirname(self.dir)) if names_changed else (),
+            self._names_version,
+        )
+
+    def _paths_to_sync(self, end_offset: Offset) -> Iterator[str]:
         first = max(bisect_right(self._bases, self.recovery_point) - 1, 0)
-        pinned: list[File] = []
         for segment in self._segments[first:]:
             if segment.base_offset >= end_offset:
-                break
-            pinned += [self.files.pin(path) for path in self._paths_to_sync(segment)]
-        return SyncJob(end_offset, tuple(pinned))
+                return
+            yield segment.log_path
+            if segment is not self._segments[-1]:
+                yield segment.path(names.OFFSET_INDEX)
+                yield segment.path(names.TIME_INDEX)
+                if segment.txn_index.entries():
+                    yield segment.txn_index.path
 
-    def _paths_to_sync(self, segment: Segment) -> Iterator[str]:
-        yield segment.path(names.LOG)
-        if segment is not self._segments[-1]:
-            yield segment.path(names.OFFSET_INDEX)
-            yield segment.path(names.TIME_INDEX)
+    def _pin_all(self, paths: Iterable[str]) -> tuple[File, ...]:
+        pinned: list[File] = []
+        try:
+            pinned.extend(self.files.pin(path) for path in paths)
+        except OSError as error:
+            for file in pinned:
+                self.files.unpin(file)
+            raise self.state.failed(error) from error
+        return tuple(pinned)
 
     def synced(self, job: SyncJob) -> None:
         self._unpin(job)
-        reached = min(job.end_offset, self._end_offset)
-        self.recovery_point = max(self.recovery_point, reached)
+        if job.generation != self.generation:
+            return  # What the job synced was truncated; what is there now may not be safe.
+        self.recovery_point = max(self.recovery_point, job.end_offset)
+        self._names_synced = max(self._names_synced, job.names_version if job.dirs else 0)
 
     def sync_failed(self, job: SyncJob, error: OSError) -> None:
+        """Whatever the reason, a full disk too: what was not synced may be lost."""
         self._unpin(job)
-        self.state.failed(error)
+        self.state.take_offline(error)
 
     def _unpin(self, job: SyncJob) -> None:
         for file in job.files:
             self.files.unpin(file)
 
     def finish(self) -> None:
-        """Before a clean stop: complete the indexes and keep the producers."""
-        self.active.finish()
+        """Before a clean stop: complete the indexes, keep epochs and producers.
+
+        Raises KafkaStorageError: then the stop is not clean.
+        """
+        self.state.check()
+        with self.state.guard():
+            self.active.finish()
+        self._write_epochs()
         self.write_snapshot()
 
 
-def mark_deleted(files: FileCache, segment: Segment) -> list[str]:
-    """Rename a segment's files to `.deleted`; their new paths."""
+def mark_deleted(files: FileCache, stem: str) -> list[str]:
+    """Rename a segment's files to `.deleted`; their new paths. `stem` is their common path."""
     renamed = []
     suffixes = (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX, names.TXN_INDEX, names.SNAPSHOT)
     for suffix in suffixes:
-        path = segment.path(suffix)
+        path = stem + suffix
         files.forget(path)
         if files.disk.exists(path):
             files.disk.rename(path, path + names.DELETED)

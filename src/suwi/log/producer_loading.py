@@ -1,6 +1,8 @@
-"""The producers of a log at an offset: from the newest usable snapshot, and the batches after it."""
+"""The producers of a log at an offset: from the newest good snapshot, and the batches after."""
 
 import logging
+from collections.abc import Iterable
+from itertools import pairwise
 
 from suwi.log import names
 from suwi.log.batch_scan import scan_headers
@@ -8,7 +10,7 @@ from suwi.log.file_cache import FileCache
 from suwi.log.producer_snapshot import DamagedSnapshot, decode_snapshot
 from suwi.log.producers import Producers
 from suwi.log.segment import Segment
-from suwi.model.errors import CorruptMessage
+from suwi.model.errors import CorruptMessage, InvalidRecord
 from suwi.model.ids import Offset
 from suwi.records.batch import BatchHeader
 from suwi.records.record import Marker, read_marker
@@ -29,18 +31,26 @@ def load_producers(
     """
     snapshot = _newest_snapshot(files, directory, end)
     producers = snapshot if snapshot is not None else Producers(end_offset=start)
-    for segment in segments:
-        if segment.size_bytes and segment.next_offset > producers.end_offset:
+    ends = [following.base_offset for _, following in pairwise(segments)] + [end]
+    for segment, upper_bound in zip(segments, ends, strict=False):
+        if segment.size_bytes and upper_bound > producers.end_offset:
             _replay_segment(files, segment, producers, end)
     producers.end_offset = end
     return producers
 
 
+def remove_stray_snapshots(files: FileCache, directory: str, bases: Iterable[Offset]) -> None:
+    """Keep those at the start of a segment, which a truncation may need, and the newest."""
+    kept = set(bases)
+    for offset in _snapshot_offsets(files, directory)[:-1]:
+        if offset not in kept:
+            files.disk.remove(_snapshot_path(directory, offset))
+
+
 def _newest_snapshot(files: FileCache, directory: str, end: Offset) -> Producers | None:
     disk = files.disk
-    offsets = [names.parse_offset_name(name, names.SNAPSHOT) for name in disk.list_dir(directory)]
-    for offset in sorted((offset for offset in offsets if offset is not None), reverse=True):
-        path = f"{directory}/{names.offset_name(offset)}{names.SNAPSHOT}"
+    for offset in reversed(_snapshot_offsets(files, directory)):
+        path = _snapshot_path(directory, offset)
         if offset > end:
             disk.remove(path)
             continue
@@ -52,22 +62,32 @@ def _newest_snapshot(files: FileCache, directory: str, end: Offset) -> Producers
     return None
 
 
+def _snapshot_offsets(files: FileCache, directory: str) -> list[Offset]:
+    found = files.disk.list_dir(directory)
+    offsets = (names.parse_offset_name(name, names.SNAPSHOT) for name in found)
+    return sorted(offset for offset in offsets if offset is not None)
+
+
+def _snapshot_path(directory: str, offset: Offset) -> str:
+    return f"{directory}/{names.offset_name(offset)}{names.SNAPSHOT}"
+
+
 def _replay_segment(files: FileCache, segment: Segment, producers: Producers, end: Offset) -> None:
-    path = segment.path(names.LOG)
-    first = segment.locate(producers.end_offset)
-    if first is None:
-        return
+    path = segment.log_path
     try:
+        first = segment.locate(producers.end_offset)
+        if first is None:
+            return
         for position, header in scan_headers(files.get(path), first.position, segment.size_bytes):
             if header.base_offset >= end:
                 return
             if header.producer_id >= 0 and header.base_offset >= producers.end_offset:
-                producers.replay(header, marker_at(files, path, position, header))
-    except CorruptMessage as error:
+                producers.replay(header, _marker_at(files, path, position, header))
+    except (CorruptMessage, InvalidRecord) as error:
         log.warning("batch unreadable", extra={"path": path, "reason": str(error)})
 
 
-def marker_at(files: FileCache, path: str, position: int, header: BatchHeader) -> Marker | None:
+def _marker_at(files: FileCache, path: str, position: int, header: BatchHeader) -> Marker | None:
     """The transaction marker in the batch at `position`, where it is a control batch."""
     if not header.is_control:
         return None

@@ -97,6 +97,8 @@ class Producers:
                 f"epoch {header.producer_epoch} of producer {header.producer_id} is older than "
                 f"its newest, {producer.epoch}"
             )
+        if header.is_control:
+            return None  # A transaction's marker has no sequence.
         if header.producer_epoch > producer.epoch:
             if header.base_sequence != 0:
                 raise OutOfOrderSequence(

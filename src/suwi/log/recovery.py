@@ -6,20 +6,21 @@ Invariant: the log it returns is a prefix of what was written, and every batch i
 """
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from suwi.log import checkpoints, names
-from suwi.log.batch_scan import scan_batches
+from suwi.log.batch_scan import scan_batches, scan_headers
 from suwi.log.directory_state import DirectoryState
 from suwi.log.epochs import LeaderEpochs
 from suwi.log.file_cache import FileCache
 from suwi.log.partition_log import PartitionLog, mark_deleted
-from suwi.log.producer_loading import load_producers, marker_at
+from suwi.log.producer_loading import load_producers, remove_stray_snapshots
 from suwi.log.producers import Producers
 from suwi.log.segment import Segment
 from suwi.log.valid_prefix import ValidPrefix
 from suwi.model.errors import CorruptMessage, InvalidRecord
-from suwi.model.ids import LeaderEpoch, Offset, TopicPartition
+from suwi.model.ids import NO_TIMESTAMP, LeaderEpoch, Offset, TopicPartition
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import BatchHeader
 from suwi.records.record import read_marker
@@ -27,6 +28,7 @@ from suwi.records.record import read_marker
 log = logging.getLogger(__name__)
 
 _LEFTOVERS = (names.DELETED, names.CLEANED, ".tmp")
+_INDEXES = (names.OFFSET_INDEX, names.TIME_INDEX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +55,26 @@ def open_log(
     """Open or create a partition's log. Raises OSError."""
     files.disk.make_dirs(directory)
     segments = _find_segments(files, directory, config, options)
-    saved_epochs = checkpoints.read_epochs(files.disk, f"{directory}/{names.LEADER_EPOCHS}")
+    epochs_path = f"{directory}/{names.LEADER_EPOCHS}"
+    saved_epochs = checkpoints.read_epochs(files.disk, epochs_path)
     epochs = LeaderEpochs(saved_epochs)
-    known_before = epochs.entries()
-    if not options.clean or saved_epochs is None:
-        first = 0 if saved_epochs is None else _first_to_recover(segments, options.recovery_point)
-        Recovery(files, directory, config, options, epochs).run(segments, first)
+    first = _first_to_recover(segments, config, options)
+    if saved_epochs is None and any(segment.size_bytes for segment in segments):
+        first = 0
+    producers = None
+    if first is not None:
+        recovery = Recovery(files, directory, config, options.leader_epoch_max, epochs)
+        producers = recovery.run(segments, first)
     end = segments[-1].next_offset
-    epochs.truncate_end(Offset(end + 1))
-    if epochs.entries() != known_before or saved_epochs is None:
-        checkpoints.write_epochs(files.disk, f"{directory}/{names.LEADER_EPOCHS}", epochs.entries())
-    start = max(min(options.start_offset, end), segments[0].base_offset)
+    start = Offset(max(min(options.start_offset, end), segments[0].base_offset))
+    # An epoch that starts at the end has no records; it may be one that was truncated.
+    epochs.truncate_end(end)
+    epochs.truncate_start(start)
+    if epochs.entries() != saved_epochs:
+        checkpoints.write_epochs(files.disk, epochs_path, epochs.entries())
+    if producers is None:
+        producers = load_producers(files, directory, segments, start, end)
+    remove_stray_snapshots(files, directory, (segment.base_offset for segment in segments))
     return PartitionLog(
         files,
         directory,
@@ -71,9 +82,9 @@ def open_log(
         config,
         state,
         segments=segments,
-        producers=load_producers(files, directory, segments, start, end),
+        producers=producers,
         epochs=epochs,
-        start_offset=Offset(start),
+        start_offset=start,
         recovery_point=end if options.clean else Offset(min(options.recovery_point, end)),
     )
 
@@ -81,47 +92,105 @@ def open_log(
 def _find_segments(
     files: FileCache, directory: str, config: TopicConfig, options: OpenOptions
 ) -> list[Segment]:
+    """The segments that are there, or a first one. Their files are complete, not yet checked."""
     disk = files.disk
     found = disk.list_dir(directory)
     for name in found:
         if name.endswith(_LEFTOVERS):
             disk.remove(f"{directory}/{name}")
     present = set(found)
-    bases = [names.parse_offset_name(name, names.LOG) for name in found]
+    parsed = (names.parse_offset_name(name, names.LOG) for name in found)
+    bases = sorted(base for base in parsed if base is not None)
+    _remove_orphans(files, directory, found, {names.offset_name(base) for base in bases})
     segments = []
-    for base in sorted(base for base in bases if base is not None):
-        stem = names.offset_name(base)
-        missing = [s for s in (names.OFFSET_INDEX, names.TIME_INDEX) if stem + s not in present]
-        for suffix in missing:
-            disk.open(f"{directory}/{stem}{suffix}", create=True).close()
-        segment = Segment(
-            files,
-            directory,
-            base,
-            index_interval_bytes=config.index_interval_bytes,
-            created_ms=options.now_ms,
-        )
-        sane = segment.offset_index.is_sane(segment.size_bytes) and segment.time_index.is_sane()
-        if missing or not sane:
-            _rebuild(segment)
-        segments.append(segment)
+    for base in bases:
+        stem = f"{directory}/{names.offset_name(base)}"
+        if base != bases[-1] and disk.size(stem + names.LOG) == 0:
+            # A roll that went wrong: it would hide what the segment before it holds.
+            for path in mark_deleted(files, stem):
+                disk.remove(path)
+            continue
+        for suffix in _INDEXES:
+            if names.offset_name(base) + suffix not in present:
+                disk.open(stem + suffix, create=True).close()
+        segments.append(_segment(files, directory, base, config, options))
     if not segments:
         segments.append(
-            Segment(
-                files,
-                directory,
-                options.start_offset,
-                index_interval_bytes=config.index_interval_bytes,
-                created_ms=options.now_ms,
-                create=True,
-            )
+            _segment(files, directory, options.start_offset, config, options, create=True)
         )
     return segments
 
 
+def _segment(
+    files: FileCache,
+    directory: str,
+    base: Offset,
+    config: TopicConfig,
+    options: OpenOptions,
+    *,
+    create: bool = False,
+) -> Segment:
+    return Segment(
+        files,
+        directory,
+        base,
+        index_interval_bytes=config.index_interval_bytes,
+        created_ms=options.now_ms,
+        create=create,
+    )
+
+
+def _remove_orphans(files: FileCache, directory: str, found: list[str], stems: set[str]) -> None:
+    """Index files without a log: their segment was removed, and the work not finished."""
+    for name in found:
+        for suffix in (*_INDEXES, names.TXN_INDEX):
+            base = names.parse_offset_name(name, suffix)
+            if base is not None and names.offset_name(base) not in stems:
+                files.disk.remove(f"{directory}/{name}")
+
+
+def _first_to_recover(
+    segments: list[Segment], config: TopicConfig, options: OpenOptions
+) -> int | None:
+    """From which segment on every batch must be checked; None where that is not needed.
+
+    Those before the recovery point were synced: only their indexes are looked at.
+    """
+    first = len(segments)
+    if not options.clean:
+        reached = [s for s in segments if s.base_offset <= options.recovery_point]
+        first = max(len(reached) - 1, 0)
+    for number, segment in enumerate(segments[:first]):
+        if not segment.txn_index.is_sane(segment.base_offset):
+            return number
+        if _lacks_indexes(segment, config):
+            _rebuild(segment)
+    if first < len(segments):
+        return first
+    try:
+        assert segments[-1].next_offset >= segments[-1].base_offset
+    except CorruptMessage as error:
+        log.warning(
+            "damaged after a clean stop", extra={"path": segments[-1].path(""), "why": str(error)}
+        )
+        return len(segments) - 1
+    return None
+
+
+def _lacks_indexes(segment: Segment, config: TopicConfig) -> bool:
+    """Whether an index is empty that should not be. What an entry says is checked on its use."""
+    if segment.size_bytes == 0:
+        return False
+    if len(segment.offset_index) == 0 and segment.size_bytes > 2 * config.index_interval_bytes:
+        return True
+    try:
+        return len(segment.time_index) == 0 and segment.first_timestamp != NO_TIMESTAMP
+    except CorruptMessage:
+        return True
+
+
 def _rebuild(segment: Segment) -> None:
-    if segment.size_bytes:
-        log.warning("index missing or damaged: rebuilt", extra={"segment": segment.path("")})
+    log.warning("index missing: rebuilt", extra={"segment": segment.path("")})
     try:
         segment.rebuild_indexes()
     except CorruptMessage as error:
@@ -129,101 +198,141 @@ def _rebuild(segment: Segment) -> None:
         log.warning("batch unreadable", extra={"segment": segment.path(""), "reason": str(error)})
 
 
-def _first_to_recover(segments: list[Segment], recovery_point: Offset) -> int:
-    """The segment that holds the recovery point: all before it were synced."""
-    first = 0
-    for number, segment in enumerate(segments):
-        if segment.base_offset <= recovery_point:
-            first = number
-    return first
-
-
 class Recovery:
-    """One pass over the batches after the recovery point, cutting at the first that is not valid."""
+    """One pass over the batches after the recovery point, ending before the first bad one."""
 
     def __init__(
         self,
         files: FileCache,
         directory: str,
         config: TopicConfig,
-        options: OpenOptions,
+        epoch_max: LeaderEpoch | None,
         epochs: LeaderEpochs,
     ) -> None:
         self._files = files
         self._dir = directory
         self._config = config
-        self._epoch_max = options.leader_epoch_max
+        self._epoch_max = epoch_max
         self._epochs = epochs
-        self._known_epochs = frozenset(epoch for epoch, _ in epochs.entries())
+        self._epoch_starts = dict(epochs.entries())
         self._last_epoch = -1
         self._gaps = 0
 
-    def run(self, segments: list[Segment], first: int) -> None:
+    def run(self, segments: list[Segment], first: int) -> Producers:
         """Check `segments` from number `first` on; drop from the list what is not valid."""
-        producers = load_producers(
+        self._last_epoch = _last_epoch_of(self._files, segments[first - 1]) if first else -1
+        producers = self._producers_before(segments, first)
+        for number in range(first, len(segments)):
+            following = segments[number + 1] if number + 1 < len(segments) else None
+            segment = segments[number]
+            found_bytes = segment.size_bytes
+            following_base = None if following is None else following.base_offset
+            while not self._recover_segment(segment, producers, following_base):
+                # The last batch was taken in and then proved damaged: again, without it.
+                producers, following_base = self._producers_before(segments, number), None
+            if following is None:
+                break
+            if segment.size_bytes < found_bytes or following.base_offset < segment.next_offset:
+                self._drop(segments, number + 1)
+                break
+            segment.finish()
+        return producers
+
+    def _producers_before(self, segments: list[Segment], number: int) -> Producers:
+        return load_producers(
             self._files,
             self._dir,
-            segments[:first],
+            segments[:number],
             segments[0].base_offset,
-            segments[first].base_offset,
+            segments[number].base_offset,
         )
-        for number in range(first, len(segments)):
-            segment = segments[number]
-            is_last = number == len(segments) - 1
-            whole = self._recover_segment(segment, producers, is_last=is_last)
-            overlaps = not is_last and segments[number + 1].base_offset < segment.next_offset
-            if not whole or overlaps:
-                self._drop(segments, number + 1)
-                return
 
     def _drop(self, segments: list[Segment], number: int) -> None:
-        for segment in segments[number:]:
+        for segment in reversed(segments[number:]):
             log.warning("segment after a damaged one dropped", extra={"path": segment.path("")})
-            for path in mark_deleted(self._files, segment):
+            for path in mark_deleted(self._files, segment.path("")):
                 self._files.disk.remove(path)
         del segments[number:]
 
-    def _recover_segment(self, segment: Segment, producers: Producers, *, is_last: bool) -> bool:
-        """Cut the segment after its last valid batch and index it; whether all was valid."""
-        size_bytes = segment.size_bytes
-        path = segment.path(names.LOG)
-        segment.size_bytes = self._valid_bytes(segment, is_last=is_last)
-        if segment.size_bytes < size_bytes:
-            log.warning(
-                "log cut to a valid prefix",
-                extra={"path": path, "kept": segment.size_bytes, "found": size_bytes},
-            )
-            self._files.get(path).truncate(segment.size_bytes)
+    def _recover_segment(
+        self, segment: Segment, producers: Producers, following_base: Offset | None
+    ) -> bool:
+        """Index the valid batches, cut the file after them, take in epochs and producers.
+
+        False where the last batch taken in proved damaged: it is cut off, but was taken in.
+        """
+        found_bytes, epoch_before = segment.size_bytes, self._last_epoch
+        prefix = ValidPrefix(segment.base_offset, epoch_before, self._epoch_starts, self._epoch_max)
+        segment.start_over()
         segment.txn_index.reset()
-
-        def replay(position: int, header: BatchHeader) -> None:
-            self._epochs.assign(
-                LeaderEpoch(header.partition_leader_epoch), Offset(header.base_offset)
-            )
-            marker = marker_at(self._files, path, position, header)
-            aborted = producers.replay(header, marker)
-            if aborted is not None:
-                segment.txn_index.append(aborted)
-
-        segment.rebuild_indexes(replay)
-        return segment.size_bytes == size_bytes
-
-    def _valid_bytes(self, segment: Segment, *, is_last: bool) -> int:
-        """How many bytes of the segment are valid batches that fit each other."""
-        prefix = ValidPrefix(
-            segment.base_offset, self._last_epoch, self._known_epochs, self._epoch_max
-        )
-        file = self._files.get(segment.path(names.LOG))
+        file = self._files.pin(segment.log_path)
         try:
-            for position, header, batch in scan_batches(file, 0, segment.size_bytes):
-                if header.is_control:
-                    read_marker(batch, header)
+            self._take_in(segment, scan_batches(file, 0, found_bytes), prefix, producers)
+            if following_base is not None:
+                prefix.end_at(following_base)
+            elif self._gaps + prefix.gaps == 1 and not self._config.is_compacted:
+                prefix.doubt_last_gap()  # The one gap of a log that is never compacted.
+            if prefix.size_bytes < found_bytes:
+                log.warning(
+                    "log cut to a valid prefix",
+                    extra={
+                        "path": segment.log_path,
+                        "kept": prefix.size_bytes,
+                        "found": found_bytes,
+                    },
+                )
+                file.truncate(prefix.size_bytes)
+                file.sync()  # Else what was cut off could follow on new batches after a power loss.
+        finally:
+            self._files.unpin(file)
+        if prefix.size_bytes < segment.size_bytes:
+            segment.size_bytes = prefix.size_bytes
+            self._epochs.truncate_end(Offset(prefix.expected))
+            self._last_epoch = epoch_before
+            return False
+        self._gaps += prefix.gaps
+        self._last_epoch = prefix.last_epoch
+        return True
+
+    def _take_in(
+        self,
+        segment: Segment,
+        batches: Iterator[tuple[int, BatchHeader, memoryview]],
+        prefix: ValidPrefix,
+        producers: Producers,
+    ) -> None:
+        last: BatchHeader | None = None
+        try:
+            for position, header, batch in batches:
+                marker = read_marker(batch, header) if header.is_control else None
                 if not prefix.accept(position, header):
                     break
+                segment.note(position, header)
+                if last is None or header.partition_leader_epoch != last.partition_leader_epoch:
+                    self._observe(last)
+                    self._observe(header)
+                last = header
+                aborted = producers.replay(header, marker)
+                if aborted is not None:
+                    segment.txn_index.append(aborted)
         except (CorruptMessage, InvalidRecord):
             pass  # What is no batch ends the prefix.
-        self._gaps += prefix.gaps
-        if is_last and self._gaps == 1 and not self._config.is_compacted:
-            prefix.doubt_last_gap()  # The one gap of a log that is never compacted.
-        self._last_epoch = prefix.last_epoch
-        return prefix.size_bytes
+        self._observe(last)
+
+    def _observe(self, header: BatchHeader | None) -> None:
+        """The first and the last batch of a row of one epoch say all there is to know of it."""
+        if header is not None:
+            epoch = LeaderEpoch(header.partition_leader_epoch)
+            self._epochs.observe(epoch, Offset(header.base_offset))
+
+
+def _last_epoch_of(files: FileCache, segment: Segment) -> int:
+    """The epoch of the segment's last batch; -1 where that cannot be read."""
+    _, position = segment.offset_index.last_entry()
+    epoch = -1
+    try:
+        for _, header in scan_headers(files.get(segment.log_path), position, segment.size_bytes):
+            epoch = header.partition_leader_epoch
+    except CorruptMessage:
+        return -1
+    return epoch

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from suwi.env import File
 from suwi.log import names
 from suwi.log.batch_scan import scan_headers
-from suwi.log.file_cache import FileCache
+from suwi.log.file_cache import FileCache, write_all
 from suwi.log.offset_index import OffsetIndex
 from suwi.log.time_index import TimeIndex
 from suwi.log.txn_index import TxnIndex
 from suwi.model.errors import CorruptMessage
 from suwi.model.ids import NO_OFFSET, NO_TIMESTAMP, Offset
-from suwi.records.batch import BatchHeader
+from suwi.records.batch import HEADER_BYTES, BatchHeader, read_header
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +49,7 @@ class Segment:
         "base_offset",
         "created_ms",
         "dir",
+        "log_path",
         "offset_index",
         "size_bytes",
         "time_index",
@@ -70,14 +71,17 @@ class Segment:
         self.base_offset = base_offset
         self._index_interval_bytes = index_interval_bytes
         self.created_ms = created_ms
+        self.log_path = self.path(names.LOG)
         if create:
-            files.get(self.path(names.LOG), create=True).truncate(0)
-        self.size_bytes = 0 if create else files.disk.size(self.path(names.LOG))
+            files.get(self.log_path, create=True).truncate(0)
+        self.size_bytes = 0 if create else files.disk.size(self.log_path)
         self.offset_index = OffsetIndex(
             files, self.path(names.OFFSET_INDEX), base_offset, create=create
         )
         self.time_index = TimeIndex(files, self.path(names.TIME_INDEX), base_offset, create=create)
         self.txn_index = TxnIndex(files.disk, self.path(names.TXN_INDEX))
+        if create:
+            self.txn_index.reset()  # Left by an earlier segment of this name, it would lie.
         self._first_timestamp: int | None = None
         self._bytes_since_index_entry = 0
         self._last_base_offset = _NOTHING_APPENDED
@@ -93,16 +97,20 @@ class Segment:
 
     @property
     def next_offset(self) -> Offset:
-        """The offset after the last record; found by reading from the last index entry on."""
+        """The offset after the last record; found by reading from the last index entry on.
+
+        Raises CorruptMessage where that does not lead to the end of the file.
+        """
         if self._next_offset is None:
-            self._next_offset = self._find_next_offset()
+            self._read_on()
+            assert self._next_offset is not None
         return self._next_offset
 
     @property
     def max_timestamp(self) -> int:
         """The newest timestamp in it; -1 where there is none."""
         if self._max_timestamp is None:
-            self._max_timestamp, self._max_timestamp_offset = self.time_index.last_entry()
+            self._max_timestamp, self._max_timestamp_offset = self._newest_indexed()
         return self._max_timestamp
 
     @property
@@ -126,7 +134,8 @@ class Segment:
             last_offset - self.base_offset <= _RELATIVE_OFFSET_MAX
             and self.size_bytes + size_bytes <= _POSITION_MAX
             and (len(self.offset_index) + 1) * 8 <= index_bytes_max
-            and (len(self.time_index) + 1) * 12 <= index_bytes_max
+            # One more for the last entry, which `finish` adds.
+            and (len(self.time_index) + 2) * 12 <= index_bytes_max
         )
 
     # -- writing -------------------------------------------------------------------------------
@@ -137,11 +146,9 @@ class Segment:
         Where even the cutting back fails the segment cannot be used any more: `TornSegment`.
         """
         position = self.size_bytes
-        file = self._files.get(self.path(names.LOG))
+        file = self._files.get(self.log_path)
         try:
-            written = file.pwrite(batch, position)
-            while written < len(batch):
-                written += file.pwrite(batch[written:], position + written)
+            write_all(file, batch, position)
         except OSError as error:
             self._cut_back(position, error)
             raise
@@ -169,48 +176,71 @@ class Segment:
 
     def _cut_back(self, size_bytes: int, error: OSError) -> None:
         try:
-            self._files.get(self.path(names.LOG)).truncate(size_bytes)
+            self._log_file().truncate(size_bytes)
         except OSError as second:
-            raise TornSegment(f"{self.path(names.LOG)}: {second} after {error}") from error
+            raise TornSegment(f"{self.log_path}: {second} after {error}") from error
 
     def finish(self) -> None:
-        """No more batches will come: complete the time index and write both indexes out."""
+        """No more batches will come: complete the time index and write the indexes out."""
         if self.max_timestamp >= 0:
             self.time_index.maybe_append(self.max_timestamp, self._max_timestamp_offset)
-        self.write_out_indexes()
-
-    def write_out_indexes(self) -> None:
         self.offset_index.write_out()
         self.time_index.write_out()
+        self.txn_index.write_out()
 
     def truncate(self, offset: Offset) -> None:
         """Remove the records at and above `offset`; a batch that holds it goes whole."""
         found = self.locate(offset)
         if found is None:
             return
-        self._files.get(self.path(names.LOG)).truncate(found.position)
+        self._log_file().truncate(found.position)
         self.size_bytes = found.position
         self._last_base_offset = _NOTHING_APPENDED
         # A batch that spans `offset` went whole, so what ended inside it is gone as well.
         self.offset_index.truncate(found.base_offset)
         self.time_index.truncate(found.base_offset)
-        self.txn_index.truncate(offset)
-        self._next_offset = None
-        self._max_timestamp = None
-        self.reload_times()
+        self.txn_index.truncate(found.base_offset)
+        self._read_on()
 
-    def reload_times(self) -> None:
+    def _read_on(self) -> None:
         """Find next offset and newest timestamp by reading on from the last index entries."""
-        self._max_timestamp, self._max_timestamp_offset = self.time_index.last_entry()
-        _, position = self.offset_index.last_entry()
-        self._bytes_since_index_entry = self.size_bytes - position
+        newest, newest_offset = self._newest_indexed()
+        offset, end = self.offset_index.last_entry()
+        if end != 0 and not self._is_batch_at(end, offset):
+            self._mistrust_indexes()
+            _, end = self.offset_index.last_entry()
+        self._bytes_since_index_entry = self.size_bytes - end
         next_offset = self.base_offset
-        for _, header in scan_headers(self._log_file(), position, self.size_bytes):
+        for position, header in scan_headers(self._log_file(), end, self.size_bytes):
+            end = position + header.size_bytes
             next_offset = Offset(header.next_offset)
-            if header.max_timestamp > self._max_timestamp:
-                self._max_timestamp = header.max_timestamp
-                self._max_timestamp_offset = Offset(header.last_offset)
+            if header.max_timestamp > newest:
+                newest, newest_offset = header.max_timestamp, Offset(header.last_offset)
+        if end != self.size_bytes:
+            raise CorruptMessage(f"{self.log_path} ends within a batch")
         self._next_offset = next_offset
+        self._max_timestamp, self._max_timestamp_offset = newest, newest_offset
+
+    def _newest_indexed(self) -> tuple[int, Offset]:
+        """The last entry of the time index, which is made anew where it is not true."""
+        entry = self.time_index.last_entry()
+        if self._is_true(*entry):
+            return entry
+        self._mistrust_indexes()
+        return self.time_index.last_entry()
+
+    def _is_true(self, timestamp: int, offset: Offset) -> bool:
+        """Whether a time index entry says what the log says."""
+        if timestamp == NO_TIMESTAMP:
+            return True
+        try:
+            found = self.locate(offset)
+            if found is None or found.base_offset > offset:
+                return False
+            header = read_header(self._log_file().pread(HEADER_BYTES, found.position))
+        except CorruptMessage:
+            return False
+        return header.max_timestamp == timestamp
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -231,7 +261,11 @@ class Segment:
         """The first batch from `from_offset` on that has a record at or after `timestamp`."""
         if timestamp > self.max_timestamp:
             return None
-        start = max(self.time_index.look_up(timestamp), from_offset)
+        entry = self.time_index.look_up(timestamp)
+        if not self._is_true(*entry):
+            self._mistrust_indexes()
+            entry = self.time_index.look_up(timestamp)
+        start = max(entry[1], from_offset)
         return self._find(
             self.offset_index.look_up(start),
             starts_by=start,
@@ -244,49 +278,60 @@ class Segment:
         self, start: int, *, starts_by: Offset, wanted: Callable[[BatchHeader], bool]
     ) -> Located | None:
         """The first wanted batch from `start`, where an index says one by `starts_by` starts."""
-        try:
-            return self._search(start, starts_by, wanted)
-        except CorruptMessage:
-            if start == 0:
-                raise
-        # The index led astray: it does not fit its log. Read from the start and make a new one.
-        log.warning("index does not fit its log: rebuilt", extra={"segment": self.path("")})
-        self.rebuild_indexes()
-        return self._search(0, starts_by, wanted)
-
-    def _search(
-        self, start: int, starts_by: Offset, wanted: Callable[[BatchHeader], bool]
-    ) -> Located | None:
+        if start != 0 and not self._is_batch_at(start, starts_by):
+            self._mistrust_indexes()
+            start = 0
+        end = start
         for position, header in scan_headers(self._log_file(), start, self.size_bytes):
-            if position == start != 0 and not self.base_offset <= header.base_offset <= starts_by:
-                raise CorruptMessage(f"no batch at {position}, where the index says so")
             if wanted(header):
                 return Located(position, Offset(header.base_offset), header.size_bytes)
+            end = position + header.size_bytes
+        if end != self.size_bytes:
+            raise CorruptMessage(f"{self.log_path} has no whole batch at {end}")
         return None
 
-    def rebuild_indexes(self, visit: Callable[[int, BatchHeader], None] | None = None) -> None:
+    def _is_batch_at(self, position: int, starts_by: Offset) -> bool:
+        if not 0 < position <= self.size_bytes - HEADER_BYTES:
+            return False
+        try:
+            header = read_header(self._log_file().pread(HEADER_BYTES, position))
+        except CorruptMessage:
+            return False
+        return self.base_offset <= header.base_offset <= starts_by
+
+    def _mistrust_indexes(self) -> None:
+        """An index led astray: it does not fit its log. Make both anew."""
+        log.warning("index does not fit its log: rebuilt", extra={"segment": self.path("")})
+        try:
+            self.rebuild_indexes()
+        except CorruptMessage as error:
+            # Whether the rest of the log may stay is not for an index to say.
+            log.warning("batch unreadable", extra={"path": self.log_path, "reason": str(error)})
+
+    def rebuild_indexes(self) -> None:
         """Make both indexes anew from the log file, whose batches are believed.
 
-        `visit` is called with each batch's position and header on the way.
+        Raises CorruptMessage at what is no batch; what comes before it is indexed.
         """
-        files, size_bytes = self._files, self.size_bytes
-        self.offset_index = OffsetIndex(
-            files, self.path(names.OFFSET_INDEX), self.base_offset, create=True
-        )
-        self.time_index = TimeIndex(
-            files, self.path(names.TIME_INDEX), self.base_offset, create=True
-        )
+        size_bytes = self.size_bytes
         self.start_over()
+        file = self._files.pin(self.log_path)
         try:
-            for position, header in scan_headers(self._log_file(), 0, size_bytes):
+            for position, header in scan_headers(file, 0, size_bytes):
                 self.note(position, header)
-                if visit is not None:
-                    visit(position, header)
+            self.finish()
         finally:
+            self._files.unpin(file)
             self.size_bytes = size_bytes
+            self._next_offset = None  # Whether the last batch ends the file is not known here.
 
     def start_over(self) -> None:
-        """Forget what was noted, to note every batch again from position 0 on."""
+        """Empty both indexes and forget what was noted, to note every batch again."""
+        files, base_offset = self._files, self.base_offset
+        self.offset_index = OffsetIndex(
+            files, self.path(names.OFFSET_INDEX), base_offset, create=True
+        )
+        self.time_index = TimeIndex(files, self.path(names.TIME_INDEX), base_offset, create=True)
         self._bytes_since_index_entry = 0
         self._max_timestamp, self._max_timestamp_offset = NO_TIMESTAMP, NO_OFFSET
         self._next_offset = self.base_offset
@@ -295,12 +340,7 @@ class Segment:
         self.size_bytes = 0
 
     def _log_file(self) -> File:
-        return self._files.get(self.path(names.LOG))
-
-    def _find_next_offset(self) -> Offset:
-        self.reload_times()
-        assert self._next_offset is not None
-        return self._next_offset
+        return self._files.get(self.log_path)
 
 
 class TornSegment(Exception):

@@ -41,8 +41,8 @@ class TimeIndex:
         count = len(self._file)
         return self.entry(count - 1) if count else (NO_TIMESTAMP, self._base_offset)
 
-    def look_up(self, timestamp: int) -> Offset:
-        """An offset before which no record is as new as `timestamp`."""
+    def look_up(self, timestamp: int) -> tuple[int, Offset]:
+        """The last entry older than `timestamp`: up to its offset no record is as new as that."""
         low, high = 0, len(self._file)
         while low < high:
             middle = (low + high) // 2
@@ -50,7 +50,7 @@ class TimeIndex:
                 low = middle + 1
             else:
                 high = middle
-        return self.entry(low - 1)[1] if low else self._base_offset
+        return self.entry(low - 1) if low else (NO_TIMESTAMP, self._base_offset)
 
     def truncate(self, offset: Offset) -> None:
         """Forget the entries at and above `offset`."""
@@ -62,10 +62,3 @@ class TimeIndex:
 
     def write_out(self) -> None:
         self._file.write_out()
-
-    def is_sane(self) -> bool:
-        """Whether the newest entry is possible; a quick look, not a proof."""
-        if not len(self._file):
-            return True
-        timestamp, offset = self.last_entry()
-        return offset >= self._base_offset and timestamp >= self.entry(0)[0]

@@ -4,11 +4,15 @@ An entry, 34 bytes: version, producer id, first offset, last offset (the abort m
 last stable offset at that time. The file exists only where there is something to say.
 """
 
+import logging
 import struct
 from typing import NamedTuple
 
 from suwi.env import Disk
+from suwi.log.file_cache import write_all
 from suwi.model.ids import Offset, ProducerId
+
+log = logging.getLogger(__name__)
 
 _ENTRY = struct.Struct(">hqqqq")
 _VERSION = 0
@@ -22,26 +26,42 @@ class AbortedTxn(NamedTuple):
 
 
 class TxnIndex:
-    __slots__ = ("_aborted", "_disk", "path")
+    __slots__ = ("_aborted", "_count_on_disk", "_disk", "path")
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
         self.path = path
         self._aborted: list[AbortedTxn] | None = None
+        self._count_on_disk = 0
 
     def entries(self) -> list[AbortedTxn]:
         if self._aborted is None:
             self._aborted = self._read()
+            self._count_on_disk = len(self._aborted)
         return self._aborted
 
     def append(self, aborted: AbortedTxn) -> None:
-        entries = self.entries()
+        self.entries().append(aborted)
+        try:
+            self.write_out()
+        except OSError as error:
+            # The marker is in the log: that must not fail any more.
+            log.warning(
+                "aborted transaction waits", extra={"path": self.path, "reason": str(error)}
+            )
+
+    def write_out(self) -> None:
+        """Bring all entries into the file. Raises OSError; then they wait on in memory."""
+        waiting = (self._aborted or [])[self._count_on_disk :]
+        if not waiting:
+            return
+        data = b"".join(_ENTRY.pack(_VERSION, *aborted) for aborted in waiting)
         file = self._disk.open(self.path, create=True)
         try:
-            file.pwrite(_ENTRY.pack(_VERSION, *aborted), len(entries) * _ENTRY.size)
+            write_all(file, data, self._count_on_disk * _ENTRY.size)
         finally:
             file.close()
-        entries.append(aborted)
+        self._count_on_disk += len(waiting)
 
     def between(self, first: Offset, end: Offset) -> list[AbortedTxn]:
         """The aborted transactions that have records from `first` up to but without `end`."""
@@ -49,30 +69,42 @@ class TxnIndex:
 
     def truncate(self, offset: Offset) -> None:
         """Forget the transactions whose marker lies at or above `offset`."""
-        kept = [a for a in self.entries() if a.last_offset < offset]
-        if len(kept) < len(self.entries()):
+        entries = self.entries()
+        kept = [a for a in entries if a.last_offset < offset]
+        if len(kept) == len(entries):
+            return
+        self._aborted = kept
+        if len(kept) < self._count_on_disk:
             file = self._disk.open(self.path)
             try:
                 file.truncate(len(kept) * _ENTRY.size)
             finally:
                 file.close()
-            self._aborted = kept
+            self._count_on_disk = len(kept)
 
     def reset(self) -> None:
         """Forget everything, before a rebuild."""
         if self._disk.exists(self.path):
             self._disk.remove(self.path)
         self._aborted = []
+        self._count_on_disk = 0
+
+    def is_sane(self, base_offset: Offset) -> bool:
+        """Whether a file, if there is one, can be this segment's."""
+        if not self._disk.exists(self.path):
+            return True
+        data = self._disk.read_bytes(self.path)
+        return len(data) % _ENTRY.size == 0 and all(
+            version == _VERSION and 0 <= first <= last and last >= base_offset
+            for version, _, first, last, _ in _ENTRY.iter_unpack(data)
+        )
 
     def _read(self) -> list[AbortedTxn]:
         if not self._disk.exists(self.path):
             return []
         data = self._disk.read_bytes(self.path)
         whole = len(data) - len(data) % _ENTRY.size
-        found = []
-        for _, producer_id, first, last, stable in _ENTRY.iter_unpack(data[:whole]):
-            aborted = AbortedTxn(
-                ProducerId(producer_id), Offset(first), Offset(last), Offset(stable)
-            )
-            found.append(aborted)
-        return found
+        return [
+            AbortedTxn(ProducerId(producer_id), Offset(first), Offset(last), Offset(stable))
+            for _, producer_id, first, last, stable in _ENTRY.iter_unpack(data[:whole])
+        ]

@@ -1,11 +1,13 @@
 """How far a segment may be believed after an unclean stop, batch by batch.
 
-Base offset and leader epoch lie outside a batch's CRC, so they are judged by their neighbours: a
-batch that jumps ahead is only *unusual* (compaction leaves gaps, leaders change), but if the next
-one denies the jump, the unusual one was damaged and the log ends before it.
+Base offset and leader epoch lie outside a batch's CRC, so they are judged by their neighbours. A
+batch that jumps ahead is only *unusual* (compaction leaves gaps, leaders change); if the next one
+fits what came before the jump, the unusual one was damaged and the log ends before it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.records.batch import BatchHeader
@@ -13,13 +15,16 @@ from suwi.records.batch import BatchHeader
 _RELATIVE_OFFSET_MAX = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    """A point up to which all batches are accepted."""
+class _Unusual(NamedTuple):
+    """The last batch, which jumped ahead, and how things stood before it."""
 
     position: int
     expected: int
-    last_epoch: int
+    """The offset that was due."""
+    epoch_before: int
+    record_span: int
+    """How many offsets the batch takes."""
+    is_gap: bool
 
 
 @dataclass(slots=True)
@@ -29,56 +34,75 @@ class ValidPrefix:
     base_offset: Offset
     last_epoch: int
     """The epoch of the batch before this segment, or -1."""
-    known_epochs: frozenset[LeaderEpoch]
-    """Epochs that the checkpoint names: to see one of these is not unusual."""
+    epoch_starts: Mapping[LeaderEpoch, Offset]
+    """What the checkpoint says: an epoch that it names is not unusual from its start on."""
     epoch_max: LeaderEpoch | None
     size_bytes: int = 0
     gaps: int = 0
     expected: int = field(init=False)
-    _before_unusual: _Mark | None = None
-    _last_is_gap: bool = False
+    _unusual: _Unusual | None = None
 
     def __post_init__(self) -> None:
         self.expected = self.base_offset
 
     def accept(self, position: int, header: BatchHeader) -> bool:
         """Whether the batch may follow on those accepted before; if not, the prefix has ended."""
-        epoch = header.partition_leader_epoch
+        base_offset, epoch = header.base_offset, header.partition_leader_epoch
         if not self._is_possible(header):
             return False
-        if header.base_offset < self.expected or epoch < self.last_epoch:
-            self._take_back()
+        if base_offset == self.expected and epoch == self.last_epoch:
+            self._unusual = None
+        elif base_offset < self.expected or epoch < self.last_epoch:
+            self._judge_last(base_offset, epoch)
             return False
-        self._last_is_gap = header.base_offset > self.expected
-        is_new_epoch = position > 0 and epoch > self.last_epoch and epoch not in self.known_epochs
-        self._before_unusual = (
-            _Mark(position, self.expected, self.last_epoch)
-            if self._last_is_gap or is_new_epoch
-            else None
-        )
-        self.gaps += self._last_is_gap
+        else:
+            self._note_jump(position, header)
         self.expected, self.last_epoch = header.next_offset, epoch
         self.size_bytes = position + header.size_bytes
         return True
 
+    def end_at(self, following_base: Offset) -> None:
+        """The next segment starts there: does that deny a gap before the last batch?"""
+        if following_base < self.expected:
+            self._judge_last(following_base, self.last_epoch)
+
     def doubt_last_gap(self) -> None:
         """Nothing follows that could confirm a gap before the last batch: give that batch up."""
-        if self._last_is_gap:
-            self._take_back()
+        if self._unusual is not None and self._unusual.is_gap:
+            self._take_back(self._unusual)
 
-    def _take_back(self) -> None:
-        mark = self._before_unusual
-        if mark is not None:
-            self.size_bytes, self.expected, self.last_epoch = (
-                mark.position,
-                mark.expected,
-                mark.last_epoch,
-            )
+    def _note_jump(self, position: int, header: BatchHeader) -> None:
+        is_gap = header.base_offset > self.expected
+        epoch = LeaderEpoch(header.partition_leader_epoch)
+        is_new_epoch = epoch > self.last_epoch >= 0 and not (
+            epoch in self.epoch_starts and self.epoch_starts[epoch] <= header.base_offset
+        )
+        self.gaps += is_gap
+        self._unusual = (
+            _Unusual(position, self.expected, self.last_epoch, header.last_offset_delta + 1, is_gap)
+            if is_gap or is_new_epoch
+            else None
+        )
+
+    def _judge_last(self, following_base: int, following_epoch: int) -> None:
+        """The next batch goes back: is it damaged, or was the last one, which jumped ahead?"""
+        last = self._unusual
+        if last is None:
+            return
+        moved = last.is_gap and following_base == last.expected + last.record_span
+        older = last.epoch_before <= following_epoch < self.last_epoch
+        if moved or older:
+            self._take_back(last)
+
+    def _take_back(self, last: _Unusual) -> None:
+        self.size_bytes = last.position
+        self.expected, self.last_epoch = last.expected, last.epoch_before
+        self._unusual = None
 
     def _is_possible(self, header: BatchHeader) -> bool:
         return (
             (self.epoch_max is None or header.partition_leader_epoch <= self.epoch_max)
+            and header.last_offset_delta >= 0
             and header.last_offset - self.base_offset <= _RELATIVE_OFFSET_MAX
             and header.record_count >= 0
-            and header.last_offset_delta >= 0
         )

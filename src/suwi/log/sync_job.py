@@ -1,0 +1,42 @@
+"""Making a log survive a power loss: what to sync, done in a thread.
+
+`PartitionLog.sync_job` makes one, `synced` or `sync_failed` takes it back.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from suwi.env import Disk, File
+from suwi.model.ids import Offset
+
+
+@dataclass(frozen=True, slots=True)
+class SyncJob:
+    end_offset: Offset
+    generation: int
+    disk: Disk
+    files: tuple[File, ...]
+    small_files: tuple[str, ...]
+    """Files beside the segments, where they may have changed since the last sync."""
+    dirs: tuple[str, ...]
+    """Directories whose names may have changed, the inner one first."""
+    names_version: int
+
+    def run(self) -> None:
+        """Raises OSError: then nobody knows what is on the disk."""
+        for file in self.files:
+            file.sync()
+        # What is gone by now belongs to a log that was deleted meanwhile.
+        for path in self.small_files:
+            with suppress(FileNotFoundError):
+                self._sync_file(path)
+        for directory in self.dirs:
+            with suppress(FileNotFoundError):
+                self.disk.sync_dir(directory)
+
+    def _sync_file(self, path: str) -> None:
+        file = self.disk.open(path)
+        try:
+            file.sync()
+        finally:
+            file.close()

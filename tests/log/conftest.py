@@ -1,0 +1,26 @@
+"""The disks a log must work on."""
+
+import os
+
+import pytest
+
+from suwi.env import Disk, LocalDisk
+from suwi.sim import SimDisk
+from tests.log.kit import Bench
+
+
+@pytest.fixture(params=["simulated", "local"])
+def bench(request: pytest.FixtureRequest, tmp_path: os.PathLike[str]) -> Bench:
+    """An empty log, on a simulated disk and on the machine's own."""
+    if request.param == "simulated":
+        return Bench()
+    return Bench(disk=LocalDisk(), dir=f"{os.fspath(tmp_path)}/orders-0")
+
+
+@pytest.fixture(params=["simulated", "local"])
+def disk_and_dir(request: pytest.FixtureRequest, tmp_path: os.PathLike[str]) -> tuple[Disk, str]:
+    if request.param == "simulated":
+        disk = SimDisk()
+        disk.make_dirs("/data")
+        return disk, "/data"
+    return LocalDisk(), os.fspath(tmp_path)

@@ -1,0 +1,201 @@
+"""One partition's log on a disk, simulated or real, driven as a broker drives it."""
+
+from dataclasses import dataclass, field
+
+from suwi.env import Disk
+from suwi.log import names
+from suwi.log.directory_state import DirectoryState
+from suwi.log.file_cache import FileCache
+from suwi.log.partition_log import Appended, PartitionLog
+from suwi.log.recovery import OpenOptions, open_log
+from suwi.model.ids import LeaderEpoch, Offset, PartitionIndex, TopicPartition
+from suwi.model.topic_config import TopicConfig
+from suwi.records.batch import BatchHeader, batches, compute_crc, read_header
+from suwi.records.builder import build_batch, build_marker
+from suwi.records.record import MarkerType, Record
+from suwi.sim import SimDisk, SimRandom
+
+NOW_MS = 1_700_000_000_000
+PARTITION = TopicPartition("orders", PartitionIndex(0))
+
+
+def batch_of(
+    count: int = 1,
+    *,
+    timestamps: list[int] | None = None,
+    value: bytes = b"v",
+    producer: tuple[int, int, int] | None = None,
+    transactional: bool = False,
+    base_offset: int = 0,
+    epoch: int = -1,
+) -> bytearray:
+    """`count` records; `producer` is its id, its epoch and the first sequence."""
+    times = timestamps or [NOW_MS] * count
+    producer_id, producer_epoch, sequence = producer or (-1, -1, -1)
+    return build_batch(
+        [Record(timestamp=time, value=value) for time in times],
+        base_offset=base_offset,
+        leader_epoch=epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=sequence,
+        transactional=transactional,
+    )
+
+
+@dataclass
+class Bench:
+    """A directory and the log in it, which can be closed, crashed and opened again."""
+
+    disk: Disk = field(default_factory=SimDisk)
+    dir: str = "/data/orders-0"
+    config: TopicConfig = field(default_factory=TopicConfig)
+    open_files_max: int = 100
+    epoch: int = 0
+    now_ms: int = NOW_MS
+
+    def __post_init__(self) -> None:
+        self.files = FileCache(self.disk, self.open_files_max)
+        self.state = DirectoryState(self.dir)
+        self._log: PartitionLog | None = None
+
+    @property
+    def log(self) -> PartitionLog:
+        if self._log is None:
+            self.open()
+        assert self._log is not None
+        return self._log
+
+    @property
+    def sim(self) -> SimDisk:
+        assert isinstance(self.disk, SimDisk)
+        return self.disk
+
+    # -- opening and closing -------------------------------------------------------------------
+
+    def open(
+        self,
+        *,
+        clean: bool = True,
+        recovery_point: int = 0,
+        start_offset: int = 0,
+        leader_epoch_max: int | None = None,
+    ) -> PartitionLog:
+        self.files = FileCache(self.disk, self.open_files_max)
+        self.state = DirectoryState(self.dir)
+        self._log = open_log(
+            self.files,
+            self.dir,
+            PARTITION,
+            self.config,
+            self.state,
+            OpenOptions(
+                now_ms=self.now_ms,
+                clean=clean,
+                start_offset=Offset(start_offset),
+                recovery_point=Offset(recovery_point),
+                leader_epoch_max=None
+                if leader_epoch_max is None
+                else LeaderEpoch(leader_epoch_max),
+            ),
+        )
+        return self._log
+
+    def close(self) -> None:
+        """As a broker stops: everything completed and synced."""
+        self.log.finish()
+        self.sync()
+        self.files.forget_dir(self.dir)
+
+    def reopen(self) -> PartitionLog:
+        start_offset = self.log.start_offset
+        self.close()
+        return self.open(start_offset=start_offset)
+
+    def crash(self) -> PartitionLog:
+        """The process dies; the next one recovers from the recovery point that was reached."""
+        recovery_point, start_offset = self.log.recovery_point, self.log.start_offset
+        self.disk = self.sim.crash()
+        return self.open(clean=False, recovery_point=recovery_point, start_offset=start_offset)
+
+    def lose_power(self, *, tear: bool = True) -> PartitionLog:
+        recovery_point, start_offset = self.log.recovery_point, self.log.start_offset
+        self.disk = self.sim.power_loss(tear=tear)
+        return self.open(clean=False, recovery_point=recovery_point, start_offset=start_offset)
+
+    def recover(self) -> PartitionLog:
+        """Open anew, trusting nothing."""
+        self.files.forget_dir(self.dir)
+        return self.open(clean=False)
+
+    def sync(self) -> None:
+        job = self.log.sync_job()
+        if job is not None:
+            job.run()
+            self.log.synced(job)
+
+    # -- writing and reading -------------------------------------------------------------------
+
+    def append(self, batch: bytearray | None = None, *, now_ms: int | None = None) -> Appended:
+        batch = batch_of() if batch is None else batch
+        return self.log.append_as_leader(
+            memoryview(batch),
+            read_header(batch),
+            LeaderEpoch(self.epoch),
+            self.now_ms if now_ms is None else now_ms,
+        )
+
+    def append_many(self, count: int, *, value: bytes = b"v") -> None:
+        for _ in range(count):
+            self.append(batch_of(value=value))
+
+    def append_marker(self, producer_id: int, epoch: int, marker: MarkerType) -> Appended:
+        batch = build_marker(
+            marker,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            coordinator_epoch=0,
+            timestamp=NOW_MS,
+        )
+        return self.append(batch)
+
+    def headers(self) -> list[BatchHeader]:
+        """Every batch a reader gets from the start of the log to its end."""
+        return [header for _, header in batches_in(self.log)]
+
+    def path(self, base_offset: int, suffix: str = names.LOG) -> str:
+        return f"{self.dir}/{names.offset_name(Offset(base_offset))}{suffix}"
+
+    def names(self) -> list[str]:
+        return self.disk.list_dir(self.dir)
+
+
+def batches_in(log: PartitionLog) -> list[tuple[bytes, BatchHeader]]:
+    """Read the log as a consumer does, and hold it to what must be true of any log."""
+    found: list[tuple[bytes, BatchHeader]] = []
+    offset = log.start_offset
+    while True:
+        part = log.read(offset, 1 << 20, log.end_offset, whole_batch=True)
+        if part is None:
+            break
+        data = part.read()
+        for position, header in batches(data):
+            batch = data[position : position + header.size_bytes]
+            assert compute_crc(batch, 0, len(batch)) == header.crc, "a damaged batch is served"
+            if found:
+                before = found[-1][1]
+                assert header.base_offset > before.last_offset, "offsets do not rise"
+                assert header.partition_leader_epoch >= before.partition_leader_epoch, "epochs fall"
+            found.append((batch, header))
+            offset = Offset(header.next_offset)
+    assert offset <= log.end_offset
+    return found
+
+
+def values_in(log: PartitionLog) -> list[bytes]:
+    return [bytes(batch) for batch, _ in batches_in(log)]
+
+
+def seeded(seed: int, **options: object) -> Bench:
+    """A bench on a simulated disk whose accidents follow from `seed`."""
+    return Bench(disk=SimDisk(random=SimRandom(seed)), **options)  # type: ignore[arg-type]

@@ -1,0 +1,116 @@
+"""Open files as a cache: the least recently used is closed, a pinned one never."""
+
+import errno
+import resource
+
+import pytest
+
+from suwi.env import File
+from suwi.log.file_cache import FileCache, raise_open_file_limit
+from suwi.sim import SimDisk
+
+
+def _cache(open_files_max: int) -> FileCache:
+    disk = SimDisk()
+    disk.make_dirs("/d")
+    cache = FileCache(disk, open_files_max)
+    for name in "abcdef":
+        file = disk.open(f"/d/{name}", create=True)
+        file.pwrite(name.encode(), 0)
+        file.close()
+    return cache
+
+
+def _is_open(file: File) -> bool:
+    try:
+        file.pread(1, 0)
+    except OSError as error:
+        assert error.errno == errno.EBADF
+        return False
+    return True
+
+
+def test_a_file_is_opened_once() -> None:
+    cache = _cache(3)
+    assert cache.get("/d/a") is cache.get("/d/a")
+    assert len(cache) == 1
+
+
+def test_the_least_recently_used_file_is_closed() -> None:
+    cache = _cache(2)
+    a, b = cache.get("/d/a"), cache.get("/d/b")
+    cache.get("/d/a")
+    cache.get("/d/c")
+    assert (_is_open(a), _is_open(b)) == (True, False)
+    assert len(cache) == 2
+
+
+def test_a_pinned_file_stays_open_until_every_pin_is_gone() -> None:
+    cache = _cache(1)
+    a = cache.pin("/d/a")
+    assert cache.pin("/d/a") is a
+    cache.get("/d/b")
+    cache.unpin(a)
+    cache.get("/d/c")
+    assert _is_open(a)
+    cache.unpin(a)
+    cache.get("/d/d")
+    assert not _is_open(a)
+
+
+def test_the_cache_shrinks_to_its_limit_once_pins_are_gone() -> None:
+    cache = _cache(1)
+    pinned = [cache.pin(f"/d/{name}") for name in "abcd"]
+    assert len(cache) == 4
+    for file in pinned:
+        cache.unpin(file)
+    cache.get("/d/e")
+    assert len(cache) == 1
+
+
+def test_a_forgotten_file_is_closed_at_once_or_with_its_last_pin() -> None:
+    cache = _cache(5)
+    a, b = cache.get("/d/a"), cache.pin("/d/b")
+    cache.forget("/d/a")
+    cache.forget("/d/b")
+    cache.forget("/d/never-opened")
+    assert (_is_open(a), _is_open(b)) == (False, True)
+    assert cache.get("/d/b") is not b
+    cache.unpin(b)
+    assert not _is_open(b)
+    assert _is_open(cache.get("/d/b"))
+
+
+def test_a_whole_directory_can_be_forgotten() -> None:
+    cache = _cache(5)
+    a, b = cache.get("/d/a"), cache.get("/d/b")
+    cache.forget_dir("/d")
+    assert (_is_open(a), _is_open(b)) == (False, False)
+    assert len(cache) == 0
+
+
+def test_a_directory_with_the_same_beginning_is_not_forgotten() -> None:
+    cache = _cache(5)
+    cache.disk.make_dirs("/d2")
+    other = cache.get("/d2/x", create=True)
+    cache.forget_dir("/d")
+    assert _is_open(other)
+
+
+def test_a_file_that_cannot_be_opened_leaves_the_cache_as_it_was() -> None:
+    cache = _cache(2)
+    with pytest.raises(FileNotFoundError):
+        cache.get("/d/missing")
+    assert len(cache) == 0
+
+
+def test_the_limit_of_open_files_is_raised_as_far_as_it_may_be() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        allowed = raise_open_file_limit()
+        now, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        assert now == resource.RLIM_INFINITY or now >= min(allowed, now)
+        assert allowed >= soft or soft == resource.RLIM_INFINITY
+        assert raise_open_file_limit() == allowed
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

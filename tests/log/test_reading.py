@@ -1,0 +1,312 @@
+"""Looking records up by offset and by time, within limits."""
+
+import dataclasses
+
+import pytest
+
+from suwi.log.partition_log import LogSlice
+from suwi.model.errors import CorruptMessage, FencedLeaderEpoch, InvalidRecord, OffsetOutOfRange
+from suwi.model.ids import LeaderEpoch, Offset
+from suwi.model.topic_config import TopicConfig
+from suwi.records.batch import batches
+from tests.log.kit import NOW_MS, Bench, batch_of
+
+
+def _bases(part: LogSlice | None) -> list[int]:
+    return [] if part is None else [header.base_offset for _, header in batches(part.read())]
+
+
+def _read(
+    bench: Bench, offset: int, bytes_max: int = 1 << 20, limit: int | None = None
+) -> list[int]:
+    end = bench.log.end_offset if limit is None else Offset(limit)
+    return _bases(bench.log.read(Offset(offset), bytes_max, end, whole_batch=True))
+
+
+def _small_segments(bench: Bench) -> Bench:
+    bench.config = dataclasses.replace(TopicConfig(), segment_bytes=1024, index_interval_bytes=100)
+    return bench
+
+
+def _follow(bench: Bench, *base_offsets: int, count: int = 1) -> None:
+    for base in base_offsets:
+        batch = batch_of(count, base_offset=base, epoch=0)
+        bench.log.append_as_follower(memoryview(batch), LeaderEpoch(0), NOW_MS)
+
+
+def test_every_offset_is_found(bench: Bench) -> None:
+    _small_segments(bench).append_many(60)
+    assert len(bench.log.segments()) > 3
+    for offset in range(60):
+        assert _read(bench, offset)[0] == offset
+    bench.reopen()
+    for offset in range(60):
+        assert _read(bench, offset)[0] == offset
+
+
+def test_an_offset_inside_a_batch_gives_the_whole_batch(bench: Bench) -> None:
+    for _ in range(5):
+        bench.append(batch_of(10))
+    assert [_read(bench, offset)[0] for offset in (0, 9, 10, 15, 49)] == [0, 0, 10, 10, 40]
+    bench.reopen()
+    assert [_read(bench, offset)[0] for offset in (0, 9, 10, 15, 49)] == [0, 0, 10, 10, 40]
+
+
+def test_an_offset_in_a_gap_gives_the_next_batch(bench: Bench) -> None:
+    """Compaction leaves gaps."""
+    _follow(_small_segments(bench), *range(0, 500, 10), count=2)
+    for offset in range(490):
+        expected = offset - offset % 10 if offset % 10 < 2 else offset - offset % 10 + 10
+        assert _read(bench, offset)[0] == expected
+
+
+def test_a_gap_between_two_segments_is_crossed(bench: Bench) -> None:
+    _follow(bench, 0, 1)
+    bench.log.roll(NOW_MS)
+    _follow(bench, 50)
+    bench.log.roll(NOW_MS)
+    _follow(bench, 99)
+    assert [_read(bench, offset)[0] for offset in (1, 2, 49, 50, 51)] == [1, 50, 50, 50, 99]
+
+
+def test_reading_at_the_end_gives_nothing_and_beyond_it_an_error(bench: Bench) -> None:
+    bench.append_many(3)
+    assert bench.log.read(Offset(3), 1000, Offset(3), whole_batch=True) is None
+    with pytest.raises(OffsetOutOfRange):
+        bench.log.read(Offset(4), 1000, Offset(3), whole_batch=True)
+    bench.log.advance_start(Offset(2))
+    with pytest.raises(OffsetOutOfRange):
+        bench.log.read(Offset(1), 1000, Offset(3), whole_batch=True)
+
+
+def test_nothing_at_or_above_the_limit_is_read(bench: Bench) -> None:
+    _small_segments(bench).append_many(60)
+    for limit in range(61):
+        found: list[int] = []
+        offset = 0
+        while part := _read(bench, offset, limit=limit) if offset < limit else []:
+            found += part
+            offset = part[-1] + 1
+        assert found == list(range(limit))
+
+
+def test_a_limit_inside_a_batch_keeps_that_batch_back(bench: Bench) -> None:
+    bench.append(batch_of(10))
+    bench.append(batch_of(10))
+    assert _read(bench, 0, limit=15) == [0]
+    assert _read(bench, 0, limit=19) == [0]
+    assert _read(bench, 0, limit=20) == [0, 10]
+    assert _read(bench, 12, limit=15) == []
+
+
+def test_a_limit_in_a_gap_keeps_back_what_comes_after_it(bench: Bench) -> None:
+    _follow(bench, 0, 50)
+    assert _read(bench, 0, limit=20) == [0]
+    assert _read(bench, 10, limit=20) == []
+    bench.log.roll(NOW_MS)
+    _follow(bench, 90)
+    assert _read(bench, 60, limit=70) == []
+
+
+def test_the_first_batch_comes_whole_however_few_bytes_are_asked_for(bench: Bench) -> None:
+    bench.append_many(3)
+    size = len(batch_of())
+    for bytes_max in (0, 1, size - 1, size):
+        part = bench.log.read(Offset(1), bytes_max, Offset(3), whole_batch=True)
+        assert part is not None
+        assert part.size_bytes == size
+
+
+def test_without_that_a_batch_that_does_not_fit_is_not_given(bench: Bench) -> None:
+    bench.append_many(3)
+    size = len(batch_of())
+    assert bench.log.read(Offset(0), size - 1, Offset(3), whole_batch=False) is None
+    part = bench.log.read(Offset(0), size, Offset(3), whole_batch=False)
+    assert part is not None
+    assert part.size_bytes == size
+
+
+def test_the_last_batch_may_be_cut(bench: Bench) -> None:
+    bench.append_many(3)
+    size = len(batch_of())
+    part = bench.log.read(Offset(0), size + 20, Offset(3), whole_batch=True)
+    assert part is not None
+    assert part.size_bytes == len(part.read()) == size + 20
+    assert _bases(part) == [0]
+
+
+def test_a_read_ends_with_its_segment(bench: Bench) -> None:
+    bench.append_many(2)
+    bench.log.roll(NOW_MS)
+    bench.append_many(2)
+    assert _read(bench, 0) == [0, 1]
+    assert _read(bench, 2) == [2, 3]
+
+
+# -- what is being sent -------------------------------------------------------------------------
+
+
+def test_a_pinned_range_stays_readable_after_retention_took_its_segment(bench: Bench) -> None:
+    bench.append(batch_of(value=b"old"))
+    bench.log.roll(NOW_MS)
+    bench.append()
+    part = bench.log.read(Offset(0), 1000, Offset(2), whole_batch=True)
+    assert part is not None
+    before = part.read()
+    region, release = part.pin()
+    for path in bench.log.take_oldest(1):
+        bench.disk.remove(path)
+    assert region.is_current()
+    assert region.read() == before
+    release()
+
+
+def test_a_pinned_range_is_void_after_a_truncation(bench: Bench) -> None:
+    bench.append_many(3)
+    part = bench.log.read(Offset(0), 1000, Offset(3), whole_batch=True)
+    assert part is not None
+    region, release = part.pin()
+    bench.log.truncate_to(Offset(2))
+    assert not region.is_current()
+    release()
+
+
+# -- by time ------------------------------------------------------------------------------------
+
+
+def _at_time(bench: Bench, timestamp: int) -> int | None:
+    found = _bases(bench.log.batch_at_time(timestamp))
+    return found[0] if found else None
+
+
+def test_a_time_is_found_wherever_it_lies(bench: Bench) -> None:
+    _small_segments(bench)
+    for i in range(60):
+        bench.append(batch_of(timestamps=[1000 + 10 * i]))
+    for _ in range(2):
+        for i in range(60):
+            assert _at_time(bench, 1000 + 10 * i) == i
+            assert _at_time(bench, 1000 + 10 * i - 9) == i
+        assert _at_time(bench, 0) == 0
+        assert _at_time(bench, 1000 + 590 + 1) is None
+        bench.reopen()
+
+
+def test_times_out_of_order_give_the_first_record_that_is_new_enough(bench: Bench) -> None:
+    times = [500, 100, 900, 200, 900, 300, 700, 1000, 50] * 8
+    _small_segments(bench)
+    for time in times:
+        bench.append(batch_of(timestamps=[time]))
+    for _ in range(2):
+        for asked in range(0, 1100, 50):
+            expected = next((i for i, time in enumerate(times) if time >= asked), None)
+            assert _at_time(bench, asked) == expected
+        bench.reopen()
+
+
+def test_a_batch_is_found_by_its_newest_record(bench: Bench) -> None:
+    bench.append(batch_of(3, timestamps=[10, 500, 20]))
+    bench.append(batch_of(timestamps=[400]))
+    assert _at_time(bench, 300) == 0
+
+
+def test_nothing_below_the_start_of_the_log_is_found_by_time(bench: Bench) -> None:
+    for time in (100, 200, 300):
+        bench.append(batch_of(timestamps=[time]))
+    bench.log.advance_start(Offset(2))
+    assert _at_time(bench, 0) == 2
+
+
+def test_the_search_goes_on_behind_a_batch_that_had_nothing(bench: Bench) -> None:
+    """The record that made a batch look new enough may lie below the start of the log."""
+    bench.append(batch_of(2, timestamps=[900, 100]))
+    bench.append(batch_of(timestamps=[800]))
+    bench.log.advance_start(Offset(1))
+    assert _at_time(bench, 500) == 0
+    assert _bases(bench.log.batch_at_time(500, Offset(2))) == [2]
+
+
+def test_the_newest_record_is_found(bench: Bench) -> None:
+    assert bench.log.batch_of_max_timestamp() is None
+    for time in (100, 900, 200, 900, 300):
+        bench.append(batch_of(timestamps=[time]))
+        bench.log.roll(NOW_MS)
+    assert _bases(bench.log.batch_of_max_timestamp()) == [1]
+    bench.reopen()
+    assert _bases(bench.log.batch_of_max_timestamp()) == [1]
+
+
+def test_records_without_a_time_have_no_newest_one(bench: Bench) -> None:
+    bench.append(batch_of(timestamps=[-1]))
+    assert bench.log.batch_of_max_timestamp() is None
+    assert _at_time(bench, 0) is None
+
+
+# -- appends ------------------------------------------------------------------------------------
+
+
+def test_a_leader_gives_offsets_and_its_epoch(bench: Bench) -> None:
+    bench.epoch = 5
+    assert bench.append(batch_of(3)).last_offset == 2
+    assert bench.append(batch_of(2)).base_offset == 3
+    assert [(h.base_offset, h.partition_leader_epoch) for h in bench.headers()] == [(0, 5), (3, 5)]
+    assert bench.log.epochs.entries() == [(5, 0)]
+
+
+def test_nothing_is_appended_in_an_older_epoch(bench: Bench) -> None:
+    bench.epoch = 5
+    bench.append()
+    bench.epoch = 4
+    with pytest.raises(FencedLeaderEpoch):
+        bench.append()
+    assert bench.log.end_offset == 1
+
+
+def test_a_duplicate_is_answered_with_the_first_copy_and_not_stored(bench: Bench) -> None:
+    first = bench.append(batch_of(2, producer=(7, 0, 0)))
+    bench.append(batch_of(3, producer=(7, 0, 2)))
+    again = bench.append(batch_of(2, producer=(7, 0, 0)))
+    assert again.is_duplicate
+    assert (again.base_offset, again.last_offset) == (first.base_offset, first.last_offset)
+    assert bench.log.end_offset == 5
+
+
+def test_a_follower_takes_offsets_and_epochs_as_they_come(bench: Bench) -> None:
+    records = (
+        batch_of(2, epoch=3) + batch_of(base_offset=2, epoch=3) + batch_of(base_offset=9, epoch=4)
+    )
+    bench.log.append_as_follower(memoryview(records), LeaderEpoch(4), NOW_MS)
+    assert [h.base_offset for h in bench.headers()] == [0, 2, 9]
+    assert bench.log.epochs.entries() == [(3, 0), (4, 9)]
+    assert bench.log.end_offset == 10
+
+
+def test_a_follower_ignores_half_a_batch_at_the_end(bench: Bench) -> None:
+    records = batch_of(epoch=0) + batch_of(base_offset=1, epoch=0)[:-1]
+    bench.log.append_as_follower(memoryview(records), LeaderEpoch(0), NOW_MS)
+    assert bench.log.end_offset == 1
+
+
+def test_a_follower_refuses_what_does_not_follow_on(bench: Bench) -> None:
+    for epoch, base, fetched_under, error in [
+        (3, 0, 3, None),
+        (3, 0, 3, InvalidRecord),
+        (2, 1, 3, InvalidRecord),
+        (5, 1, 4, InvalidRecord),
+    ]:
+        batch = memoryview(batch_of(base_offset=base, epoch=epoch))
+        if error is None:
+            bench.log.append_as_follower(batch, LeaderEpoch(fetched_under), NOW_MS)
+        else:
+            with pytest.raises(error):
+                bench.log.append_as_follower(batch, LeaderEpoch(fetched_under), NOW_MS)
+    assert bench.log.end_offset == 1
+    assert bench.log.epochs.entries() == [(3, 0)]
+
+
+def test_a_follower_refuses_a_batch_that_was_damaged_on_its_way(bench: Bench) -> None:
+    good, bad = batch_of(epoch=0), batch_of(base_offset=1, epoch=0)
+    bad[-1] ^= 1
+    with pytest.raises(CorruptMessage):
+        bench.log.append_as_follower(memoryview(good + bad), LeaderEpoch(0), NOW_MS)
+    assert bench.log.end_offset == 1
