@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench import chart, report
-from bench.clients import ROOT
+from bench.base_env import ROOT
 from bench.goals import judge
 from bench.jobs import clients, latency, memory, raw, startup
 from bench.measure import Figure
@@ -55,7 +55,7 @@ def measure(plan: Plan, jobs: tuple[str, ...] | list[str]) -> list[Figure]:
         if "clients" in jobs:
             figures += clients.measure(plan, broker, mock)
         if "latency" in jobs:
-            figures += latency.measure(plan, broker, mock)
+            figures += latency.measure(plan, broker)
     if "startup" in jobs:
         figures += startup.measure(plan)
     if "memory" in jobs:

@@ -12,8 +12,7 @@ import venv
 import zlib
 from pathlib import Path
 
-from bench.clients import ROOT
-
+ROOT = Path(__file__).parent.parent
 WHEELS = Path(sys.prefix) / "wheels"  # kept by `make setup`, so this needs no network
 LOCK = ROOT / "requirements.lock"
 

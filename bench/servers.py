@@ -13,8 +13,8 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.base_env import base_python, clean_environment
-from bench.clients import ROOT, Options
+from bench.base_env import ROOT, base_python, clean_environment
+from bench.clients import Options
 
 SUWI, MOCK, BOUND = "suwi", "librdkafka mock", "bound"
 _STOP_S_MAX = 20
@@ -38,7 +38,7 @@ class Server:
         return {"address": self.address, "server_pid": self.pid}
 
     def make_topic(self, name: str, **config: str) -> None:
-        admin = AdminClient({"bootstrap.servers": self.address})
+        admin = self._admin()
         if self.name == MOCK:
             admin.list_topics(name, timeout=_ADMIN_S_MAX)  # it creates what it is asked about
             return
@@ -49,9 +49,12 @@ class Server:
     def drop_topic(self, name: str) -> None:
         """Remove a topic and, without delay, its files: their memory serves the next run."""
         if self.name == SUWI:
-            admin = AdminClient({"bootstrap.servers": self.address})
+            admin = self._admin()
             for deleted in admin.delete_topics([name]).values():
                 deleted.result(_ADMIN_S_MAX)
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.address, "log_level": 3})
 
 
 @contextmanager
@@ -88,7 +91,7 @@ def mock_cluster() -> Iterator[Server]:
 def bound(work: str, path: Path, **options: object) -> Iterator[Server]:
     """One run of the bare loop; it ends with its client's connection."""
     arguments = json.dumps({"work": work, "path": str(path), **options})
-    with _process([sys.executable, "-m", "bench.bound", arguments], cwd=ROOT) as process:
+    with _process([str(base_python()), "-m", "bench.bound", arguments], cwd=ROOT) as process:
         yield Server(BOUND, _announced_address(process), process)
 
 
@@ -96,7 +99,7 @@ def bound(work: str, path: Path, **options: object) -> Iterator[Server]:
 def idle_connections(server: Server, count: int) -> Iterator[None]:
     """So many connections are open and silent."""
     arguments = json.dumps({"address": server.address, "connections": count})
-    with _process([sys.executable, "-m", "bench.clients.idle", arguments], cwd=ROOT) as process:
+    with _process([str(base_python()), "-m", "bench.clients.idle", arguments], cwd=ROOT) as process:
         assert process.stdout is not None
         if json.loads(process.stdout.readline() or "{}").get("open") != count:
             raise RuntimeError(f"could not open {count} connections")

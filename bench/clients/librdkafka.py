@@ -101,6 +101,7 @@ def latency(options: Options) -> Metrics:
         assert message.error() is None
         if number >= options["warm_up"]:
             took_ms.append(took * 1000)
+    assert producer.flush(_IDLE_S_MAX) == 0
     consumer.close()
     return {"took_ms": took_ms}
 

@@ -13,8 +13,10 @@ from bench.servers import BOUND, MOCK, SUWI, Server, bound
 
 ACKS = {"all": -1, "1": 1}
 _PIECES = 256  # MiB of log that fetches go over
-_PIECES_OF_MOCK = 4  # it keeps no more than 5 MiB of a partition
 _BATCH_BYTES = 16 * KIB
+# The mock cluster keeps no more than 5 MiB of a partition, and answers with one batch at a time.
+_PIECES_OF_MOCK = 4
+_BATCH_BYTES_OF_MOCK = MIB
 _topic_numbers = itertools.count()
 
 
@@ -87,14 +89,17 @@ def _bound_producer(work_dir: Path, batch_bytes: int, requests: int) -> Callable
 def measure_fetch(plan: Plan, suwi: Server, mock: Server, work_dir: Path) -> list[Figure]:
     topic = f"raw-{next(_topic_numbers)}"
     runs: dict[str, Callable[[], Metrics]] = {}
-    for server, pieces in ((suwi, _PIECES), (mock, _PIECES_OF_MOCK)):
+    for server, pieces, batch_bytes in (
+        (suwi, _PIECES, _BATCH_BYTES),
+        (mock, _PIECES_OF_MOCK, _BATCH_BYTES_OF_MOCK),
+    ):
         server.make_topic(topic)
-        _load(server, topic, pieces)
-        runs[server.name] = _fetcher(server, topic, pieces, plan.fetches)
+        _load(server, topic, pieces, batch_bytes)
+        runs[server.name] = _fetcher(server, topic, pieces, batch_bytes, plan.fetches)
 
     def fetch_from_bound() -> Metrics:
         with bound("send", work_dir / "bound", topic=topic) as server:
-            return _fetcher(server, topic, 1, plan.fetches)()
+            return _fetcher(server, topic, 1, MIB, plan.fetches)()
 
     runs[BOUND] = fetch_from_bound
     figures = take_turns(FETCH_JOB, runs, plan.repetitions)
@@ -102,27 +107,28 @@ def measure_fetch(plan: Plan, suwi: Server, mock: Server, work_dir: Path) -> lis
     return figures
 
 
-def _load(server: Server, topic: str, pieces: int) -> None:
-    # `replay` sends one request before and one after those it counts, and rounds up to blocks.
+def _load(server: Server, topic: str, pieces: int, batch_bytes: int) -> None:
     run_client(
         "replay",
         {
             **server.target,
             "topic": topic,
-            "batch_bytes": _BATCH_BYTES,
+            "batch_bytes": batch_bytes,
             "acks": -1,
-            "requests": pieces * MIB // _BATCH_BYTES,
+            "requests": pieces * MIB // batch_bytes - 1,  # `replay` sends one more, to begin with
             "checks": server.name == SUWI,
         },
     )
 
 
-def _fetcher(server: Server, topic: str, pieces: int, fetches: int) -> Callable[[], Metrics]:
+def _fetcher(
+    server: Server, topic: str, pieces: int, batch_bytes: int, fetches: int
+) -> Callable[[], Metrics]:
     options = {
         **server.target,
         "topic": topic,
         "pieces": pieces,
-        "piece_records": FETCH_BYTES // _BATCH_BYTES * batch_of(_BATCH_BYTES)[1],
+        "piece_records": FETCH_BYTES // batch_bytes * batch_of(batch_bytes)[1],
         "fetches": fetches,
         "checks": server.name == SUWI,
     }

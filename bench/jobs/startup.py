@@ -34,7 +34,12 @@ def _start_once() -> Metrics:
     metadata = request_header(ApiKey.METADATA, _METADATA_VERSION, 1, "bench") + encode_request(
         ApiKey.METADATA,
         _METADATA_VERSION,
-        {"topics": [{"name": _TOPIC}], "allow_auto_topic_creation": True},
+        {
+            "topics": [{"name": _TOPIC}],
+            "allow_auto_topic_creation": True,
+            "include_cluster_authorized_operations": False,
+            "include_topic_authorized_operations": False,
+        },
     )
     produce = produce_request(_TOPIC, batch_of(1024)[0], -1)
     with temporary_directory() as directory:
