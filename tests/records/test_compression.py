@@ -206,3 +206,10 @@ def test_a_bomb_takes_no_more_memory_than_the_cap(codec: Compression) -> None:
     outcome, grown_bytes = explode(200 * MEGABYTE)
     assert outcome == "accepted"
     assert grown_bytes > 100 * MEGABYTE
+
+
+def test_gzip_in_very_many_members_is_read_in_linear_time() -> None:
+    empty = zlib.compress(b"", wbits=31)
+    # Were what follows copied for each member, this would move 50 gigabytes.
+    packed = empty * (MEGABYTE // len(empty)) + zlib.compress(b"end", wbits=31)
+    assert decompress(Compression.GZIP, packed, 3) == b"end"

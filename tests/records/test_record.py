@@ -1,5 +1,7 @@
 """Decoding records: strict, and bounded by the bytes that are there."""
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -177,3 +179,35 @@ def test_a_broken_control_record_is_invalid(records: list[Record]) -> None:
     batch = control(*records)
     with pytest.raises(InvalidRecord):
         read_marker(batch, read_header(batch))
+
+
+def test_headers_may_be_checked_without_being_kept() -> None:
+    headers = (("a", b"1"), ("b", None))
+    batch = build_batch([Record(value=b"v", headers=headers)])
+    (kept,) = iter_records(batch, read_header(batch))
+    (left_out,) = iter_records(batch, read_header(batch), with_headers=False)
+    assert kept.headers == headers
+    assert left_out == kept._replace(headers=())
+
+
+def test_the_headers_of_a_hostile_batch_take_no_memory_where_nobody_reads_them() -> None:
+    count = 200_000
+    body = bytes([0, 0, 0, 0, 1]) + _varint(count) + b"\x00\x01" * count
+    header = read_header(build_batch([Record(key=b"")]))
+    batch = seal(header, _varint(len(body)) + body)
+    tracemalloc.start()
+    try:
+        assert len(list(iter_records(batch, read_header(batch), with_headers=False))) == 1
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 4 * len(batch)
+
+
+def _varint(number: int) -> bytes:
+    number <<= 1
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])

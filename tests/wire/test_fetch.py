@@ -29,7 +29,7 @@ from suwi.wire.fetch import (
 )
 from suwi.wire.leaders import CurrentLeader, NodeEndpoint
 from suwi.wire.schema import Direction
-from suwi.wire.versions import APIS, ApiKey
+from suwi.wire.versions import APIS, REQUEST_ITEMS_MAX, SMALL_REQUEST_BYTES_MAX, ApiKey
 from tests.wire.samples import sampled
 
 _API = APIS[ApiKey.FETCH]
@@ -283,3 +283,21 @@ def test_broken_bytes_end_in_a_message_or_in_malformed(version: int) -> None:
                     decode_fetch_response(version, broken)
             except MalformedMessage:
                 pass
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_very_many_partitions_are_refused(version: int) -> None:
+    def request(partitions: int) -> memoryview:
+        asked = [FetchPartition(0, -1, 0, -1, -1, 1)] * partitions
+        topics = [FetchTopic("t", None, asked)]
+        return memoryview(encode_fetch_request(version, FetchRequest(0, 0, 1, topics)))
+
+    (topic,) = decode_fetch_request(version, request(REQUEST_ITEMS_MAX - 1)).topics
+    assert len(topic.partitions) == REQUEST_ITEMS_MAX - 1
+    with pytest.raises(MalformedRequest):
+        decode_fetch_request(version, request(REQUEST_ITEMS_MAX))
+
+
+def test_a_fetch_request_larger_than_any_honest_one_is_refused() -> None:
+    with pytest.raises(MalformedRequest, match="bytes"):
+        decode_fetch_request(12, memoryview(bytes(SMALL_REQUEST_BYTES_MAX + 1)))

@@ -5,18 +5,20 @@ A count that the guard let through would abort this very process, see `suwi.wire
 
 import random
 import struct
+from typing import Any
 
 import pytest
 
 from suwi.wire import codec
 from suwi.wire.errors import MalformedMessage, MalformedRequest
-from suwi.wire.guard import _structure_step
+from suwi.wire.guard import _structure_step, _Walk
 from suwi.wire.primitives import uvarint
 from suwi.wire.schema import Direction, structure
-from suwi.wire.versions import APIS, ApiKey
+from suwi.wire.versions import APIS, REQUEST_ITEMS_MAX, ApiKey
 from tests.wire.samples import every_message, sampled
 
 _FAR_TOO_MANY = (2**31 - 1, 2**28, 100_000)
+_SOFTWARE = {"client_software_name": "n", "client_software_version": "v"}
 
 
 @pytest.mark.parametrize("api_key", APIS, ids=lambda key: APIS[key].name)
@@ -25,7 +27,7 @@ def test_the_guard_steps_over_exactly_what_kio_writes(api_key: int) -> None:
         step = _structure_step(structure(api_key, version, direction))
         for seed in range(3):
             _, _, body = sampled(api_key, version, direction, seed)
-            assert step(memoryview(body), 0, []) == len(body)
+            assert step(memoryview(body), 0, _Walk(10_000)) == len(body)
 
 
 @pytest.mark.parametrize("api_key", APIS, ids=lambda key: APIS[key].name)
@@ -123,3 +125,63 @@ def test_a_tag_of_another_size_than_announced_is_malformed() -> None:
         codec.read_request(ApiKey.FETCH, 12, limits + b"\x01\x00\x05\x02a\x01\x01\x01")
     with pytest.raises(MalformedRequest):
         codec.read_request(ApiKey.FETCH, 12, limits + b"\x01\x00\x01\x02a")
+
+
+def test_null_where_none_may_be_is_malformed() -> None:
+    one_key = codec.encode_request(
+        ApiKey.FIND_COORDINATOR, 5, {"key_type": 0, "coordinator_keys": ["group"]}
+    )
+    assert one_key == b"\x00\x02\x06group\x00"
+    with pytest.raises(MalformedRequest):
+        codec.read_request(ApiKey.FIND_COORDINATOR, 5, b"\x00\x00\x00")  # no array
+    with pytest.raises(MalformedRequest):
+        codec.read_request(ApiKey.FIND_COORDINATOR, 5, b"\x00\x02\x00\x00")  # no key
+    with pytest.raises(MalformedRequest):
+        codec.read_request(ApiKey.FIND_COORDINATOR, 0, b"\xff\xff")
+    with pytest.raises(MalformedRequest):
+        codec.read_request(ApiKey.METADATA, 0, b"\xff\xff\xff\xff")
+    assert codec.read_request(ApiKey.METADATA, 1, b"\xff\xff\xff\xff").topics is None
+
+
+@pytest.mark.parametrize("version", [0, 12])
+def test_more_items_than_any_honest_client_sends_are_refused(version: int) -> None:
+    def names(count: int) -> dict[str, Any]:
+        topics = [{"name": "", "topic_id": None}] * count
+        return {"topics": topics, "include_topic_authorized_operations": False}
+
+    most = codec.encode_request(ApiKey.METADATA, version, names(REQUEST_ITEMS_MAX))
+    assert len(codec.read_request(ApiKey.METADATA, version, most).topics) == REQUEST_ITEMS_MAX
+    more = codec.encode_request(ApiKey.METADATA, version, names(REQUEST_ITEMS_MAX + 1))
+    with pytest.raises(MalformedRequest, match="items"):
+        codec.read_request(ApiKey.METADATA, version, more)
+
+
+def test_items_count_over_all_arrays_of_a_request() -> None:
+    def topics(count: int, partitions: int) -> bytes:
+        asked = [{"partition_index": 0, "timestamp": -1}] * partitions
+        named = [{"name": "t", "partitions": asked}] * count
+        fields = {"replica_id": -1, "isolation_level": 0, "topics": named, "timeout": 0}
+        return codec.encode_request(ApiKey.LIST_OFFSETS, 11, fields)
+
+    codec.read_request(ApiKey.LIST_OFFSETS, 11, topics(2, REQUEST_ITEMS_MAX // 2 - 1))
+    with pytest.raises(MalformedRequest, match="items"):
+        codec.read_request(ApiKey.LIST_OFFSETS, 11, topics(2, REQUEST_ITEMS_MAX // 2))
+
+
+def test_very_many_tags_are_refused_before_they_are_skipped() -> None:
+    body = codec.encode_request(ApiKey.API_VERSIONS, 3, _SOFTWARE)
+    tags = uvarint(1_000_000) + b"\x63\x00" * 1_000_000
+    with pytest.raises(MalformedRequest, match="items"):
+        codec.read_request(ApiKey.API_VERSIONS, 3, body[:-1] + tags)
+
+
+def test_a_compact_string_is_no_longer_than_one_of_the_old_form_can_be() -> None:
+    longest = codec.encode_request(
+        ApiKey.API_VERSIONS, 3, {**_SOFTWARE, "client_software_name": "n" * 32_767}
+    )
+    assert len(codec.read_request(ApiKey.API_VERSIONS, 3, longest).client_software_name) == 32_767
+    longer = codec.encode_request(
+        ApiKey.API_VERSIONS, 3, {**_SOFTWARE, "client_software_name": "n" * 32_768}
+    )
+    with pytest.raises(MalformedRequest):
+        codec.read_request(ApiKey.API_VERSIONS, 3, longer)

@@ -103,3 +103,13 @@ def test_any_bytes_end_in_a_header_or_in_malformed(frame: bytes) -> None:
     except MalformedMessage:
         return
     assert header.body_at <= len(frame)
+
+
+def test_a_header_of_very_many_tags_is_malformed() -> None:
+    start = struct.pack(">hhih", ApiKey.METADATA, 12, 5, -1)
+    few = start + b"\x05" + b"\x07\x00" * 5 + b"BODY"
+    assert few[read_request_header(memoryview(few)).body_at :] == b"BODY"
+    # 50 million of them fit into the largest request, a microsecond each.
+    many = start + b"\xff\xff\x03" + b"\x07\x00" * 0xFFFF
+    with pytest.raises(MalformedRequest, match="items"):
+        read_request_header(memoryview(many))

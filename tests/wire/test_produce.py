@@ -23,7 +23,7 @@ from suwi.wire.produce import (
     encode_produce_response,
 )
 from suwi.wire.schema import Direction
-from suwi.wire.versions import APIS, ApiKey
+from suwi.wire.versions import APIS, REQUEST_ITEMS_MAX, ApiKey
 from tests.wire.samples import sampled
 
 _API = APIS[ApiKey.PRODUCE]
@@ -228,3 +228,28 @@ def test_a_response_with_a_tag_that_runs_out_is_malformed() -> None:
     body = encode_produce_response(10, [], 0, [NodeEndpoint(1, "h", 2)])
     with pytest.raises(MalformedResponse):
         decode_produce_response(10, body[:-1])
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_very_many_partitions_are_refused(version: int) -> None:
+    def request(partitions: int) -> memoryview:
+        topics = [("t", None, [(0, None)] * partitions)]
+        return memoryview(b"".join(encode_produce_request(version, None, 1, 0, topics)))
+
+    (topic,) = decode_produce_request(version, request(REQUEST_ITEMS_MAX - 1)).topics
+    assert len(topic.partitions) == REQUEST_ITEMS_MAX - 1
+    with pytest.raises(MalformedRequest):
+        decode_produce_request(version, request(REQUEST_ITEMS_MAX))
+
+
+def test_a_section_of_very_many_tags_is_refused() -> None:
+    body = b"".join(encode_produce_request(9, None, 1, 0, [("t", None, [(0, None)])]))
+    assert body.endswith(b"\0\0\0\0")  # no records, and no tags for partition, topic and request
+    with pytest.raises(MalformedRequest):
+        decode_produce_request(9, memoryview(body[:-1] + b"\xff\x07" + b"\x05\x00" * 0x3FF))
+
+
+def test_a_topic_name_longer_than_kafka_allows_is_refused() -> None:
+    body = b"".join(encode_produce_request(9, None, 1, 0, [("n" * 32_768, None, [])]))
+    with pytest.raises(MalformedRequest):
+        decode_produce_request(9, memoryview(body))

@@ -34,6 +34,8 @@ _OUTPUT_BYTES_MAX = 256 * 1024 * 1024
 _OUTPUT_BYTES_ALWAYS_ALLOWED = 16 * 1024 * 1024
 _OUTPUT_RATIO_MAX = 128
 
+# What a member leaves over is copied: in small pieces, so that many members cost no square.
+_GZIP_PIECE_BYTES = 8 * 1024
 _FIRST_GUESS_BYTES = 64 * 1024
 _GROWTH = 4
 
@@ -101,24 +103,28 @@ def _too_large(max_bytes: int) -> InvalidRecord:
 
 
 def _decompress_gzip(data: Buffer, max_bytes: int) -> bytes:
-    members: list[bytes] = []
+    """One member or several, one after another."""
+    view = memoryview(data)
+    parts: list[bytes] = []
     left = max_bytes
-    rest: Buffer = data
-    while rest or not members:
+    position = 0
+    while position < len(view) or not parts:
         member = zlib.decompressobj(wbits=31)
-        try:
-            # One byte more than allowed, because a max_length of 0 would mean no limit.
-            plain = member.decompress(rest, left + 1)
-        except zlib.error as broken:
-            raise InvalidRecord(f"gzip: {broken}") from None
-        if len(plain) > left:
-            raise _too_large(max_bytes)
-        if not member.eof:
-            raise InvalidRecord("gzip: truncated stream")
-        left -= len(plain)
-        members.append(plain)
-        rest = member.unused_data
-    return b"".join(members)
+        while not member.eof:
+            piece = view[position : position + _GZIP_PIECE_BYTES]
+            if not piece:
+                raise InvalidRecord("gzip: truncated stream")
+            try:
+                # One byte more than allowed, because a max_length of 0 would mean no limit.
+                plain = member.decompress(piece, left + 1)
+            except zlib.error as broken:
+                raise InvalidRecord(f"gzip: {broken}") from None
+            if len(plain) > left:
+                raise _too_large(max_bytes)
+            left -= len(plain)
+            parts.append(plain)
+            position += len(piece) - len(member.unused_data)
+    return b"".join(parts)
 
 
 def _decompress_growing(

@@ -59,11 +59,17 @@ def records_section(
 
 
 def iter_records(
-    batch: Buffer, header: BatchHeader, *, decompressed_bytes: int | None = None
+    batch: Buffer,
+    header: BatchHeader,
+    *,
+    decompressed_bytes: int | None = None,
+    with_headers: bool = True,
 ) -> Iterator[Record]:
     """Decode the batch that `batch` starts with; InvalidRecord at the first flaw.
 
-    A batch is good only if the iteration ends: the count is checked last.
+    A batch is good only if the iteration ends: the count is checked last. Without `with_headers`
+    the headers are checked but left out: a header of two bytes becomes an object of 64, so a
+    hostile batch of nothing else could take all memory.
     """
     data = records_section(batch, header, decompressed_bytes=decompressed_bytes)
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
@@ -72,7 +78,9 @@ def iter_records(
     position = 0
     for _ in range(header.record_count):
         try:
-            position, timestamp_delta, offset_delta, key, value, headers = _read(data, position)
+            position, timestamp_delta, offset_delta, key, value, headers = _read(
+                data, position, with_headers
+            )
         except IndexError:
             raise InvalidRecord("a record ends early") from None
         if not last_delta < offset_delta <= header.last_offset_delta:
@@ -111,7 +119,9 @@ def wrap_int64(number: int) -> int:
     return (number - INT64_MIN) % INT64_RANGE + INT64_MIN
 
 
-def _read(data: bytes, at: int) -> tuple[int, int, int, bytes | None, bytes | None, Headers]:
+def _read(
+    data: bytes, at: int, with_headers: bool
+) -> tuple[int, int, int, bytes | None, bytes | None, Headers]:
     """One record: the position after it, timestamp delta, offset delta, key, value, headers.
 
     IndexError past the end of data. A field that reaches beyond its record needs no check of its
@@ -126,7 +136,7 @@ def _read(data: bytes, at: int) -> tuple[int, int, int, bytes | None, bytes | No
     key, at = _read_nullable(data, at)
     value, at = _read_nullable(data, at)
     if data[at]:
-        headers, at = _read_headers(data, at)
+        headers, at = _read_headers(data, at, with_headers)
     else:
         headers, at = (), at + 1
     if at != end:
@@ -134,7 +144,7 @@ def _read(data: bytes, at: int) -> tuple[int, int, int, bytes | None, bytes | No
     return at, timestamp_delta, offset_delta, key, value, headers
 
 
-def _read_headers(data: bytes, at: int) -> tuple[Headers, int]:
+def _read_headers(data: bytes, at: int, keep: bool) -> tuple[Headers, int]:
     count, at = _read_varint(data, at)
     if count < 0:
         raise InvalidRecord(f"header count {count}")
@@ -144,8 +154,9 @@ def _read_headers(data: bytes, at: int) -> tuple[Headers, int]:
         if name is None:
             raise InvalidRecord("a header has no key")
         value, at = _read_nullable(data, at)
-        # Kafka takes any bytes for a header's key; so that none is lost when it is written again.
-        headers.append((name.decode("utf-8", "surrogateescape"), value))
+        if keep:
+            # Kafka takes any bytes for a header's key; none is lost when it is written again.
+            headers.append((name.decode("utf-8", "surrogateescape"), value))
     return tuple(headers), at
 
 

@@ -119,7 +119,7 @@ def validate_produced_records(
     A compacted topic needs keys. Costs time in proportion to the records: large batches belong
     in a thread.
     """
-    records = iter_records(batch, header, decompressed_bytes=decompressed_bytes)
+    records = iter_records(batch, header, decompressed_bytes=decompressed_bytes, with_headers=False)
     for expected, record in enumerate(records, header.base_offset):
         if record.offset != expected:
             raise InvalidRecord(f"record {expected} of the batch says it is {record.offset}")

@@ -16,7 +16,9 @@ from suwi.wire.encoder import Fields, Path, compile_encoder
 from suwi.wire.errors import InvalidFields, MalformedMessage, MalformedRequest, MalformedResponse
 from suwi.wire.guard import compile_guard
 from suwi.wire.schema import Direction, Structure, entity_type, structure
-from suwi.wire.versions import APIS
+from suwi.wire.versions import APIS, REQUEST_ITEMS_MAX
+
+_RESPONSE_ITEMS_MAX = 2**31 - 1
 
 _Read: TypeAlias = Callable[[memoryview, int], Any]
 
@@ -53,7 +55,9 @@ def encode_response(api_key: int, version: int, fields: Fields) -> bytes:
 @cache
 def _reader(api_key: int, version: int, direction: Direction) -> _Read:
     read_entity = entity_reader(entity_type(api_key, version, direction))
-    guard = compile_guard(structure(api_key, version, direction))
+    # What a broker answers, its client asked for; what a client asks for is anybody's guess.
+    items_max = REQUEST_ITEMS_MAX if direction is Direction.REQUEST else _RESPONSE_ITEMS_MAX
+    guard = compile_guard(structure(api_key, version, direction), items_max)
 
     def read(body: memoryview, at: int) -> Any:
         try:

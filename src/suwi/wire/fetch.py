@@ -25,6 +25,7 @@ from suwi.wire.leaders import (
     encode_leader,
 )
 from suwi.wire.primitives import Reader, count, string, tag_section
+from suwi.wire.versions import REQUEST_ITEMS_MAX, SMALL_REQUEST_BYTES_MAX
 
 Chunk: TypeAlias = bytes | memoryview | FileRegion
 
@@ -134,8 +135,10 @@ class FetchResponse(NamedTuple):
 
 def decode_fetch_request(version: int, body: memoryview, at: int = 0) -> FetchRequest:
     """Take a request apart. What follows its end is ignored, as Kafka does."""
+    if len(body) > SMALL_REQUEST_BYTES_MAX:
+        raise MalformedRequest(f"Fetch v{version}: a request of {len(body)} bytes")
     try:
-        return _decode_request(version, Reader(body, at))
+        return _decode_request(version, Reader(body, at, items_max=REQUEST_ITEMS_MAX))
     except BROKEN_BYTES as error:
         raise MalformedRequest(f"Fetch v{version}: {error}") from error
 

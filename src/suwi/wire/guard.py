@@ -1,12 +1,15 @@
-"""Walks over a message before kio reads it, because kio trusts what it reads in two ways.
+"""Walks over a message before kio reads it, because kio trusts what it reads.
 
 kio 0.6 sets memory aside for as many array items as are announced and aborts the whole process
-where there is not that much, so five bytes of a peer could stop a broker. And it refuses tagged
-fields that it does not know, which KIP-482 asks to skip: a newer client may send them.
+where there is not that much, so five bytes of a peer could stop a broker. It takes as many items
+as there are bytes for, and a handler answers each; it gives None for a null array where the schema
+allows none. And it refuses tagged fields that it does not know, which KIP-482 asks to skip: a newer
+client may send them.
 
 `compile_guard` makes a guard from a schema. A guard returns the message as kio may read it: the
 same bytes, or a copy without the unknown tags. It raises `MalformedMessage`.
-Invariant: no count and no length that passes exceeds what the bytes left can hold.
+Invariant: no count and no length that passes exceeds what the bytes left can hold, all counts
+together do not exceed the limit, and null is where it may be.
 """
 
 import struct
@@ -14,11 +17,12 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from suwi.wire.errors import MalformedMessage
-from suwi.wire.primitives import read_uvarint, tag_section
+from suwi.wire.primitives import STRING_BYTES_MAX, read_uvarint, tag_section
 from suwi.wire.schema import FIXED, UUID_BYTES, Field, Structure
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
+_BYTES_MAX: Final = 2**31 - 1
 _NULL_STRUCTURE: Final = 0xFF  # KIP-893
 
 
@@ -30,21 +34,39 @@ class _Cut(NamedTuple):
     replacement: bytes
 
 
-# Takes the bytes, the position and the cuts found so far; returns the position after the field.
-_Step: TypeAlias = Callable[[memoryview, int, list[_Cut]], int]
+class _Walk:
+    """One walk over a message: the sections to cut, and how many items may still come."""
+
+    __slots__ = ("cuts", "items_left")
+
+    def __init__(self, items_max: int) -> None:
+        self.cuts: list[_Cut] = []
+        self.items_left = items_max
+
+    def count(self, items: int) -> None:
+        self.items_left -= items
+        if self.items_left < 0:
+            raise MalformedMessage(f"too many items: {items} more")
+
+
+# Takes the bytes, the position and the walk; returns the position after the field.
+_Step: TypeAlias = Callable[[memoryview, int, _Walk], int]
 Guard: TypeAlias = Callable[[memoryview, int], tuple[memoryview, int]]
 
 
-def compile_guard(structure: Structure) -> Guard:
-    """Make a guard: it takes a buffer and where the message starts, and returns the same."""
-    walk = _structure_step(structure)
+def compile_guard(structure: Structure, items_max: int) -> Guard:
+    """Make a guard: it takes a buffer and where the message starts, and returns the same.
+
+    `items_max` is for all arrays and tags of a message together.
+    """
+    step = _structure_step(structure)
 
     def guard(buffer: memoryview, at: int) -> tuple[memoryview, int]:
-        cuts: list[_Cut] = []
-        walk(buffer, at, cuts)
-        if not cuts:
+        walk = _Walk(items_max)
+        step(buffer, at, walk)
+        if not walk.cuts:
             return buffer, at
-        return memoryview(_without(buffer, at, cuts)), 0
+        return memoryview(_without(buffer, at, walk.cuts)), 0
 
     return guard
 
@@ -75,12 +97,12 @@ def _structure_step(structure: Structure) -> _Step:
     if structure.flexible:
         steps.append(_tags_step(structure))
 
-    def walk(buffer: memoryview, at: int, cuts: list[_Cut]) -> int:
+    def step_all(buffer: memoryview, at: int, walk: _Walk) -> int:
         for step in steps:
-            at = step(buffer, at, cuts)
+            at = step(buffer, at, walk)
         return at
 
-    return steps[0] if len(steps) == 1 else walk
+    return steps[0] if len(steps) == 1 else step_all
 
 
 def _fixed_bytes(field: Field) -> int | None:
@@ -107,7 +129,7 @@ def _bytes_min(structure: Structure) -> int:
 
 
 def _skip_step(size_bytes: int) -> _Step:
-    def skip(buffer: memoryview, at: int, cuts: list[_Cut]) -> int:
+    def skip(buffer: memoryview, at: int, walk: _Walk) -> int:
         at += size_bytes
         if at > len(buffer):
             raise MalformedMessage("the message ends early")
@@ -122,66 +144,63 @@ def _field_step(field: Field, flexible: bool) -> _Step:
     if field.structure is not None:
         inner = _structure_step(field.structure)
         return _nullable_structure_step(inner) if field.nullable and field.tag is None else inner
-    if flexible:
-        return _compact_bytes_step
-    return _string_step if field.kafka_type == "string" else _bytes_step
+    return _text_step(field, flexible, nullable=field.nullable)
+
+
+def _text_step(field: Field, flexible: bool, *, nullable: bool) -> _Step:
+    """For strings and bytes: a length, then as many bytes."""
+    bytes_max = STRING_BYTES_MAX if field.kafka_type == "string" else _BYTES_MAX
+    layout = _INT16 if field.kafka_type == "string" else _INT32
+
+    def step(buffer: memoryview, at: int, walk: _Walk) -> int:
+        if flexible:
+            length, at = read_uvarint(buffer, at)
+            length -= 1
+        else:
+            (length,) = layout.unpack_from(buffer, at)
+            at += layout.size
+        if length == -1 and nullable:
+            return at
+        after = at + length
+        if not 0 <= length <= bytes_max or after > len(buffer):
+            raise MalformedMessage(f"{length} bytes announced, {len(buffer) - at} left")
+        return after
+
+    return step
 
 
 def _nullable_structure_step(inner: _Step) -> _Step:
-    def walk(buffer: memoryview, at: int, cuts: list[_Cut]) -> int:
+    def step(buffer: memoryview, at: int, walk: _Walk) -> int:
         if buffer[at] == _NULL_STRUCTURE:
             return at + 1
-        return inner(buffer, at + 1, cuts)
+        return inner(buffer, at + 1, walk)
 
-    return walk
-
-
-def _after(at: int, length: int, end: int) -> int:
-    if length == -1:
-        return at
-    after = at + length
-    if length < 0 or after > end:
-        raise MalformedMessage(f"{length} bytes announced, {end - at} left")
-    return after
-
-
-def _compact_bytes_step(buffer: memoryview, at: int, cuts: list[_Cut]) -> int:
-    length, at = read_uvarint(buffer, at)
-    return _after(at, length - 1, len(buffer))
-
-
-def _string_step(buffer: memoryview, at: int, cuts: list[_Cut]) -> int:
-    (length,) = _INT16.unpack_from(buffer, at)
-    return _after(at + 2, length, len(buffer))
-
-
-def _bytes_step(buffer: memoryview, at: int, cuts: list[_Cut]) -> int:
-    (length,) = _INT32.unpack_from(buffer, at)
-    return _after(at + 4, length, len(buffer))
+    return step
 
 
 def _array_step(field: Field, flexible: bool) -> _Step:
     item, item_bytes_min, item_bytes = _item(field, flexible)
 
-    def walk(buffer: memoryview, at: int, cuts: list[_Cut]) -> int:
+    def step(buffer: memoryview, at: int, walk: _Walk) -> int:
         if flexible:
             count, at = read_uvarint(buffer, at)
             count -= 1
         else:
             (count,) = _INT32.unpack_from(buffer, at)
             at += 4
-        if count == -1:
+        if count == -1 and field.nullable:
             return at
         left = len(buffer) - at
         if count < 0 or count * item_bytes_min > left:
             raise MalformedMessage(f"{count} items announced, {left} bytes left")
+        walk.count(count)
         if item_bytes is not None:
             return at + count * item_bytes
         for _ in range(count):
-            at = item(buffer, at, cuts)
+            at = item(buffer, at, walk)
         return at
 
-    return walk
+    return step
 
 
 def _item(field: Field, flexible: bool) -> tuple[_Step, int, int | None]:
@@ -198,11 +217,10 @@ def _item(field: Field, flexible: bool) -> tuple[_Step, int, int | None]:
     if layout is not None:
         size_bytes = struct.calcsize(f">{layout}")
         return _skip_step(size_bytes), size_bytes, size_bytes
+    step = _text_step(field, flexible, nullable=False)
     if flexible:
-        return _compact_bytes_step, 1, None
-    if field.kafka_type == "string":
-        return _string_step, 2, None
-    return _bytes_step, 4, None
+        return step, 1, None
+    return step, 2 if field.kafka_type == "string" else 4, None
 
 
 def _tags_step(structure: Structure) -> _Step:
@@ -213,30 +231,34 @@ def _tags_step(structure: Structure) -> _Step:
         for field in structure.tagged
     }
 
-    def walk(buffer: memoryview, at: int, cuts: list[_Cut]) -> int:
+    def step_tags(buffer: memoryview, at: int, walk: _Walk) -> int:
         if buffer[at] == 0:
             return at + 1
         start = at
         kept: dict[int, bytes] = {}
         is_cut = False
         count, at = read_uvarint(buffer, at)
+        walk.count(count)
         for _ in range(count):
             tag, at = read_uvarint(buffer, at)
             size_bytes, at = read_uvarint(buffer, at)
-            after = _after(at, size_bytes, len(buffer))
+            after = at + size_bytes
+            if after > len(buffer):
+                raise MalformedMessage(f"a tag of {size_bytes} bytes, {len(buffer) - at} left")
             step = known.get(tag)
             if step is None:
                 is_cut = True
             else:
-                inner: list[_Cut] = []
+                inner = _Walk(walk.items_left)
                 value = buffer[at:after]
                 if step(value, 0, inner) != size_bytes:
                     raise MalformedMessage(f"tag {tag} is not of its announced size")
-                is_cut = is_cut or bool(inner)
-                kept[tag] = _without(value, 0, inner)
+                walk.items_left = inner.items_left
+                is_cut = is_cut or bool(inner.cuts)
+                kept[tag] = _without(value, 0, inner.cuts)
             at = after
         if is_cut:
-            cuts.append(_Cut(start, at, tag_section(kept)))
+            walk.cuts.append(_Cut(start, at, tag_section(kept)))
         return at
 
-    return walk
+    return step_tags

@@ -14,6 +14,9 @@ from suwi.wire.errors import MalformedMessage
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _UVARINT_BITS_MAX: Final = 31  # lengths, counts and tags are positive int32
+# Kafka allows no more even where the length is a varint.
+STRING_BYTES_MAX: Final = 32_767
+_ITEMS_UNLIMITED: Final = 2**62
 
 
 def uvarint(value: int) -> bytes:
@@ -61,12 +64,20 @@ def uuid_of(data: bytes) -> UUID:
 class Reader:
     """Takes a message apart from front to back."""
 
-    __slots__ = ("at", "buffer", "end")
+    __slots__ = ("at", "buffer", "end", "items_left")
 
-    def __init__(self, buffer: memoryview, at: int = 0, end: int | None = None) -> None:
+    def __init__(
+        self,
+        buffer: memoryview,
+        at: int = 0,
+        end: int | None = None,
+        items_max: int = _ITEMS_UNLIMITED,
+    ) -> None:
+        """`items_max` is for all arrays and tags together."""
         self.buffer = buffer
         self.at = at
         self.end = len(buffer) if end is None else end
+        self.items_left = items_max
 
     def take(self, size_bytes: int) -> int:
         """Step over so many bytes; return where they start."""
@@ -106,6 +117,8 @@ class Reader:
         length = self.uvarint() - 1 if flexible else self.unpack(_INT16)[0]
         if length == -1:
             return None
+        if length > STRING_BYTES_MAX:
+            raise MalformedMessage(f"a string of {length} bytes")
         at = self.take(length)
         return str(self.buffer[at : at + length], "utf-8")
 
@@ -130,11 +143,19 @@ class Reader:
             return None
         if count < 0 or count * item_bytes_min > self.end - self.at:
             raise MalformedMessage(f"{count} items announced, {self.end - self.at} bytes left")
+        self._spend(count)
         return count
+
+    def _spend(self, items: int) -> None:
+        self.items_left -= items
+        if self.items_left < 0:
+            raise MalformedMessage(f"too many items: {items} more")
 
     def tags(self) -> Iterator[tuple[int, "Reader"]]:
         """Each tagged field with a reader of its value. Those not looked at are skipped."""
-        for _ in range(self.uvarint()):
+        count = self.uvarint()
+        self._spend(count)
+        for _ in range(count):
             tag = self.uvarint()
             size_bytes = self.uvarint()
             at = self.take(size_bytes)

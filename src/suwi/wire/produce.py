@@ -3,7 +3,8 @@
 v5: log start offset. v8: record errors. v9: compact fields. v10: current leader. v13: topic ids.
 The broker enters at `decode_produce_request` and `encode_produce_response`, the client at
 `encode_produce_request` and `decode_produce_response`.
-Invariant: every length is compared with the bytes left before it is used.
+Invariant: every length is compared with the bytes left before it is used, and topics and partitions
+together are at most `REQUEST_ITEMS_MAX`.
 """
 
 import struct
@@ -22,7 +23,16 @@ from suwi.wire.leaders import (
     encode_endpoints,
     encode_leader,
 )
-from suwi.wire.primitives import Reader, count, read_uvarint, string, tag_section, uuid_of
+from suwi.wire.primitives import (
+    STRING_BYTES_MAX,
+    Reader,
+    count,
+    read_uvarint,
+    string,
+    tag_section,
+    uuid_of,
+)
+from suwi.wire.versions import REQUEST_ITEMS_MAX
 
 _FLEXIBLE_FROM: Final = 9
 _TOPIC_IDS_FROM: Final = 13
@@ -38,6 +48,7 @@ _LEGACY_TOPIC_BYTES_MIN: Final = 6
 _LEGACY_PARTITION_BYTES_MIN: Final = 8
 _COMPACT_TOPIC_BYTES_MIN: Final = 3
 _COMPACT_PARTITION_BYTES_MIN: Final = 6
+_TAGS_MAX: Final = 16  # of one section; none is known, and each costs time to skip
 
 # index, error, base offset, log append time; then the log start offset; then no record errors, no
 # error message and, in the compact form, no tags.
@@ -114,6 +125,7 @@ def _decode_legacy(body: memoryview, at: int) -> ProduceRequest:
     at += 10
     if topic_count < 0 or topic_count * _LEGACY_TOPIC_BYTES_MIN > end - at:
         raise _too_many(topic_count, end - at)
+    items_left = REQUEST_ITEMS_MAX - topic_count
     topics = []
     for _ in range(topic_count):
         name, at = _legacy_string(body, at, end)
@@ -121,8 +133,12 @@ def _decode_legacy(body: memoryview, at: int) -> ProduceRequest:
             raise MalformedMessage("a topic without a name")
         (partition_count,) = _INT32.unpack_from(body, at)
         at += 4
-        if partition_count < 0 or partition_count * _LEGACY_PARTITION_BYTES_MIN > end - at:
+        if (
+            not 0 <= partition_count <= items_left
+            or partition_count * _LEGACY_PARTITION_BYTES_MIN > end - at
+        ):
             raise _too_many(partition_count, end - at)
+        items_left -= partition_count
         partitions = []
         for _ in range(partition_count):
             index, size_bytes = _INDEX_AND_SIZE.unpack_from(body, at)
@@ -154,6 +170,7 @@ def _decode_compact(body: memoryview, at: int, has_topic_ids: bool) -> ProduceRe
     topic_count -= 1
     if topic_count < 0 or topic_count * _COMPACT_TOPIC_BYTES_MIN > end - at:
         raise _too_many(topic_count, end - at)
+    items_left = REQUEST_ITEMS_MAX - topic_count
     topics = []
     for _ in range(topic_count):
         name = topic_id = None
@@ -167,8 +184,12 @@ def _decode_compact(body: memoryview, at: int, has_topic_ids: bool) -> ProduceRe
         if partition_count >= 0x80:
             partition_count, at = read_uvarint(body, at - 1)
         partition_count -= 1
-        if partition_count < 0 or partition_count * _COMPACT_PARTITION_BYTES_MIN > end - at:
+        if (
+            not 0 <= partition_count <= items_left
+            or partition_count * _COMPACT_PARTITION_BYTES_MIN > end - at
+        ):
             raise _too_many(partition_count, end - at)
+        items_left -= partition_count
         partitions = []
         for _ in range(partition_count):
             index, size_bytes = _INDEX_AND_BYTE.unpack_from(body, at)
@@ -212,13 +233,13 @@ def _compact_string(body: memoryview, at: int, end: int) -> tuple[str, int]:
     if length >= 0x80:
         length, at = read_uvarint(body, at - 1)
     after = at + length - 1
-    if length == 0 or after > end:
+    if length == 0 or length > STRING_BYTES_MAX + 1 or after > end:
         raise MalformedMessage(f"a string of {length - 1} bytes, {end - at} left")
     return str(body[at:after], "utf-8"), after
 
 
 def _skip_tags(body: memoryview, at: int) -> int:
-    reader = Reader(body, at)
+    reader = Reader(body, at, items_max=_TAGS_MAX)
     reader.skip_tags()
     return reader.at
 

@@ -15,6 +15,10 @@ from typing import Final
 # comes near this size, so whoever dispatches refuses a larger one before it is parsed.
 SMALL_REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024
 
+# Array items and tags of one request together: topics, partitions, settings, replicas. Each may
+# cost the broker a kilobyte and ten microseconds, whatever little it takes on the wire.
+REQUEST_ITEMS_MAX: Final = 100_000
+
 
 class ApiKey(IntEnum):
     """Kafka's number for each API."""
