@@ -85,10 +85,12 @@ class TopicAdmin:
         """Create a topic; returns when this broker's image shows it. Raises a `BrokerError`."""
         async with self._one_at_a_time:
             topic = self._decide(new, self._follower.image)
+            head = Put(TOPICS + topic.name, encode_topic(topic), ABSENT)
+            if write_bytes([head]) > WRITE_BYTES_MAX:
+                raise InvalidConfig("the topic's configuration is larger than the store takes")
             if validate_only:
                 return topic
             shards = [Put(key, value) for key, value in encode_shards(topic).items()]
-            head = Put(TOPICS + topic.name, encode_topic(topic), ABSENT)
             # The head comes last: until it is there, the topic is not.
             for operations in _split([*shards, head]):
                 await self._write(operations)

@@ -26,6 +26,8 @@ def check_topic_name(name: str) -> None:
 
 def check_collision(name: str, existing: Iterable[str]) -> None:
     """`a.b` and `a_b` would share their metrics' names: Kafka allows only one of them."""
+    if "." not in name and "_" not in name:
+        return
     folded = name.replace(".", "_")
     for other in existing:
         if other != name and other.replace(".", "_") == folded:

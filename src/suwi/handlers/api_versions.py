@@ -10,6 +10,7 @@ from suwi.net.dispatch import Request
 from suwi.wire.versions import Api
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
+_SOFTWARE_NAME_CHARACTERS_MAX = 255  # it is kept for as long as the connection lives
 _NAMES_FROM = 3
 
 
@@ -29,10 +30,14 @@ class ApiVersions:
         if request.version >= _NAMES_FROM:
             names = request.message
             software = (names.client_software_name, names.client_software_version)
-            if all(_SOFTWARE_NAME.match(name) for name in software):
+            if all(_is_software_name(name) for name in software):
                 request.connection.client_software_name = software[0]
                 request.connection.client_software_version = software[1]
             else:
                 error = ErrorCode.invalid_request
         api_keys = self._api_keys if error is ErrorCode.none else []
         return reply(request, {"error_code": error, "api_keys": api_keys, "throttle_time": 0})
+
+
+def _is_software_name(name: str) -> bool:
+    return len(name) <= _SOFTWARE_NAME_CHARACTERS_MAX and _SOFTWARE_NAME.match(name) is not None

@@ -12,11 +12,17 @@ from suwi.wire.codec import encode_response
 
 log = logging.getLogger(__name__)
 
+# A text often quotes what was asked for, which may be long, and a request may ask for it often.
+_TEXT_CHARACTERS_MAX = 500
+
 
 def error_of(error: Exception) -> tuple[ErrorCode, str | None]:
     """The code and text of an error; one that has no code is a bug of ours and is logged."""
     if isinstance(error, BrokerError):
-        return error.code, error.message
+        text = error.message
+        if text is not None and len(text) > _TEXT_CHARACTERS_MAX:
+            text = f"{text[:_TEXT_CHARACTERS_MAX]} ..."
+        return error.code, text
     log.error("unexpected error in a request", exc_info=error)
     return ErrorCode.unknown_server_error, None
 

@@ -1,6 +1,7 @@
 """ListOffsets v1-v11. Offsets by time. v4: epochs. v7: max timestamp. v8-v11: tiered storage."""
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -13,19 +14,22 @@ from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 from suwi.records.batch import read_header
 from suwi.records.record import iter_records
+from suwi.replica.intake import takes_long
 from suwi.replica.partition import Partition
 from suwi.replica.replicas import Replicas
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP = -1, -2, -3
 _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING_UPLOAD = -4, -5, -6
 _SINCE_VERSION = {
+    _LATEST: 1,
+    _EARLIEST: 1,
     _MAX_TIMESTAMP: 7,
     _EARLIEST_LOCAL: 8,
     _LATEST_TIERED: 9,
     _EARLIEST_PENDING_UPLOAD: 11,
 }
+_NEVER = 2**15
 _READ_COMMITTED = 1
-_IN_THREAD_BYTES_MIN = 64 * 1024
 
 Found = tuple[int, Offset]
 """A timestamp and its offset."""
@@ -39,9 +43,9 @@ class ListOffsets:
     async def __call__(self, request: Request) -> Reply:
         topics = []
         for topic in request.message.topics:
-            indexes = [asked.partition_index for asked in topic.partitions]
+            times_asked = Counter(asked.partition_index for asked in topic.partitions)
             partitions = [
-                await self._answer(request, topic.name, asked, indexes.count(asked.partition_index))
+                await self._answer(request, topic.name, asked, times_asked[asked.partition_index])
                 for asked in topic.partitions
             ]
             topics.append({"name": topic.name, "partitions": partitions})
@@ -53,8 +57,8 @@ class ListOffsets:
         try:
             if times_asked > 1:
                 raise InvalidRequest(f"{topic}-{asked.partition_index} is asked for twice")
-            if request.version < _SINCE_VERSION.get(asked.timestamp, 0):
-                raise UnsupportedVersion(f"timestamp {asked.timestamp} needs a newer version")
+            if asked.timestamp < 0 and request.version < _SINCE_VERSION.get(asked.timestamp, _NEVER):
+                raise UnsupportedVersion(f"timestamp {asked.timestamp} means nothing here")
             partition = self._replicas.leader_of(topic, asked.partition_index)
             partition.check_epoch(getattr(asked, "current_leader_epoch", NO_EPOCH))
             committed = getattr(request.message, "isolation_level", 0) == _READ_COMMITTED
@@ -95,7 +99,7 @@ async def _find(partition: Partition, timestamp: int, limit: Offset) -> Found:
 
 async def _in_batch(batch: LogSlice, timestamp: int | None, start: Offset) -> Found:
     data = batch.read()
-    if batch.size_bytes < _IN_THREAD_BYTES_MIN:
+    if not takes_long(len(data), read_header(data)):
         return _first_record(data, timestamp, start)
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(None, _first_record, data, timestamp, start)
@@ -105,7 +109,7 @@ def _first_record(data: bytes, timestamp: int | None, start: Offset) -> Found:
     """The first record at or after `timestamp`; without one, the first of the newest."""
     header = read_header(data)
     wanted = header.max_timestamp if timestamp is None else timestamp
-    for record in iter_records(data, header):
+    for record in iter_records(data, header, with_headers=False):
         if record.timestamp >= wanted and record.offset >= start:
             return record.timestamp, Offset(record.offset)
     return _NOTHING

@@ -7,6 +7,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
+from kio.schema.errors import ErrorCode
+
 from suwi.controller.topic_names import INTERNAL_TOPICS
 from suwi.env import Clock
 from suwi.handlers.errors import error_of
@@ -23,7 +25,7 @@ from suwi.model.ids import Offset
 from suwi.net.answers import NO_REPLY, Answer, CloseConnection, Exclusive, Later, NoReply, Reply
 from suwi.net.dispatch import Request
 from suwi.records.batch import BatchHeader, read_header
-from suwi.replica.intake import convert, judge, needs_records, stamped
+from suwi.replica.intake import convert, judge, needs_records, stamped, takes_long
 from suwi.replica.partition import Partition
 from suwi.replica.replicas import Replicas
 from suwi.wire.produce import (
@@ -38,7 +40,8 @@ from suwi.wire.produce import (
 
 _ACKS_NONE = 0
 _TRANSACTION_ABORTABLE_FROM = 11
-_IN_THREAD_BYTES_MIN = 64 * 1024
+# Threads share their processor with the event loop, and each may hold a large batch unpacked.
+_CONVERSIONS_MAX = 2
 _NO_TIME = -1
 
 
@@ -59,6 +62,7 @@ class Produce:
     def __init__(self, replicas: Replicas, clock: Clock) -> None:
         self._replicas = replicas
         self._clock = clock
+        self._converting = asyncio.Semaphore(_CONVERSIONS_MAX)
 
     def __call__(self, request: Request) -> Answer:
         version = request.version
@@ -89,8 +93,6 @@ class Produce:
                     )
                     appended = partition.append(batch, header)
                 except Exception as error:
-                    if acks == _ACKS_NONE:
-                        raise _close(error) from error
                     produced.append(_refused(index, error))
                     continue
                 end_offset = Offset(appended.last_offset + 1)
@@ -107,6 +109,7 @@ class Produce:
                 )
             answers.append(TopicProduced(topic.name, topic.topic_id, produced))
         if acks == _ACKS_NONE:
+            _close_where_refused(answers)
             return NO_REPLY
         if waiting:
             return Later(_when_committed(answers, waiting, version, asked.timeout_ms / 1000))
@@ -150,11 +153,14 @@ class Produce:
 
     def _takes_long(self, topic: ProduceTopic, asked: ProducePartition) -> bool:
         records = asked.records
-        if records is None or len(records) <= _IN_THREAD_BYTES_MIN:
+        if not records:
             return False
         try:
-            partition = self._partition(topic, asked.partition)
-            return needs_records(partition.intake, read_header(records))
+            intake = self._partition(topic, asked.partition).intake
+            if intake.codec is None and not intake.needs_keys:
+                return False
+            header = read_header(records)
+            return needs_records(intake, header) and takes_long(len(records), header)
         except BrokerError:
             return False  # `_append` meets the same error and answers it.
 
@@ -170,9 +176,10 @@ class Produce:
                     header = judge(
                         intake, part.records, now_ms=self._clock.now_ms(), produce_version=version
                     )
-                    converted[topic_number, number] = await loop.run_in_executor(
-                        None, convert, intake, part.records, header
-                    )
+                    async with self._converting:
+                        converted[topic_number, number] = await loop.run_in_executor(
+                            None, convert, intake, part.records, header
+                        )
                 except BrokerError as error:
                     converted[topic_number, number] = error
         answer = self._append(asked, version, converted)
@@ -203,7 +210,9 @@ def _refused(index: int, error: Exception) -> PartitionProduced:
     return PartitionProduced(index, code, error_message=message)
 
 
-def _close(error: Exception) -> CloseConnection:
+def _close_where_refused(answers: list[TopicProduced]) -> None:
     """With acks=0 the client learns of an error only by losing its connection."""
-    code, message = error_of(error)
-    return CloseConnection(f"{code.name} with acks=0: {message}")
+    for topic in answers:
+        for _, code, *_, message, _ in topic.partitions:
+            if code:
+                raise CloseConnection(f"{ErrorCode(code).name} with acks=0: {message}")

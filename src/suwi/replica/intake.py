@@ -1,11 +1,12 @@
 """What a leader accepts: a client's batch is judged, and put into the form the topic stores.
 
 Most batches go through `judge` alone. Those whose records must be looked at (`needs_records`) also
-go through `convert`, which may take long and therefore runs in a thread where they are large.
+go through `convert`, which runs in a thread where it may take long (`takes_long`).
 """
 
 from typing import NamedTuple
 
+from suwi.model.errors import MessageTooLarge
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import BatchHeader, read_header, stamp
 from suwi.records.compression import Compression
@@ -16,6 +17,7 @@ from suwi.records.validate import (
     validate_produced_records,
 )
 
+_QUICK_BYTES_MAX = 16 * 1024
 _CODECS = {
     "uncompressed": Compression.NONE,
     "gzip": Compression.GZIP,
@@ -65,12 +67,24 @@ def needs_records(intake: Intake, header: BatchHeader) -> bool:
     return intake.needs_keys or (intake.codec is not None and intake.codec != header.codec)
 
 
+def takes_long(size_bytes: int, header: BatchHeader) -> bool:
+    """Whether reading the records may hold others up: of compressed ones nobody knows before."""
+    return size_bytes > _QUICK_BYTES_MAX or header.codec is not Compression.NONE
+
+
 def convert(intake: Intake, records: memoryview, header: BatchHeader) -> memoryview:
-    """Check the records inside and store them in the topic's codec. Raises a `BrokerError`."""
+    """Check the records inside and put them into the topic's codec. Raises a `BrokerError`."""
     validate_produced_records(records, header, needs_keys=intake.needs_keys)
-    if intake.codec is not None and intake.codec != header.codec:
-        return memoryview(recompress(records, header, intake.codec))
-    return records
+    if intake.codec is None or intake.codec is header.codec:
+        return records
+    converted = recompress(records, header, intake.codec)
+    bytes_max = intake.rules.message_bytes_max
+    if len(converted) > bytes_max:
+        raise MessageTooLarge(
+            f"in {intake.codec.name} the batch has {len(converted)} bytes, "
+            f"more than max.message.bytes {bytes_max}"
+        )
+    return memoryview(converted)
 
 
 def stamped(records: memoryview, now_ms: int) -> BatchHeader:
