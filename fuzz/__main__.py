@@ -1,0 +1,40 @@
+"""`python -m fuzz`: the command line."""
+
+import argparse
+import random
+import sys
+import tempfile
+
+from fuzz.run import Report, Run, run
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=120, help="how long to attack")
+    parser.add_argument("--seed", type=int, help="the same seed makes the same cases")
+    parser.add_argument("--connections", type=int, default=8, help="hostile peers at once")
+    parser.add_argument("--memory-mib", type=int, default=1024, help="the most the broker may take")
+    parser.add_argument("--case", type=int, action="append", help="send only this case; repeatable")
+    options = parser.parse_args()
+    seed = random.randrange(1 << 32) if options.seed is None else options.seed
+    print(f"seed {seed}")
+
+    async def work(run: Run) -> Report:
+        return await (run.replay(options.case) if options.case else run.fuzz(options.seconds))
+
+    with tempfile.TemporaryDirectory(prefix="suwi-fuzz-") as directory:
+        report = run(
+            seed,
+            directory,
+            work,
+            connections=options.connections,
+            memory_bytes_max=options.memory_mib << 20,
+        )
+    print("\n".join(report.lines()))
+    for number, finding in enumerate(report.findings, 1):
+        print(f"\n-- finding {number}: {finding}")
+    return 1 if report.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

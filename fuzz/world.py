@@ -1,0 +1,52 @@
+"""What the fuzzer's requests may name: the topics of one broker, and which APIs it serves."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from suwi.wire.versions import APIS, ApiKey
+
+# Small segments and little retention, so that hours of fuzzing fit on a disk and segments roll.
+_SMALL: Mapping[str, str] = {
+    "segment.bytes": "1048576",
+    "retention.bytes": "16777216",
+    "file.delete.delay.ms": "1000",
+}
+TOPICS: Mapping[str, Mapping[str, str]] = {
+    "plain": _SMALL,
+    "rolling": {**_SMALL, "segment.bytes": "4096", "index.interval.bytes": "0"},
+    "to-gzip": {**_SMALL, "compression.type": "gzip"},
+    "to-zstd": {**_SMALL, "compression.type": "zstd"},
+    "to-plain": {**_SMALL, "compression.type": "uncompressed"},
+    "compacted": {**_SMALL, "cleanup.policy": "compact"},
+    "compacted-lz4": {**_SMALL, "cleanup.policy": "compact", "compression.type": "lz4"},
+    "stamped": {**_SMALL, "message.timestamp.type": "LogAppendTime"},
+    "synced": {**_SMALL, "flush.messages": "1"},
+    "any-time": {**_SMALL, "message.timestamp.after.max.ms": str(2**63 - 1)},
+}
+"""Topics that hostile batches go to, with their configurations."""
+
+VICTIMS = ("victim-1", "victim.2", "victim_3")
+"""Topics that come and go."""
+
+CHECKED = "checked-by-an-honest-client"
+"""Hostile requests may read this one, never write or delete it."""
+
+PARTITIONS = 2
+
+
+@dataclass(slots=True)
+class World:
+    topic_ids: dict[str, UUID] = field(default_factory=dict)
+    """As the broker told them. Ids are chance, so cases refer to topics by name until sent."""
+    served: tuple[tuple[ApiKey, int], ...] = ()
+    """Every API and version that the broker advertises."""
+    produce_versions: tuple[int, ...] = ()
+
+    def serve(self, advertised: list[tuple[int, int, int]]) -> None:
+        self.served = tuple(
+            (ApiKey(key), version)
+            for key, lowest, highest in advertised
+            for version in range(max(lowest, APIS[key].min_version), highest + 1)
+        )
+        self.produce_versions = tuple(v for key, v in self.served if key is ApiKey.PRODUCE)
