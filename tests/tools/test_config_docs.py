@@ -1,0 +1,26 @@
+"""docs/configuration.md says what the code does."""
+
+import re
+from pathlib import Path
+
+from suwi.model.broker_config import BROKER_KEYS
+from suwi.model.topic_config import TOPIC_KEYS
+from tools.config_docs import NO_EFFECT_YET, TARGET, render
+
+SOURCE = Path(__file__).parents[2] / "src" / "suwi"
+
+
+def test_the_page_on_configuration_is_up_to_date() -> None:
+    assert TARGET.read_text() == render(), "run `make docs`"
+
+
+def test_keys_without_an_effect_are_exactly_those_that_no_code_reads() -> None:
+    code = "\n".join(
+        path.read_text() for path in SOURCE.rglob("*.py") if path.parent.name != "model"
+    )
+    unread = {
+        name
+        for name, (attribute, _) in (BROKER_KEYS | TOPIC_KEYS).items()
+        if not re.search(rf"\b{attribute}\b", code)
+    }
+    assert unread == NO_EFFECT_YET.keys()

@@ -1,0 +1,167 @@
+"""Write docs/configuration.md from the one table of configuration keys: `make docs`."""
+
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from suwi.model.broker_config import BROKER_KEYS, IGNORED_BROKER_KEYS, SYNONYMS
+from suwi.model.config_kinds import INT32_MAX, INT64_MAX, Key, value_text
+from suwi.model.topic_config import IGNORED_TOPIC_KEYS, TOPIC_KEYS
+
+TARGET = Path(__file__).parents[1] / "docs" / "configuration.md"
+
+# Keys that are read and checked, and steer nothing yet; each with the reason.
+_COMPACTION = "nothing is compacted yet"
+_ONE_REPLICA = "a partition has one replica"
+NO_EFFECT_YET = {
+    "log.flush.scheduler.interval.ms": "logs are looked at every second",
+    "log.flush.start.offset.checkpoint.interval.ms": "written when one has changed",
+    "delete.retention.ms": _COMPACTION,
+    "max.compaction.lag.ms": _COMPACTION,
+    "min.cleanable.dirty.ratio": _COMPACTION,
+    "min.compaction.lag.ms": _COMPACTION,
+    "min.insync.replicas": _ONE_REPLICA,
+    "preallocate": "files grow as they are written",
+    "unclean.leader.election.enable": _ONE_REPLICA,
+}
+_REMARKS = {
+    "log.dirs": "One only, so far.",
+    "cleanup.policy": "Nothing is compacted yet.",
+    "socket.request.max.bytes": "Other requests than Produce: 8 MiB at most.",
+}
+
+_UNITS_MS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+_UNITS_BYTES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+
+_HEAD = """\
+# Configuration
+
+<!-- Written by tools/config_docs.py from src/suwi/model: `make docs`. Do not edit. -->
+
+Nothing needs to be configured. What can be has Apache Kafka's key names and meanings.
+
+## Where settings come from
+
+From these places; the later ones win, also under another name of the same setting:
+
+1. a properties file: `suwi serve --config server.properties`
+2. the environment: `KAFKA_LOG_RETENTION_MS=60000`, and over it `SUWI_LOG_RETENTION_MS=60000`
+3. the command line: `suwi serve --set log.retention.ms=60000`
+4. `--listen HOST:PORT`, short for `--set listeners=PLAINTEXT://HOST:PORT`, and `--data DIR`, short
+   for `--set log.dirs=DIR`
+
+The name of an environment variable is the key in capitals, with `_` for `.`, `__` for `_` and `___`
+for `-`, as in Apache Kafka's container image.
+
+A key that is not known, or a value that is not allowed, stops the start with a message that names
+it and its source. Only `KAFKA_` variables that are no keys of Suwi's are left alone, because other
+programs use that prefix too (`KAFKA_HEAP_OPTS`).
+
+A topic may have settings of its own, which are given when it is created; they cannot be changed
+later yet. All others come from the broker, also for topics that exist already.
+"""
+
+
+def render() -> str:
+    sections = [_HEAD, _broker_section(), _topic_section(), _names_section(), _ignored_section()]
+    return "\n".join(sections)
+
+
+def _broker_section() -> str:
+    rows = [
+        (f"`{key.name}`", _default(key), _allowed(key), _meaning(key))
+        for _, key in BROKER_KEYS.values()
+    ]
+    return "## Of a broker\n\n" + _table(("Key", "Default", "Allowed", "Meaning"), rows)
+
+
+def _topic_section() -> str:
+    rows = [
+        (
+            f"`{key.name}`",
+            "<br>".join(f"`{name}`" for name, _ in key.broker_names),
+            _default(key),
+            _allowed(key),
+            _meaning(key),
+        )
+        for _, key in TOPIC_KEYS.values()
+    ]
+    head = ("Topic's key", "Broker's key", "Default", "Allowed", "Meaning")
+    return (
+        "## Of a topic\n\n"
+        "The broker's key sets what a topic gets that sets nothing itself. Where there are "
+        "several, they\ndiffer in their unit; within one source the finest wins, as in Kafka.\n\n"
+    ) + _table(head, rows)
+
+
+def _names_section() -> str:
+    rows = [(f"`{other}`", f"`{name}`") for other, name in sorted(SYNONYMS.items())]
+    return "## Other names\n\n" + _table(("Accepted", "The same as"), rows)
+
+
+def _ignored_section() -> str:
+    return (
+        "## Accepted without effect\n\n"
+        "A `server.properties` of Apache Kafka often has these. They steer what does not exist "
+        "here, so they\nare accepted with a warning at the start:\n\n"
+        f"{_list(IGNORED_BROKER_KEYS)}\n\n"
+        "And these when a topic is created, without one:\n\n"
+        f"{_list(IGNORED_TOPIC_KEYS)}\n"
+    )
+
+
+def _default(key: Key) -> str:
+    text = value_text(key.default)
+    if text == "":
+        return ""
+    in_words = _in_words(key.name, key.default)
+    return f"`{text}`" + (f" ({in_words})" if in_words else "")
+
+
+def _in_words(name: str, value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, int):
+        return ""
+    if value in (INT32_MAX, INT64_MAX):
+        return "never" if name.startswith("flush.") else "no limit"
+    units = _UNITS_MS if name.endswith(".ms") else _UNITS_BYTES if name.endswith(".bytes") else ()
+    for size, unit in units:
+        if value >= size and value % size == 0:
+            return f"{value // size} {unit}"
+    return ""
+
+
+def _allowed(key: Key) -> str:
+    """What the error message says, shorter where the type's own limit is the limit."""
+    allowed = key.kind.allowed
+    number = re.fullmatch(r"a (?:whole )?number from (\S+) to (\S+)", allowed)
+    if number is None:
+        is_anything = allowed in ("any text", "a list of words")
+        return "" if is_anything else allowed.removeprefix("one of ")
+    low, high = number.groups()
+    if high in (str(INT32_MAX), str(INT64_MAX)):
+        return f"{low} or more"
+    return f"{low} to {high}"
+
+
+def _meaning(key: Key) -> str:
+    meaning = key.doc
+    if key.name in _REMARKS:
+        meaning += f" *{_REMARKS[key.name]}*"
+    if key.name in NO_EFFECT_YET:
+        meaning += f" *Without effect: {NO_EFFECT_YET[key.name]}.*"
+    return meaning
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def _list(keys: Iterable[str]) -> str:
+    return "\n".join(f"- `{key}`" for key in sorted(keys))
+
+
+if __name__ == "__main__":
+    TARGET.write_text(render())
+    sys.stdout.write(f"{TARGET.relative_to(TARGET.parents[1])} written\n")
