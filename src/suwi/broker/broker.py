@@ -8,6 +8,7 @@ import logging
 
 from suwi.broker.housekeeping import Housekeeping
 from suwi.broker.listeners import parse_listeners
+from suwi.controller.metadata_writer import MetadataWriter
 from suwi.controller.topic_admin import TopicAdmin
 from suwi.env import Env
 from suwi.handlers.api_versions import ApiVersions
@@ -90,9 +91,8 @@ class Broker:
         self.directory.begin()
         self._session = await self._store.open_session()
         controller = await self._session.campaign(self.node_id)
-        admin = TopicAdmin(
-            self._store, self._follower, self._env.random, self.config.topic, controller.epoch
-        )
+        writer = MetadataWriter(self._store, self._follower, controller.epoch)
+        admin = TopicAdmin(writer, self._follower, self._env.random, self.config.topic)
         await self._listen(Dispatcher(self._handlers(admin)))
         await self._register(self._session)
         self._housekeeping.start()

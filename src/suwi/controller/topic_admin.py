@@ -9,11 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from suwi.controller.metadata_writer import MetadataWriter, check_fits
 from suwi.controller.placement import place
 from suwi.controller.topic_names import check_collision, check_topic_name
 from suwi.env import Random
 from suwi.metadata.follower import MetadataFollower
 from suwi.metadata.image import (
+    SHARD_PARTITIONS,
     TOPICS,
     ClusterImage,
     PartitionState,
@@ -22,27 +24,13 @@ from suwi.metadata.image import (
     encode_topic,
     shard_key,
 )
-from suwi.metadata.store import (
-    ABSENT,
-    WRITE_BYTES_MAX,
-    Applied,
-    Conflict,
-    Delete,
-    MetadataStore,
-    Operation,
-    Put,
-    Unknown,
-    values_of,
-    write_bytes,
-)
+from suwi.metadata.store import ABSENT, Delete, Operation, Put
 from suwi.model.config_kinds import BadConfig
 from suwi.model.errors import (
     InvalidConfig,
     InvalidPartitions,
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
-    NotController,
-    RequestTimedOut,
     TopicAlreadyExists,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -68,17 +56,15 @@ class NewTopic:
 class TopicAdmin:
     def __init__(
         self,
-        store: MetadataStore,
+        writer: MetadataWriter,
         follower: MetadataFollower,
         random: Random,
         defaults: TopicConfig,
-        controller_epoch: int,
     ) -> None:
-        self._store = store
+        self._writer = writer
         self._follower = follower
         self._random = random
         self._defaults = defaults
-        self._controller_epoch = controller_epoch
         self._one_at_a_time = asyncio.Lock()
 
     async def create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
@@ -86,14 +72,12 @@ class TopicAdmin:
         async with self._one_at_a_time:
             topic = self._decide(new, self._follower.image)
             head = Put(TOPICS + topic.name, encode_topic(topic), ABSENT)
-            if write_bytes([head]) > WRITE_BYTES_MAX:
-                raise InvalidConfig("the topic's configuration is larger than the store takes")
+            check_fits(head)
             if validate_only:
                 return topic
             shards = [Put(key, value) for key, value in encode_shards(topic).items()]
             # The head comes last: until it is there, the topic is not.
-            for operations in _split([*shards, head]):
-                await self._write(operations)
+            await self._writer.write([*shards, head])
             log.info(
                 "topic created",
                 extra={"topic": topic.name, "partitions": len(topic.partitions)},
@@ -131,6 +115,63 @@ class TopicAdmin:
         shift = self._random.below(max(len(brokers), 1))
         return place(brokers, new.partitions, new.replication_factor, start=start, shift=shift)
 
+    async def add_partitions(
+        self,
+        name: str,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None = None,
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Let a topic have `count` partitions; they are added, never removed."""
+        async with self._one_at_a_time:
+            image = self._follower.image
+            topic = image.topics.get(name)
+            if topic is None:
+                raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+            present = len(topic.partitions)
+            if count <= present:
+                raise InvalidPartitions(
+                    f"topic {name!r} has {present} partitions; their number can only grow"
+                )
+            if count > PARTITIONS_MAX:
+                raise InvalidPartitions(f"a topic has at most {PARTITIONS_MAX} partitions")
+            added = self._replicas_of_more(topic, count - present, assignments, image)
+            states = [PartitionState(r[0], LeaderEpoch(0), 0, r, r) for r in added]
+            grown = Topic(name, topic.id, topic.configs, (*topic.partitions, *states))
+            if validate_only:
+                return
+            first_shard = present // SHARD_PARTITIONS
+            shards = [
+                Put(key, value)
+                for number, (key, value) in enumerate(encode_shards(grown).items())
+                if number >= first_shard
+            ]
+            await self._writer.write([*shards, Put(TOPICS + name, encode_topic(grown))])
+            log.info("partitions added", extra={"topic": name, "partitions": count})
+
+    def _replicas_of_more(
+        self,
+        topic: Topic,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None,
+        image: ClusterImage,
+    ) -> list[tuple[NodeId, ...]]:
+        brokers = list(image.brokers)
+        factor = len(topic.partitions[0].replicas)
+        if assignments is None:
+            start = self._random.below(max(len(brokers), 1))
+            first = len(topic.partitions)
+            return place(brokers, count, factor, first_partition=first, start=start)
+        if len(assignments) != count:
+            raise InvalidReplicaAssignment(
+                f"{count} partitions are to be added, {len(assignments)} are assigned"
+            )
+        chosen = _check_assignments(dict(enumerate(assignments)), brokers)
+        if len(chosen[0]) != factor:
+            raise InvalidReplicaAssignment(f"the topic's replication factor is {factor}")
+        return chosen
+
     async def delete(self, name: str | None, topic_id: UUID | None) -> Topic:
         """Delete a topic by name or id. Raises a `BrokerError`."""
         async with self._one_at_a_time:
@@ -146,29 +187,9 @@ class TopicAdmin:
             shards = range(len(encode_shards(topic)))
             operations: list[Operation] = [Delete(TOPICS + topic.name)]
             operations += [Delete(shard_key(topic.name, shard)) for shard in shards]
-            await self._write(operations)
+            await self._writer.write(operations)
             log.info("topic deleted", extra={"topic": topic.name})
             return topic
-
-    async def _write(self, operations: Sequence[Operation]) -> None:
-        result = await self._store.write(operations, controller_epoch=self._controller_epoch)
-        match result:
-            case Applied(sequence=sequence):
-                await self._follower.reached(sequence)
-            case Conflict():
-                raise NotController("the metadata changed under the controller")
-            case Unknown():
-                await self._find_out(operations)
-
-    async def _find_out(self, operations: Sequence[Operation]) -> None:
-        """The answer of a write was lost: it was made exactly if its values are there."""
-        await self._store.sync()
-        snapshot = await self._store.read_all()
-        for key, value in values_of(operations).items():
-            entry = snapshot.entries.get(key)
-            if (entry.value if entry else None) != value:
-                raise RequestTimedOut("the metadata store did not answer; nothing was changed")
-        await self._follower.reached(snapshot.sequence)
 
 
 def _check_assignments(
@@ -188,13 +209,3 @@ def _check_assignments(
     return [
         tuple(NodeId(broker) for broker in assignments[index]) for index in range(len(assignments))
     ]
-
-
-def _split(operations: Sequence[Operation]) -> list[list[Operation]]:
-    """In order, into writes that a store takes."""
-    writes: list[list[Operation]] = [[]]
-    for operation in operations:
-        if writes[-1] and write_bytes([*writes[-1], operation]) > WRITE_BYTES_MAX:
-            writes.append([])
-        writes[-1].append(operation)
-    return writes

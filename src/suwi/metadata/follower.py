@@ -1,7 +1,7 @@
 """Following the store: one `ClusterImage` after another, in sequence.
 
-`start` loads the first image; from then on every change leads to a new one, and `on_image` is called
-with the old and the new. Never an older sequence: a gap means reading everything again.
+`start` loads the first image; from then on every change leads to a new one, and `on_image` is
+called with the old and the new. Never an older sequence: a gap means reading everything again.
 """
 
 import asyncio

@@ -1,8 +1,9 @@
 """The cluster as one broker knows it: brokers, topics, partitions. Immutable.
 
 `ClusterImage.apply` makes the next image from a change; a reader keeps the one it started with.
-Entries in the store: `cluster` (its id), `topics/NAME` (id, partition count, configuration) and
-`partitions/NAME/SHARD` (the states of at most 1,000 partitions each). A topic exists when its
+Entries in the store: `cluster` (its id), `topics/NAME` (id, partition count, configuration),
+`partitions/NAME/SHARD` (the states of at most 1,000 partitions each) and `configs/brokers/ID` (what
+was set while running; ID is `default` for all). A topic exists when its
 `topics/` entry does; that entry is written last and deleted first.
 """
 
@@ -18,6 +19,9 @@ SHARD_PARTITIONS = 1000
 TOPICS = "topics/"
 PARTITIONS = "partitions/"
 CLUSTER = "cluster"
+BROKER_CONFIGS = "configs/brokers/"
+ALL_BROKERS = "default"
+"""In place of a broker's id: the configuration of all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,9 @@ class ClusterImage:
     cluster_id: str = ""
     topics: Mapping[str, Topic] = field(default_factory=lambda: MappingProxyType({}))
     topics_by_id: Mapping[UUID, Topic] = field(default_factory=lambda: MappingProxyType({}))
+    broker_configs: Mapping[str, Mapping[str, str]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
     brokers: Mapping[NodeId, BrokerInfo] = field(default_factory=lambda: MappingProxyType({}))
     controller: NodeId | None = None
 
@@ -69,6 +76,13 @@ class ClusterImage:
         if topic is None or not 0 <= tp.partition < len(topic.partitions):
             return None
         return topic.partitions[tp.partition]
+
+    def dynamic_config(self, node_id: NodeId) -> dict[str, str]:
+        """What was set for a broker while running, over what was set for all."""
+        return {
+            **self.broker_configs.get(ALL_BROKERS, {}),
+            **self.broker_configs.get(str(node_id), {}),
+        }
 
     def with_brokers(
         self, brokers: Iterable[BrokerInfo], controller: NodeId | None
@@ -114,6 +128,13 @@ class ImageBuilder:
             self._entries.get(CLUSTER, b"").decode(),
             MappingProxyType(topics),
             MappingProxyType({topic.id: topic for topic in topics.values()}),
+            MappingProxyType(
+                {
+                    key.removeprefix(BROKER_CONFIGS): json.loads(value)
+                    for key, value in self._entries.items()
+                    if key.startswith(BROKER_CONFIGS)
+                }
+            ),
         )
 
     def _read_topic(self, name: str) -> Topic:

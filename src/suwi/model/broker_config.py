@@ -136,6 +136,8 @@ class BrokerConfig:
     )
     topic: TopicConfig = field(default_factory=TopicConfig)
     """What a topic that sets nothing gets."""
+    given: Mapping[str, str] = field(default_factory=dict)
+    """What was set, as text, by the names in the tables."""
 
 
 BROKER_KEYS = keys_of(BrokerConfig)
@@ -188,7 +190,10 @@ def parse_broker_config(properties: Mapping[str, str]) -> ParsedConfig:
             ignored.append(given)
         else:
             raise BadConfig(f"unknown configuration {given!r}{_suggestion(given)}")
-    config = BrokerConfig(topic=dataclasses.replace(TopicConfig(), **topic), **broker)
+    given_by_name = {SYNONYMS.get(name, name): value for name, value in properties.items()}
+    config = BrokerConfig(
+        topic=dataclasses.replace(TopicConfig(), **topic), given=given_by_name, **broker
+    )
     return ParsedConfig(config, tuple(ignored))
 
 
@@ -217,6 +222,10 @@ _TOPIC_DEFAULTS: dict[str, tuple[str, Kind, int, int]] = {
     for attribute, declared in TOPIC_KEYS.values()
     for rank, (broker_name, factor) in enumerate(declared.broker_names)
 }
+
+
+DYNAMIC_BROKER_KEYS = frozenset({*_TOPIC_DEFAULTS, "max.connections", "max.connections.per.ip"})
+"""Keys that a running broker takes a new value for."""
 
 
 def is_broker_key(name: str) -> bool:

@@ -1,0 +1,99 @@
+"""Where each configuration value comes from: the chain from a topic's own setting to the default.
+
+Pure. A chain lists every place that has a value, the strongest first: the first one counts, the
+rest are what Kafka calls its synonyms.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from suwi.metadata.image import ALL_BROKERS, ClusterImage, Topic
+from suwi.model.broker_config import BROKER_KEYS, DYNAMIC_BROKER_KEYS, BrokerConfig
+from suwi.model.config_kinds import Key, value_text
+from suwi.model.ids import NodeId
+from suwi.model.topic_config import TOPIC_KEYS
+
+
+class Source(IntEnum):
+    TOPIC = 1
+    BROKER = 2
+    ALL_BROKERS = 3
+    FILE = 4
+    DEFAULT = 5
+
+
+class Found(NamedTuple):
+    """One place that has a value."""
+
+    name: str
+    value: str | None
+    source: Source
+
+
+class Setting(NamedTuple):
+    """A key as it is in force."""
+
+    key: Key
+    name: str
+    chain: tuple[Found, ...]
+    is_read_only: bool
+
+    @property
+    def value(self) -> str | None:
+        return self.chain[0].value
+
+    @property
+    def source(self) -> Source:
+        return self.chain[0].source
+
+
+class ConfigView:
+    def __init__(self, image: ClusterImage, static: BrokerConfig, node_id: NodeId) -> None:
+        self._layers: list[tuple[Source, Mapping[str, str]]] = [
+            (Source.BROKER, image.broker_configs.get(str(node_id), {})),
+            (Source.ALL_BROKERS, image.broker_configs.get(ALL_BROKERS, {})),
+            (Source.FILE, static.given),
+        ]
+
+    def of_topic(self, topic: Topic) -> list[Setting]:
+        """Every topic key as it is in force for a topic."""
+        settings = []
+        for name, (_, key) in TOPIC_KEYS.items():
+            own = topic.configs.get(name)
+            first = [Found(name, own, Source.TOPIC)] if own is not None else []
+            chain = (*first, *self._broker_chain(key))
+            settings.append(Setting(key, name, chain, is_read_only=False))
+        return settings
+
+    def of_broker(self) -> list[Setting]:
+        """Every broker key as it is in force here."""
+        settings = []
+        for name, (_, key) in BROKER_KEYS.items():
+            chain = (*self._set(name), Found(name, value_text(key.default), Source.DEFAULT))
+            settings.append(Setting(key, name, chain, name not in DYNAMIC_BROKER_KEYS))
+        for _, key in TOPIC_KEYS.values():
+            last = key.broker_names[-1][0]
+            for name, _ in key.broker_names:
+                # Of several units only the last has a default of its own, as in Kafka.
+                default = self._default(key) if name == last else Found(name, None, Source.DEFAULT)
+                chain = (*self._set(name), default)
+                settings.append(Setting(key, name, chain, is_read_only=False))
+        return settings
+
+    def of_all_brokers(self) -> list[Setting]:
+        """The keys that were set for all brokers while running."""
+        _, everywhere = self._layers[1]
+        return [s for s in self.of_broker() if s.name in everywhere]
+
+    def _broker_chain(self, key: Key) -> list[Found]:
+        found = [found for name, _ in key.broker_names for found in self._set(name)]
+        return [*found, self._default(key)]
+
+    def _set(self, name: str) -> list[Found]:
+        return [Found(name, layer[name], source) for source, layer in self._layers if name in layer]
+
+    def _default(self, key: Key) -> Found:
+        name, factor = key.broker_names[-1]
+        default = key.default // factor if factor != 1 else key.default
+        return Found(name, value_text(default), Source.DEFAULT)

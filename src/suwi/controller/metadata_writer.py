@@ -1,0 +1,68 @@
+"""The controller's pen: a write that has returned is in this broker's image."""
+
+from collections.abc import Sequence
+
+from suwi.metadata.follower import MetadataFollower
+from suwi.metadata.store import (
+    WRITE_BYTES_MAX,
+    Applied,
+    Conflict,
+    MetadataStore,
+    Operation,
+    Unknown,
+    values_of,
+    write_bytes,
+)
+from suwi.model.errors import InvalidConfig, NotController, RequestTimedOut
+
+
+class MetadataWriter:
+    def __init__(
+        self, store: MetadataStore, follower: MetadataFollower, controller_epoch: int
+    ) -> None:
+        self._store = store
+        self._follower = follower
+        self._controller_epoch = controller_epoch
+
+    async def write(self, operations: Sequence[Operation]) -> None:
+        """Write in order, in one piece where it is not too large for the store.
+
+        Raises NotController, RequestTimedOut.
+        """
+        for part in _split(operations):
+            await self._write(part)
+
+    async def _write(self, operations: Sequence[Operation]) -> None:
+        result = await self._store.write(operations, controller_epoch=self._controller_epoch)
+        match result:
+            case Applied(sequence=sequence):
+                await self._follower.reached(sequence)
+            case Conflict():
+                raise NotController("the metadata changed under the controller")
+            case Unknown():
+                await self._find_out(operations)
+
+    async def _find_out(self, operations: Sequence[Operation]) -> None:
+        """The answer of a write was lost: it was made exactly if its values are there."""
+        await self._store.sync()
+        snapshot = await self._store.read_all()
+        for key, value in values_of(operations).items():
+            entry = snapshot.entries.get(key)
+            if (entry.value if entry else None) != value:
+                raise RequestTimedOut("the metadata store did not answer; nothing was changed")
+        await self._follower.reached(snapshot.sequence)
+
+
+def check_fits(operation: Operation) -> None:
+    """Raises InvalidConfig where a value is larger than a store takes at once."""
+    if write_bytes([operation]) > WRITE_BYTES_MAX:
+        raise InvalidConfig("the configuration is larger than the metadata store takes")
+
+
+def _split(operations: Sequence[Operation]) -> list[list[Operation]]:
+    writes: list[list[Operation]] = [[]]
+    for operation in operations:
+        if writes[-1] and write_bytes([*writes[-1], operation]) > WRITE_BYTES_MAX:
+            writes.append([])
+        writes[-1].append(operation)
+    return writes
