@@ -20,6 +20,8 @@ _FINAL_EPOCH = -1
 _INITIAL_EPOCH = 0
 _EPOCH_MAX = 2**31 - 1
 _EVICTION_S = 120.0
+# Of all sessions together: each costs half a kilobyte, named once and kept for as long.
+_PARTITIONS_MAX = 250_000
 
 TopicKey = str | UUID
 PartitionKey = tuple[TopicKey, int]
@@ -48,7 +50,9 @@ class FetchSession:
     used_at_s: float = 0.0
     partitions: OrderedDict[PartitionKey, _Remembered] = field(default_factory=OrderedDict)
 
-    def update(self, request: FetchRequest) -> None:
+    def update(self, request: FetchRequest) -> int:
+        """Take in what a request adds, changes and forgets; how many partitions that makes more."""
+        before = len(self.partitions)
         for key, asked in asked_partitions(request):
             known = self.partitions.get(key)
             if known is None:
@@ -59,6 +63,7 @@ class FetchSession:
             topic_key = _topic_key(topic.name, topic.topic_id)
             for index in topic.partitions:
                 self.partitions.pop((topic_key, index), None)
+        return len(self.partitions) - before
 
     def asked(self) -> list[tuple[PartitionKey, FetchPartition]]:
         return [(key, remembered.asked) for key, remembered in self.partitions.items()]
@@ -86,10 +91,14 @@ class FetchSession:
 
 
 class FetchSessions:
-    def __init__(self, slots_max: int, random: Random) -> None:
+    def __init__(
+        self, slots_max: int, random: Random, *, partitions_max: int = _PARTITIONS_MAX
+    ) -> None:
         self._slots_max = slots_max
+        self._partitions_max = partitions_max
         self._random = random
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self._partitions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -103,8 +112,7 @@ class FetchSessions:
         """
         session_id, epoch = request.session_id, request.session_epoch
         if epoch in (_FINAL_EPOCH, _INITIAL_EPOCH):
-            if session_id != NO_SESSION:
-                self._sessions.pop(session_id, None)
+            self._forget(session_id)
             if epoch == _FINAL_EPOCH:
                 return None, True
             return self._create(request, uses_topic_ids, now_s), True
@@ -117,20 +125,24 @@ class FetchSessions:
             )
         if session.uses_topic_ids != uses_topic_ids:
             raise FetchSessionTopicIdError("a fetch session names topics in one way only")
-        session.update(request)
+        self._partitions += session.update(request)
+        if self._partitions > self._partitions_max:
+            self._forget(session_id)
+            raise FetchSessionIdNotFound("there is no room for more partitions in fetch sessions")
         self._use(session, now_s)
         return session, False
 
     def _create(
         self, request: FetchRequest, uses_topic_ids: bool, now_s: float
     ) -> FetchSession | None:
-        if not request.topics or not self._make_room(now_s):
+        partitions = sum(len(topic.partitions) for topic in request.topics)
+        if not request.topics or not self._make_room(partitions, now_s):
             return None
         session_id = NO_SESSION
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = 1 + self._random.below(2**31 - 1)
         session = FetchSession(session_id, uses_topic_ids)
-        session.update(request)
+        self._partitions += session.update(request)
         self._sessions[session_id] = session
         self._use(session, now_s)
         return session
@@ -140,16 +152,24 @@ class FetchSessions:
         session.used_at_s = now_s
         self._sessions.move_to_end(session.id)
 
-    def _make_room(self, now_s: float) -> bool:
-        if len(self._sessions) < self._slots_max:
-            return True
-        if not self._sessions:
-            return False
-        oldest = next(iter(self._sessions.values()))
-        if now_s - oldest.used_at_s < _EVICTION_S:
-            return False
-        del self._sessions[oldest.id]
+    def _make_room(self, partitions: int, now_s: float) -> bool:
+        """Whether there is room for one more, which those give that were not used for long."""
+        while (
+            len(self._sessions) >= self._slots_max
+            or self._partitions + partitions > self._partitions_max
+        ):
+            if not self._sessions:
+                return False
+            oldest = next(iter(self._sessions.values()))
+            if now_s - oldest.used_at_s < _EVICTION_S:
+                return False
+            self._forget(oldest.id)
         return True
+
+    def _forget(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partitions -= len(session.partitions)
 
 
 def asked_partitions(request: FetchRequest) -> Iterator[tuple[PartitionKey, FetchPartition]]:

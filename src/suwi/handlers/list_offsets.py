@@ -30,6 +30,8 @@ _SINCE_VERSION = {
 }
 _NEVER = 2**15
 _READ_COMMITTED = 1
+# Nobody has looked into these batches yet: each may unpack to a hundred times its size.
+_UNPACKINGS_MAX = 2
 
 Found = tuple[int, Offset]
 """A timestamp and its offset."""
@@ -39,6 +41,7 @@ _NOTHING: Found = (NO_TIMESTAMP, NO_OFFSET)
 class ListOffsets:
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
+        self._unpacking = asyncio.Semaphore(_UNPACKINGS_MAX)
 
     async def __call__(self, request: Request) -> Reply:
         topics = []
@@ -57,13 +60,15 @@ class ListOffsets:
         try:
             if times_asked > 1:
                 raise InvalidRequest(f"{topic}-{asked.partition_index} is asked for twice")
-            if asked.timestamp < 0 and request.version < _SINCE_VERSION.get(asked.timestamp, _NEVER):
+            if asked.timestamp < 0 and request.version < _SINCE_VERSION.get(
+                asked.timestamp, _NEVER
+            ):
                 raise UnsupportedVersion(f"timestamp {asked.timestamp} means nothing here")
             partition = self._replicas.leader_of(topic, asked.partition_index)
             partition.check_epoch(getattr(asked, "current_leader_epoch", NO_EPOCH))
             committed = getattr(request.message, "isolation_level", 0) == _READ_COMMITTED
             limit = partition.last_stable_offset if committed else partition.high_watermark
-            timestamp, offset = await _find(partition, asked.timestamp, limit)
+            timestamp, offset = await self._find(partition, asked.timestamp, limit)
             error, epoch = ErrorCode.none, NO_EPOCH
             if offset != NO_OFFSET:
                 log = partition.log
@@ -79,30 +84,29 @@ class ListOffsets:
             "leader_epoch": epoch,
         }
 
+    async def _find(self, partition: Partition, timestamp: int, limit: Offset) -> Found:
+        log = partition.log
+        if timestamp == _LATEST:
+            return NO_TIMESTAMP, limit
+        if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
+            return NO_TIMESTAMP, log.start_offset
+        if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
+            return _NOTHING  # There is no second tier.
+        if timestamp == _MAX_TIMESTAMP:
+            batch = log.batch_of_max_timestamp()
+            found = await self._in_batch(batch, None, log.start_offset) if batch else _NOTHING
+        else:
+            batch = log.batch_at_time(timestamp)
+            found = await self._in_batch(batch, timestamp, log.start_offset) if batch else _NOTHING
+        return found if found[1] < limit else _NOTHING
 
-async def _find(partition: Partition, timestamp: int, limit: Offset) -> Found:
-    log = partition.log
-    if timestamp == _LATEST:
-        return NO_TIMESTAMP, limit
-    if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
-        return NO_TIMESTAMP, log.start_offset
-    if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
-        return _NOTHING  # There is no second tier.
-    if timestamp == _MAX_TIMESTAMP:
-        batch = log.batch_of_max_timestamp()
-        found = await _in_batch(batch, None, log.start_offset) if batch else _NOTHING
-    else:
-        batch = log.batch_at_time(timestamp)
-        found = await _in_batch(batch, timestamp, log.start_offset) if batch else _NOTHING
-    return found if found[1] < limit else _NOTHING
-
-
-async def _in_batch(batch: LogSlice, timestamp: int | None, start: Offset) -> Found:
-    data = batch.read()
-    if not takes_long(len(data), read_header(data)):
-        return _first_record(data, timestamp, start)
-    loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(None, _first_record, data, timestamp, start)
+    async def _in_batch(self, batch: LogSlice, timestamp: int | None, start: Offset) -> Found:
+        data = batch.read()
+        if not takes_long(len(data), read_header(data)):
+            return _first_record(data, timestamp, start)
+        loop = asyncio.get_running_loop()
+        async with self._unpacking:
+            return await loop.run_in_executor(None, _first_record, data, timestamp, start)
 
 
 def _first_record(data: bytes, timestamp: int | None, start: Offset) -> Found:

@@ -1,0 +1,64 @@
+"""Incremental fetch sessions: what is remembered, and how much."""
+
+import pytest
+
+from suwi.handlers.fetch_sessions import FetchSession, FetchSessions
+from suwi.model.errors import FetchSessionIdNotFound
+from suwi.sim.random import SimRandom
+from suwi.wire.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+
+HALF = 50
+
+
+def request(
+    topic: str, first: int, count: int, *, session: FetchSession | None = None, forget: int = 0
+) -> FetchRequest:
+    asked = [FetchPartition(first + n, -1, 0, -1, -1, 1) for n in range(count)]
+    return FetchRequest(
+        0,
+        1,
+        1,
+        [FetchTopic(topic, None, asked)],
+        session_id=session.id if session else 0,
+        session_epoch=session.epoch if session else 0,
+        forgotten=[ForgottenTopic(topic, None, range(forget))] if forget else (),
+    )
+
+
+def opened(sessions: FetchSessions, request: FetchRequest, now_s: float = 0) -> FetchSession | None:
+    return sessions.open(request, uses_topic_ids=False, now_s=now_s)[0]
+
+
+@pytest.fixture
+def sessions() -> FetchSessions:
+    return FetchSessions(10, SimRandom(1), partitions_max=2 * HALF)
+
+
+def test_partitions_beyond_the_limit_of_all_sessions_get_none(sessions: FetchSessions) -> None:
+    assert opened(sessions, request("a", 0, HALF)) is not None
+    assert opened(sessions, request("b", 0, HALF)) is not None
+    assert opened(sessions, request("c", 0, 1)) is None
+
+
+def test_a_session_that_grows_past_the_limit_is_given_up(sessions: FetchSessions) -> None:
+    session = opened(sessions, request("a", 0, 2 * HALF))
+    assert session is not None
+    with pytest.raises(FetchSessionIdNotFound):
+        opened(sessions, request("a", 2 * HALF, 1, session=session))
+    assert len(sessions) == 0
+    assert opened(sessions, request("a", 0, 2 * HALF)) is not None
+
+
+def test_partitions_that_are_forgotten_make_room(sessions: FetchSessions) -> None:
+    session = opened(sessions, request("a", 0, 2 * HALF))
+    assert session is not None
+    assert opened(sessions, request("a", 0, 1, session=session, forget=HALF)) is session
+    assert opened(sessions, request("b", 0, HALF)) is not None
+
+
+def test_sessions_that_are_no_longer_used_make_room(sessions: FetchSessions) -> None:
+    opened(sessions, request("a", 0, HALF))
+    opened(sessions, request("b", 0, HALF))
+    assert opened(sessions, request("c", 0, 2 * HALF), now_s=119) is None
+    assert opened(sessions, request("c", 0, 2 * HALF), now_s=120) is not None
+    assert len(sessions) == 1
