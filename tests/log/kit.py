@@ -1,6 +1,7 @@
 """One partition's log on a disk, simulated or real, driven as a broker drives it."""
 
 from dataclasses import dataclass, field
+from posixpath import dirname
 
 from suwi.env import Disk
 from suwi.log import names
@@ -55,6 +56,8 @@ class Bench:
     now_ms: int = NOW_MS
 
     def __post_init__(self) -> None:
+        self.disk.make_dirs(dirname(self.dir))
+        self.disk.sync_dir(dirname(dirname(self.dir)))
         self.files = FileCache(self.disk, self.open_files_max)
         self.state = DirectoryState(self.dir)
         self._log: PartitionLog | None = None

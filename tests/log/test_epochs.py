@@ -1,5 +1,7 @@
 """Leader epochs: where each starts and ends, as Apache Kafka's LeaderEpochFileCache answers."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -150,4 +152,4 @@ def test_epochs_and_their_starts_always_rise(steps: list[tuple[str, int, int]]) 
         else:
             epochs.truncate_start(Offset(first))
         entries = epochs.entries()
-        assert all(a[0] < b[0] and a[1] < b[1] for a, b in zip(entries, entries[1:], strict=False))
+        assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(entries))

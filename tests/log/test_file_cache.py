@@ -25,8 +25,7 @@ def _is_open(file: File) -> bool:
     try:
         file.pread(1, 0)
     except OSError as error:
-        assert error.errno == errno.EBADF
-        return False
+        return error.errno != errno.EBADF
     return True
 
 

@@ -19,7 +19,7 @@ from suwi.log.file_cache import FileCache
 from suwi.log.producer_loading import load_producers
 from suwi.log.producer_snapshot import encode_snapshot
 from suwi.log.producers import Producers
-from suwi.log.segment import Located, Segment, TornSegment
+from suwi.log.segment import RELATIVE_OFFSET_MAX, Located, Segment, TornSegment
 from suwi.log.sync_job import SyncJob
 from suwi.log.txn_index import AbortedTxn
 from suwi.model.errors import (
@@ -183,7 +183,7 @@ class PartitionLog:
         try:
             segment = self._segments[-1]
             if self._must_roll(segment, header, now_ms):
-                segment = self.roll(now_ms, Offset(header.base_offset))
+                segment = self.roll(now_ms, self._base_for(header))
             segment.append(batch, header)
         except (OSError, TornSegment) as error:
             raise self.state.failed(error) from error
@@ -233,6 +233,12 @@ class PartitionLog:
         return waited_ms > config.segment_ms - self.roll_jitter_ms or not segment.has_room(
             header.size_bytes, Offset(header.last_offset), config.segment_index_bytes
         )
+
+    def _base_for(self, header: BatchHeader) -> Offset:
+        """Segments adjoin, so that recovery can see where one lost its end, unless the batch lies
+        too far beyond the end for an index."""
+        is_near = header.last_offset - self._end_offset <= RELATIVE_OFFSET_MAX
+        return self._end_offset if is_near else Offset(header.base_offset)
 
     def roll(self, now_ms: int, at: Offset | None = None) -> Segment:
         """Start a new segment at the end, or at `at` where offsets are missing before it.
@@ -379,8 +385,8 @@ class PartitionLog:
         """
         if count == 0:
             return []
-        assert count < len(self._segments)
         self.state.check()
+        assert count < len(self._segments)
         gone = self._segments[:count]
         del self._segments[:count], self._bases[:count]
         # The files first: on a full disk nothing else could be written.

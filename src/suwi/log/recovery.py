@@ -28,6 +28,7 @@ from suwi.records.record import read_marker
 log = logging.getLogger(__name__)
 
 _LEFTOVERS = (names.DELETED, names.CLEANED, ".tmp")
+_EPOCH_UNKNOWN = 2**31 - 1
 _INDEXES = (names.OFFSET_INDEX, names.TIME_INDEX)
 
 
@@ -63,7 +64,7 @@ def open_log(
         first = 0
     producers = None
     if first is not None:
-        recovery = Recovery(files, directory, config, options.leader_epoch_max, epochs)
+        recovery = Recovery(files, directory, config, options, epochs)
         producers = recovery.run(segments, first)
     end = segments[-1].next_offset
     start = Offset(max(min(options.start_offset, end), segments[0].base_offset))
@@ -102,10 +103,11 @@ def _find_segments(
     parsed = (names.parse_offset_name(name, names.LOG) for name in found)
     bases = sorted(base for base in parsed if base is not None)
     _remove_orphans(files, directory, found, {names.offset_name(base) for base in bases})
-    segments = []
+    segments: list[Segment] = []
     for base in bases:
         stem = f"{directory}/{names.offset_name(base)}"
-        if base != bases[-1] and disk.size(stem + names.LOG) == 0:
+        is_empty = disk.size(stem + names.LOG) == 0
+        if is_empty and segments and _reaches_beyond(segments[-1], base):
             # A roll that went wrong: it would hide what the segment before it holds.
             for path in mark_deleted(files, stem):
                 disk.remove(path)
@@ -119,6 +121,13 @@ def _find_segments(
             _segment(files, directory, options.start_offset, config, options, create=True)
         )
     return segments
+
+
+def _reaches_beyond(segment: Segment, base: Offset) -> bool:
+    try:
+        return segment.next_offset > base
+    except CorruptMessage:
+        return False
 
 
 def _segment(
@@ -206,13 +215,14 @@ class Recovery:
         files: FileCache,
         directory: str,
         config: TopicConfig,
-        epoch_max: LeaderEpoch | None,
+        options: OpenOptions,
         epochs: LeaderEpochs,
     ) -> None:
         self._files = files
         self._dir = directory
         self._config = config
-        self._epoch_max = epoch_max
+        self._epoch_max = options.leader_epoch_max
+        self._recovery_point = options.recovery_point
         self._epochs = epochs
         self._epoch_starts = dict(epochs.entries())
         self._last_epoch = -1
@@ -226,17 +236,27 @@ class Recovery:
             following = segments[number + 1] if number + 1 < len(segments) else None
             segment = segments[number]
             found_bytes = segment.size_bytes
-            following_base = None if following is None else following.base_offset
-            while not self._recover_segment(segment, producers, following_base):
+            while not self._recover_segment(segment, producers, following):
                 # The last batch was taken in and then proved damaged: again, without it.
-                producers, following_base = self._producers_before(segments, number), None
+                producers = self._producers_before(segments, number)
             if following is None:
                 break
-            if segment.size_bytes < found_bytes or following.base_offset < segment.next_offset:
+            if segment.size_bytes < found_bytes or not self._adjoin(segment, following):
                 self._drop(segments, number + 1)
                 break
             segment.finish()
         return producers
+
+    def _adjoin(self, segment: Segment, following: Segment) -> bool:
+        """Whether the next segment follows on this one, or a power loss took the end of this one.
+
+        Compaction leaves gaps between segments too, but only in what was synced before.
+        """
+        end = segment.next_offset
+        if following.base_offset <= end or end < self._recovery_point:
+            return following.base_offset >= end
+        # Without a recovery point nothing is known, except of logs that never had a gap.
+        return self._recovery_point == 0 and (self._config.is_compacted or self._gaps > 0)
 
     def _producers_before(self, segments: list[Segment], number: int) -> Producers:
         return load_producers(
@@ -255,7 +275,7 @@ class Recovery:
         del segments[number:]
 
     def _recover_segment(
-        self, segment: Segment, producers: Producers, following_base: Offset | None
+        self, segment: Segment, producers: Producers, following: Segment | None
     ) -> bool:
         """Index the valid batches, cut the file after them, take in epochs and producers.
 
@@ -268,8 +288,8 @@ class Recovery:
         file = self._files.pin(segment.log_path)
         try:
             self._take_in(segment, scan_batches(file, 0, found_bytes), prefix, producers)
-            if following_base is not None:
-                prefix.end_at(following_base)
+            if following is not None:
+                prefix.end_before(*self._start_of(following))
             elif self._gaps + prefix.gaps == 1 and not self._config.is_compacted:
                 prefix.doubt_last_gap()  # The one gap of a log that is never compacted.
             if prefix.size_bytes < found_bytes:
@@ -293,6 +313,16 @@ class Recovery:
         self._gaps += prefix.gaps
         self._last_epoch = prefix.last_epoch
         return True
+
+    def _start_of(self, segment: Segment) -> tuple[int, int]:
+        """The offset and the epoch a segment starts with, as far as that can be read."""
+        file = self._files.get(segment.log_path)
+        try:
+            for _, header in scan_headers(file, 0, segment.size_bytes):
+                return segment.base_offset, header.partition_leader_epoch
+        except CorruptMessage:
+            pass
+        return segment.base_offset, _EPOCH_UNKNOWN
 
     def _take_in(
         self,

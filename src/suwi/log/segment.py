@@ -21,7 +21,7 @@ from suwi.records.batch import HEADER_BYTES, BatchHeader, read_header
 
 log = logging.getLogger(__name__)
 
-_RELATIVE_OFFSET_MAX = 2**31 - 1
+RELATIVE_OFFSET_MAX = 2**31 - 1
 _POSITION_MAX = 2**31 - 1
 _NOTHING_APPENDED = Offset(2**63 - 1)
 
@@ -111,6 +111,8 @@ class Segment:
         """The newest timestamp in it; -1 where there is none."""
         if self._max_timestamp is None:
             self._max_timestamp, self._max_timestamp_offset = self._newest_indexed()
+            if self._ends_newer_than(self._max_timestamp):
+                self._mistrust_indexes()
         return self._max_timestamp
 
     @property
@@ -131,7 +133,7 @@ class Segment:
     def has_room(self, size_bytes: int, last_offset: Offset, index_bytes_max: int) -> bool:
         """Whether a batch fits: its offset and position into an index entry, that into its file."""
         return (
-            last_offset - self.base_offset <= _RELATIVE_OFFSET_MAX
+            last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
             and self.size_bytes + size_bytes <= _POSITION_MAX
             and (len(self.offset_index) + 1) * 8 <= index_bytes_max
             # One more for the last entry, which `finish` adds.
@@ -205,10 +207,7 @@ class Segment:
     def _read_on(self) -> None:
         """Find next offset and newest timestamp by reading on from the last index entries."""
         newest, newest_offset = self._newest_indexed()
-        offset, end = self.offset_index.last_entry()
-        if end != 0 and not self._is_batch_at(end, offset):
-            self._mistrust_indexes()
-            _, end = self.offset_index.last_entry()
+        end = self._last_indexed()
         self._bytes_since_index_entry = self.size_bytes - end
         next_offset = self.base_offset
         for position, header in scan_headers(self._log_file(), end, self.size_bytes):
@@ -228,6 +227,22 @@ class Segment:
             return entry
         self._mistrust_indexes()
         return self.time_index.last_entry()
+
+    def _last_indexed(self) -> int:
+        """Where the batch of the last offset index entry starts; 0 where there is none."""
+        offset, position = self.offset_index.last_entry()
+        if position == 0 or self._is_batch_at(position, offset):
+            return position
+        self._mistrust_indexes()
+        return self.offset_index.last_entry()[1]
+
+    def _ends_newer_than(self, timestamp: int) -> bool:
+        """Whether the last batches are newer than all that is indexed: entries are missing."""
+        try:
+            last = scan_headers(self._log_file(), self._last_indexed(), self.size_bytes)
+            return any(header.max_timestamp > timestamp for _, header in last)
+        except CorruptMessage:
+            return False
 
     def _is_true(self, timestamp: int, offset: Offset) -> bool:
         """Whether a time index entry says what the log says."""
@@ -323,7 +338,8 @@ class Segment:
         finally:
             self._files.unpin(file)
             self.size_bytes = size_bytes
-            self._next_offset = None  # Whether the last batch ends the file is not known here.
+            # Whether the last batch ends the file is not known here.
+            self._next_offset, self._last_base_offset = None, _NOTHING_APPENDED
 
     def start_over(self) -> None:
         """Empty both indexes and forget what was noted, to note every batch again."""

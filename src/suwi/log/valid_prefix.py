@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from suwi.log.segment import RELATIVE_OFFSET_MAX
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.records.batch import BatchHeader
-
-_RELATIVE_OFFSET_MAX = 2**31 - 1
 
 
 class _Unusual(NamedTuple):
@@ -61,10 +60,10 @@ class ValidPrefix:
         self.size_bytes = position + header.size_bytes
         return True
 
-    def end_at(self, following_base: Offset) -> None:
-        """The next segment starts there: does that deny a gap before the last batch?"""
-        if following_base < self.expected:
-            self._judge_last(following_base, self.last_epoch)
+    def end_before(self, base_offset: int, epoch: int) -> None:
+        """What the next segment starts with may deny the last batch of this one."""
+        if base_offset < self.expected or epoch < self.last_epoch:
+            self._judge_last(base_offset, epoch)
 
     def doubt_last_gap(self) -> None:
         """Nothing follows that could confirm a gap before the last batch: give that batch up."""
@@ -103,6 +102,6 @@ class ValidPrefix:
         return (
             (self.epoch_max is None or header.partition_leader_epoch <= self.epoch_max)
             and header.last_offset_delta >= 0
-            and header.last_offset - self.base_offset <= _RELATIVE_OFFSET_MAX
+            and header.last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
             and header.record_count >= 0
         )

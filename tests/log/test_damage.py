@@ -1,0 +1,208 @@
+"""Storage under attack: a tail cut at every byte, thousands of flipped bits."""
+
+import pytest
+
+from suwi.log.batch_scan import scan_batches
+from suwi.log.valid_prefix import ValidPrefix
+from suwi.model.ids import LeaderEpoch, Offset
+from suwi.model.topic_config import TopicConfig
+from suwi.records.batch import LOG_OVERHEAD_BYTES
+from suwi.sim import SimRandom
+from tests.log.kit import NOW_MS, Bench, batch_of, batches_in, values_in
+
+MEGABYTE = 1 << 20
+
+
+def _ends_of_batches(data: bytes) -> list[int]:
+    ends, position = [], 0
+    while position < len(data):
+        length = int.from_bytes(data[position + 8 : position + 12], "big")
+        position += length + LOG_OVERHEAD_BYTES
+        ends.append(position)
+    return ends
+
+
+def _next_offsets(data: bytes) -> dict[int, int]:
+    """Where a log that ends at a position goes on."""
+    found, start = {0: 0}, 0
+    for end in _ends_of_batches(data):
+        delta = int.from_bytes(data[start + 23 : start + 27], "big")
+        found[end] = int.from_bytes(data[start : start + 8], "big") + delta + 1
+        start = end
+    return found
+
+
+def _log_of(size_bytes: int) -> Bench:
+    bench = Bench()
+    random = SimRandom("cut")
+    while bench.log.size_bytes < size_bytes:
+        bench.append(batch_of(1 + random.below(3), value=random.token(random.below(900))))
+    return bench
+
+
+class _Memory:
+    """A file that is only read: a log cut at `size_bytes`, without a copy for every cut."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = memoryview(data)
+        self.size_bytes = len(data)
+
+    def pread(self, size_bytes: int, position: int) -> memoryview:
+        return self._data[position : min(position + size_bytes, self.size_bytes)]
+
+
+def test_a_megabyte_cut_at_every_byte_ends_with_its_last_whole_batch() -> None:
+    """What recovery reads, for each of a million cuts; from the last whole batch but one on."""
+    bench = _log_of(MEGABYTE)
+    data = bench.disk.read_bytes(bench.path(0))
+    ends = [0, 0, *_ends_of_batches(data)]
+    next_offsets = _next_offsets(data)
+    file = _Memory(data)
+    number = len(ends) - 1
+    for cut in range(len(data), -1, -1):
+        while ends[number] > cut:
+            number -= 1
+        file.size_bytes = cut
+        start = ends[max(number - 1, 0)]
+        prefix = ValidPrefix(Offset(next_offsets[start]), 0, {}, None, size_bytes=start)
+        for position, header, _ in scan_batches(file, start, cut):  # type: ignore[arg-type]
+            assert prefix.accept(position, header)
+        assert prefix.size_bytes == ends[number]
+        assert prefix.expected == next_offsets[ends[number]]
+
+
+def test_a_log_cut_at_every_byte_is_opened_with_every_whole_batch() -> None:
+    """The same with everything that opening a log does, on a smaller log."""
+    bench = _log_of(16_000)
+    bench.close()
+    data = bench.disk.read_bytes(bench.path(0))
+    next_offsets = _next_offsets(data)
+    ends = sorted(next_offsets)
+    whole = len(ends) - 1
+    for cut in range(len(data), -1, -1):
+        while ends[whole] > cut:
+            whole -= 1
+        file = bench.disk.open(bench.path(0))
+        file.truncate(0)
+        file.pwrite(memoryview(data)[:cut], 0)
+        file.close()
+        log = bench.recover()
+        assert log.end_offset == next_offsets[ends[whole]]
+        assert bench.disk.size(bench.path(0)) == ends[whole]
+
+
+# -- flipped bits ---------------------------------------------------------------------------------
+
+
+def _attacked_log() -> Bench:
+    bench = Bench(config=TopicConfig(segment_bytes=2048))
+    random = SimRandom("flips")
+    sequence = 0
+    for i in range(60):
+        bench.epoch = 3 + i // 10
+        count = 1 + random.below(4)
+        producer = (9, 0, sequence) if i % 2 else None
+        bench.append(batch_of(count, value=random.token(random.below(200)), producer=producer))
+        sequence += count if producer else 0
+    assert len(bench.log.segments()) >= 4
+    return bench
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_flipped_bit_ends_the_log_before_the_damaged_batch_or_after_it(seed: int) -> None:
+    """Two hundred bits for each seed, one at a time, anywhere in the log files.
+
+    Whatever is served has a correct checksum, rising offsets and epochs that do not fall (the
+    kit checks that on every read), and all that lay before the damaged batch is still there.
+    """
+    random = SimRandom(seed)
+    bench = _attacked_log()
+    before = values_in(bench.log)
+    segments = bench.log.segments()
+    bench.close()
+    files = {name: bench.disk.read_bytes(f"{bench.dir}/{name}") for name in bench.names()}
+    logs = [(segment.log_path, segment.size_bytes) for segment in segments]
+    for _ in range(200):
+        path, size_bytes = random.choice(logs)
+        bit = random.below(size_bytes * 8)
+        content = bytearray(files[path.rsplit("/", 1)[1]])
+        content[bit // 8] ^= 1 << bit % 8
+        attacked = Bench(config=bench.config)
+        attacked.disk.make_dirs(attacked.dir)
+        for name, whole in files.items():
+            data = bytes(content) if path.endswith(name) else whole
+            attacked.disk.write_atomically(f"{attacked.dir}/{name}", data)
+        log = attacked.open(clean=False, leader_epoch_max=100)
+        after = values_in(log)
+        damaged = _number_of_batch(logs, files, path, bit // 8)
+        assert after[:damaged] == before[:damaged]
+        assert len(after) >= damaged
+        # What comes from the damaged batch on is that batch itself, or what was written.
+        assert after[damaged + 1 :] == before[damaged + 1 :] or len(after) == damaged
+        offsets = [header.base_offset for _, header in batches_in(log)]
+        assert offsets == sorted(offsets)
+        attacked.epoch = 100
+        attacked.append(batch_of(producer=(50, 0, 0)))
+        assert len(values_in(attacked.log)) == len(after) + 1
+
+
+def _number_of_batch(
+    logs: list[tuple[str, int]], files: dict[str, bytes], path: str, position: int
+) -> int:
+    number = 0
+    for log_path, _ in logs:
+        ends = _ends_of_batches(files[log_path.rsplit("/", 1)[1]])
+        if log_path == path:
+            return number + sum(1 for end in ends if end <= position)
+        number += len(ends)
+    raise AssertionError
+
+
+def test_a_batch_whose_offset_was_flipped_is_not_served_at_another_offset() -> None:
+    """The base offset lies outside the checksum: its neighbours give it away."""
+    for victim in range(20):
+        for bit in range(40):
+            bench = Bench(config=TopicConfig(segment_bytes=1024))
+            for _ in range(20):
+                bench.append(batch_of(3))
+            before = values_in(bench.log)
+            segment = next(s for s in reversed(bench.log.segments()) if s.base_offset <= victim * 3)
+            found = segment.locate(Offset(victim * 3))
+            assert found is not None
+            header_byte = found.position + 7 - bit // 8
+            old = bench.disk.read_bytes(segment.log_path)[header_byte]
+            bench.sim.overwrite(segment.log_path, bytes([old ^ 1 << bit % 8]), header_byte)
+            bench.recover()
+            after = values_in(bench.log)
+            assert after == before[: len(after)], f"batch {victim}, bit {bit}"
+            assert len(after) >= victim
+            if victim < 19 or bit > 30:
+                assert len(after) == victim
+
+
+def test_a_batch_whose_epoch_was_flipped_ends_the_log_before_it_or_is_not_noticed() -> None:
+    """The leader epoch lies outside the checksum too; the checkpoint knows which is right."""
+    for victim in range(12):
+        for bit in range(32):
+            bench = Bench()
+            for i in range(12):
+                bench.epoch = 5 + i // 4
+                bench.append(batch_of(3))
+            before = values_in(bench.log)
+            found = bench.log.active.locate(Offset(victim * 3))
+            assert found is not None
+            byte = found.position + 15 - bit // 8
+            old = bench.disk.read_bytes(bench.path(0))[byte]
+            bench.sim.overwrite(bench.path(0), bytes([old ^ 1 << bit % 8]), byte)
+            bench.recover()
+            after = values_in(bench.log)
+            assert after[:victim] == before[:victim]
+
+
+def test_a_gap_that_compaction_left_does_not_end_a_compacted_log() -> None:
+    bench = Bench(config=TopicConfig(cleanup_policy=("compact",)))
+    for base in (0, 1, 7, 30, 31, 90):
+        batch = batch_of(base_offset=base, epoch=0)
+        bench.log.append_as_follower(memoryview(batch), LeaderEpoch(0), NOW_MS)
+    bench.recover()
+    assert [h.base_offset for h in bench.headers()] == [0, 1, 7, 30, 31, 90]

@@ -1,0 +1,371 @@
+"""What a log is after it was closed, killed, or left with damaged or missing files."""
+
+import dataclasses
+
+import pytest
+
+from suwi.env import LocalDisk
+from suwi.log import names
+from suwi.model.errors import CorruptMessage
+from suwi.model.ids import Offset
+from suwi.model.topic_config import TopicConfig
+from suwi.records.record import MarkerType
+from tests.log.kit import NOW_MS, Bench, batch_of, batches_in, values_in
+
+SMALL = TopicConfig(segment_bytes=1024, index_interval_bytes=100)
+
+
+def _filled(bench: Bench | None = None, count: int = 60) -> Bench:
+    """Several segments, epochs, a producer, a committed and an aborted transaction."""
+    bench = bench or Bench()
+    bench.config = SMALL
+    for i in range(count):
+        bench.epoch = i // 25
+        bench.append(batch_of(producer=(7, 0, i), timestamps=[NOW_MS + i]))
+        if i % 20 == 5:
+            bench.append(batch_of(producer=(100 + i, 0, 0), transactional=True))
+            bench.append_marker(100 + i, 0, MarkerType.ABORT if i % 40 == 5 else MarkerType.COMMIT)
+    assert len(bench.log.segments()) >= 5
+    return bench
+
+
+def _state(bench: Bench) -> dict[str, object]:
+    """All that anybody can learn of a log."""
+    log = bench.log
+    return {
+        "values": values_in(log),
+        "end": log.end_offset,
+        "epochs": log.epochs.entries(),
+        "producers": {
+            p.producer_id: (p.epoch, p.last_sequence, p.txn_first_offset)
+            for p in log.producers.all()
+        },
+        "aborted": log.aborted_between(log.start_offset, log.end_offset),
+        "times": [
+            None if part is None else part.position
+            for part in (log.batch_at_time(NOW_MS + i) for i in range(0, 70, 3))
+        ],
+        "found": [
+            None if part is None else (part.path, part.position)
+            for part in (
+                log.read(Offset(offset), 1, log.end_offset, whole_batch=True)
+                for offset in range(log.start_offset, log.end_offset)
+            )
+        ],
+    }
+
+
+def test_a_log_is_the_same_after_a_clean_stop(bench: Bench) -> None:
+    _filled(bench)
+    before = _state(bench)
+    bench.reopen()
+    assert _state(bench) == before
+    assert bench.log.recovery_point == bench.log.end_offset
+
+
+def test_a_log_is_the_same_after_a_process_crash() -> None:
+    bench = _filled()
+    before = _state(bench)
+    bench.crash()
+    assert _state(bench) == before
+
+
+def test_a_log_is_the_same_when_nothing_is_trusted(bench: Bench) -> None:
+    _filled(bench)
+    before = _state(bench)
+    bench.recover()
+    assert _state(bench) == before
+
+
+def test_one_open_file_at_a_time_is_enough(bench: Bench) -> None:
+    bench.open_files_max = 1
+    _filled(bench)
+    before = _state(bench)
+    bench.recover()
+    assert _state(bench) == before
+
+
+def test_opening_a_clean_log_reads_only_its_end() -> None:
+    """A topic without idempotent producers had no snapshot, and all its headers were read."""
+    bench = Bench(config=SMALL)
+    bench.append_many(200)
+    bench.close()
+    for segment in bench.log.segments()[:-1]:
+        bench.sim.faults.fail("read", path=segment.log_path, times=None)
+    assert bench.open().end_offset == 200
+
+
+def test_recovery_reads_nothing_before_the_recovery_points_segment() -> None:
+    bench = Bench(config=SMALL)
+    bench.append_many(100)
+    bench.sync()
+    old = [segment.log_path for segment in bench.log.segments()[:-2]]
+    bench.append_many(100)
+    bench.disk = bench.sim.crash()
+    for path in old:
+        bench.sim.faults.fail("read", path=path, times=None)
+    assert bench.open(clean=False, recovery_point=100).end_offset == 200
+
+
+def test_a_tail_that_was_cut_after_a_clean_stop_is_noticed(bench: Bench) -> None:
+    """It would have been appended to, and everything after it lost."""
+    bench.append_many(20)
+    bench.close()
+    file = bench.disk.open(bench.path(0))
+    file.truncate(file.size() - 5)
+    file.close()
+    bench.open()
+    assert bench.log.end_offset == 19
+    bench.append_many(5)
+    bench.reopen()
+    assert [h.base_offset for h in bench.headers()] == list(range(24))
+
+
+def test_garbage_after_a_clean_stop_is_cut_off(bench: Bench) -> None:
+    bench.append_many(20)
+    bench.close()
+    file = bench.disk.open(bench.path(0))
+    file.pwrite(b"\xab" * 300, file.size())
+    file.close()
+    bench.open()
+    assert bench.log.end_offset == 20
+    bench.append()
+    assert len(bench.headers()) == 21
+
+
+# -- files that are gone or damaged ---------------------------------------------------------------
+
+
+def _files_beside_the_log() -> list[str]:
+    bench = _filled()
+    bench.close()
+    return [name for name in bench.names() if not name.endswith(names.LOG)]
+
+
+_AUXILIARY = _files_beside_the_log()
+
+
+@pytest.mark.parametrize("name", _AUXILIARY)
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
+def test_any_file_beside_the_log_may_be_missing(name: str, clean: bool) -> None:
+    bench = _filled()
+    before = _state(bench)
+    bench.close()
+    if name.endswith(names.TXN_INDEX) and clean:
+        pytest.skip("where there is no .txnindex after a clean stop, nothing was aborted")
+    bench.disk.remove(f"{bench.dir}/{name}")
+    bench.open(clean=clean)
+    assert _state(bench) == before
+    bench.append()
+    bench.reopen()
+    assert bench.log.end_offset == before["end"] + 1  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("name", _AUXILIARY)
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
+def test_any_file_beside_the_log_may_be_empty_or_cut(name: str, clean: bool) -> None:
+    for keep in (0.0, 0.3, 0.99):
+        bench = _filled()
+        before = _state(bench)
+        bench.close()
+        if name.endswith(names.TXN_INDEX) and clean and keep == 0.0:
+            continue
+        file = bench.disk.open(f"{bench.dir}/{name}")
+        file.truncate(int(file.size() * keep))
+        file.close()
+        bench.open(clean=clean)
+        assert _state(bench) == before
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in _AUXILIARY if n.endswith((names.OFFSET_INDEX, names.SNAPSHOT))]
+)
+def test_no_flipped_bit_of_an_index_or_snapshot_changes_what_is_read(name: str) -> None:
+    bench = _filled()
+    before = _state(bench)
+    bench.close()
+    path = f"{bench.dir}/{name}"
+    whole = bench.disk.read_bytes(path)
+    for bit in range(0, len(whole) * 8, 7):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        bench.disk.write_atomically(path, bytes(damaged))
+        bench.open()
+        assert _state(bench) == before
+        bench.close()
+
+
+@pytest.mark.parametrize("name", [n for n in _AUXILIARY if n.endswith(names.TIME_INDEX)])
+def test_a_flipped_bit_of_a_time_index_never_misplaces_a_record(name: str) -> None:
+    bench = _filled()
+    before = _state(bench)
+    bench.close()
+    path = f"{bench.dir}/{name}"
+    whole = bench.disk.read_bytes(path)
+    for bit in range(0, len(whole) * 8, 7):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        bench.disk.write_atomically(path, bytes(damaged))
+        bench.open()
+        assert _state(bench) == before
+        bench.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 64, b"\xff" * 64, b"0\n1\n5", b"garbage\n"])
+def test_damaged_leader_epochs_are_found_in_the_log_again(content: bytes) -> None:
+    bench = _filled()
+    before = _state(bench)
+    bench.close()
+    bench.disk.write_atomically(f"{bench.dir}/{names.LEADER_EPOCHS}", content)
+    bench.open()
+    assert _state(bench) == before
+
+
+def test_all_files_beside_the_log_may_be_missing_at_once(bench: Bench) -> None:
+    _filled(bench)
+    before = _state(bench)
+    bench.close()
+    for name in bench.names():
+        if not name.endswith(names.LOG):
+            bench.disk.remove(f"{bench.dir}/{name}")
+    bench.open()
+    assert _state(bench) == before
+
+
+def test_an_index_that_is_damaged_while_the_log_is_open_is_mended() -> None:
+    bench = Bench(config=dataclasses.replace(TopicConfig(), index_interval_bytes=50))
+    bench.append_many(100)
+    bench.reopen()
+    path = bench.path(0, names.OFFSET_INDEX)
+    for entry in (b"\xff", b"\x80\0\0\0", b"\x7f\xff\xff\xff"):
+        size = bench.disk.size(path)
+        bench.sim.overwrite(path, entry, size // 2 - size // 2 % 8 + 4)
+        assert [h.base_offset for h in bench.headers()] == list(range(100))
+        for offset in range(100):
+            part = bench.log.read(Offset(offset), 1, Offset(100), whole_batch=True)
+            assert part is not None
+            assert part.position == offset * len(batch_of())
+        bench.reopen()
+
+
+def test_a_header_that_rots_in_an_old_segment_is_reported_not_skipped() -> None:
+    """Records after it must not silently vanish from between two others."""
+    bench = Bench(config=dataclasses.replace(SMALL, index_interval_bytes=1 << 20))
+    bench.append_many(40)
+    bench.close()
+    bench.sim.overwrite(bench.path(0), b"\x7f", 3 * len(batch_of()) + 8)
+    bench.open()
+    with pytest.raises(CorruptMessage):
+        batches_in(bench.log)
+
+
+# -- leftovers ------------------------------------------------------------------------------------
+
+
+def test_work_in_progress_of_a_dead_process_is_removed(bench: Bench) -> None:
+    _filled(bench)
+    bench.close()
+    before = bench.names()
+    for name in (
+        "00000000000000000000.log.deleted",
+        "00000000000000000000.index.deleted",
+        "00000000000000000099.log.cleaned",
+        "leader-epoch-checkpoint.tmp",
+        "00000000000000000777.index",
+        "00000000000000000777.timeindex",
+        "00000000000000000777.txnindex",
+    ):
+        bench.disk.open(f"{bench.dir}/{name}", create=True).close()
+    bench.open()
+    assert bench.names() == before
+
+
+def test_files_of_other_kinds_are_left_alone(bench: Bench) -> None:
+    bench.append()
+    bench.close()
+    for name in ("README", "1.log", "x.log", "0000000000000000000a.log"):
+        bench.disk.open(f"{bench.dir}/{name}", create=True).close()
+    bench.open()
+    assert len(bench.headers()) == 1
+    assert {"README", "1.log", "x.log"} <= set(bench.names())
+
+
+def test_an_empty_segment_in_the_middle_hides_nothing(bench: Bench) -> None:
+    """A roll that went wrong left one behind; records above it became unreadable."""
+    bench.append_many(10)
+    bench.close()
+    bench.disk.open(bench.path(5), create=True).close()
+    bench.open()
+    bench.log.roll(NOW_MS)
+    bench.append_many(2)
+    bench.close()
+    bench.disk.open(bench.path(5), create=True).close()
+    for clean in (True, False):
+        bench.open(clean=clean)
+        assert [h.base_offset for h in bench.headers()] == list(range(12))
+
+
+def test_an_old_transaction_index_does_not_speak_for_a_new_segment_of_its_name() -> None:
+    bench = Bench()
+    bench.append(batch_of(producer=(7, 0, 0)))
+    bench.disk.write_atomically(bench.path(1, names.TXN_INDEX), b"\0" * 34)
+    bench.log.roll(NOW_MS)
+    bench.append(batch_of(producer=(7, 0, 1)))
+    assert bench.log.aborted_between(Offset(0), Offset(9)) == []
+
+
+def test_snapshots_of_many_restarts_do_not_pile_up(bench: Bench) -> None:
+    _filled(bench)
+    for i in range(5):
+        bench.append(batch_of(producer=(7, 0, 60 + i)))
+        bench.reopen()
+    bases = {segment.base_offset for segment in bench.log.segments()}
+    kept = {
+        offset
+        for name in bench.names()
+        if (offset := names.parse_offset_name(name, names.SNAPSHOT)) is not None
+    }
+    assert len(kept - bases) <= 1
+    assert max(kept) == bench.log.end_offset
+
+
+def test_the_start_of_the_log_is_kept(bench: Bench) -> None:
+    _filled(bench)
+    bench.log.advance_start(Offset(33))
+    bench.reopen()
+    assert bench.log.start_offset == 33
+    assert bench.headers()[0].base_offset == 33
+
+
+def test_a_start_beyond_the_end_is_brought_back_to_it(bench: Bench) -> None:
+    bench.append_many(5)
+    bench.close()
+    assert bench.open(start_offset=99).start_offset == 5
+
+
+def test_a_log_that_lost_everything_begins_at_its_start(bench: Bench) -> None:
+    assert bench.open(start_offset=50).end_offset == 50
+    assert bench.append().base_offset == 50
+
+
+def test_an_epoch_newer_than_the_cluster_knows_cannot_be_real(bench: Bench) -> None:
+    bench.append_many(5)
+    bench.epoch = 1 << 20
+    bench.append_many(2)
+    bench.files.forget_dir(bench.dir)
+    bench.disk.remove(f"{bench.dir}/{names.LEADER_EPOCHS}")
+    bench.open(clean=False, leader_epoch_max=3)
+    assert bench.log.end_offset == 5
+    assert bench.log.epochs.entries() == [(0, 0)]
+
+
+def test_what_one_disk_holds_the_other_can_hold(tmp_path: object) -> None:
+    """The simulated disk and the machine's own give the same files, byte for byte."""
+    simulated, local = _filled(), _filled(Bench(disk=LocalDisk(), dir=f"{tmp_path}/orders-0"))
+    simulated.close()
+    local.close()
+    assert simulated.names() == local.names()
+    for name in simulated.names():
+        assert simulated.disk.read_bytes(f"{simulated.dir}/{name}") == local.disk.read_bytes(
+            f"{local.dir}/{name}"
+        )
