@@ -14,6 +14,8 @@ class InitProducerId:
 
     async def __call__(self, request: Request) -> Reply:
         answer = {"throttle_time": 0, "producer_id": -1, "producer_epoch": -1}
+        if request.message.transactional_id == "":
+            return reply(request, {**answer, "error_code": ErrorCode.invalid_request})
         if request.message.transactional_id is not None:
             return reply(request, {**answer, "error_code": ErrorCode.coordinator_not_available})
         try:

@@ -213,6 +213,7 @@ def _refused(index: int, error: Exception) -> PartitionProduced:
 def _close_where_refused(answers: list[TopicProduced]) -> None:
     """With acks=0 the client learns of an error only by losing its connection."""
     for topic in answers:
-        for _, code, *_, message, _ in topic.partitions:
-            if code:
-                raise CloseConnection(f"{ErrorCode(code).name} with acks=0: {message}")
+        for produced in topic.partitions:
+            if produced.error_code:
+                name = ErrorCode(produced.error_code).name
+                raise CloseConnection(f"{name} with acks=0: {produced.error_message}")

@@ -1,0 +1,152 @@
+"""A broker as people run it: `suwi serve` in a process of its own, on a port the kernel chose."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+
+import suwi
+from suwi.records.batch import BatchHeader, batches
+from suwi.records.record import Record, iter_records
+
+SOURCE = Path(suwi.__file__).parents[1]
+_COMMAND = (sys.executable, "-c", "from suwi.cli.main import app; app()", "serve")
+_ADDRESS = re.compile(r"listening on +PLAINTEXT://127\.0\.0\.1:(\d+)")
+_STOP_S = 30
+_numbers = count()
+
+
+class BrokerProcess:
+    """One broker on one data directory; it may be stopped, killed and started again."""
+
+    def __init__(
+        self, data: Path, *settings: str, in_child: Callable[[], None] | None = None
+    ) -> None:
+        self.data = data
+        self.port = 0
+        self._settings = settings
+        self._in_child = in_child
+        self._process: subprocess.Popen[str] | None = None
+        self._log = data.with_name(data.name + ".log")
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> str:
+        """What the broker has logged, over all its starts."""
+        return self._log.read_text() if self._log.exists() else ""
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> "BrokerProcess":
+        """Returns when clients are served. A broker that comes back keeps its port."""
+        assert not self.is_running
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(
+                [*_COMMAND, *self._arguments()],
+                env=_environment(),
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                preexec_fn=self._in_child,
+            )
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            listening = _ADDRESS.match(line)
+            if listening is not None:
+                self.port = int(listening[1])
+                return self
+        self.kill()
+        raise AssertionError(f"the broker did not start:\n{self.log}")
+
+    def refused_start(self) -> str:
+        """Start where it must be refused; what the broker says on its way out."""
+        ended = subprocess.run(
+            [*_COMMAND, *self._arguments()],
+            env=_environment(),
+            capture_output=True,
+            text=True,
+            timeout=_STOP_S,
+            check=False,
+        )
+        assert ended.returncode != 0, ended.stdout
+        return ended.stderr
+
+    def stop(self) -> str:
+        """SIGTERM; what it says while it stops."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        said, _ = self._process.communicate(timeout=_STOP_S)
+        assert self._process.returncode == 0, self.log
+        return said
+
+    def kill(self) -> None:
+        """SIGKILL: no handler, no flush, no goodbye."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.communicate()
+
+    def __enter__(self) -> "BrokerProcess":
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._process is not None:
+            self.kill()
+
+    def _arguments(self) -> list[str]:
+        settings = [word for setting in self._settings for word in ("--set", setting)]
+        return ["--listen", f"127.0.0.1:{self.port}", "--data", str(self.data), *settings]
+
+    # -- what lies on its disk -------------------------------------------------------------------
+
+    def partition_dir(self, topic: str, partition: int = 0) -> Path:
+        return self.data / f"{topic}-{partition}"
+
+    def stored_batches(self, topic: str, partition: int = 0) -> list[BatchHeader]:
+        return [header for header, _ in self._stored(topic, partition)]
+
+    def stored_records(self, topic: str, partition: int = 0) -> list[Record]:
+        return [
+            record
+            for header, batch in self._stored(topic, partition)
+            for record in iter_records(batch, header)
+        ]
+
+    def _stored(self, topic: str, partition: int) -> Iterator[tuple[BatchHeader, bytes]]:
+        for segment in sorted(self.partition_dir(topic, partition).glob("*.log")):
+            data = segment.read_bytes()
+            for position, header in batches(data):
+                yield header, data[position : position + header.size_bytes]
+
+
+def unique_name(word: str) -> str:
+    """A topic name that no other test of this process uses."""
+    return f"{word}-{next(_numbers)}"
+
+
+def _environment() -> dict[str, str]:
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SUWI_", "KAFKA_"))
+    }
+    return {**kept, "PYTHONPATH": os.pathsep.join([str(SOURCE), kept.get("PYTHONPATH", "")])}
