@@ -8,23 +8,33 @@ import logging
 
 from suwi.broker.housekeeping import Housekeeping
 from suwi.broker.listeners import parse_listeners
+from suwi.controller.config_admin import ConfigAdmin
 from suwi.controller.metadata_writer import MetadataWriter
 from suwi.controller.topic_admin import TopicAdmin
 from suwi.env import Env
+from suwi.handlers.alter_configs import AlterConfigs
 from suwi.handlers.api_versions import ApiVersions
+from suwi.handlers.create_partitions import CreatePartitions
 from suwi.handlers.create_topics import CreateTopics
+from suwi.handlers.delete_records import DeleteRecords
 from suwi.handlers.delete_topics import DeleteTopics
 from suwi.handlers.describe_cluster import DescribeCluster
+from suwi.handlers.describe_configs import DescribeConfigs
+from suwi.handlers.describe_log_dirs import DescribeLogDirs
+from suwi.handlers.describe_producers import DescribeProducers
+from suwi.handlers.describe_topic_partitions import DescribeTopicPartitions
 from suwi.handlers.fetch import Fetch
 from suwi.handlers.fetch_sessions import FetchSessions
 from suwi.handlers.find_coordinator import find_coordinator
 from suwi.handlers.init_producer_id import InitProducerId
 from suwi.handlers.list_offsets import ListOffsets
 from suwi.handlers.metadata import Metadata
+from suwi.handlers.offset_for_leader_epoch import OffsetForLeaderEpoch
 from suwi.handlers.produce import Produce
 from suwi.log.checkpoints import topic_id_text
 from suwi.log.file_cache import FileCache, raise_open_file_limit
-from suwi.log.log_directory import Identity, LogDirectory
+from suwi.log.log_directories import LogDirectories
+from suwi.log.log_directory import Identity
 from suwi.metadata.follower import BROKERS, MetadataFollower
 from suwi.metadata.image import CLUSTER, BrokerInfo, Endpoint, encode_broker
 from suwi.metadata.store import ABSENT, MetadataStore, Put, Session
@@ -34,13 +44,17 @@ from suwi.model.ids import NodeId
 from suwi.net.dispatch import Dispatcher, Handler
 from suwi.net.limits import Limits
 from suwi.net.listener import Budget, Listener
+from suwi.replica.partition import Partition
 from suwi.replica.replicas import Replicas
 from suwi.txn.producer_ids import ProducerIds
 from suwi.wire.versions import ApiKey, advertised
 
 log = logging.getLogger(__name__)
 
-_OPEN_FILES_FOR_LOGS = 0.5  # of what the process may open; the rest is for connections
+# Of what the process may open. The rest is for those connections that need a second descriptor, and
+# for the store: a log that cannot be opened because peers hold everything would go offline.
+_OPEN_FILES_FOR_LOGS = 0.5
+_OPEN_FILES_FOR_CONNECTIONS = 0.4
 
 
 class Broker:
@@ -51,12 +65,14 @@ class Broker:
         self._env = env
         self._store = store
         self._specs = parse_listeners(config)
-        files = FileCache(env.disk, int(raise_open_file_limit() * _OPEN_FILES_FOR_LOGS))
-        self.directory = LogDirectory(env, config.log_dirs[0].rstrip("/") or "/", files)
-        self.replicas = Replicas(
-            self.node_id, self.directory, env.clock, config.topic, self._put_away
+        open_files_max = raise_open_file_limit()
+        self._connections_max = min(
+            config.max_connections, int(open_files_max * _OPEN_FILES_FOR_CONNECTIONS)
         )
-        self._housekeeping = Housekeeping(env, config, self.directory, self.replicas)
+        files = FileCache(env.disk, int(open_files_max * _OPEN_FILES_FOR_LOGS))
+        self.directories = LogDirectories(env, config.log_dirs, files)
+        self.replicas = Replicas(self.node_id, self.directories, env.clock, config, self._put_away)
+        self._housekeeping = Housekeeping(env, config, self.directories, self.replicas)
         self._follower = MetadataFollower(store, self.replicas.follow)
         self._session: Session | None = None
         self._serving = False
@@ -77,8 +93,8 @@ class Broker:
 
     async def start(self) -> None:
         """Raises DirectoryInUse, ForeignDirectory, OSError."""
-        self.directory.open()
         try:
+            self.directories.open()
             await self._start()
         except BaseException:
             await self._close(clean=False)
@@ -88,16 +104,19 @@ class Broker:
         identity = await self._identify()
         await self._follower.start()
         await self._recover()
-        self.directory.begin()
+        for directory in self.directories.usable():
+            directory.begin()
         self._session = await self._store.open_session()
         controller = await self._session.campaign(self.node_id)
         writer = MetadataWriter(self._store, self._follower, controller.epoch)
-        admin = TopicAdmin(writer, self._follower, self._env.random, self.config.topic)
-        await self._listen(Dispatcher(self._handlers(admin)))
+        topics = TopicAdmin(writer, self._follower, self._env.random, self.config.topic)
+        configs = ConfigAdmin(writer, self._follower, self.config)
+        await self._listen(Dispatcher(self._handlers(topics, configs)))
         await self._register(self._session)
         self._housekeeping.start()
-        for path in self.directory.leftovers():
-            self._housekeeping.remove_dir(path, 0)
+        for directory in self.directories.usable():
+            for path in directory.leftovers():
+                self._housekeeping.remove_dir(path, 0)
         self._serving = True
         log.info("broker started", extra={"node": self.node_id, "cluster": identity.cluster_id})
 
@@ -107,21 +126,22 @@ class Broker:
         def cluster_id() -> str:
             return known.value.decode() if known else topic_id_text(self._env.random.uuid())
 
-        identity = self.directory.identify(self.node_id, cluster_id)
+        identity = self.directories.identify(self.node_id, cluster_id)
         if known is None:
             await self._store.write([Put(CLUSTER, identity.cluster_id.encode(), ABSENT)])
         return identity
 
     async def _recover(self) -> None:
         """After an unclean stop: check every log before anybody reads it."""
-        found = self.directory.found_partitions()
         known = {partition.partition: partition for partition in self.replicas}
-        strangers = [str(tp) for tp in found if tp not in known]
-        if strangers:
-            log.warning("directories of unknown topics left alone", extra={"dirs": strangers})
-        if self.directory.was_clean:
-            return
-        to_recover = [known[tp] for tp in found if tp in known]
+        to_recover: list[Partition] = []
+        for directory in self.directories.usable():
+            found = directory.found_partitions()
+            strangers = [str(tp) for tp in found if tp not in known]
+            if strangers:
+                log.warning("directories of unknown topics left alone", extra={"dirs": strangers})
+            if not directory.was_clean:
+                to_recover += [known[tp] for tp in found if tp in known]
         if to_recover:
             log.info("recovering after an unclean stop", extra={"partitions": len(to_recover)})
         loop = asyncio.get_running_loop()
@@ -134,7 +154,7 @@ class Broker:
         budget = Budget(
             Limits(
                 request_bytes_max=config.socket_request_max_bytes,
-                connections_max=config.max_connections,
+                connections_max=self._connections_max,
                 connections_per_ip_max=config.max_connections_per_ip,
                 idle_ms_max=config.connections_max_idle_ms
                 if config.connections_max_idle_ms >= 0
@@ -151,19 +171,28 @@ class Broker:
         await session.register(f"{BROKERS}{self.node_id}", encode_broker(info))
         await self._follower.registered(self.node_id)
 
-    def _handlers(self, admin: TopicAdmin) -> dict[int, Handler]:
+    def _handlers(self, topics: TopicAdmin, configs: ConfigAdmin) -> dict[int, Handler]:
         config, replicas = self.config, self.replicas
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, self._env.random)
         handlers: dict[int, Handler] = {
             ApiKey.PRODUCE: Produce(replicas, self._env.clock),
             ApiKey.FETCH: Fetch(replicas, sessions, config.fetch_max_bytes),
             ApiKey.LIST_OFFSETS: ListOffsets(replicas),
-            ApiKey.METADATA: Metadata(replicas, admin, config),
+            ApiKey.METADATA: Metadata(replicas, topics, config),
             ApiKey.FIND_COORDINATOR: find_coordinator,
-            ApiKey.CREATE_TOPICS: CreateTopics(admin, config),
-            ApiKey.DELETE_TOPICS: DeleteTopics(admin, config),
+            ApiKey.CREATE_TOPICS: CreateTopics(replicas, topics, config, self.node_id),
+            ApiKey.DELETE_TOPICS: DeleteTopics(topics, config),
             ApiKey.INIT_PRODUCER_ID: InitProducerId(ProducerIds(self._store)),
             ApiKey.DESCRIBE_CLUSTER: DescribeCluster(replicas),
+            ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpoch(replicas),
+            ApiKey.DELETE_RECORDS: DeleteRecords(replicas),
+            ApiKey.DESCRIBE_PRODUCERS: DescribeProducers(replicas),
+            ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirs(replicas),
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitions(replicas),
+            ApiKey.CREATE_PARTITIONS: CreatePartitions(topics),
+            ApiKey.DESCRIBE_CONFIGS: DescribeConfigs(replicas, config, self.node_id),
+            ApiKey.ALTER_CONFIGS: AlterConfigs(configs, incremental=False),
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: AlterConfigs(configs, incremental=True),
         }
         handlers[ApiKey.API_VERSIONS] = ApiVersions(advertised([*handlers, ApiKey.API_VERSIONS]))
         return handlers
@@ -188,8 +217,11 @@ class Broker:
                 except (OSError, BrokerError) as error:
                     log.error("unclean stop", extra={"reason": str(error)})
                     clean = False
-        opened = [p for p in self.replicas if p.is_open]
-        self.directory.write_high_watermarks((p.partition, p.high_watermark) for p in opened)
+        opened = {p.partition: p.high_watermark for p in self.replicas if p.is_open}
+        for directory in self.directories.usable():
+            directory.write_high_watermarks(
+                (tp, offset) for tp, offset in opened.items() if directory.holds(tp)
+            )
         await self._close(clean=clean)
         log.info("broker stopped", extra={"node": self.node_id})
 
@@ -199,7 +231,8 @@ class Broker:
             await listener.stop()
         if self._session is not None:
             await self._session.close()
-        self.directory.close(clean=clean)
+        for directory in self.directories:
+            directory.close(clean=clean)
 
     def _put_away(self, path: str) -> None:
         self._housekeeping.remove_dir(path, self.config.topic.file_delete_delay_ms / 1000)

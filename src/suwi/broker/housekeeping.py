@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from suwi.env import Env
-from suwi.log.log_directory import LogDirectory
+from suwi.log.log_directories import LogDirectories
 from suwi.log.partition_log import PartitionLog
 from suwi.log.retention import apply_retention
 from suwi.model.broker_config import BrokerConfig
@@ -27,11 +27,11 @@ _RETENTION_FIRST_AFTER_S = 30.0
 
 class Housekeeping:
     def __init__(
-        self, env: Env, config: BrokerConfig, directory: LogDirectory, replicas: Replicas
+        self, env: Env, config: BrokerConfig, directories: LogDirectories, replicas: Replicas
     ) -> None:
         self._env = env
         self._config = config
-        self._directory = directory
+        self._directories = directories
         self._replicas = replicas
         self._tasks: set[asyncio.Task[None]] = set()
         self._unsynced: dict[TopicPartition, Partition] = {}
@@ -123,12 +123,16 @@ class Housekeeping:
     async def write_high_watermarks(self) -> None:
         if self._high_watermarks:
             moved, self._high_watermarks = self._high_watermarks, {}
-            self._directory.write_high_watermarks(moved.items())
+            for directory in self._directories.usable():
+                directory.write_high_watermarks(
+                    (tp, offset) for tp, offset in moved.items() if directory.holds(tp)
+                )
 
     async def _write_recovery_points(self) -> None:
         if self._recovery_points_moved:
             self._recovery_points_moved = False
-            self._directory.write_recovery_points()
+            for directory in self._directories.usable():
+                directory.write_recovery_points()
 
     async def _expire_producers(self) -> None:
         now_ms = self._env.clock.now_ms()
@@ -157,7 +161,8 @@ class Housekeeping:
                 moved |= self._retain_one(partition)
                 await asyncio.sleep(0)
         if moved:
-            self._directory.write_start_offsets()
+            for directory in self._directories.usable():
+                directory.write_start_offsets()
 
     def _retain_one(self, partition: Partition) -> bool:
         try:

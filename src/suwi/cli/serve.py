@@ -173,7 +173,7 @@ def _greet(broker: Broker, took_s: float) -> None:
     lines = [
         f"Suwi {__version__}, broker {broker.node_id}, ready in {took_s * 1000:.0f} ms",
         f"listening on  {', '.join(addresses)}",
-        f"data in       {os.path.abspath(broker.directory.path)}",
+        f"data in       {', '.join(os.path.abspath(d.path) for d in broker.directories)}",
         "stop with     Ctrl-C",
         "",
     ]

@@ -83,6 +83,8 @@ class Disk(Protocol):
 
     def free_bytes(self, path: str) -> int: ...
 
+    def total_bytes(self, path: str) -> int: ...
+
     def lock(self, path: str) -> Lock:
         """Hold an exclusive lock on a file until released or the process ends.
 

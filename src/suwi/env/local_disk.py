@@ -152,6 +152,10 @@ class LocalDisk:
         stat = os.statvfs(path)
         return stat.f_bavail * stat.f_frsize
 
+    def total_bytes(self, path: str) -> int:
+        stat = os.statvfs(path)
+        return stat.f_blocks * stat.f_frsize
+
     def lock(self, path: str) -> LocalLock:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:

@@ -5,24 +5,29 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from suwi.controller.config_view import ConfigView
 from suwi.controller.topic_admin import NewTopic, TopicAdmin
+from suwi.handlers.config_fields import setting_fields
 from suwi.handlers.errors import error_of, reply
 from suwi.metadata.image import Topic
 from suwi.model.broker_config import BrokerConfig
-from suwi.model.config_kinds import value_text
 from suwi.model.errors import BrokerError, InvalidConfig, InvalidRequest
-from suwi.model.topic_config import TOPIC_KEYS, parse_topic_config
+from suwi.model.ids import NodeId
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
+from suwi.replica.replicas import Replicas
 
 _DEFAULT = -1
-_SOURCE_TOPIC, _SOURCE_DEFAULT = 1, 5
 
 
 class CreateTopics:
-    def __init__(self, admin: TopicAdmin, config: BrokerConfig) -> None:
+    def __init__(
+        self, replicas: Replicas, admin: TopicAdmin, config: BrokerConfig, node_id: NodeId
+    ) -> None:
+        self._replicas = replicas
         self._admin = admin
         self._config = config
+        self._node_id = node_id
 
     async def __call__(self, request: Request) -> Reply:
         asked = request.message
@@ -75,17 +80,8 @@ class CreateTopics:
         )
 
     def _configs(self, topic: Topic) -> list[dict[str, Any]]:
-        config = parse_topic_config(topic.configs, self._config.topic)
-        return [
-            {
-                "name": name,
-                "value": value_text(getattr(config, attribute)),
-                "read_only": False,
-                "config_source": _SOURCE_TOPIC if name in topic.configs else _SOURCE_DEFAULT,
-                "is_sensitive": False,
-            }
-            for name, (attribute, _) in TOPIC_KEYS.items()
-        ]
+        view = ConfigView(self._replicas.image, self._config, self._node_id)
+        return [setting_fields(setting) for setting in view.of_topic(topic)]
 
 
 def _or_default(asked: int, default: int) -> int:

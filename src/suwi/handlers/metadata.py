@@ -12,7 +12,7 @@ from suwi.controller.topic_admin import NewTopic, TopicAdmin
 from suwi.controller.topic_names import INTERNAL_TOPICS, check_topic_name
 from suwi.handlers import authorized_operations
 from suwi.handlers.errors import error_of, reply
-from suwi.metadata.image import ClusterImage, Topic
+from suwi.metadata.image import ClusterImage, PartitionState, Topic
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import (
     BrokerError,
@@ -106,22 +106,10 @@ class Metadata:
         }
 
     def _describe(self, topic: Topic, request: Request) -> dict[str, Any]:
-        alive = self._replicas.image.brokers
-        partitions = []
-        for index, state in enumerate(topic.partitions):
-            has_leader = state.leader in alive
-            error = ErrorCode.none if has_leader else ErrorCode.leader_not_available
-            partitions.append(
-                {
-                    "error_code": error,
-                    "partition_index": index,
-                    "leader_id": state.leader if has_leader else -1,
-                    "leader_epoch": state.leader_epoch,
-                    "replica_nodes": state.replicas,
-                    "isr_nodes": state.isr,
-                    "offline_replicas": tuple(r for r in state.replicas if r not in alive),
-                }
-            )
+        image = self._replicas.image
+        partitions = [
+            partition_fields(index, state, image) for index, state in enumerate(topic.partitions)
+        ]
         asked = getattr(request.message, "include_topic_authorized_operations", False)
         return {
             "error_code": ErrorCode.none,
@@ -147,6 +135,20 @@ class Metadata:
                 "error_code": ErrorCode.none,
             },
         )
+
+
+def partition_fields(index: int, state: PartitionState, image: ClusterImage) -> dict[str, Any]:
+    """Who leads a partition and who has replicas of it."""
+    has_leader = state.leader in image.brokers
+    return {
+        "error_code": ErrorCode.none if has_leader else ErrorCode.leader_not_available,
+        "partition_index": index,
+        "leader_id": state.leader if has_leader else -1,
+        "leader_epoch": state.leader_epoch,
+        "replica_nodes": state.replicas,
+        "isr_nodes": state.isr,
+        "offline_replicas": tuple(r for r in state.replicas if r not in image.brokers),
+    }
 
 
 def broker_fields(image: ClusterImage, listener: str, id_name: str) -> list[dict[str, Any]]:

@@ -119,6 +119,10 @@ class LogDirectory:
             self._disk.remove(self._at(names.CLEAN_SHUTDOWN))
             self._disk.sync_dir(self.path)
 
+    def space(self) -> tuple[int, int]:
+        """The size of the file system it lies on, and what is free."""
+        return self._disk.total_bytes(self.path), self._disk.free_bytes(self.path)
+
     # -- logs ----------------------------------------------------------------------------------
 
     def found_partitions(self) -> list[TopicPartition]:
@@ -136,6 +140,10 @@ class LogDirectory:
 
     def dir_of(self, partition: TopicPartition) -> str:
         return self._at(names.partition_dir_name(partition))
+
+    def holds(self, partition: TopicPartition) -> bool:
+        """Whether the partition's log here has been opened."""
+        return partition in self._logs
 
     def opened_logs(self) -> list[PartitionLog]:
         return list(self._logs.values())

@@ -154,6 +154,9 @@ class Partition:
             _, waiter = waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
+        self._tell_watchers()
+
+    def _tell_watchers(self) -> None:
         for watcher in list(self._watchers):
             watcher()
 
@@ -178,6 +181,12 @@ class Partition:
                     return
         finally:
             self._sync = None
+
+    def delete_before(self, offset: Offset) -> None:
+        """Records below `offset`, which is committed, are gone for readers at once."""
+        assert offset <= self.high_watermark
+        self.log.advance_start(offset)
+        self._tell_watchers()
 
     # -- waiting -------------------------------------------------------------------------------
 
@@ -210,8 +219,7 @@ class Partition:
         """This broker is no longer the leader: nobody need wait here any more."""
         self._closed = reason or NotLeaderOrFollower(f"{self.partition} is led by another broker")
         self._fail_waiters(self._closed)
-        for watcher in list(self._watchers):
-            watcher()
+        self._tell_watchers()
 
     def _fail_waiters(self, error: BrokerError) -> None:
         waiters, self._commit_waiters = self._commit_waiters, deque()

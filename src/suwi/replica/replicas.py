@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from uuid import UUID
 
 from suwi.env import Clock
-from suwi.log.log_directory import LogDirectory
+from suwi.log.log_directories import LogDirectories
 from suwi.log.partition_log import PartitionLog
 from suwi.metadata.image import ClusterImage, Topic, partitions_of
+from suwi.model.broker_config import BrokerConfig, parse_broker_config
 from suwi.model.errors import (
     NotLeaderOrFollower,
     UnknownTopicId,
@@ -27,16 +28,17 @@ class Replicas:
     def __init__(
         self,
         node_id: NodeId,
-        directory: LogDirectory,
+        directories: LogDirectories,
         clock: Clock,
-        defaults: TopicConfig,
+        config: BrokerConfig,
         on_put_away: Callable[[str], None],
     ) -> None:
         self.image = ClusterImage()
         self._node_id = node_id
-        self._directory = directory
+        self.directories = directories
         self._clock = clock
-        self._defaults = defaults
+        self._config = config
+        self._defaults = config.topic
         self._on_put_away = on_put_away
         """Told the path of a directory that may be removed."""
         self._partitions: dict[TopicPartition, Partition] = {}
@@ -78,15 +80,31 @@ class Replicas:
     def follow(self, old: ClusterImage, new: ClusterImage) -> None:
         """Take in the next image: begin, change and end what differs from the last."""
         self.image = new
+        if new.broker_configs != old.broker_configs:
+            self._configure_all()
         for name, topic in old.topics.items():
             successor = new.topics.get(name)
             if successor is None or successor.id != topic.id:
                 self._delete(topic)
         for name, topic in new.topics.items():
             if old.topics.get(name) is not topic:
-                self._follow_topic(topic)
+                # What exists when the broker starts may have its data anywhere.
+                self._follow_topic(topic, is_new=old.sequence > 0)
 
-    def _follow_topic(self, topic: Topic) -> None:
+    def _configure_all(self) -> None:
+        """The defaults of all topics changed while running."""
+        effective = {**self._config.given, **self.image.dynamic_config(self._node_id)}
+        self._defaults = parse_broker_config(effective).config.topic
+        configs = {
+            name: parse_topic_config(topic.configs, self._defaults)
+            for name, topic in self.image.topics.items()
+        }
+        for partition in self:
+            config = configs.get(partition.partition.topic)
+            if config is not None:
+                partition.configure(config)
+
+    def _follow_topic(self, topic: Topic, *, is_new: bool) -> None:
         config = parse_topic_config(topic.configs, self._defaults)
         for tp, state in partitions_of(topic):
             known = self._partitions.get(tp)
@@ -103,22 +121,31 @@ class Replicas:
                     tp,
                     topic.id,
                     config,
-                    self._opener(tp, topic),
+                    self._opener(tp, topic, is_new=is_new),
                     self._clock,
                     leader=state.leader,
                     leader_epoch=state.leader_epoch,
                     on_append=self._touched.append,
                 )
 
-    def _opener(self, tp: TopicPartition, topic: Topic) -> Callable[[TopicConfig], PartitionLog]:
+    def _opener(
+        self, tp: TopicPartition, topic: Topic, *, is_new: bool
+    ) -> Callable[[TopicConfig], PartitionLog]:
         epoch = topic.partitions[tp.partition].leader_epoch
-        return lambda config: self._directory.log_of(tp, topic.id, config, epoch)
+
+        def open_log(config: TopicConfig) -> PartitionLog:
+            home = self.directories.home_of(tp, is_new=is_new)
+            return home.log_of(tp, topic.id, config, epoch)
+
+        return open_log
 
     def _delete(self, topic: Topic) -> None:
         for tp, _ in partitions_of(topic):
             known = self._partitions.pop(tp, None)
             if known is not None:
                 known.close(UnknownTopicOrPartition(f"{tp} was deleted"))
-            gone = self._directory.put_away(tp, topic.id)
-            if gone is not None:
-                self._on_put_away(gone)
+            for directory in self.directories.usable():
+                gone = directory.put_away(tp, topic.id)
+                if gone is not None:
+                    self._on_put_away(gone)
+            self.directories.forget(tp)

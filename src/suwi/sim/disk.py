@@ -325,6 +325,11 @@ class SimDisk:
         self._find(path)
         return self.drive.volume.free_bytes()
 
+    def total_bytes(self, path: str) -> int:
+        self.begin("stat", path)
+        self._find(path)
+        return self.drive.volume.capacity_bytes or 2**62
+
     def lock(self, path: str) -> SimLock:
         self.begin("lock", path)
         file = self._open(path, create=True)

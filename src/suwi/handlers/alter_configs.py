@@ -1,0 +1,69 @@
+"""AlterConfigs v0-v2 and IncrementalAlterConfigs v0-v1.
+
+The first replaces all of a resource's settings, the second changes those it names.
+"""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from suwi.controller.config_admin import Alteration, ConfigAdmin, Operation, Resource
+from suwi.handlers.errors import error_of, reply
+from suwi.model.errors import BrokerError, InvalidRequest
+from suwi.net.answers import Reply
+from suwi.net.dispatch import Request
+
+
+class AlterConfigs:
+    def __init__(self, admin: ConfigAdmin, *, incremental: bool) -> None:
+        self._admin = admin
+        self._incremental = incremental
+
+    async def __call__(self, request: Request) -> Reply:
+        asked = request.message
+        named = [(r.resource_type, r.resource_name) for r in asked.resources]
+        responses = []
+        for resource in asked.resources:
+            key = (resource.resource_type, resource.resource_name)
+            error, message = ErrorCode.none, None
+            try:
+                if named.count(key) > 1:
+                    raise InvalidRequest(f"{resource.resource_name!r} is named more than once")
+                await self._alter(resource, asked.validate_only)
+            except BrokerError as problem:
+                error, message = error_of(problem)
+            responses.append(
+                {
+                    "error_code": error,
+                    "error_message": message,
+                    "resource_type": resource.resource_type,
+                    "resource_name": resource.resource_name,
+                }
+            )
+        return reply(request, {"throttle_time": 0, "responses": responses})
+
+    async def _alter(self, resource: Any, validate_only: bool) -> None:
+        alterations = [
+            Alteration(config.name, self._operation(config), config.value)
+            for config in resource.configs
+        ]
+        if resource.resource_type == Resource.TOPIC:
+            alter = self._admin.alter_topic
+        elif resource.resource_type == Resource.BROKER:
+            alter = self._admin.alter_broker
+        else:
+            raise InvalidRequest(f"resource type {resource.resource_type} cannot be configured")
+        await alter(
+            resource.resource_name,
+            alterations,
+            replace=not self._incremental,
+            validate_only=validate_only,
+        )
+
+    def _operation(self, config: Any) -> Operation:
+        if not self._incremental:
+            return Operation.SET
+        try:
+            return Operation(config.config_operation)
+        except ValueError:
+            raise InvalidRequest(f"operation {config.config_operation} is not known") from None

@@ -1,0 +1,32 @@
+"""How a configuration setting looks in Kafka's answers."""
+
+from typing import Any
+
+from suwi.controller.config_view import Setting
+
+_TYPES = {"boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "double": 6, "list": 7}
+
+
+def setting_fields(setting: Setting) -> dict[str, Any]:
+    """What every answer says of a setting."""
+    return {
+        "name": setting.name,
+        "value": setting.value,
+        "read_only": setting.is_read_only,
+        "config_source": setting.source,
+        "is_sensitive": False,
+    }
+
+
+def described_fields(setting: Setting, *, synonyms: bool, documentation: bool) -> dict[str, Any]:
+    """What DescribeConfigs says beyond that."""
+    return {
+        **setting_fields(setting),
+        "synonyms": [
+            {"name": found.name, "value": found.value, "source": found.source}
+            for found in setting.chain
+            if synonyms and found.value is not None
+        ],
+        "config_type": _TYPES[setting.key.kind.name],
+        "documentation": setting.key.doc if documentation else None,
+    }

@@ -1,0 +1,49 @@
+"""DescribeProducers v0. What a partition knows of its idempotent and transactional producers."""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from suwi.handlers.errors import error_of, reply
+from suwi.net.answers import Answer
+from suwi.net.dispatch import Request
+from suwi.replica.replicas import Replicas
+
+
+class DescribeProducers:
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+
+    def __call__(self, request: Request) -> Answer:
+        topics = [
+            {
+                "name": topic.name,
+                "partitions": [self._describe(topic.name, i) for i in topic.partition_indexes],
+            }
+            for topic in request.message.topics
+        ]
+        return reply(request, {"throttle_time": 0, "topics": topics})
+
+    def _describe(self, topic: str, index: int) -> dict[str, Any]:
+        error, message, producers = ErrorCode.none, None, list[dict[str, Any]]()
+        try:
+            log = self._replicas.leader_of(topic, index).log
+            producers = [
+                {
+                    "producer_id": producer.producer_id,
+                    "producer_epoch": producer.epoch,
+                    "last_sequence": producer.last_sequence,
+                    "last_timestamp": producer.last_timestamp,
+                    "coordinator_epoch": producer.coordinator_epoch,
+                    "current_txn_start_offset": producer.txn_first_offset,
+                }
+                for producer in log.producers.all()
+            ]
+        except Exception as problem:
+            error, message = error_of(problem)
+        return {
+            "partition_index": index,
+            "error_code": error,
+            "error_message": message,
+            "active_producers": producers,
+        }

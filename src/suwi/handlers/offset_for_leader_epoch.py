@@ -1,0 +1,44 @@
+"""OffsetForLeaderEpoch v2-v4. Where an epoch ends, so that a reader finds out what it has lost."""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from suwi.handlers.errors import error_of, reply
+from suwi.model.ids import NO_EPOCH, NO_OFFSET, LeaderEpoch
+from suwi.net.answers import Answer
+from suwi.net.dispatch import Request
+from suwi.replica.replicas import Replicas
+
+
+class OffsetForLeaderEpoch:
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+
+    def __call__(self, request: Request) -> Answer:
+        topics = [
+            {
+                "topic": topic.topic,
+                "partitions": [self._find(topic.topic, asked) for asked in topic.partitions],
+            }
+            for topic in request.message.topics
+        ]
+        return reply(request, {"throttle_time": 0, "topics": topics})
+
+    def _find(self, topic: str, asked: Any) -> dict[str, Any]:
+        error, epoch, end = ErrorCode.none, NO_EPOCH, NO_OFFSET
+        try:
+            partition = self._replicas.leader_of(topic, asked.partition)
+            partition.check_epoch(asked.current_leader_epoch)
+            # A consumer must not learn of records that are not committed yet.
+            epoch, end = partition.log.epochs.end_of(
+                LeaderEpoch(asked.leader_epoch), partition.high_watermark
+            )
+        except Exception as problem:
+            error, _ = error_of(problem)
+        return {
+            "error_code": error,
+            "partition": asked.partition,
+            "leader_epoch": epoch,
+            "end_offset": end,
+        }

@@ -1,0 +1,94 @@
+"""All data directories of a broker, and which partition lies in which.
+
+A new partition goes where the fewest are. A directory that fails takes its own partitions offline
+and no others.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+
+from suwi.env import Env
+from suwi.log.file_cache import FileCache
+from suwi.log.log_directory import ForeignDirectory, Identity, LogDirectory
+from suwi.model.errors import KafkaStorageError
+from suwi.model.ids import NodeId, TopicPartition
+
+log = logging.getLogger(__name__)
+
+
+class LogDirectories:
+    def __init__(self, env: Env, paths: Sequence[str], files: FileCache) -> None:
+        self._all = [LogDirectory(env, path.rstrip("/") or "/", files) for path in paths]
+        self._homes: dict[TopicPartition, LogDirectory] = {}
+        self._counts = {directory.path: 0 for directory in self._all}
+        self._some_unread = False
+
+    def __iter__(self) -> Iterator[LogDirectory]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def open(self) -> None:
+        """Take possession of all. Raises DirectoryInUse; OSError where not one can be used."""
+        failed: OSError | None = None
+        for directory in self._all:
+            try:
+                directory.open()
+                for partition in directory.found_partitions():
+                    self._settle(partition, directory)
+            except OSError as error:
+                directory.state.take_offline(error)
+                self._some_unread = True
+                failed = error
+        if failed is not None and not self.usable():
+            raise failed
+
+    def identify(self, node_id: NodeId, new_cluster_id: Callable[[], str]) -> Identity:
+        """Make sure that all belong to this broker and one cluster. Raises ForeignDirectory."""
+        first: Identity | None = None
+        for directory in self.usable():
+            known = first
+
+            def cluster_id(known: Identity | None = known) -> str:
+                return known.cluster_id if known is not None else new_cluster_id()
+
+            found = directory.identify(node_id, cluster_id)
+            if first is not None and found.cluster_id != first.cluster_id:
+                raise ForeignDirectory(
+                    f"{directory.path} belongs to cluster {found.cluster_id}, the others to "
+                    f"{first.cluster_id}"
+                )
+            first = first or found
+        assert first is not None
+        return first
+
+    def usable(self) -> list[LogDirectory]:
+        return [d for d in self._all if d.state.offline_because is None]
+
+    def home_of(self, partition: TopicPartition, *, is_new: bool) -> LogDirectory:
+        """Where the partition lies or, if it is new, will lie. Raises KafkaStorageError.
+
+        While a directory could not be opened, one that is not found may lie there.
+        """
+        home = self._homes.get(partition)
+        if home is not None:
+            return home
+        usable = self.usable()
+        if not usable:
+            raise KafkaStorageError("no data directory can be used any more")
+        if self._some_unread and not is_new:
+            raise KafkaStorageError(f"{partition} may lie in a data directory that is offline")
+        home = min(usable, key=lambda directory: self._counts[directory.path])
+        self._settle(partition, home)
+        return home
+
+    def forget(self, partition: TopicPartition) -> None:
+        """The partition was deleted."""
+        home = self._homes.pop(partition, None)
+        if home is not None:
+            self._counts[home.path] -= 1
+
+    def _settle(self, partition: TopicPartition, home: LogDirectory) -> None:
+        self._homes[partition] = home
+        self._counts[home.path] += 1
