@@ -41,9 +41,11 @@ from suwi.metadata.store import ABSENT, MetadataStore, Put, Session
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NodeId
+from suwi.net.connection import Dispatch
 from suwi.net.dispatch import Dispatcher, Handler
 from suwi.net.limits import Limits
 from suwi.net.listener import Budget, Listener
+from suwi.net.stats import Measured, NetStats
 from suwi.replica.partition import Partition
 from suwi.replica.replicas import Replicas
 from suwi.txn.producer_ids import ProducerIds
@@ -58,12 +60,21 @@ _OPEN_FILES_FOR_CONNECTIONS = 0.4
 
 
 class Broker:
-    def __init__(self, env: Env, config: BrokerConfig, store: MetadataStore) -> None:
+    def __init__(
+        self,
+        env: Env,
+        config: BrokerConfig,
+        store: MetadataStore,
+        *,
+        stats: NetStats | None = None,
+    ) -> None:
+        """`stats`: count requests there, for metrics."""
         self.config = config
         self.node_id = NodeId(config.node_id)
         self.listeners: list[Listener] = []
         self._env = env
         self._store = store
+        self._stats = stats
         self._specs = parse_listeners(config)
         open_files_max = raise_open_file_limit()
         self._connections_max = min(
@@ -111,7 +122,8 @@ class Broker:
         writer = MetadataWriter(self._store, self._follower, controller.epoch)
         topics = TopicAdmin(writer, self._follower, self._env.random, self.config.topic)
         configs = ConfigAdmin(writer, self._follower, self.config)
-        await self._listen(Dispatcher(self._handlers(topics, configs)))
+        dispatcher = Dispatcher(self._handlers(topics, configs))
+        await self._listen(Measured(dispatcher, self._stats) if self._stats else dispatcher)
         await self._register(self._session)
         self._housekeeping.start()
         for directory in self.directories.usable():
@@ -147,9 +159,16 @@ class Broker:
         loop = asyncio.get_running_loop()
         for partition in to_recover:
             # Nothing else uses the logs yet, so the job may open them where they will stay.
-            await loop.run_in_executor(None, partition.open)
+            try:
+                await loop.run_in_executor(None, partition.open)
+            except BrokerError as error:
+                # Its directory is out of use; partitions in others need not suffer.
+                log.error(
+                    "cannot recover",
+                    extra={"partition": str(partition.partition), "reason": str(error)},
+                )
 
-    async def _listen(self, dispatcher: Dispatcher) -> None:
+    async def _listen(self, dispatch: Dispatch) -> None:
         config = self.config
         budget = Budget(
             Limits(
@@ -162,7 +181,7 @@ class Broker:
             )
         )
         for spec in self._specs:
-            listener = Listener(spec.name, spec.host, spec.port, dispatcher, budget)
+            listener = Listener(spec.name, spec.host, spec.port, dispatch, budget)
             await listener.start()
             self.listeners.append(listener)
 

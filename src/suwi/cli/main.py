@@ -62,6 +62,12 @@ def serve(
             help="Allow plain-text listeners that other machines can reach.",
         ),
     ] = False,
+    metrics_port: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            metavar="PORT", min=0, max=65535, help="Serve Prometheus metrics on 127.0.0.1:PORT."
+        ),
+    ] = None,
     log_level: Annotated[
         str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")
     ] = "info",
@@ -81,6 +87,7 @@ def serve(
             config=config,
             settings=settings or [],
             insecure=insecure,
+            metrics_port=metrics_port,
             log_level=log_level,
         )
     )

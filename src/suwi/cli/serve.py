@@ -6,6 +6,8 @@ import os
 import signal
 import sqlite3
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from suwi import __version__
 from suwi.broker.broker import Broker
@@ -26,12 +28,18 @@ from suwi.cli.properties import (
 )
 from suwi.env import Env, local_env
 from suwi.log.log_directory import DirectoryInUse, ForeignDirectory, make_lasting_dirs
+from suwi.log.names import parse_partition_dir_name
 from suwi.metadata.embedded import EmbeddedStore, StoreInUse
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import BadConfig
+from suwi.net.stats import NetStats
+
+if TYPE_CHECKING:
+    from suwi.broker.metrics import MetricsServer
 
 log = logging.getLogger(__name__)
 
+_METRICS_HOST = "127.0.0.1"
 _METADATA_FILE = "suwi-metadata.sqlite"
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -47,6 +55,7 @@ def serve(
     config: str | None,
     settings: list[str],
     insecure: bool,
+    metrics_port: int | None,
     log_level: str,
 ) -> int:
     """Run a broker until it is told to stop; the process's exit code."""
@@ -58,7 +67,7 @@ def serve(
         broker_config = _configure(env, listen, data, config, settings)
         if not insecure:
             refuse_plain_text_beyond_loopback(parse_listeners(broker_config))
-        asyncio.run(_run(env, broker_config))
+        asyncio.run(_run(env, broker_config, metrics_port))
     except (BadConfig, CannotStart, DirectoryInUse, ForeignDirectory) as error:
         return _complain(str(error))
     except OSError as error:
@@ -95,13 +104,8 @@ def _configure(
     parsed = parse_settings(combine(layers))
     for key in parsed.ignored:
         log.warning("configuration has no effect here", extra={"key": key})
-    directories = parsed.config.log_dirs
-    if not directories:
+    if not parsed.config.log_dirs:
         raise BadConfig("log.dirs is empty: name a directory for the data")
-    if len(directories) > 1:
-        raise BadConfig(
-            f"log.dirs names {len(directories)} directories; more than one is not supported yet"
-        )
     return parsed.config
 
 
@@ -114,17 +118,21 @@ def _read_config(env: Env, path: str) -> str:
         raise BadConfig(f"--config {path}: not a text file in UTF-8") from None
 
 
-async def _run(env: Env, config: BrokerConfig) -> None:
+async def _run(env: Env, config: BrokerConfig, metrics_port: int | None) -> None:
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     stop = asyncio.Event()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, stop.set)
-    store = await _open_store(env, config.log_dirs[0])
+    store = await _open_store(env, config.log_dirs)
     try:
-        broker = Broker(env, config, store.view())
+        stats = NetStats() if metrics_port is not None else None
+        broker = Broker(env, config, store.view(), stats=stats)
         await _start(broker, config)
-        _greet(broker, loop.time() - began_s)
+        metrics = None
+        if stats is not None and metrics_port is not None:
+            metrics = await _start_metrics(broker, stats, metrics_port)
+        _greet(broker, metrics, loop.time() - began_s)
         await stop.wait()
         sys.stdout.write("stopping ...\n")
         sys.stdout.flush()
@@ -134,25 +142,44 @@ async def _run(env: Env, config: BrokerConfig) -> None:
         await store.close()
 
 
-async def _open_store(env: Env, directory: str) -> EmbeddedStore:
-    path = f"{directory}/{_METADATA_FILE}"
+async def _open_store(env: Env, directories: Sequence[str]) -> EmbeddedStore:
+    """The store lies in the first data directory."""
+    first = directories[0]
+    path = f"{first}/{_METADATA_FILE}"
     try:
-        make_lasting_dirs(env.disk, directory)
+        make_lasting_dirs(env.disk, first)
+        if not env.disk.exists(path):
+            _refuse_data_without_metadata(env, directories)
         env.disk.open(path, create=True).close()  # SQLite would not say why it cannot.
     except (FileExistsError, NotADirectoryError):
-        raise CannotStart(f"cannot keep data in {directory}: it is not a directory") from None
+        raise CannotStart(f"cannot keep data in {first}: it is not a directory") from None
     except OSError as error:
         raise CannotStart(f"cannot keep data in {_reason(error)}") from error
     try:
         return await EmbeddedStore.open(path)
     except StoreInUse:
         raise CannotStart(
-            f"{directory} is in use by another broker; stop it, or choose another directory "
-            "with --data"
+            f"{first} is in use by another broker; stop it, or choose another directory with --data"
         ) from None
     except (sqlite3.Error, ValueError) as error:
         # ValueError: written by another version of Suwi.
         raise CannotStart(f"cannot use {path}: {error}") from error
+
+
+def _refuse_data_without_metadata(env: Env, directories: Sequence[str]) -> None:
+    """Under new metadata old partitions would be strangers, and make way for new ones."""
+    for directory in directories:
+        if not env.disk.is_dir(directory):
+            continue
+        found = env.disk.list_dir(directory)
+        if _METADATA_FILE in found:
+            raise CannotStart(f"{directory} holds the metadata: name it first in log.dirs")
+        partitions = [name for name in found if parse_partition_dir_name(name) is not None]
+        if partitions:
+            raise CannotStart(
+                f"{directory} holds partitions ({partitions[0]}) but no {_METADATA_FILE} says what "
+                "they are; bring the file back, or choose another directory"
+            )
 
 
 async def _start(broker: Broker, config: BrokerConfig) -> None:
@@ -165,7 +192,19 @@ async def _start(broker: Broker, config: BrokerConfig) -> None:
         raise CannotStart(problem or _reason(error)) from error
 
 
-def _greet(broker: Broker, took_s: float) -> None:
+async def _start_metrics(broker: Broker, stats: NetStats, port: int) -> "MetricsServer":
+    from suwi.broker.metrics import MetricsServer
+
+    server = MetricsServer(broker, stats, _METRICS_HOST, port)
+    try:
+        await server.start()
+    except OSError as error:
+        await broker.stop()
+        raise CannotStart(f"--metrics-port {port}: {error.strerror}") from error
+    return server
+
+
+def _greet(broker: Broker, metrics: "MetricsServer | None", took_s: float) -> None:
     addresses = [
         f"{listener.name}://{address(listener.host, listener.port)}"
         for listener in broker.listeners
@@ -174,6 +213,7 @@ def _greet(broker: Broker, took_s: float) -> None:
         f"Suwi {__version__}, broker {broker.node_id}, ready in {took_s * 1000:.0f} ms",
         f"listening on  {', '.join(addresses)}",
         f"data in       {', '.join(os.path.abspath(d.path) for d in broker.directories)}",
+        *([f"metrics at    http://{metrics.host}:{metrics.port}/metrics"] if metrics else []),
         "stop with     Ctrl-C",
         "",
     ]

@@ -1,0 +1,188 @@
+"""Prometheus metrics of a broker: collected when they are asked for, served over HTTP.
+
+Imported only where `--metrics-port` is given: the library alone costs a tenth of a second.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from suwi import __version__
+from suwi.net.stats import BUCKETS_S, NetStats
+from suwi.wire.versions import APIS
+
+if TYPE_CHECKING:
+    from suwi.broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+_LAG_PERIOD_S = 0.5
+_REQUEST_BYTES_MAX = 64 * 1024
+_REQUEST_S_MAX = 10.0
+
+
+class LoopLag:
+    """How late the event loop runs what is due: the sign of something that blocks it."""
+
+    def __init__(self) -> None:
+        self.last_s = 0.0
+        self.max_s = 0.0
+
+    async def watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due_s = loop.time() + _LAG_PERIOD_S
+            await asyncio.sleep(_LAG_PERIOD_S)
+            self.last_s = max(0.0, loop.time() - due_s)
+            self.max_s = max(self.max_s, self.last_s)
+
+
+class BrokerCollector(Collector):
+    """Reads a broker's state at the moment of a scrape, on its event loop."""
+
+    def __init__(self, broker: "Broker", stats: NetStats, lag: LoopLag) -> None:
+        self._broker = broker
+        self._stats = stats
+        self._lag = lag
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._build()
+        yield from self._requests()
+        yield from self._network()
+        yield from self._logs()
+
+    def _build(self) -> Iterator[Metric]:
+        info = GaugeMetricFamily("suwi_info", "The broker itself.", labels=["version", "node"])
+        info.add_metric([__version__, str(self._broker.node_id)], 1)
+        yield info
+        yield GaugeMetricFamily(
+            "suwi_event_loop_lag_seconds", "How late the loop was last.", value=self._lag.last_s
+        )
+        yield GaugeMetricFamily(
+            "suwi_event_loop_lag_max_seconds", "How late it was at most.", value=self._lag.max_s
+        )
+
+    def _requests(self) -> Iterator[Metric]:
+        family = HistogramMetricFamily(
+            "suwi_request_duration_seconds",
+            "From a request's arrival until its reply is ready.",
+            labels=["api"],
+        )
+        for api_key, stats in sorted(self._stats.by_api.items()):
+            counted, buckets = 0, []
+            for bound, count in zip((*map(str, BUCKETS_S), "+Inf"), stats.buckets, strict=True):
+                counted += count
+                buckets.append((bound, counted))
+            name = APIS[api_key].name if api_key in APIS else str(api_key)
+            family.add_metric([name], buckets, stats.total_s)
+        yield family
+
+    def _network(self) -> Iterator[Metric]:
+        stats = self._stats
+        yield CounterMetricFamily(
+            "suwi_received_bytes", "Bytes of requests.", value=stats.received_bytes
+        )
+        yield CounterMetricFamily("suwi_sent_bytes", "Bytes of replies.", value=stats.sent_bytes)
+        connections = GaugeMetricFamily(
+            "suwi_connections", "Open connections.", labels=["listener"]
+        )
+        for listener in self._broker.listeners:
+            connections.add_metric([listener.name], len(listener.connections))
+        yield connections
+
+    def _logs(self) -> Iterator[Metric]:
+        labels = ["topic", "partition"]
+        end = GaugeMetricFamily("suwi_log_end_offset", "Where the next record goes.", labels=labels)
+        high = GaugeMetricFamily(
+            "suwi_high_watermark", "Records below it are committed.", labels=labels
+        )
+        start = GaugeMetricFamily(
+            "suwi_log_start_offset", "The first record that can be read.", labels=labels
+        )
+        size = GaugeMetricFamily("suwi_log_size_bytes", "Bytes in segments.", labels=labels)
+        for partition in self._broker.replicas:
+            if not partition.is_open:
+                continue  # Not used since the start: a scrape must not open its files.
+            at = [partition.partition.topic, str(partition.partition.partition)]
+            end.add_metric(at, partition.log.end_offset)
+            high.add_metric(at, partition.high_watermark)
+            start.add_metric(at, partition.log.start_offset)
+            size.add_metric(at, partition.log.size_bytes)
+        yield from (end, high, start, size)
+        yield GaugeMetricFamily(
+            "suwi_partitions", "Partitions led here.", value=len(self._broker.replicas)
+        )
+        offline = [d for d in self._broker.directories if d.state.offline_because is not None]
+        yield GaugeMetricFamily(
+            "suwi_offline_log_directories", "Data directories out of use.", value=len(offline)
+        )
+
+
+class MetricsServer:
+    """Answers GET /metrics, and nothing else."""
+
+    def __init__(self, broker: "Broker", stats: NetStats, host: str, port: int) -> None:
+        self.host = host
+        self.port = port
+        self._lag = LoopLag()
+        self._registry = CollectorRegistry()
+        self._registry.register(BrokerCollector(broker, stats, self._lag))
+        ProcessCollector(registry=self._registry)
+        self._server: asyncio.AbstractServer | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Raises OSError."""
+        server = await asyncio.start_server(
+            self._serve, self.host, self.port, limit=_REQUEST_BYTES_MAX
+        )
+        self.port = server.sockets[0].getsockname()[1]
+        self._server = server
+        self._watch = asyncio.create_task(self._lag.watch())
+
+    async def stop(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._server is not None:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_REQUEST_S_MAX):
+                head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(self._answer(head))
+                await writer.drain()
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # A scraper that went away, or no scraper at all.
+        finally:
+            writer.close()
+
+    def _answer(self, head: bytes) -> bytes:
+        method, _, rest = head.partition(b" ")
+        path = rest.split(b" ", 1)[0].split(b"?", 1)[0]
+        if method != b"GET":
+            return _response("405 Method Not Allowed", b"only GET\n", "text/plain")
+        if path != b"/metrics":
+            return _response("404 Not Found", b"try /metrics\n", "text/plain")
+        body = generate_latest(self._registry)
+        return _response("200 OK", body, CONTENT_TYPE_PLAIN_0_0_4)
+
+
+def _response(status: str, body: bytes, content_type: str) -> bytes:
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body

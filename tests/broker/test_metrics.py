@@ -1,0 +1,65 @@
+"""What Prometheus sees of a broker."""
+
+import asyncio
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from suwi.broker.broker import Broker
+from suwi.broker.metrics import MetricsServer
+from suwi.client.connection import PeerConnection
+from suwi.env import local_env
+from suwi.metadata.memory import MemoryStore
+from suwi.model.broker_config import parse_broker_config
+from suwi.net.stats import NetStats
+from suwi.sim import SimRandom
+from tests.broker.simulated import create_topic, produce
+
+
+async def _get(port: int, path: str, method: str = "GET") -> tuple[str, str]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+    writer.close()
+    return head.splitlines()[0], body
+
+
+def test_metrics_show_requests_traffic_connections_and_logs(tmp_path: object) -> None:
+    async def scenario() -> None:
+        config = parse_broker_config(
+            {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}
+        ).config
+        stats = NetStats()
+        broker = Broker(local_env(), config, MemoryStore(SimRandom(0)).view(), stats=stats)
+        await broker.start()
+        server = MetricsServer(broker, stats, "127.0.0.1", 0)
+        await server.start()
+        client = await PeerConnection.open("127.0.0.1", broker.listeners[0].port)
+        await create_topic(client, "orders")
+        await produce(client, "orders", [b"a", b"b"])
+
+        status, body = await _get(server.port, "/metrics")
+        assert status == "HTTP/1.1 200 OK"
+        samples = {
+            (sample.name, *sorted(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(body)
+            for sample in family.samples
+        }
+        assert samples["suwi_request_duration_seconds_count", ("api", "Produce")] == 1
+        assert (
+            samples["suwi_request_duration_seconds_bucket", ("api", "Produce"), ("le", "+Inf")] == 1
+        )
+        at = (("partition", "0"), ("topic", "orders"))
+        assert samples["suwi_log_end_offset", *at] == 2
+        assert samples["suwi_high_watermark", *at] == 2
+        assert samples["suwi_log_size_bytes", *at] > 0
+        assert samples["suwi_connections", ("listener", "PLAINTEXT")] == 1
+        assert samples[("suwi_received_bytes_total",)] > 0
+        assert samples[("suwi_sent_bytes_total",)] > 0
+
+        assert (await _get(server.port, "/other"))[0] == "HTTP/1.1 404 Not Found"
+        assert (await _get(server.port, "/metrics", "POST"))[0].split()[1] == "405"
+        await client.close()
+        await server.stop()
+        await broker.stop()
+
+    asyncio.run(scenario())
