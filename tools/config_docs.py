@@ -26,7 +26,7 @@ NO_EFFECT_YET = {
     "unclean.leader.election.enable": _ONE_REPLICA,
 }
 _REMARKS = {
-    "log.dirs": "One only, so far.",
+    "log.dirs": "The first holds the metadata too.",
     "cleanup.policy": "Nothing is compacted yet.",
     "socket.request.max.bytes": "Other requests than Produce: 8 MiB at most.",
 }
@@ -58,8 +58,9 @@ A key that is not known, or a value that is not allowed, stops the start with a 
 it and its source. Only `KAFKA_` variables that are no keys of Suwi's are left alone, because other
 programs use that prefix too (`KAFKA_HEAP_OPTS`).
 
-A topic may have settings of its own, which are given when it is created; they cannot be changed
-later yet. All others come from the broker, also for topics that exist already.
+A topic may have settings of its own, given when it is created or changed later (AlterConfigs,
+IncrementalAlterConfigs). All others come from the broker, also for topics that exist already. What
+the broker gives to topics can be changed while it runs, too, for one broker or for all.
 """
 
 

@@ -112,6 +112,19 @@ def test_a_file_in_place_of_the_data_directory_is_refused(tmp_path: Path) -> Non
         assert refusal("--data", data) == f"cannot keep data in {data}: it is not a directory"
 
 
+def test_partitions_without_metadata_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "kafka" / "orders-0").mkdir(parents=True)
+    message = refusal("--data", "kafka")
+    assert message.startswith("kafka holds partitions (orders-0) but no suwi-metadata.sqlite")
+    assert refusal("--data", "new,kafka") == message
+
+
+def test_the_directory_with_the_metadata_comes_first(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "suwi-metadata.sqlite").touch()
+    assert refusal("--data", "new,old") == "old holds the metadata: name it first in log.dirs"
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_directory_without_the_right_to_write_is_refused(tmp_path: Path) -> None:
     (tmp_path / "fixed").mkdir(mode=0o555)
@@ -127,12 +140,8 @@ def test_damaged_metadata_is_refused(tmp_path: Path) -> None:
     assert refusal("--data", "data").startswith("cannot use data/suwi-metadata.sqlite: ")
 
 
-@pytest.mark.parametrize(
-    ("directories", "message"),
-    [("", "log.dirs is empty"), ("a,b", "log.dirs names 2 directories")],
-)
-def test_other_than_one_data_directory_is_refused(directories: str, message: str) -> None:
-    assert refusal("--data", directories).startswith(message)
+def test_a_broker_without_a_data_directory_is_refused() -> None:
+    assert refusal("--data", "") == "log.dirs is empty: name a directory for the data"
 
 
 def test_a_configuration_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
