@@ -1,4 +1,4 @@
-"""A broker of production code on a simulated machine, and a client that remembers what it was told."""
+"""A broker of production code on a simulated machine, and a client to ask it things."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,8 +11,13 @@ from suwi.records.batch import batches
 from suwi.records.builder import build_batch
 from suwi.records.record import Record, iter_records
 from suwi.sim import Machine, Simulation
-from suwi.wire.fetch import FetchPartition, FetchRequest, FetchTopic, decode_fetch_response
-from suwi.wire.fetch import encode_fetch_request
+from suwi.wire.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    decode_fetch_response,
+    encode_fetch_request,
+)
 from suwi.wire.produce import (
     PartitionProduced,
     ProducePartition,
