@@ -106,6 +106,13 @@ def test_the_listener_that_cannot_be_bound_is_named_among_several(taken_port: in
     assert message.startswith(f"cannot listen on 127.0.0.1:{taken_port}: ")
 
 
+def test_a_port_for_metrics_that_is_in_use_is_named(taken_port: int) -> None:
+    message = refusal("--listen", "127.0.0.1:0", "--metrics-port", taken_port)
+    assert message.startswith(
+        f"--metrics-port {taken_port}: cannot listen on 127.0.0.1:{taken_port}: another program"
+    )
+
+
 def test_a_file_in_place_of_the_data_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for data in ("file", "file/below"):

@@ -135,10 +135,7 @@ def bind_problem(spec: ListenerSpec, error: OSError) -> str | None:
     elif error.filename is not None:
         return None
     elif error.errno == errno.EADDRINUSE:
-        reason = (
-            "another program, perhaps another broker, listens there already; "
-            "choose another address with --listen"
-        )
+        reason = "another program, perhaps another broker, listens there already"
     elif error.errno == errno.EADDRNOTAVAIL:
         reason = "this machine does not have that address"
     elif error.errno == errno.EACCES:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from suwi import __version__
 from suwi.broker.broker import Broker
 from suwi.broker.listeners import (
+    ListenerSpec,
     address,
     bind_problem,
     parse_listeners,
@@ -200,7 +201,8 @@ async def _start_metrics(broker: Broker, stats: NetStats, port: int) -> "Metrics
         await server.start()
     except OSError as error:
         await broker.stop()
-        raise CannotStart(f"--metrics-port {port}: {error.strerror}") from error
+        problem = bind_problem(ListenerSpec("METRICS", _METRICS_HOST, port), error)
+        raise CannotStart(f"--metrics-port {port}: {problem or _reason(error)}") from error
     return server
 
 
