@@ -1,6 +1,6 @@
 # `make help` lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test demo bench docs lock clean
+.PHONY: help setup check format test demo bench compat docs lock clean
 MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 
@@ -28,6 +28,9 @@ demo: setup ## a broker, a few thousand messages, and what lies on disk
 
 bench: setup ## measure throughput, latency, start-up and memory
 	@$(BIN)/python -m bench
+
+compat: setup ## Apache Kafka's own tools and classes (needs Java and Maven) against Suwi
+	@$(BIN)/python -m pytest compat --timeout=600
 
 docs: setup ## write docs/configuration.md anew from the table of keys
 	@$(BIN)/python tools/config_docs.py

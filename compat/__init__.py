@@ -1,0 +1,1 @@
+"""Apache Kafka itself beside Suwi: its tools, its classes, its broker."""

@@ -1,0 +1,174 @@
+"""Apache Kafka 4.3 from Maven: its command-line tools, its own classes, and its broker.
+
+`kafka_classpath` fetches it once; `Unavailable` says what is missing.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+KAFKA_VERSION = "4.3.0"
+_HERE = Path(__file__).parent
+_JARS = _HERE.parent / ".kafka" / KAFKA_VERSION
+_TOOL_S = 120
+_START_S = 90
+
+
+class Unavailable(Exception):
+    """Apache Kafka cannot be had on this machine."""
+
+
+class ToolFailed(Exception):
+    """A tool of Kafka ended with an error; the text is what it printed."""
+
+
+def kafka_classpath() -> str:
+    """Kafka's jars, fetched by Maven at the first call. Raises `Unavailable`."""
+    if shutil.which("java") is None:
+        raise Unavailable("there is no `java` on the path")
+    if not (_JARS / ".complete").exists():
+        if shutil.which("mvn") is None:
+            raise Unavailable("there is no `mvn` on the path to fetch Apache Kafka with")
+        fetched = subprocess.run(
+            [
+                "mvn",
+                "--quiet",
+                "--batch-mode",
+                f"--file={_HERE / 'pom.xml'}",
+                f"-Dkafka.version={KAFKA_VERSION}",
+                f"-DoutputDirectory={_JARS}",
+                "dependency:copy-dependencies",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        if fetched.returncode:
+            raise Unavailable(f"Maven could not fetch Apache Kafka:\n{fetched.stdout[-2000:]}")
+        (_JARS / ".complete").touch()
+    return f"{_JARS}/*"
+
+
+def run_java(
+    main: str, *arguments: str, stdin: str = "", time_s: float = _TOOL_S, heap: str = "256m"
+) -> str:
+    """Run a class (or a single Java source file); what it printed. Raises `ToolFailed`."""
+    command = [
+        "java",
+        f"-Xmx{heap}",
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        kafka_classpath(),
+        main,
+        *arguments,
+    ]
+    ended = subprocess.run(
+        command, input=stdin, capture_output=True, text=True, timeout=time_s, check=False
+    )
+    if ended.returncode:
+        raise ToolFailed(f"{main}: {ended.stdout[-2000:]}{ended.stderr[-2000:]}")
+    return ended.stdout + ended.stderr
+
+
+class KafkaServer:
+    """One broker of Apache Kafka with its own controller (KRaft), default settings otherwise."""
+
+    def __init__(self, directory: Path, *, heap: str = "1g", **settings: str) -> None:
+        self.directory = directory
+        self.port = _free_port()
+        self.data = directory / "data"
+        self._heap = heap
+        self._settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+        self._properties = directory / "server.properties"
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def format(self) -> None:
+        """Write the configuration and prepare the data directory."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        controller = _free_port()
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "0",
+            "controller.quorum.voters": f"0@127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(self.data),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            **{key.replace("_", "."): value for key, value in self._settings.items()},
+        }
+        lines = [f"{key}={value}" for key, value in settings.items()]
+        self._properties.write_text("\n".join(lines))
+        run_java(
+            "kafka.tools.StorageTool",
+            "format",
+            "--cluster-id",
+            "4L6g3nShT-eMCtK--X86sw",
+            "--config",
+            str(self._properties),
+        )
+
+    def start(self) -> "KafkaServer":
+        """Returns when it accepts connections."""
+        log = (self.directory / "kafka.log").open("ab")
+        self._process = subprocess.Popen(
+            [
+                "java",
+                f"-Xmx{self._heap}",
+                f"-Xms{self._heap}",
+                "-XX:+UseG1GC",
+                "-cp",
+                kafka_classpath(),
+                "kafka.Kafka",
+                str(self._properties),
+            ],
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "LOG_DIR": str(self.directory)},
+        )
+        limit = time.monotonic() + _START_S
+        while time.monotonic() < limit:
+            if self._process.poll() is not None:
+                raise ToolFailed((self.directory / "kafka.log").read_text()[-2000:])
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return self
+            except OSError:
+                time.sleep(0.05)
+        raise ToolFailed("Apache Kafka did not start in time")
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(60)
+            self._process = None
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(60)
+            self._process = None
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
