@@ -4,6 +4,7 @@ import time
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from bench import page_cache
 from bench.clients import Metrics, Options, client_main
 from bench.processes import Stopwatch
 
@@ -19,6 +20,7 @@ def produce(options: Options) -> Metrics:
     producer.produce(topic, value, partition=0)  # connects and learns where to send
     assert producer.flush(_IDLE_S_MAX) == 0
     send, poll = producer.produce, producer.poll
+    page_cache.warm(total * len(value) * 5 // 4)
     watch = Stopwatch(options["server_pid"])
     for _ in range(total // _CHUNK):
         for _ in range(_CHUNK):
