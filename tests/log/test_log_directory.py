@@ -1,0 +1,404 @@
+"""A data directory: whose it is, who may use it, and what it remembers from stop to start."""
+
+import errno
+import json
+from uuid import UUID
+
+import pytest
+
+from suwi.env import Disk, Env, SystemRandom
+from suwi.log import names
+from suwi.log.file_cache import FileCache
+from suwi.log.log_directory import DirectoryInUse, ForeignDirectory, LogDirectory
+from suwi.log.partition_log import PartitionLog
+from suwi.model.ids import LeaderEpoch, NodeId, Offset, PartitionIndex, TopicId, TopicPartition
+from suwi.model.topic_config import TopicConfig
+from suwi.records.batch import read_header
+from suwi.sim import ManualClock, SimDisk
+from tests.log.kit import NOW_MS, batch_of, values_in
+
+ORDERS = TopicPartition("orders", PartitionIndex(0))
+FIRST_ID, SECOND_ID = TopicId(UUID(int=1)), TopicId(UUID(int=2))
+Place = tuple[Disk, str]
+
+
+def _directory(disk: Disk, path: str) -> LogDirectory:
+    env = Env(clock=ManualClock(), disk=disk, random=SystemRandom())
+    return LogDirectory(env, path, FileCache(disk, 100))
+
+
+def _begun(disk: Disk, path: str) -> LogDirectory:
+    directory = _directory(disk, path)
+    directory.open()
+    directory.begin()
+    return directory
+
+
+def _log(
+    directory: LogDirectory, partition: TopicPartition = ORDERS, topic_id: TopicId = FIRST_ID
+) -> PartitionLog:
+    return directory.log_of(partition, topic_id, TopicConfig(), None)
+
+
+def _append(log: PartitionLog, count: int, value: bytes = b"v") -> None:
+    for _ in range(count):
+        batch = batch_of(value=value)
+        log.append_as_leader(memoryview(batch), read_header(batch), LeaderEpoch(0), NOW_MS)
+
+
+def _sync(log: PartitionLog) -> None:
+    job = log.sync_job()
+    if job is not None:
+        job.run()
+        log.synced(job)
+
+
+def _stop(directory: LogDirectory) -> None:
+    for log in directory.opened_logs():
+        log.finish()
+        _sync(log)
+    directory.close(clean=True)
+
+
+# -- possession -----------------------------------------------------------------------------------
+
+
+def test_a_directory_has_one_owner_at_a_time(disk_and_dir: Place) -> None:
+    disk, path = disk_and_dir
+    first = _begun(disk, path)
+    second = _directory(disk, path)
+    with pytest.raises(DirectoryInUse, match="in use by another broker"):
+        second.open()
+    first.close(clean=False)
+    second.open()
+    second.close(clean=False)
+
+
+def test_a_dead_process_holds_no_lock() -> None:
+    disk = SimDisk()
+    _begun(disk, "/data")
+    _begun(disk.crash(), "/data")
+
+
+def test_a_missing_directory_is_made(disk_and_dir: Place) -> None:
+    disk, path = disk_and_dir
+    _begun(disk, f"{path}/a/b").close(clean=True)
+    assert disk.exists(f"{path}/a/b/.kafka_cleanshutdown")
+
+
+def test_a_new_directory_becomes_the_brokers_and_stays_so(disk_and_dir: Place) -> None:
+    disk, path = disk_and_dir
+    directory = _begun(disk, path)
+    identity = directory.identify(NodeId(3), lambda: "cluster-1")
+    assert (identity.cluster_id, identity.node_id) == ("cluster-1", 3)
+    assert len(identity.directory_id) == 22
+    lines = disk.read_bytes(f"{path}/meta.properties").decode().splitlines()
+    assert {"version=1", "cluster.id=cluster-1", "node.id=3"} < set(lines)
+    assert f"directory.id={identity.directory_id}" in lines
+    assert directory.identify(NodeId(3), lambda: "other") == identity
+
+
+def test_another_brokers_directory_is_refused(disk_and_dir: Place) -> None:
+    disk, path = disk_and_dir
+    directory = _begun(disk, path)
+    directory.identify(NodeId(3), lambda: "cluster-1")
+    with pytest.raises(ForeignDirectory, match="broker 3"):
+        directory.identify(NodeId(4), lambda: "cluster-1")
+
+
+def test_an_apache_kafka_directory_of_older_days_is_understood(disk_and_dir: Place) -> None:
+    disk, path = disk_and_dir
+    directory = _begun(disk, path)
+    text = "#\n#Mon Jan 01 00:00:00 UTC 2024\nbroker.id=1\nversion=0\ncluster.id=abc\n"
+    disk.write_atomically(f"{path}/meta.properties", text.encode())
+    assert directory.identify(NodeId(1), lambda: "").cluster_id == "abc"
+
+
+@pytest.mark.parametrize("text", ["", "cluster.id=x\n", "node.id=one\ncluster.id=x\n", "\0\0\0"])
+def test_a_damaged_identity_is_refused_clearly(disk_and_dir: Place, text: str) -> None:
+    disk, path = disk_and_dir
+    directory = _begun(disk, path)
+    disk.write_atomically(f"{path}/meta.properties", text.encode())
+    with pytest.raises(ForeignDirectory, match="damaged"):
+        directory.identify(NodeId(1), lambda: "")
+
+
+# -- stops ----------------------------------------------------------------------------------------
+
+
+def test_a_clean_stop_is_marked_until_the_next_one_begins(disk_and_dir: Place) -> None:
+    disk, path = disk_and_dir
+    mark = f"{path}/{names.CLEAN_SHUTDOWN}"
+    directory = _begun(disk, path)
+    assert not disk.exists(mark)
+    _stop(directory)
+    assert json.loads(disk.read_bytes(mark))["version"] == 0
+    again = _directory(disk, path)
+    again.open()
+    assert again.was_clean
+    assert disk.exists(mark)
+    again.begin()
+    assert not disk.exists(mark)
+    again.close(clean=False)
+    third = _directory(disk, path)
+    third.open()
+    assert not third.was_clean
+
+
+def test_a_directory_that_went_offline_is_not_marked_clean() -> None:
+    disk = SimDisk()
+    directory = _begun(disk, "/data")
+    directory.state.take_offline(OSError(errno.EIO, "broken"))
+    directory.close(clean=True)
+    assert not disk.exists("/data/.kafka_cleanshutdown")
+
+
+@pytest.mark.parametrize("path", ["*recovery-point*", "*log-start-offset*", "*cleanshutdown*"])
+def test_a_stop_whose_checkpoints_cannot_be_written_is_not_clean(path: str) -> None:
+    disk = SimDisk()
+    directory = _begun(disk, "/data")
+    _append(_log(directory), 5)
+    for log in directory.opened_logs():
+        log.finish()
+        _sync(log)
+    disk.faults.fail("write", errno.ENOSPC, path=path)
+    directory.close(clean=True)
+    assert not disk.exists("/data/.kafka_cleanshutdown")
+    again = _begun(disk, "/data")
+    assert not again.was_clean
+    assert len(values_in(_log(again))) == 5
+
+
+def test_logs_come_back_after_a_stop(disk_and_dir: Place) -> None:
+    disk, path = disk_and_dir
+    directory = _begun(disk, path)
+    log = _log(directory)
+    _append(log, 10)
+    log.advance_start(Offset(4))
+    before = values_in(log)
+    directory.write_high_watermarks([(ORDERS, Offset(9))])
+    _stop(directory)
+    again = _begun(disk, path)
+    assert again.found_partitions() == [ORDERS]
+    assert again.high_watermarks == {ORDERS: 9}
+    assert again.opened_logs() == []
+    log = _log(again)
+    assert log is _log(again)
+    assert values_in(log) == before
+    assert (log.start_offset, log.recovery_point) == (4, 10)
+
+
+def test_the_checkpoints_have_apache_kafkas_names_and_form(disk_and_dir: Place) -> None:
+    disk, path = disk_and_dir
+    directory = _begun(disk, path)
+    log = _log(directory)
+    _append(log, 10)
+    log.advance_start(Offset(4))
+    directory.write_high_watermarks([(ORDERS, Offset(9))])
+    _stop(directory)
+    for name, offset in [
+        ("replication-offset-checkpoint", 9),
+        ("recovery-point-offset-checkpoint", 10),
+        ("log-start-offset-checkpoint", 4),
+    ]:
+        assert disk.read_bytes(f"{path}/{name}") == f"0\n1\norders 0 {offset}\n".encode()
+
+
+def test_recovery_starts_at_the_recovery_point_that_was_written() -> None:
+    disk = SimDisk()
+    directory = _begun(disk, "/data")
+    log = _log(directory)
+    _append(log, 10)
+    _sync(log)
+    directory.write_recovery_points()
+    _append(log, 5)
+    again = _begun(disk.crash(), "/data")
+    assert not again.was_clean
+    log = _log(again)
+    assert (log.recovery_point, log.end_offset) == (10, 15)
+
+
+def test_partitions_that_were_not_opened_keep_their_offsets(disk_and_dir: Place) -> None:
+    disk, path = disk_and_dir
+    directory = _begun(disk, path)
+    log = _log(directory)
+    _append(log, 10)
+    log.advance_start(Offset(4))
+    directory.write_high_watermarks([(ORDERS, Offset(9))])
+    _stop(directory)
+    _stop(_begun(disk, path))
+    again = _begun(disk, path)
+    assert again.high_watermarks == {ORDERS: 9}
+    assert _log(again).start_offset == 4
+
+
+@pytest.mark.parametrize(
+    "name", [names.HIGH_WATERMARKS, names.RECOVERY_POINTS, names.LOG_START_OFFSETS]
+)
+@pytest.mark.parametrize("content", [None, b"", b"\0" * 100, b"0\n5\nx"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_checkpoint_may_be_missing_or_damaged(
+    name: str, content: bytes | None, clean: bool
+) -> None:
+    disk = SimDisk()
+    directory = _begun(disk, "/data")
+    _append(_log(directory), 10)
+    directory.write_high_watermarks([(ORDERS, Offset(9))])
+    if clean:
+        _stop(directory)
+    else:
+        directory.write_recovery_points()
+        directory.write_start_offsets()
+        disk = disk.crash()
+    if content is None:
+        disk.remove(f"/data/{name}")
+    else:
+        disk.write_atomically(f"/data/{name}", content)
+    again = _begun(disk, "/data")
+    assert len(values_in(_log(again))) == 10
+
+
+# -- deletion -------------------------------------------------------------------------------------
+
+
+def test_a_deleted_partition_is_renamed_as_apache_kafka_does(disk_and_dir: Place) -> None:
+    disk, path = disk_and_dir
+    directory = _begun(disk, path)
+    _append(_log(directory), 3)
+    gone = directory.put_away(ORDERS, FIRST_ID)
+    assert gone is not None
+    name = gone.rsplit("/", 1)[1]
+    assert name.startswith("orders-0.")
+    assert name.endswith("-delete")
+    assert len(name) == len("orders-0.") + 32 + len("-delete")
+    assert directory.found_partitions() == []
+    assert directory.leftovers() == [gone]
+    assert directory.put_away(ORDERS, FIRST_ID) is None
+
+
+def test_the_longest_topic_name_still_gives_a_valid_directory_name() -> None:
+    partition = TopicPartition("t" * 249, PartitionIndex(12_345))
+    name = names.delete_dir_name(partition, "0" * 32)
+    assert len(name) == 255
+    assert name.endswith(f"t-12345.{'0' * 32}-delete")
+
+
+def test_a_reader_of_a_deleted_partition_is_told(disk_and_dir: Place) -> None:
+    disk, path = disk_and_dir
+    directory = _begun(disk, path)
+    log = _log(directory)
+    _append(log, 3)
+    part = log.read(Offset(0), 1000, Offset(3), whole_batch=True)
+    assert part is not None
+    region, release = part.pin()
+    directory.put_away(ORDERS, FIRST_ID)
+    assert not region.is_current()
+    release()
+
+
+def test_deleting_a_partition_during_its_sync_does_not_harm_the_directory() -> None:
+    """The sync ran into names that were gone, and that looked like a broken disk."""
+    disk = SimDisk()
+    directory = _begun(disk, "/data")
+    log = _log(directory)
+    _append(log, 3)
+    job = log.sync_job()
+    assert job is not None
+    directory.put_away(ORDERS, FIRST_ID)
+    job.run()
+    log.synced(job)
+    directory.state.check()
+
+
+def test_an_earlier_topics_directory_is_put_away() -> None:
+    """Hazard 21: data of a deleted topic must not come back under a new one's name."""
+    disk = SimDisk()
+    directory = _begun(disk, "/data")
+    _append(_log(directory), 10, b"old")
+    disk = disk.crash()
+    again = _begun(disk, "/data")
+    log = _log(again, topic_id=SECOND_ID)
+    assert log.end_offset == 0
+    assert len(again.leftovers()) == 1
+    third = _begun(disk.crash(), "/data")
+    assert _log(third, topic_id=SECOND_ID).end_offset == 0
+
+
+def test_a_recreated_topic_does_not_inherit_checkpoints_after_a_crash() -> None:
+    """The old start offset hid its records, the old recovery point left them unchecked."""
+    disk = SimDisk()
+    directory = _begun(disk, "/data")
+    log = _log(directory)
+    _append(log, 10)
+    log.advance_start(Offset(8))
+    _sync(log)
+    directory.write_high_watermarks([(ORDERS, Offset(10))])
+    directory.write_recovery_points()
+    directory.write_start_offsets()
+    directory.put_away(ORDERS, FIRST_ID)
+    _append(_log(directory, topic_id=SECOND_ID), 10, b"new")
+    again = _begun(disk.crash(), "/data")
+    assert again.high_watermarks == {}
+    log = _log(again, topic_id=SECOND_ID)
+    assert (log.start_offset, log.recovery_point, len(values_in(log))) == (0, 0, 10)
+
+
+def test_the_topic_id_is_written_beside_the_records(disk_and_dir: Place) -> None:
+    disk, path = disk_and_dir
+    directory = _begun(disk, path)
+    _log(directory)
+    assert disk.read_bytes(f"{path}/orders-0/partition.metadata").startswith(
+        b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
+    )
+
+
+def test_a_directory_without_a_topic_id_is_adopted(disk_and_dir: Place) -> None:
+    disk, path = disk_and_dir
+    directory = _begun(disk, path)
+    _append(_log(directory), 3)
+    _stop(directory)
+    disk.remove(f"{path}/orders-0/partition.metadata")
+    again = _begun(disk, path)
+    assert _log(again).end_offset == 3
+    assert disk.exists(f"{path}/orders-0/partition.metadata")
+
+
+@pytest.mark.parametrize(
+    "name", ["orders", "orders-", "-0", "orders-x", "orders-0.abc-delete", "orders-0-future"]
+)
+def test_other_names_are_no_partitions(name: str) -> None:
+    assert names.parse_partition_dir_name(name) is None
+
+
+def test_a_topic_may_have_dashes_in_its_name() -> None:
+    parsed = names.parse_partition_dir_name("peter-test01-12")
+    assert parsed == ("peter-test01", 12)
+    assert parsed is not None
+    assert names.partition_dir_name(parsed) == "peter-test01-12"
+
+
+def test_a_power_loss_keeps_what_was_synced_and_who_owns_it() -> None:
+    disk = SimDisk()
+    directory = _begun(disk, "/srv/data")
+    identity = directory.identify(NodeId(1), lambda: "cluster")
+    log = _log(directory)
+    _append(log, 10)
+    _sync(log)
+    directory.write_recovery_points()
+    before = values_in(log)
+    again = _begun(disk.power_loss(tear=False), "/srv/data")
+    assert again.identify(NodeId(1), lambda: "other") == identity
+    log = _log(again)
+    assert values_in(log) == before
+    assert again.leftovers() == []
+
+
+def test_a_clean_stop_survives_a_power_loss_with_its_mark() -> None:
+    disk = SimDisk()
+    directory = _begun(disk, "/srv/data")
+    _append(_log(directory), 10)
+    _stop(directory)
+    again = _directory(disk.power_loss(tear=False), "/srv/data")
+    again.open()
+    assert again.was_clean
+    assert len(values_in(_log(again))) == 10
