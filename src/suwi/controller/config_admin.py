@@ -1,6 +1,5 @@
 """Changing configuration while running: judged here, written to the store, seen in the image."""
 
-import asyncio
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,6 @@ from suwi.metadata.store import Put
 from suwi.model.broker_config import DYNAMIC_BROKER_KEYS, BrokerConfig, parse_broker_config
 from suwi.model.config_kinds import BadConfig, Kind
 from suwi.model.errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
-from suwi.model.ids import NodeId
 from suwi.model.topic_config import IGNORED_TOPIC_KEYS, TOPIC_KEYS, parse_topic_config
 
 log = logging.getLogger(__name__)
@@ -45,7 +43,6 @@ class ConfigAdmin:
         self._writer = writer
         self._follower = follower
         self._config = config
-        self._one_at_a_time = asyncio.Lock()
 
     async def alter_topic(
         self,
@@ -56,23 +53,27 @@ class ConfigAdmin:
         validate_only: bool = False,
     ) -> None:
         """Change a topic's own settings; `replace` drops those that are not named."""
-        async with self._one_at_a_time:
-            topic = self._follower.image.topics.get(name)
-            if topic is None:
-                raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
-            kinds = {key: declared.kind for key, (_, declared) in TOPIC_KEYS.items()}
-            base: Mapping[str, str] = {} if replace else topic.configs
-            configs = _altered(base, alterations, kinds)
-            try:
-                parse_topic_config(configs, self._config.topic)
-            except BadConfig as error:
-                raise InvalidConfig(str(error)) from None
-            changed = Topic(topic.name, topic.id, configs, topic.partitions)
-            put = Put(TOPICS + name, encode_topic(changed))
-            check_fits(put)
-            if not validate_only:
-                await self._writer.write([put])
-                log.info("topic configured", extra={"topic": name, "configs": configs})
+        await self._writer.alone(self._alter_topic(name, alterations, replace, validate_only))
+
+    async def _alter_topic(
+        self, name: str, alterations: Sequence[Alteration], replace: bool, validate_only: bool
+    ) -> None:
+        topic = self._follower.image.topics.get(name)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+        kinds = {key: declared.kind for key, (_, declared) in TOPIC_KEYS.items()}
+        base: Mapping[str, str] = {} if replace else topic.configs
+        configs = _altered(base, alterations, kinds)
+        try:
+            parse_topic_config(configs, self._config.topic)
+        except BadConfig as error:
+            raise InvalidConfig(str(error)) from None
+        changed = Topic(topic.name, topic.id, configs, topic.partitions)
+        put = Put(TOPICS + name, encode_topic(changed))
+        check_fits(put)
+        if not validate_only:
+            await self._writer.write([put])
+            log.info("topic configured", extra={"topic": name, "configs": configs})
 
     async def alter_broker(
         self,
@@ -83,25 +84,29 @@ class ConfigAdmin:
         validate_only: bool = False,
     ) -> None:
         """Change what is set for one broker, or for all where `name` is empty."""
-        async with self._one_at_a_time:
-            image = self._follower.image
-            if name and (not name.isdigit() or NodeId(int(name)) not in image.brokers):
-                raise InvalidRequest(f"no live broker has the id {name!r}")
-            for alteration in alterations:
-                if alteration.name not in DYNAMIC_BROKER_KEYS:
-                    raise InvalidConfig(f"{alteration.name} cannot be changed while running")
-            entry = name or ALL_BROKERS
-            base: Mapping[str, str] = {} if replace else image.broker_configs.get(entry, {})
-            configs = _altered(base, alterations, _broker_kinds())
-            try:
-                parse_broker_config({**self._config.given, **configs})
-            except BadConfig as error:
-                raise InvalidConfig(str(error)) from None
-            put = Put(BROKER_CONFIGS + entry, json.dumps(configs).encode())
-            check_fits(put)
-            if not validate_only:
-                await self._writer.write([put])
-                log.info("broker configured", extra={"broker": entry, "configs": configs})
+        await self._writer.alone(self._alter_broker(name, alterations, replace, validate_only))
+
+    async def _alter_broker(
+        self, name: str, alterations: Sequence[Alteration], replace: bool, validate_only: bool
+    ) -> None:
+        image = self._follower.image
+        if name and name not in [str(broker) for broker in image.brokers]:
+            raise InvalidRequest(f"no live broker has the id {name!r}")
+        for alteration in alterations:
+            if alteration.name not in DYNAMIC_BROKER_KEYS:
+                raise InvalidConfig(f"{alteration.name} cannot be changed while running")
+        entry = name or ALL_BROKERS
+        base: Mapping[str, str] = {} if replace else image.broker_configs.get(entry, {})
+        configs = _altered(base, alterations, _broker_kinds())
+        try:
+            parse_broker_config({**self._config.given, **configs})
+        except BadConfig as error:
+            raise InvalidConfig(str(error)) from None
+        put = Put(BROKER_CONFIGS + entry, json.dumps(configs).encode())
+        check_fits(put)
+        if not validate_only:
+            await self._writer.write([put])
+            log.info("broker configured", extra={"broker": entry, "configs": configs})
 
 
 def _broker_kinds() -> dict[str, Kind]:

@@ -1,6 +1,12 @@
-"""The controller's pen: a write that has returned is in this broker's image."""
+"""The controller's pen: one decision at a time, and a write that has returned is in the image.
 
-from collections.abc import Sequence
+Whoever decides enters at `alone`, and writes with `write`.
+Invariant: a decision sees the image with everything that was written before it.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
 
 from suwi.metadata.follower import MetadataFollower
 from suwi.metadata.store import (
@@ -15,6 +21,8 @@ from suwi.metadata.store import (
 )
 from suwi.model.errors import InvalidConfig, NotController, RequestTimedOut
 
+_T = TypeVar("_T")
+
 
 class MetadataWriter:
     def __init__(
@@ -23,6 +31,19 @@ class MetadataWriter:
         self._store = store
         self._follower = follower
         self._controller_epoch = controller_epoch
+        self._turn = asyncio.Lock()
+
+    async def alone(self, decision: Coroutine[Any, Any, _T]) -> _T:
+        """Make a decision, with its writes, while no other is made.
+
+        A client that goes away meanwhile cancels its wait, not the decision: the next one would
+        else be made from an image that does not show it yet.
+        """
+        return await asyncio.shield(asyncio.ensure_future(self._in_turn(decision)))
+
+    async def _in_turn(self, decision: Coroutine[Any, Any, _T]) -> _T:
+        async with self._turn:
+            return await decision
 
     async def write(self, operations: Sequence[Operation]) -> None:
         """Write in order, in one piece where it is not too large for the store.

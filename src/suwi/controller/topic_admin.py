@@ -3,7 +3,6 @@
 One decision at a time: the next one starts when the image shows the last.
 """
 
-import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -65,24 +64,25 @@ class TopicAdmin:
         self._follower = follower
         self._random = random
         self._defaults = defaults
-        self._one_at_a_time = asyncio.Lock()
 
     async def create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
         """Create a topic; returns when this broker's image shows it. Raises a `BrokerError`."""
-        async with self._one_at_a_time:
-            topic = self._decide(new, self._follower.image)
-            head = Put(TOPICS + topic.name, encode_topic(topic), ABSENT)
-            check_fits(head)
-            if validate_only:
-                return topic
-            shards = [Put(key, value) for key, value in encode_shards(topic).items()]
-            # The head comes last: until it is there, the topic is not.
-            await self._writer.write([*shards, head])
-            log.info(
-                "topic created",
-                extra={"topic": topic.name, "partitions": len(topic.partitions)},
-            )
+        return await self._writer.alone(self._create(new, validate_only))
+
+    async def _create(self, new: NewTopic, validate_only: bool) -> Topic:
+        topic = self._decide(new, self._follower.image)
+        head = Put(TOPICS + topic.name, encode_topic(topic), ABSENT)
+        check_fits(head)
+        if validate_only:
             return topic
+        shards = [Put(key, value) for key, value in encode_shards(topic).items()]
+        # The head comes last: until it is there, the topic is not.
+        await self._writer.write([*shards, head])
+        log.info(
+            "topic created",
+            extra={"topic": topic.name, "partitions": len(topic.partitions)},
+        )
+        return topic
 
     def _decide(self, new: NewTopic, image: ClusterImage) -> Topic:
         check_topic_name(new.name)
@@ -124,31 +124,39 @@ class TopicAdmin:
         validate_only: bool = False,
     ) -> None:
         """Let a topic have `count` partitions; they are added, never removed."""
-        async with self._one_at_a_time:
-            image = self._follower.image
-            topic = image.topics.get(name)
-            if topic is None:
-                raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
-            present = len(topic.partitions)
-            if count <= present:
-                raise InvalidPartitions(
-                    f"topic {name!r} has {present} partitions; their number can only grow"
-                )
-            if count > PARTITIONS_MAX:
-                raise InvalidPartitions(f"a topic has at most {PARTITIONS_MAX} partitions")
-            added = self._replicas_of_more(topic, count - present, assignments, image)
-            states = [PartitionState(r[0], LeaderEpoch(0), 0, r, r) for r in added]
-            grown = Topic(name, topic.id, topic.configs, (*topic.partitions, *states))
-            if validate_only:
-                return
-            first_shard = present // SHARD_PARTITIONS
-            shards = [
-                Put(key, value)
-                for number, (key, value) in enumerate(encode_shards(grown).items())
-                if number >= first_shard
-            ]
-            await self._writer.write([*shards, Put(TOPICS + name, encode_topic(grown))])
-            log.info("partitions added", extra={"topic": name, "partitions": count})
+        await self._writer.alone(self._add_partitions(name, count, assignments, validate_only))
+
+    async def _add_partitions(
+        self,
+        name: str,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None,
+        validate_only: bool,
+    ) -> None:
+        image = self._follower.image
+        topic = image.topics.get(name)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+        present = len(topic.partitions)
+        if count <= present:
+            raise InvalidPartitions(
+                f"topic {name!r} has {present} partitions; their number can only grow"
+            )
+        if count > PARTITIONS_MAX:
+            raise InvalidPartitions(f"a topic has at most {PARTITIONS_MAX} partitions")
+        added = self._replicas_of_more(topic, count - present, assignments, image)
+        states = [PartitionState(r[0], LeaderEpoch(0), 0, r, r) for r in added]
+        grown = Topic(name, topic.id, topic.configs, (*topic.partitions, *states))
+        if validate_only:
+            return
+        first_shard = present // SHARD_PARTITIONS
+        shards = [
+            Put(key, value)
+            for number, (key, value) in enumerate(encode_shards(grown).items())
+            if number >= first_shard
+        ]
+        await self._writer.write([*shards, Put(TOPICS + name, encode_topic(grown))])
+        log.info("partitions added", extra={"topic": name, "partitions": count})
 
     def _replicas_of_more(
         self,
@@ -174,22 +182,24 @@ class TopicAdmin:
 
     async def delete(self, name: str | None, topic_id: UUID | None) -> Topic:
         """Delete a topic by name or id. Raises a `BrokerError`."""
-        async with self._one_at_a_time:
-            image = self._follower.image
-            if name is not None:
-                topic = image.topics.get(name)
-                if topic is None:
-                    raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
-            else:
-                topic = image.topics_by_id.get(topic_id) if topic_id else None
-                if topic is None:
-                    raise UnknownTopicId(f"no topic has the id {topic_id}")
-            shards = range(len(encode_shards(topic)))
-            operations: list[Operation] = [Delete(TOPICS + topic.name)]
-            operations += [Delete(shard_key(topic.name, shard)) for shard in shards]
-            await self._writer.write(operations)
-            log.info("topic deleted", extra={"topic": topic.name})
-            return topic
+        return await self._writer.alone(self._delete(name, topic_id))
+
+    async def _delete(self, name: str | None, topic_id: UUID | None) -> Topic:
+        image = self._follower.image
+        if name is not None:
+            topic = image.topics.get(name)
+            if topic is None:
+                raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+        else:
+            topic = image.topics_by_id.get(topic_id) if topic_id else None
+            if topic is None:
+                raise UnknownTopicId(f"no topic has the id {topic_id}")
+        shards = range(len(encode_shards(topic)))
+        operations: list[Operation] = [Delete(TOPICS + topic.name)]
+        operations += [Delete(shard_key(topic.name, shard)) for shard in shards]
+        await self._writer.write(operations)
+        log.info("topic deleted", extra={"topic": topic.name})
+        return topic
 
 
 def _check_assignments(
