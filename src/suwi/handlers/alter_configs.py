@@ -3,6 +3,7 @@
 The first replaces all of a resource's settings, the second changes those it names.
 """
 
+from collections import Counter
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -21,13 +22,13 @@ class AlterConfigs:
 
     async def __call__(self, request: Request) -> Reply:
         asked = request.message
-        named = [(r.resource_type, r.resource_name) for r in asked.resources]
+        times_named = Counter((r.resource_type, r.resource_name) for r in asked.resources)
         responses = []
         for resource in asked.resources:
             key = (resource.resource_type, resource.resource_name)
             error, message = ErrorCode.none, None
             try:
-                if named.count(key) > 1:
+                if times_named[key] > 1:
                     raise InvalidRequest(f"{resource.resource_name!r} is named more than once")
                 await self._alter(resource, asked.validate_only)
             except BrokerError as problem:

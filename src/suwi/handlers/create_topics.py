@@ -11,13 +11,15 @@ from suwi.handlers.config_fields import setting_fields
 from suwi.handlers.errors import error_of, reply
 from suwi.metadata.image import Topic
 from suwi.model.broker_config import BrokerConfig
-from suwi.model.errors import BrokerError, InvalidConfig, InvalidRequest
+from suwi.model.errors import BrokerError, InvalidConfig, InvalidRequest, PolicyViolation
 from suwi.model.ids import NodeId
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 from suwi.replica.replicas import Replicas
 
 _DEFAULT = -1
+# Of several topics, as in Kafka: each is answered with all its settings.
+_PARTITIONS_PER_REQUEST_MAX = 10_000
 
 
 class CreateTopics:
@@ -32,16 +34,31 @@ class CreateTopics:
     async def __call__(self, request: Request) -> Reply:
         asked = request.message
         times_named = Counter(topic.name for topic in asked.topics)
-        answers = {
-            topic.name: await self._create(topic, times_named[topic.name], asked.validate_only)
-            for topic in asked.topics
-        }
+        partitions = sum(map(self._partitions, asked.topics))
+        is_too_large = len(asked.topics) > 1 and partitions > _PARTITIONS_PER_REQUEST_MAX
+        answers = {}
+        for topic in asked.topics:
+            refusal: BrokerError | None = None
+            if times_named[topic.name] > 1:
+                refusal = InvalidRequest(f"topic {topic.name!r} is named more than once")
+            elif is_too_large:
+                refusal = PolicyViolation(
+                    f"one request creates at most {_PARTITIONS_PER_REQUEST_MAX} partitions"
+                )
+            answers[topic.name] = await self._create(topic, refusal, asked.validate_only)
         return reply(request, {"throttle_time": 0, "topics": list(answers.values())})
 
-    async def _create(self, asked: Any, times_named: int, validate_only: bool) -> dict[str, Any]:
+    def _partitions(self, asked: Any) -> int:
+        return len(asked.assignments) or _or_default(
+            asked.num_partitions, self._config.num_partitions
+        )
+
+    async def _create(
+        self, asked: Any, refusal: BrokerError | None, validate_only: bool
+    ) -> dict[str, Any]:
         try:
-            if times_named > 1:
-                raise InvalidRequest(f"topic {asked.name!r} is named {times_named} times")
+            if refusal is not None:
+                raise refusal
             topic = await self._admin.create(self._new_topic(asked), validate_only=validate_only)
         except BrokerError as error:
             code, message = error_of(error)

@@ -1,5 +1,6 @@
 """DescribeConfigs v1-v4. Every key with its value and where that comes from; v3: what it means."""
 
+from collections import Counter
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -27,10 +28,14 @@ class DescribeConfigs:
         asked = request.message
         synonyms = asked.include_synonyms
         documentation = getattr(asked, "include_documentation", False)
+        times_named = Counter((r.resource_type, r.resource_name) for r in asked.resources)
         results = []
         for resource in asked.resources:
             error, message, settings = ErrorCode.none, None, list[Setting]()
             try:
+                # A few bytes ask for many kilobytes.
+                if times_named[resource.resource_type, resource.resource_name] > 1:
+                    raise InvalidRequest(f"{resource.resource_name!r} is named more than once")
                 settings = self._settings(resource)
             except BrokerError as problem:
                 error, message = error_of(problem)

@@ -1,10 +1,12 @@
 """DescribeProducers v0. What a partition knows of its idempotent and transactional producers."""
 
+from collections import Counter
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from suwi.handlers.errors import error_of, reply
+from suwi.model.errors import InvalidRequest
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 from suwi.replica.replicas import Replicas
@@ -15,18 +17,28 @@ class DescribeProducers:
         self._replicas = replicas
 
     def __call__(self, request: Request) -> Answer:
+        times_named = Counter(
+            (topic.name, index)
+            for topic in request.message.topics
+            for index in topic.partition_indexes
+        )
         topics = [
             {
                 "name": topic.name,
-                "partitions": [self._describe(topic.name, i) for i in topic.partition_indexes],
+                "partitions": [
+                    self._describe(topic.name, index, times_named[topic.name, index])
+                    for index in topic.partition_indexes
+                ],
             }
             for topic in request.message.topics
         ]
         return reply(request, {"throttle_time": 0, "topics": topics})
 
-    def _describe(self, topic: str, index: int) -> dict[str, Any]:
+    def _describe(self, topic: str, index: int, times_named: int) -> dict[str, Any]:
         error, message, producers = ErrorCode.none, None, list[dict[str, Any]]()
         try:
+            if times_named > 1:  # A few bytes ask for many kilobytes.
+                raise InvalidRequest(f"{topic}-{index} is named more than once")
             log = self._replicas.leader_of(topic, index).log
             producers = [
                 {

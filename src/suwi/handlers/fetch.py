@@ -48,6 +48,11 @@ from suwi.wire.fetch import (
 
 _TOPIC_IDS_FROM = 13
 _ZSTD_FROM = 10
+# A client that asked for more patience asks again; one that is gone, with requests still waiting
+# behind this one, is found out by then.
+_WAIT_MS_MAX = 300_000
+# Below v10 every batch header is looked at before it is sent.
+_SCANNED_BYTES_MAX = 1024 * 1024
 _READ_COMMITTED = 1
 
 
@@ -90,7 +95,8 @@ class Fetch:
         look = job.look()
         if job.is_enough(look):
             return job.reply(look)
-        return Exclusive(job.wait(loop.time() + asked.max_wait_ms / 1000))
+        wait_ms = min(asked.max_wait_ms, _WAIT_MS_MAX)
+        return Exclusive(job.wait(loop.time() + wait_ms / 1000))
 
     def partition_of(self, key: PartitionKey) -> Partition:
         topic, index = key
@@ -144,9 +150,12 @@ class _Job:
         diverging = _divergence(partition, asked)
         found = None
         if diverging is None:
+            bytes_max = min(asked.max_bytes, left)
+            if self.version < _ZSTD_FROM:
+                bytes_max = min(bytes_max, _SCANNED_BYTES_MAX)
             found = partition.read(
                 Offset(asked.fetch_offset),
-                min(asked.max_bytes, left),
+                bytes_max,
                 committed_only=committed_only,
                 whole_batch=whole_batch,
             )

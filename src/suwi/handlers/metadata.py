@@ -3,6 +3,7 @@
 v1: no topics means none, null means all. v4: the client may forbid creation. v10: topic ids.
 """
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -40,13 +41,14 @@ class Metadata:
         if asked is None or (request.version == 0 and not asked):
             answers = [self._describe(topic, request) for topic in image.topics.values()]
             return self._reply(request, answers)
+        asked = _without_repetition(asked)
         missing = [
             topic.name
             for topic in asked
             if _id_of(topic) is None and topic.name is not None and topic.name not in image.topics
         ]
         if missing and self._may_create(request):
-            return Exclusive(self._create_and_reply(request, missing))
+            return Exclusive(self._create_and_reply(request, asked, missing))
         return self._reply(request, [self._answer(topic, request) for topic in asked])
 
     def _may_create(self, request: Request) -> bool:
@@ -55,7 +57,9 @@ class Metadata:
             or request.message.allow_auto_topic_creation
         )
 
-    async def _create_and_reply(self, request: Request, missing: list[str]) -> Reply:
+    async def _create_and_reply(
+        self, request: Request, asked: Sequence[Any], missing: Sequence[str]
+    ) -> Reply:
         failed: dict[str, Exception] = {}
         for name in missing:
             new = NewTopic(
@@ -67,7 +71,6 @@ class Metadata:
                 pass  # Another client asked for it at the same time.
             except BrokerError as error:
                 failed[name] = error
-        asked = request.message.topics
         answers = [
             self._refusal(topic.name, None, failed[topic.name], request)
             if topic.name in failed
@@ -166,6 +169,11 @@ def broker_fields(image: ClusterImage, listener: str, id_name: str) -> list[dict
                 }
             )
     return found
+
+
+def _without_repetition(asked: Sequence[Any]) -> list[Any]:
+    """Each topic once, as in Kafka: a few bytes ask for all its partitions."""
+    return list({_id_of(topic) or topic.name: topic for topic in asked}.values())
 
 
 def _id_of(asked: Any) -> UUID | None:

@@ -182,7 +182,11 @@ class Produce:
                         )
                 except BrokerError as error:
                     converted[topic_number, number] = error
-        answer = self._append(asked, version, converted)
+        try:
+            answer = self._append(asked, version, converted)
+        finally:
+            # An error's frames hold the unpacked records and ours hold the error: break the circle.
+            converted.clear()
         return await answer.reply if isinstance(answer, Later) else answer
 
 

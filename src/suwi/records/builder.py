@@ -141,18 +141,18 @@ def _encode(records: Iterable[Record], base_offset: int) -> tuple[bytearray, lis
         deltas.append(delta)
         next_delta = delta + 1
         body = _encode_body(record, wrap_int64(record.timestamp - base_timestamp), delta)
-        _append_varint(section, len(body))
+        append_varint(section, len(body))
         section += body
     return section, deltas, base_timestamp, max_timestamp
 
 
 def _encode_body(record: Record, timestamp_delta: int, offset_delta: int) -> bytearray:
     body = bytearray(1)  # the attributes, which are unused
-    _append_varint(body, timestamp_delta)
-    _append_varint(body, offset_delta)
+    append_varint(body, timestamp_delta)
+    append_varint(body, offset_delta)
     _append_nullable(body, record.key)
     _append_nullable(body, record.value)
-    _append_varint(body, len(record.headers))
+    append_varint(body, len(record.headers))
     for name, value in record.headers:
         _append_nullable(body, name.encode("utf-8", "surrogateescape"))
         _append_nullable(body, value)
@@ -163,11 +163,11 @@ def _append_nullable(out: bytearray, field: bytes | None) -> None:
     if field is None:
         out.append(1)  # -1
     else:
-        _append_varint(out, len(field))
+        append_varint(out, len(field))
         out += field
 
 
-def _append_varint(out: bytearray, number: int) -> None:
+def append_varint(out: bytearray, number: int) -> None:
     """Zigzag: 0, -1, 1, -2 become 0, 1, 2, 3."""
     number = number << 1 if number >= 0 else (~number << 1) | 1
     while number > 0x7F:

@@ -139,11 +139,12 @@ def _decompress_growing(
         except cramjam.DecompressionError as broken:
             if "failed to write whole buffer" not in str(broken):
                 raise InvalidRecord(str(broken)) from None
-            if room == max_bytes:
-                raise _too_large(max_bytes) from None
-            room = min(max_bytes, room * _GROWTH)
         else:
             return bytes(memoryview(output)[:size])
+        del output
+        if room == max_bytes:
+            raise _too_large(max_bytes)
+        room = min(max_bytes, room * _GROWTH)
 
 
 def _compress_xerial(data: Buffer) -> bytes:

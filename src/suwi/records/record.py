@@ -100,7 +100,12 @@ def iter_records(
 
 
 def read_marker(batch: Buffer, header: BatchHeader) -> Marker | None:
-    """The marker that a control batch holds; None if it is a control record of another kind."""
+    """The marker that a control batch holds; None if it is a control record of another kind.
+
+    None too where compaction emptied the batch: then nothing is left of its transaction.
+    """
+    if header.record_count == 0:
+        return None
     record = next(iter_records(batch, header), None)
     if record is None or record.key is None or record.value is None:
         raise InvalidRecord("a control record has a key and a value")
@@ -127,12 +132,12 @@ def _read(
     IndexError past the end of data. A field that reaches beyond its record needs no check of its
     own: positions only grow, so the comparison at the end finds it.
     """
-    length, at = _read_varint(data, at)
+    length, at = read_varint(data, at)
     end = at + length
     if length < 0 or end > len(data):
         raise InvalidRecord(f"record length {length} with {len(data) - at} bytes left")
-    timestamp_delta, at = _read_varlong(data, at + 1)  # after the attributes, which are unused
-    offset_delta, at = _read_varint(data, at)
+    timestamp_delta, at = read_varlong(data, at + 1)  # after the attributes, which are unused
+    offset_delta, at = read_varint(data, at)
     key, at = _read_nullable(data, at)
     value, at = _read_nullable(data, at)
     if data[at]:
@@ -145,7 +150,7 @@ def _read(
 
 
 def _read_headers(data: bytes, at: int, keep: bool) -> tuple[Headers, int]:
-    count, at = _read_varint(data, at)
+    count, at = read_varint(data, at)
     if count < 0:
         raise InvalidRecord(f"header count {count}")
     headers = []
@@ -161,7 +166,7 @@ def _read_headers(data: bytes, at: int, keep: bool) -> tuple[Headers, int]:
 
 
 def _read_nullable(data: bytes, at: int) -> tuple[bytes | None, int]:
-    length, at = _read_varint(data, at)
+    length, at = read_varint(data, at)
     if length < 0:
         if length == -1:
             return None, at
@@ -170,7 +175,7 @@ def _read_nullable(data: bytes, at: int) -> tuple[bytes | None, int]:
     return data[at:end], end
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
     byte = data[at]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), at + 1
@@ -178,7 +183,7 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     return (number >> 1) ^ -(number & 1), at
 
 
-def _read_varlong(data: bytes, at: int) -> tuple[int, int]:
+def read_varlong(data: bytes, at: int) -> tuple[int, int]:
     byte = data[at]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), at + 1

@@ -1,0 +1,146 @@
+"""A batch of which only some records stay: what compaction writes.
+
+`scan_keys` finds keys and places of records without decoding the rest; `keep_records` makes the
+batch of those that stay, `empty_batch` one of none.
+Invariant: offsets, sequences, producer and leader epoch of a batch stay as they were, whatever
+becomes of its records.
+"""
+
+from collections.abc import Sequence
+
+from suwi.model.errors import InvalidRecord
+from suwi.model.ids import NO_TIMESTAMP
+from suwi.records.batch import (
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    LOG_APPEND_TIME_BIT,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+)
+from suwi.records.builder import append_varint, seal
+from suwi.records.compression import compress
+from suwi.records.record import read_varint, read_varlong, wrap_int64
+
+Span = tuple[int, int, int, bytes | None, bool]
+"""Start and end of a record in its section, its offset delta, its key, whether it has a value.
+A plain tuple: there is one for each record of a log."""
+
+_LASTING_BITS = LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
+
+
+def scan_keys(section: bytes, header: BatchHeader) -> list[Span]:
+    """Every record of a plain records section. Raises InvalidRecord where it is not whole.
+
+    Value and headers are not looked into: they are copied or left out as they are.
+    """
+    spans: list[Span] = []
+    at, size, last_delta = 0, len(section), -1
+    try:
+        for _ in range(header.record_count):
+            start = at
+            # Numbers of one and two bytes are read here: a call for each would cost more.
+            number = section[at]
+            at += 1
+            if number > 0x7F:
+                following = section[at]
+                if following > 0x7F:
+                    length, at = read_varint(section, start)
+                    number = length << 1
+                else:
+                    at += 1
+                    number += (following << 7) - 0x80
+            end = at + (number >> 1)
+            if number & 1 or number < 0 or end > size:
+                raise InvalidRecord(f"the record at {start} does not fit into its batch")
+            at += 1  # The attributes are unused.
+            while section[at] > 0x7F:
+                at += 1
+            at += 1
+            delta = section[at]
+            if delta > 0x7F:
+                delta, at = read_varint(section, at)
+            else:
+                delta = (delta >> 1) ^ -(delta & 1)
+                at += 1
+            length = section[at]
+            if length > 0x7F:
+                length, at = read_varint(section, at)
+            else:
+                length = (length >> 1) ^ -(length & 1)
+                at += 1
+            key = None
+            if length >= 0:
+                key = section[at : at + length]
+                at += length
+            if at >= end or not last_delta < delta <= header.last_offset_delta or length < -1:
+                raise InvalidRecord(f"the record at {start} has no sound fields")
+            last_delta = delta
+            spans.append((start, end, delta, key, section[at] != 1))
+            at = end
+    except IndexError:
+        raise InvalidRecord("a record ends early") from None
+    if at != size:
+        raise InvalidRecord(f"{header.record_count} records take {at} bytes of {size}")
+    return spans
+
+
+def keep_records(
+    header: BatchHeader,
+    section: bytes,
+    kept: Sequence[Span],
+    *,
+    delete_horizon_ms: int | None = None,
+) -> bytearray:
+    """The batch with only the records `kept`, of which there is one at least.
+
+    `delete_horizon_ms` stamps when its tombstones or its marker may go (KIP-534): it takes the
+    place of the base timestamp, so that every record is written anew.
+    """
+    stamps = [header.base_timestamp + _timestamp_delta(section, span)[0] for span in kept]
+    if delete_horizon_ms is None:
+        changed = header
+        records = b"".join([section[span[0] : span[1]] for span in kept])
+    else:
+        if header.uses_log_append_time:
+            stamps = [header.max_timestamp] * len(kept)
+        changed = header._replace(
+            attributes=header.attributes | DELETE_HORIZON_BIT, base_timestamp=delete_horizon_ms
+        )
+        records = b"".join(
+            [
+                _restamped(section, span, wrap_int64(stamp - delete_horizon_ms))
+                for span, stamp in zip(kept, stamps, strict=True)
+            ]
+        )
+    newest = header.max_timestamp if header.uses_log_append_time else wrap_int64(max(stamps))
+    changed = changed._replace(record_count=len(kept), max_timestamp=newest)
+    return seal(changed, compress(header.codec, records))
+
+
+def empty_batch(header: BatchHeader) -> bytearray:
+    """The batch without records: it keeps offsets and a producer's last sequence."""
+    return seal(
+        header._replace(
+            attributes=header.attributes & _LASTING_BITS,
+            base_timestamp=NO_TIMESTAMP,
+            record_count=0,
+        ),
+        b"",
+    )
+
+
+def _timestamp_delta(section: bytes, span: Span) -> tuple[int, int]:
+    """A record's timestamp delta, and the position after it."""
+    _, at = read_varint(section, span[0])
+    return read_varlong(section, at + 1)
+
+
+def _restamped(section: bytes, span: Span, timestamp_delta: int) -> bytearray:
+    _, after = _timestamp_delta(section, span)
+    body = bytearray(1)  # the attributes, which are unused
+    append_varint(body, timestamp_delta)
+    body += section[after : span[1]]
+    record = bytearray()
+    append_varint(record, len(body))
+    record += body
+    return record
