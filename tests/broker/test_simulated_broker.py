@@ -184,3 +184,22 @@ def test_a_fetch_answers_empty_when_its_patience_ends() -> None:
         assert loop.time() - began_s >= 5
 
     _run(simulation, scenario())
+
+
+def test_a_start_that_fails_leaves_the_directory_as_clean_as_it_was() -> None:
+    simulation = Simulation(5)
+
+    async def scenario() -> None:
+        broker = SimBroker(simulation)
+        await broker.start()
+        await broker.stop()
+        mark = "/data/.kafka_cleanshutdown"
+        assert broker.machine.disk.exists(mark)
+        broker.machine.disk.faults.fail("remove", path=mark)
+        with pytest.raises(OSError):  # noqa: PT011
+            await broker.start()
+        broker.kill()
+        assert broker.machine.disk.exists(mark)
+        await broker.start()
+
+    _run(simulation, scenario())

@@ -71,6 +71,7 @@ class Broker:
         """`stats`: count requests there, for metrics."""
         self.config = config
         self.node_id = NodeId(config.node_id)
+        self.cluster_id = ""
         self.listeners: list[Listener] = []
         self._env = env
         self._store = store
@@ -86,7 +87,6 @@ class Broker:
         self._housekeeping = Housekeeping(env, config, self.directories, self.replicas)
         self._follower = MetadataFollower(store, self.replicas.follow)
         self._session: Session | None = None
-        self._serving = False
 
     @property
     def endpoints(self) -> list[Endpoint]:
@@ -108,7 +108,11 @@ class Broker:
             self.directories.open()
             await self._start()
         except BaseException:
-            await self._close(clean=False)
+            # Where nothing was touched yet, what was whole before is so still.
+            untouched = not any(partition.is_open for partition in self.replicas)
+            await self._leave()
+            for directory in self.directories:
+                directory.close(clean=untouched and directory.was_clean)
             raise
 
     async def _start(self) -> None:
@@ -129,8 +133,7 @@ class Broker:
         for directory in self.directories.usable():
             for path in directory.leftovers():
                 self._housekeeping.remove_dir(path, 0)
-        self._serving = True
-        log.info("broker started", extra={"node": self.node_id, "cluster": identity.cluster_id})
+        self.cluster_id = identity.cluster_id
 
     async def _identify(self) -> Identity:
         known = await self._store.read(CLUSTER)
@@ -220,38 +223,23 @@ class Broker:
 
     async def stop(self) -> None:
         """Stop serving, bring everything to disk and mark the directory as whole."""
-        self._serving = False
         stopping = [asyncio.create_task(listener.stop()) for listener in self.listeners]
         await asyncio.sleep(0)  # Now no new request starts, and those that wait can be told.
         for partition in self.replicas:
             partition.close()
         await asyncio.gather(*stopping)
-        await self._housekeeping.stop()
-        clean = True
-        for partition in self.replicas:
-            if partition.is_open:
-                try:
-                    partition.log.finish()
-                    await self._housekeeping.sync(partition.log, partition.log.end_offset)
-                except (OSError, BrokerError) as error:
-                    log.error("unclean stop", extra={"reason": str(error)})
-                    clean = False
-        opened = {p.partition: p.high_watermark for p in self.replicas if p.is_open}
-        for directory in self.directories.usable():
-            directory.write_high_watermarks(
-                (tp, offset) for tp, offset in opened.items() if directory.holds(tp)
-            )
-        await self._close(clean=clean)
+        clean = await self._housekeeping.stop()
+        await self._leave()
+        for directory in self.directories:
+            directory.close(clean=clean)
         log.info("broker stopped", extra={"node": self.node_id})
 
-    async def _close(self, *, clean: bool) -> None:
+    async def _leave(self) -> None:
         await self._follower.stop()
         for listener in self.listeners:
             await listener.stop()
         if self._session is not None:
             await self._session.close()
-        for directory in self.directories:
-            directory.close(clean=clean)
 
     def _put_away(self, path: str) -> None:
         self._housekeeping.remove_dir(path, self.config.topic.file_delete_delay_ms / 1000)

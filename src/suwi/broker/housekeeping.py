@@ -1,16 +1,18 @@
 """What a broker does by itself: checkpoints, syncs of finished segments, retention, removal.
 
 Only partitions that were written to are looked at every second; the rest costs nothing.
-Everything slow runs in a thread, on files that no longer change.
+Everything slow runs in a thread, on files that no longer change. `stop` lets what runs end, and
+brings everything to disk.
 """
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from suwi.env import Env
 from suwi.log.log_directories import LogDirectories
+from suwi.log.log_directory import LogDirectory
 from suwi.log.partition_log import PartitionLog
 from suwi.log.retention import apply_retention
 from suwi.model.broker_config import BrokerConfig
@@ -21,8 +23,8 @@ from suwi.replica.replicas import Replicas
 
 log = logging.getLogger(__name__)
 
-_TICK_S = 1.0
 _RETENTION_FIRST_AFTER_S = 30.0
+_LAST_SYNCS_AT_ONCE = 64
 
 
 class Housekeeping:
@@ -33,37 +35,29 @@ class Housekeeping:
         self._config = config
         self._directories = directories
         self._replicas = replicas
+        self._stopping = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._unsynced: dict[TopicPartition, Partition] = {}
         self._last_sync_s: dict[TopicPartition, float] = {}
         self._high_watermarks: dict[TopicPartition, Offset] = {}
         self._recovery_points_moved = False
+        self._start_offsets_moved = False
 
     def start(self) -> None:
         config = self._config
-        self._spawn(self._every(_TICK_S, self._tick))
+        work: list[tuple[int, Callable[[], Awaitable[None]]]] = [
+            (config.log_flush_scheduler_interval_ms, self._tick),
+            (config.replica_high_watermark_checkpoint_interval_ms, self._write_high_watermarks),
+            (config.log_flush_offset_checkpoint_interval_ms, self._write_recovery_points),
+            (config.log_flush_start_offset_checkpoint_interval_ms, self._write_start_offsets),
+            (config.producer_id_expiration_check_interval_ms, self._expire_producers),
+        ]
+        for period_ms, what in work:
+            self._spawn(self._every(period_ms / 1000, what))
+        first_s = min(config.log_retention_check_interval_ms / 1000, _RETENTION_FIRST_AFTER_S)
         self._spawn(
-            self._every(
-                config.replica_high_watermark_checkpoint_interval_ms / 1000,
-                self.write_high_watermarks,
-            )
+            self._every(config.log_retention_check_interval_ms / 1000, self.retain, first_s)
         )
-        self._spawn(
-            self._every(
-                config.log_flush_offset_checkpoint_interval_ms / 1000, self._write_recovery_points
-            )
-        )
-        self._spawn(
-            self._every(
-                config.producer_id_expiration_check_interval_ms / 1000, self._expire_producers
-            )
-        )
-        self._spawn(self._retain())
-
-    async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -75,13 +69,24 @@ class Housekeeping:
         if not task.cancelled() and task.exception() is not None:
             log.error("housekeeping failed", exc_info=task.exception())
 
-    async def _every(self, period_s: float, work: Any) -> None:
-        while True:
-            await asyncio.sleep(period_s)
+    async def _every(
+        self, period_s: float, work: Callable[[], Awaitable[None]], first_s: float | None = None
+    ) -> None:
+        wait_s = period_s if first_s is None else first_s
+        while not await self._stops_within(wait_s):
+            wait_s = period_s
             try:
                 await work()
             except (OSError, BrokerError) as error:
                 log.warning("housekeeping failed", extra={"reason": str(error)})
+
+    async def _stops_within(self, duration_s: float) -> bool:
+        try:
+            async with asyncio.timeout(duration_s):
+                await self._stopping.wait()
+        except TimeoutError:
+            return False
+        return True
 
     # -- checkpoints and syncs -------------------------------------------------------------------
 
@@ -90,10 +95,11 @@ class Housekeeping:
             self._unsynced[partition.partition] = partition
             self._high_watermarks[partition.partition] = partition.high_watermark
         for tp, partition in list(self._unsynced.items()):
-            if not partition.is_open or not partition.log.unsynced:
+            if partition.is_closed or not partition.log.unsynced:
                 del self._unsynced[tp]
-                continue
-            await self._sync_if_due(partition)
+                self._last_sync_s.pop(tp, None)
+            else:
+                await self._sync_if_due(partition)
 
     async def _sync_if_due(self, partition: Partition) -> None:
         """A finished segment is synced at once; the active one as `flush.ms` says."""
@@ -101,14 +107,14 @@ class Housekeeping:
         tp, partition_log = partition.partition, partition.log
         last_s = self._last_sync_s.setdefault(tp, now_s)
         if (now_s - last_s) * 1000 >= partition.config.flush_ms:
-            await self.sync(partition_log, partition_log.end_offset)
+            await self._sync(partition_log, partition_log.end_offset)
         elif partition_log.recovery_point < partition_log.active.base_offset:
-            await self.sync(partition_log, partition_log.active.base_offset)
+            await self._sync(partition_log, partition_log.active.base_offset)
         else:
             return
         self._last_sync_s[tp] = now_s
 
-    async def sync(self, partition_log: PartitionLog, up_to: Offset) -> None:
+    async def _sync(self, partition_log: PartitionLog, up_to: Offset) -> None:
         job = partition_log.sync_job(up_to)
         if job is None:
             return
@@ -120,19 +126,31 @@ class Housekeeping:
         partition_log.synced(job)
         self._recovery_points_moved = True
 
-    async def write_high_watermarks(self) -> None:
-        if self._high_watermarks:
-            moved, self._high_watermarks = self._high_watermarks, {}
-            for directory in self._directories.usable():
-                directory.write_high_watermarks(
-                    (tp, offset) for tp, offset in moved.items() if directory.holds(tp)
-                )
+    async def _write_high_watermarks(self) -> None:
+        if not self._high_watermarks:
+            return
+        moved, self._high_watermarks = self._high_watermarks, {}
+        for directory in self._directories.usable():
+            here = [(tp, offset) for tp, offset in moved.items() if directory.holds(tp)]
+            await self._in_thread(directory, directory.high_watermarks_job(here))
 
     async def _write_recovery_points(self) -> None:
         if self._recovery_points_moved:
             self._recovery_points_moved = False
             for directory in self._directories.usable():
-                directory.write_recovery_points()
+                await self._in_thread(directory, directory.recovery_points_job())
+
+    async def _write_start_offsets(self) -> None:
+        if self._start_offsets_moved:
+            self._start_offsets_moved = False
+            for directory in self._directories.usable():
+                await self._in_thread(directory, directory.start_offsets_job())
+
+    async def _in_thread(self, directory: LogDirectory, job: Callable[[], None]) -> None:
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, job)
+        except OSError as error:
+            directory.state.failed(error)
 
     async def _expire_producers(self) -> None:
         now_ms = self._env.clock.now_ms()
@@ -143,28 +161,29 @@ class Housekeeping:
 
     # -- retention and removal -------------------------------------------------------------------
 
-    async def _retain(self) -> None:
-        period_s = self._config.log_retention_check_interval_ms / 1000
-        await asyncio.sleep(min(period_s, _RETENTION_FIRST_AFTER_S))
-        while True:
-            await self.retain()
-            await asyncio.sleep(period_s)
-
     async def retain(self) -> None:
         """Remove what is too old or too much, partition by partition."""
-        moved = False
         for partition in self._replicas:
-            config = partition.config
-            if "delete" in config.cleanup_policy and (
-                config.retention_ms >= 0 or config.retention_bytes >= 0
-            ):
-                moved |= self._retain_one(partition)
-                await asyncio.sleep(0)
-        if moved:
-            for directory in self._directories.usable():
-                directory.write_start_offsets()
+            if self._may_have_expired(partition):
+                self._retain_one(partition)
+            await asyncio.sleep(0)
 
-    def _retain_one(self, partition: Partition) -> bool:
+    def _may_have_expired(self, partition: Partition) -> bool:
+        """A log that nobody has used is opened only if its files look too old or too large."""
+        if partition.is_closed:
+            return False
+        if partition.is_open:
+            return True
+        found = self._directories.peek(partition.partition)
+        if found is None:
+            return False
+        config = partition.config
+        age_ms = self._env.clock.now_ms() - found.oldest_ms
+        return (config.retention_ms >= 0 and age_ms > config.retention_ms) or (
+            0 <= config.retention_bytes < found.size_bytes
+        )
+
+    def _retain_one(self, partition: Partition) -> None:
         try:
             paths = apply_retention(
                 partition.log, partition.high_watermark, self._env.clock.now_ms()
@@ -174,26 +193,52 @@ class Housekeeping:
                 "retention failed",
                 extra={"partition": str(partition.partition), "reason": str(error)},
             )
-            return False
+            return
         if paths:
-            self._spawn(self._remove_files(paths, partition.config.file_delete_delay_ms / 1000))
-        return bool(paths)
-
-    async def _remove_files(self, paths: list[str], delay_s: float) -> None:
-        await asyncio.sleep(delay_s)
-        disk = self._env.disk
-
-        def remove() -> None:
-            for path in paths:
-                if disk.exists(path):
-                    disk.remove(path)
-
-        await asyncio.get_running_loop().run_in_executor(None, remove)
+            self._start_offsets_moved = True
+            delay_s = partition.config.file_delete_delay_ms / 1000
+            self._spawn(self._remove_later(lambda: self._remove_files(paths), delay_s))
 
     def remove_dir(self, path: str, delay_s: float) -> None:
         """Remove a deleted partition's directory after a while, in a thread."""
-        self._spawn(self._remove_dir(path, delay_s))
+        self._spawn(self._remove_later(lambda: self._env.disk.remove_tree(path), delay_s))
 
-    async def _remove_dir(self, path: str, delay_s: float) -> None:
-        await asyncio.sleep(delay_s)
-        await asyncio.get_running_loop().run_in_executor(None, self._env.disk.remove_tree, path)
+    async def _remove_later(self, remove: Callable[[], None], delay_s: float) -> None:
+        if await self._stops_within(delay_s):
+            return  # The next start finds them by their names.
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, remove)
+        except OSError as error:
+            log.warning("cannot remove", extra={"reason": str(error)})
+
+    def _remove_files(self, paths: list[str]) -> None:
+        for path in paths:
+            if self._env.disk.exists(path):
+                self._env.disk.remove(path)
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    async def stop(self) -> bool:
+        """Let what runs end, then bring every log to disk; whether that worked."""
+        self._stopping.set()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        opened = [partition for partition in self._replicas if partition.is_open]
+        clean = True
+        for first in range(0, len(opened), _LAST_SYNCS_AT_ONCE):
+            some = opened[first : first + _LAST_SYNCS_AT_ONCE]
+            clean &= all(await asyncio.gather(*map(self._finish, some)))
+        self._high_watermarks |= {p.partition: p.high_watermark for p in opened}
+        await self._write_high_watermarks()
+        return clean
+
+    async def _finish(self, partition: Partition) -> bool:
+        try:
+            partition.log.finish()
+            await self._sync(partition.log, partition.log.end_offset)
+        except (OSError, BrokerError) as error:
+            log.error(
+                "unclean stop",
+                extra={"partition": str(partition.partition), "reason": str(error)},
+            )
+            return False
+        return True

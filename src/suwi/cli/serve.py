@@ -134,6 +134,7 @@ async def _run(env: Env, config: BrokerConfig, metrics_port: int | None) -> None
         if stats is not None and metrics_port is not None:
             metrics = await _start_metrics(broker, stats, metrics_port)
         _greet(broker, metrics, loop.time() - began_s)
+        log.info("broker started", extra={"node": broker.node_id, "cluster": broker.cluster_id})
         await stop.wait()
         sys.stdout.write("stopping ...\n")
         sys.stdout.flush()

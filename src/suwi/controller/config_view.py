@@ -36,12 +36,9 @@ class Setting(NamedTuple):
 
     key: Key
     name: str
+    value: str | None
     chain: tuple[Found, ...]
     is_read_only: bool
-
-    @property
-    def value(self) -> str | None:
-        return self.chain[0].value
 
     @property
     def source(self) -> Source:
@@ -63,7 +60,8 @@ class ConfigView:
             own = topic.configs.get(name)
             first = [Found(name, own, Source.TOPIC)] if own is not None else []
             chain = (*first, *self._broker_chain(key))
-            settings.append(Setting(key, name, chain, is_read_only=False))
+            value = _in_topic_units(key, chain[0])
+            settings.append(Setting(key, name, value, chain, is_read_only=False))
         return settings
 
     def of_broker(self) -> list[Setting]:
@@ -71,14 +69,15 @@ class ConfigView:
         settings = []
         for name, (_, key) in BROKER_KEYS.items():
             chain = (*self._set(name), Found(name, value_text(key.default), Source.DEFAULT))
-            settings.append(Setting(key, name, chain, name not in DYNAMIC_BROKER_KEYS))
+            is_read_only = name not in DYNAMIC_BROKER_KEYS
+            settings.append(Setting(key, name, chain[0].value, chain, is_read_only))
         for _, key in TOPIC_KEYS.values():
             last = key.broker_names[-1][0]
             for name, _ in key.broker_names:
                 # Of several units only the last has a default of its own, as in Kafka.
                 default = self._default(key) if name == last else Found(name, None, Source.DEFAULT)
                 chain = (*self._set(name), default)
-                settings.append(Setting(key, name, chain, is_read_only=False))
+                settings.append(Setting(key, name, chain[0].value, chain, is_read_only=False))
         return settings
 
     def of_all_brokers(self) -> list[Setting]:
@@ -97,3 +96,12 @@ class ConfigView:
         name, factor = key.broker_names[-1]
         default = key.default // factor if factor != 1 else key.default
         return Found(name, value_text(default), Source.DEFAULT)
+
+
+def _in_topic_units(key: Key, found: Found) -> str | None:
+    """`log.retention.hours=168` is `retention.ms=604800000` for a topic."""
+    factor = dict(key.broker_names).get(found.name, 1)
+    if found.source is Source.TOPIC or factor == 1 or found.value is None:
+        return found.value
+    number = int(found.value)
+    return str(number if number < 0 else number * factor)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from suwi.env import Env
 from suwi.log.file_cache import FileCache
-from suwi.log.log_directory import ForeignDirectory, Identity, LogDirectory
+from suwi.log.log_directory import ForeignDirectory, Identity, LogDirectory, Peek
 from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import NodeId, TopicPartition
 
@@ -82,6 +82,13 @@ class LogDirectories:
         home = min(usable, key=lambda directory: self._counts[directory.path])
         self._settle(partition, home)
         return home
+
+    def peek(self, partition: TopicPartition) -> Peek | None:
+        """How old and how large a log's files are, without opening it."""
+        home = self._homes.get(partition)
+        if home is None or home.state.offline_because is not None:
+            return None
+        return home.peek(partition)
 
     def forget(self, partition: TopicPartition) -> None:
         """The partition was deleted."""

@@ -7,9 +7,11 @@ Invariant: the clean-shutdown mark exists only while nobody uses the directory.
 
 import json
 import logging
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from posixpath import dirname
+from typing import NamedTuple
 from uuid import UUID
 
 from suwi.env import AlreadyLocked, Disk, Env, Lock
@@ -41,6 +43,14 @@ class Identity:
     directory_id: str
 
 
+class Peek(NamedTuple):
+    """A log seen from outside."""
+
+    oldest_ms: int
+    """When its oldest segment was last written to."""
+    size_bytes: int
+
+
 class LogDirectory:
     def __init__(self, env: Env, path: str, files: FileCache) -> None:
         self.path = path
@@ -56,6 +66,9 @@ class LogDirectory:
         self._start_offsets: dict[TopicPartition, Offset] = {}
         self._in_checkpoints: set[TopicPartition] = set()
         """Partitions that some checkpoint file names, whether they are still here or not."""
+        self._checkpoint_lock = threading.Lock()
+        self._checkpoint_version = 0
+        self._checkpoints_written: dict[str, int] = {}
 
     # -- taking possession ---------------------------------------------------------------------
 
@@ -141,6 +154,20 @@ class LogDirectory:
     def dir_of(self, partition: TopicPartition) -> str:
         return self._at(names.partition_dir_name(partition))
 
+    def peek(self, partition: TopicPartition) -> "Peek | None":
+        """How old and how large a log's files are, without opening it; None where it has none."""
+        directory = self.dir_of(partition)
+        if not self._disk.exists(directory):
+            return None
+        logs = [
+            f"{directory}/{name}"
+            for name in self._disk.list_dir(directory)
+            if name.endswith(names.LOG)
+        ]
+        if not logs:
+            return None
+        return Peek(self._disk.modified_ms(logs[0]), sum(self._disk.size(log) for log in logs))
+
     def holds(self, partition: TopicPartition) -> bool:
         """Whether the partition's log here has been opened."""
         return partition in self._logs
@@ -221,9 +248,9 @@ class LogDirectory:
             return
         stale, self._in_checkpoints = self._in_checkpoints, set()
         written = [
-            self._write(names.HIGH_WATERMARKS, self.high_watermarks),
-            self._write(names.RECOVERY_POINTS, self._recovery_points),
-            self._write(names.LOG_START_OFFSETS, self._start_offsets),
+            self._write(self._checkpoint_job(names.HIGH_WATERMARKS, self.high_watermarks)),
+            self._write(self._checkpoint_job(names.RECOVERY_POINTS, self._recovery_points)),
+            self._write(self._checkpoint_job(names.LOG_START_OFFSETS, self._start_offsets)),
         ]
         if not all(written):
             self._in_checkpoints |= stale
@@ -235,30 +262,57 @@ class LogDirectory:
 
     # -- checkpoints ---------------------------------------------------------------------------
 
-    def write_high_watermarks(self, known: Iterable[tuple[TopicPartition, Offset]]) -> None:
-        self.high_watermarks.update(known)
-        self._write(names.HIGH_WATERMARKS, self.high_watermarks)
+    def write_high_watermarks(self, known: Iterable[tuple[TopicPartition, Offset]]) -> bool:
+        return self._write(self.high_watermarks_job(known))
 
     def write_recovery_points(self) -> bool:
+        return self._write(self.recovery_points_job())
+
+    def write_start_offsets(self) -> bool:
+        return self._write(self.start_offsets_job())
+
+    def high_watermarks_job(
+        self, known: Iterable[tuple[TopicPartition, Offset]]
+    ) -> Callable[[], None]:
+        """Take in new high watermarks; what writes them down, also in a thread."""
+        self.high_watermarks.update(known)
+        return self._checkpoint_job(names.HIGH_WATERMARKS, self.high_watermarks)
+
+    def recovery_points_job(self) -> Callable[[], None]:
         self._recovery_points.update(
             (partition, opened.recovery_point) for partition, opened in self._logs.items()
         )
-        return self._write(names.RECOVERY_POINTS, self._recovery_points)
+        return self._checkpoint_job(names.RECOVERY_POINTS, self._recovery_points)
 
-    def write_start_offsets(self) -> bool:
+    def start_offsets_job(self) -> Callable[[], None]:
         for partition, opened in self._logs.items():
             # Where a segment starts at it, the files say it themselves.
             if opened.start_offset > opened.segments()[0].base_offset:
                 self._start_offsets[partition] = opened.start_offset
             else:
                 self._start_offsets.pop(partition, None)
-        return self._write(names.LOG_START_OFFSETS, self._start_offsets)
+        return self._checkpoint_job(names.LOG_START_OFFSETS, self._start_offsets)
 
-    def _write(self, name: str, offsets: dict[TopicPartition, Offset]) -> bool:
-        """Write a checkpoint; whether that worked. The next one makes up for a full disk."""
+    def _checkpoint_job(
+        self, name: str, offsets: dict[TopicPartition, Offset]
+    ) -> Callable[[], None]:
+        """Write the offsets as they are now, unless a later job was faster. Raises OSError."""
         self._in_checkpoints.update(offsets)
+        self._checkpoint_version += 1
+        version, frozen = self._checkpoint_version, dict(offsets)
+
+        def write() -> None:
+            with self._checkpoint_lock:
+                if version > self._checkpoints_written.get(name, 0):
+                    checkpoints.write_offsets(self._disk, self._at(name), frozen)
+                    self._checkpoints_written[name] = version
+
+        return write
+
+    def _write(self, job: Callable[[], None]) -> bool:
+        """Write a checkpoint; whether that worked. The next one makes up for a full disk."""
         try:
-            checkpoints.write_offsets(self._disk, self._at(name), offsets)
+            job()
         except OSError as error:
             self.state.failed(error)
             return False
@@ -268,13 +322,14 @@ class LogDirectory:
 
     def close(self, *, clean: bool) -> None:
         """Give the directory up. With `clean`, everything was synced and is marked so."""
+        if self._lock is None:
+            return  # It was never ours.
         whole = clean and self.state.offline_because is None
         if whole and self.write_recovery_points() and self.write_start_offsets():
             self._mark_clean()
         self._files.forget_dir(self.path)
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        self._lock.release()
+        self._lock = None
 
     def _mark_clean(self) -> None:
         mark = json.dumps({"version": 0, "brokerEpoch": -1}).encode()

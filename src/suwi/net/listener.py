@@ -5,11 +5,11 @@
 
 import asyncio
 import logging
-import ssl
 
 from suwi.net.buffers import ReceiveBuffers
-from suwi.net.connection import Connection, Dispatch
+from suwi.net.connection import Connection, Dispatch, Keeper
 from suwi.net.limits import Limits
+from suwi.net.tls_door import ServerContexts, TlsDoor
 
 log = logging.getLogger(__name__)
 
@@ -53,18 +53,22 @@ class Listener:
         dispatch: Dispatch,
         budget: Budget,
         *,
-        tls: ssl.SSLContext | None = None,
+        tls: ServerContexts | None = None,
+        limits: Limits | None = None,
         backlog: int = 1024,
     ) -> None:
+        """`limits` are those of a connection at first, where they are not the budget's."""
         self.name = name
         self.host = host
         self.port = port  # after `start` the one that was bound, where 0 was asked for
         self._dispatch = dispatch
         self._budget = budget
         self._tls = tls
+        self._limits = limits or budget.limits
         self._backlog = backlog
         self._server: asyncio.AbstractServer | None = None
         self._connections: dict[Connection, None] = {}  # in order of arrival
+        self._doors: dict[TlsDoor, None] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Future[None] | None = None
 
@@ -75,19 +79,24 @@ class Listener:
     async def start(self) -> None:
         """Bind and serve. Raises `OSError` where the address cannot be had."""
         loop = asyncio.get_running_loop()
-        budget = self._budget
+        limits, buffers, tls = self._limits, self._budget.buffers, self._tls
 
-        def connection() -> Connection:
-            return Connection(loop, self.name, self._dispatch, budget.limits, budget.buffers, self)
+        def connection(keeper: Keeper) -> Connection:
+            return Connection(loop, self.name, self._dispatch, limits, buffers, keeper)
+
+        def door() -> asyncio.BaseProtocol:
+            if tls is None:
+                return connection(self)
+            return TlsDoor(tls, connection, self, limits.authenticate_ms_max / 1000)
 
         self._server = await loop.create_server(
-            connection, self.host, self.port, ssl=self._tls, backlog=self._backlog
+            door, self.host, self.port, backlog=self._backlog
         )
         for socket in getattr(self._server, "sockets", ()):
             self.port = socket.getsockname()[1]
             break
         self._plan_sweep(loop)
-        log.info("listening", extra={"listener": self.name, "address": f"{self.host}:{self.port}"})
+        log.debug("listening", extra={"listener": self.name, "address": f"{self.host}:{self.port}"})
 
     async def stop(self, grace_s: float = 1.0) -> None:
         """Accept and read nothing more; let replies under way leave, for so long at most."""
@@ -98,6 +107,8 @@ class Listener:
         if self._sweeper is not None:
             self._sweeper.cancel()
         loop = asyncio.get_running_loop()
+        for door in list(self._doors):
+            door.close()
         for connection in self.connections:
             connection.stop()
         limit = loop.call_later(grace_s, self._abort_all)
@@ -127,9 +138,28 @@ class Listener:
         if self._emptied is not None and not self._connections and not self._emptied.done():
             self._emptied.set_result(None)
 
+    def knocked(self, door: TlsDoor) -> str | None:
+        """A peer that has not finished its TLS handshake counts as a connection, too."""
+        if self._server is None:
+            return "the listener has stopped"
+        refused = self._budget.admit(door.peer_host)
+        if refused is None:
+            self._doors[door] = None
+        return refused
+
+    def left(self, door: TlsDoor) -> None:
+        if door in self._doors:
+            del self._doors[door]
+            self._budget.dismiss(door.peer_host)
+
     def _plan_sweep(self, loop: asyncio.AbstractEventLoop) -> None:
-        limits = self._budget.limits
-        shortest_ms = min(limits.idle_ms_max, limits.frame_ms_max / 10, limits.close_ms_max)
+        limits = self._limits
+        shortest_ms = min(
+            limits.idle_ms_max,
+            limits.frame_ms_max / 10,
+            limits.close_ms_max,
+            limits.authenticate_ms_max,
+        )
         period_s = min(_SWEEP_S_MAX, max(0.01, shortest_ms / 4000))
 
         def sweep() -> None:

@@ -75,6 +75,11 @@ class Partition:
         """Whether its log has been used since the start."""
         return self._log is not None
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether this broker has ceased to lead it, or it was deleted."""
+        return self._closed is not None
+
     def open(self) -> None:
         """Open the log now, rather than at the first use."""
         self._become_leader()
