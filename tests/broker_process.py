@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 import suwi
-from suwi.records.batch import BatchHeader, batches
+from suwi.records.batch import BatchHeader, batches, compute_crc
 from suwi.records.record import Record, iter_records
 
 SOURCE = Path(suwi.__file__).parents[1]
@@ -122,20 +122,19 @@ class BrokerProcess:
         return self.data / f"{topic}-{partition}"
 
     def stored_batches(self, topic: str, partition: int = 0) -> list[BatchHeader]:
-        return [header for header, _ in self._stored(topic, partition)]
+        return [header for header, _ in self.stored(topic, partition)]
 
     def stored_records(self, topic: str, partition: int = 0) -> list[Record]:
-        return [
-            record
-            for header, batch in self._stored(topic, partition)
-            for record in iter_records(batch, header)
-        ]
+        return [record for _, records in self.stored(topic, partition) for record in records]
 
-    def _stored(self, topic: str, partition: int) -> Iterator[tuple[BatchHeader, bytes]]:
+    def stored(self, topic: str, partition: int = 0) -> Iterator[tuple[BatchHeader, list[Record]]]:
+        """Every batch in the partition's files, with its records."""
         for segment in sorted(self.partition_dir(topic, partition).glob("*.log")):
             data = segment.read_bytes()
             for position, header in batches(data):
-                yield header, data[position : position + header.size_bytes]
+                batch = data[position : position + header.size_bytes]
+                assert compute_crc(batch, 0, header.size_bytes) == header.crc
+                yield header, list(iter_records(batch, header))
 
 
 def unique_name(word: str) -> str:

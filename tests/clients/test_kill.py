@@ -1,0 +1,325 @@
+"""kill -9 under load, and disks that fill up: what was acknowledged is there, once and in order."""
+
+import asyncio
+import os
+import resource
+import subprocess
+import sys
+import threading
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import aiokafka
+import pytest
+from confluent_kafka import Producer
+from kio.schema.errors import ErrorCode
+
+from suwi.records.builder import build_batch
+from suwi.records.record import Record
+from suwi.wire.versions import ApiKey
+from tests.broker_process import BrokerProcess
+from tests.clients.drivers import PATIENCE_S
+from tests.raw_client import RawClient
+
+TOPIC = "load"
+PARTITIONS = 3
+KILLS = 4
+
+
+class Load:
+    """Producers that go on until they are told to stop, and what they were told of each record."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.acknowledged: dict[tuple[int, int], bytes] = {}
+        self.sent = 0
+        self._stop = threading.Event()
+        self._failures: list[BaseException] = []
+        self._changed = threading.Condition()
+        self._threads = [
+            threading.Thread(target=self._guard, args=(produce, f"producer-{n}"))
+            # Without kafka-python: it leaks the sockets it cannot connect while nobody listens.
+            for n, produce in enumerate([self._confluent, self._aiokafka] * 2)
+        ]
+
+    def __enter__(self) -> "Load":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.finish()
+
+    def finish(self) -> None:
+        """Stop sending and wait until every record is acknowledged."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        if self._failures:
+            raise self._failures[0]
+
+    def wait_for(self, acknowledged: int) -> None:
+        """Return when so many records more are acknowledged."""
+        with self._changed:
+            goal = len(self.acknowledged) + acknowledged
+            done = self._changed.wait_for(
+                lambda: len(self.acknowledged) >= goal or bool(self._failures), PATIENCE_S
+            )
+        assert done, "the producers stand still"
+
+    def _guard(self, produce: Callable[[str], None], name: str) -> None:
+        try:
+            produce(name)
+        except BaseException as failure:
+            with self._changed:
+                self._failures.append(failure)
+                self._changed.notify_all()
+
+    def _values(self, name: str) -> Iterator[tuple[int, bytes]]:
+        """The next record's partition and value, for as long as the load goes on."""
+        number = 0
+        while not self._stop.is_set():
+            with self._changed:
+                self.sent += 1
+            yield number % PARTITIONS, f"{name} {number:06d} ".encode() + b"." * 200
+            number += 1
+
+    def _acknowledge(self, partition: int, offset: int, value: bytes) -> None:
+        with self._changed:
+            assert (partition, offset) not in self.acknowledged, "two records at one offset"
+            self.acknowledged[partition, offset] = value
+            self._changed.notify_all()
+
+    # -- the clients -----------------------------------------------------------------------------
+
+    def _confluent(self, name: str) -> None:
+        producer = Producer(
+            {
+                "bootstrap.servers": self.address,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "batch.num.messages": 50,
+                "retry.backoff.ms": 20,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 100,
+            }
+        )
+
+        def delivered(error: Any, message: Any) -> None:
+            assert error is None, error
+            self._acknowledge(message.partition(), message.offset(), message.value())
+
+        for partition, value in self._values(name):
+            producer.produce(TOPIC, value, partition=partition, on_delivery=delivered)
+            while len(producer) > 500:
+                producer.poll(1)
+        assert producer.flush(PATIENCE_S) == 0
+
+    def _aiokafka(self, name: str) -> None:
+        async def run() -> None:
+            producer = aiokafka.AIOKafkaProducer(
+                bootstrap_servers=self.address,
+                enable_idempotence=True,
+                linger_ms=5,
+                retry_backoff_ms=20,
+            )
+            await producer.start()
+            try:
+                waiting = []
+                for partition, value in self._values(name):
+                    waiting.append((value, await producer.send(TOPIC, value, partition=partition)))
+                    if len(waiting) >= 200:
+                        await self._take_in(waiting)
+                await self._take_in(waiting)
+            finally:
+                await producer.stop()
+
+        asyncio.run(run())
+
+    async def _take_in(self, waiting: list[tuple[bytes, Any]]) -> None:
+        for value, future in waiting:
+            metadata = await asyncio.wait_for(future, PATIENCE_S)
+            self._acknowledge(metadata.partition, metadata.offset, value)
+        waiting.clear()
+
+
+def check_everything_is_there_once_and_in_order(broker: BrokerProcess, load: Load) -> None:
+    with RawClient(broker.address) as client:
+        ends = [client.fetch(TOPIC, 0, partition=p).high_watermark for p in range(PARTITIONS)]
+    seen: dict[bytes, int] = defaultdict(int)
+    for partition in range(PARTITIONS):
+        records = broker.stored_records(TOPIC, partition)
+        assert [record.offset for record in records] == list(range(ends[partition]))
+        last_of: dict[bytes, bytes] = {}
+        for record in records:
+            assert record.value is not None
+            seen[record.value] += 1
+            producer, _, number = record.value.partition(b" ")
+            assert number > last_of.get(producer, b""), f"{record.value!r} is out of order"
+            last_of[producer] = number
+            acknowledged = load.acknowledged.get((partition, record.offset), record.value)
+            assert acknowledged == record.value, "another record than was acknowledged"
+    assert set(seen.values()) == {1}, "a record is there twice"
+    assert set(load.acknowledged.values()) <= set(seen), "an acknowledged record is lost"
+    # The producers waited for every record, so nothing may be there that was not acknowledged.
+    assert len(seen) == len(load.acknowledged) == load.sent
+
+
+@pytest.mark.parametrize("segment_bytes", [1 << 30, 50_000], ids=["one segment", "many segments"])
+def test_kill_9_under_load_loses_doubles_and_reorders_nothing(
+    tmp_path: Path, segment_bytes: int
+) -> None:
+    random = Random(segment_bytes)
+    with BrokerProcess(tmp_path / "data") as broker:
+        with RawClient(broker.address) as client:
+            client.create_topic(TOPIC, PARTITIONS, segment_bytes=str(segment_bytes))
+        with Load(broker.address) as load:
+            for _ in range(KILLS):
+                load.wait_for(random.randrange(100, 1500))
+                broker.kill()
+                broker.start()
+            load.wait_for(500)
+            load.finish()
+        check_everything_is_there_once_and_in_order(broker, load)
+        broker.stop()
+        broker.start()
+        check_everything_is_there_once_and_in_order(broker, load)
+        assert "Traceback" not in broker.log
+
+
+# -- full disks ------------------------------------------------------------------------------------
+
+
+class SmallDisk(ABC):
+    """A place for data that can run full and be given space again."""
+
+    path: Path
+
+    @abstractmethod
+    def make_room(self, broker: BrokerProcess) -> None: ...
+
+    @abstractmethod
+    def in_child(self) -> None:
+        """Runs in the broker's process before it starts."""
+
+
+class SmallFileSystem(SmallDisk):
+    """A file system of a few megabytes, most of which another file takes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.path.mkdir()
+        options = ("-t", "tmpfs", "-o", "size=12m", "suwi-test")
+        mounted = subprocess.run(["mount", *options, path], capture_output=True, check=False)
+        if mounted.returncode:
+            pytest.skip(f"no small file system can be mounted here: {mounted.stderr.decode()}")
+        self._ballast = path / "ballast"
+        self._ballast.write_bytes(bytes(8 << 20))
+
+    def make_room(self, broker: BrokerProcess) -> None:
+        self._ballast.unlink()
+
+    def in_child(self) -> None:
+        pass
+
+    def unmount(self) -> None:
+        subprocess.run(["umount", "--lazy", self.path], check=True)
+
+
+class SmallFiles(SmallDisk):
+    """No file may grow beyond a limit of the kernel's, until it is raised."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.path.mkdir()
+        self._limit = 4 << 20
+
+    def make_room(self, broker: BrokerProcess) -> None:
+        self._limit = resource.RLIM_INFINITY
+        resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (self._limit, resource.RLIM_INFINITY))
+
+    def in_child(self) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (self._limit, resource.RLIM_INFINITY))
+
+
+@pytest.fixture
+def small_file_system(tmp_path: Path) -> Iterator[SmallFileSystem]:
+    if sys.platform != "linux" or os.geteuid() != 0:
+        pytest.skip("only root on Linux can mount a small file system")
+    disk = SmallFileSystem(tmp_path / "small")
+    yield disk
+    disk.unmount()
+
+
+@pytest.fixture
+def small_files(tmp_path: Path) -> SmallFiles:
+    if sys.platform != "linux":
+        pytest.skip("only Linux can raise another process's limit on the size of files")
+    return SmallFiles(tmp_path / "small")
+
+
+@pytest.fixture(params=["small_file_system", "small_files"])
+def small_disk(request: pytest.FixtureRequest) -> SmallDisk:
+    return request.getfixturevalue(request.param)
+
+
+def large_batch(n: int) -> bytes:
+    return bytes(build_batch([Record(value=b"%06d" % n + bytes(100_000))]))
+
+
+def values(records: list[Record]) -> list[bytes]:
+    return [(record.value or b"")[:6] for record in records]
+
+
+def test_a_full_disk_refuses_writes_and_recovers_when_there_is_space(small_disk: SmallDisk) -> None:
+    data = small_disk.path / "data"
+    with BrokerProcess(data, in_child=small_disk.in_child) as broker:
+        with RawClient(broker.address) as client:
+            client.create_topic("t")
+            stored = 0
+            while (answer := client.produce("t", large_batch(stored))).error == ErrorCode.none:
+                assert answer.base_offset == stored
+                stored += 1
+            assert stored > 10
+
+            # Nothing but KAFKA_STORAGE_ERROR, as often as one asks; all that was taken is there.
+            for _ in range(5):
+                assert (
+                    client.produce("t", large_batch(stored)).error == ErrorCode.kafka_storage_error
+                )
+            assert client.fetch("t", stored - 1).high_watermark == stored
+            assert client.fetch("t", 0).error_code == ErrorCode.none
+            expected = [b"%06d" % n for n in range(stored)]
+            assert values(broker.stored_records("t")) == expected
+            assert client.ask(ApiKey.API_VERSIONS, 0, {}).error_code == ErrorCode.none
+
+            small_disk.make_room(broker)
+            for n in range(stored, stored + 20):
+                assert client.produce("t", large_batch(n)) == (ErrorCode.none, n)
+        broker.kill()
+        broker.start()
+        assert values(broker.stored_records("t")) == [b"%06d" % n for n in range(stored + 20)]
+        with RawClient(broker.address) as client:
+            assert client.produce("t", large_batch(stored + 20)) == (ErrorCode.none, stored + 20)
+        assert "Traceback" not in broker.log
+
+
+def test_a_broker_killed_on_a_full_disk_starts_again_and_serves(
+    small_file_system: SmallFileSystem,
+) -> None:
+    with BrokerProcess(small_file_system.path / "data") as broker:
+        with RawClient(broker.address) as client:
+            client.create_topic("t")
+            stored = 0
+            while client.produce("t", large_batch(stored)).error == ErrorCode.none:
+                stored += 1
+        broker.kill()
+        broker.start()
+        with RawClient(broker.address) as client:
+            assert client.fetch("t", 0).high_watermark == stored
+            small_file_system.make_room(broker)
+            assert client.produce("t", large_batch(stored)) == (ErrorCode.none, stored)
