@@ -1,8 +1,9 @@
 # `make help` lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test demo bench compat docs lock clean
+.PHONY: help setup check format test demo fuzz bench compat docs lock clean
 MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
+SECONDS ?= 120
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -25,6 +26,9 @@ test: setup ## all tests; HYPOTHESIS_PROFILE=thorough for many more examples
 
 demo: setup ## a broker, a few thousand messages, and what lies on disk
 	@$(BIN)/python demo/demo.py
+
+fuzz: setup ## hostile peers against a broker; SECONDS=600 SEED=7 as you like
+	@$(BIN)/python -m fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 bench: setup ## measure throughput, latency, start-up and memory
 	@$(BIN)/python -m bench

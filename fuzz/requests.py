@@ -11,6 +11,7 @@ from uuid import UUID
 
 from fuzz.batches import any_batch
 from fuzz.world import CHECKED, PARTITIONS, TOPICS, VICTIMS, World
+from suwi.model.broker_config import DYNAMIC_BROKER_KEYS
 from suwi.model.topic_config import TOPIC_KEYS
 from suwi.wire.codec import encode_request
 from suwi.wire.headers import request_header
@@ -18,8 +19,21 @@ from suwi.wire.schema import Direction, Field, Structure, structure
 from suwi.wire.versions import ApiKey
 
 _BITS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "timedelta_i32": 32}
-_WRITERS: Final = (ApiKey.PRODUCE, ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS)
+# What changes records, and what changes topics. All other APIs only read.
+_RECORD_WRITERS: Final = frozenset({ApiKey.PRODUCE, ApiKey.DELETE_RECORDS})
+_TOPIC_WRITERS: Final = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.ELECT_LEADERS,
+    }
+)
 _ODD_NAMES: Final = ("", ".", "..", "../x", "a" * 249, "a" * 250, "a b", "€", "__consumer_offsets")
+_CONFIG_KEYS: Final = (*TOPIC_KEYS, *sorted(DYNAMIC_BROKER_KEYS), "no.such.key")
 _STRINGS: Final = ("", "a", "client", "€" * 40, "x" * 300, "\0", "y" * 32_767)
 
 Chance = random.Random
@@ -62,9 +76,9 @@ class _Sampler:
 
     def _topic(self) -> str:
         chance = self.chance
-        if self.api_key in (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS):
+        if self.api_key in _TOPIC_WRITERS:
             return chance.choice(VICTIMS)
-        if self.api_key not in _WRITERS and chance.random() < 0.1:
+        if self.api_key not in _RECORD_WRITERS and chance.random() < 0.1:
             return CHECKED
         return chance.choice((*TOPICS, VICTIMS[0]))
 
@@ -83,8 +97,8 @@ class _Sampler:
         if any(field.name in ("topic_id", "partitions") for field in described.fields):
             self.topic = self._topic()
         values = {field.name: self._field(field) for field in described.all_fields()}
-        if self.api_key is ApiKey.CREATE_TOPICS and "value" in values:
-            values["name"] = self.chance.choice((*TOPIC_KEYS, "no.such.key"))
+        if "value" in values:  # a setting
+            values["name"] = self.chance.choice(_CONFIG_KEYS)
         return values
 
     def _field(self, field: Field) -> Any:
@@ -146,6 +160,16 @@ _HINTS: Mapping[str, _Hint] = {
     "num_partitions": _one_of(-1, 0, 1, 2, PARTITIONS),
     "replication_factor": _one_of(-1, 0, 1, 1, 2),
     "broker_ids": _one_of(0, 0, 1),
+    "count": _one_of(0, 1, 2, 3, 4),
+    "resource_type": _one_of(2, 2, 4, 8),
+    "resource_name": lambda sampler: sampler.chance.choice((sampler.topic, "0", "", "²")),
+    "configuration_keys": _one_of("retention.ms", "x"),
+    "config_operation": _one_of(0, 1, 2, 3, 9),
+    "partition_indexes": _one_of(*range(PARTITIONS), PARTITIONS),
+    "offset": _one_of(-1, 0, 1, 10, 2**62),
+    "leader_epoch": _one_of(-1, 0, 1),
+    "response_partition_limit": _one_of(-1, 0, 1, 3, 2000),
+    "topic_name": _Sampler.name,
     "value": _one_of("compact", "gzip", "1024", "1", "-1", "true", "x", "9" * 5000),
     "timestamp": _one_of(-1, -2, -3, -4, -5, -6, 0, 1_700_000_000_000, 2**63 - 1),
     "fetch_offset": _one_of(0, 0, 1, 5, 1000, 2**63 - 1, -1),

@@ -17,7 +17,7 @@ from fuzz.attack import Attacker
 from fuzz.broker import BrokerFailed, BrokerProcess
 from fuzz.cases import Case, make_case
 from fuzz.checker import Checker
-from fuzz.world import CHECKED, PARTITIONS, TOPICS, World
+from fuzz.world import CHECKED, CHECKED_CONFIG, PARTITIONS, TOPICS, World
 from suwi.client.connection import ConnectionLost, PeerConnection
 from suwi.model.ids import NO_TOPIC_ID
 from suwi.wire.versions import ApiKey
@@ -29,6 +29,10 @@ _UNANSWERED_S_MAX: Final = 20.0
 """A health request must be answered within this: generous, because the machine may be busy."""
 _FINDINGS_MAX: Final = 10
 _METADATA_VERSION: Final = 12
+_NO_BROKER_SETTINGS: Final = {
+    "resources": [{"resource_type": 4, "resource_name": name, "configs": []} for name in ("", "0")],
+    "validate_only": False,
+}
 
 
 @dataclass(slots=True)
@@ -110,7 +114,7 @@ class Run:
         client = await self._connect()
         answer = await client.call(ApiKey.API_VERSIONS, 0, {})
         self._world.serve([(a.api_key, a.min_version, a.max_version) for a in answer.api_keys])
-        configs = {**TOPICS, CHECKED: {"retention.ms": "-1", "segment.bytes": "262144"}}
+        configs = {**TOPICS, CHECKED: CHECKED_CONFIG}
         topics = [
             {
                 "name": name,
@@ -209,7 +213,7 @@ class Run:
                 for used, case in attacker.ports
                 if port is not None and used == port
             ]
-            self._found(f"in the broker's log:\n{excerpt}", suspects)
+            self._found(f"in the broker's log:\n{excerpt}", suspects[-2:])
 
     async def _ask_for_health(self) -> None:
         """A new connection and a request must be served within a generous time."""
@@ -231,7 +235,11 @@ class Run:
             await asyncio.sleep(_HEALTH_S)
 
     async def _clean_up(self) -> None:
-        """Delete topics that mutated names made: a broker may have many, a test should not."""
+        """Delete topics that mutated names made, and settings of the broker.
+
+        A broker may have many topics, and one that takes no records is right too; but a test
+        wants neither.
+        """
         known = {*TOPICS, CHECKED}
         client = await self._connect()
         while True:
@@ -241,6 +249,8 @@ class Run:
             strays = [topic.topic_id for topic in answer.topics if topic.name not in known]
             topics = [{"name": None, "topic_id": stray or NO_TOPIC_ID} for stray in strays]
             await client.call(ApiKey.DELETE_TOPICS, 6, {"topics": topics, "timeout": 30_000})
+            if ApiKey.ALTER_CONFIGS in dict(self._world.served):
+                await client.call(ApiKey.ALTER_CONFIGS, 2, _NO_BROKER_SETTINGS)
 
     # -- after
 
@@ -274,7 +284,7 @@ class Run:
         if kind in self._distinct:
             return
         self._distinct.add(kind)
-        cases = list(suspects) or [case for a in self._attackers for case in a.recent]
+        cases = list(suspects) or [case for a in self._attackers for case in list(a.recent)[-3:]]
         lines = [what, *(f"  case {case.number}: {case.what}" for case in cases)]
         lines.append("replay with")
         lines.append("  " + replay_command(self.seed, [case.number for case in cases]))

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from suwi.model.config_kinds import value_text
+from suwi.model.topic_config import TOPIC_KEYS
 from suwi.wire.versions import APIS, ApiKey
 
 # Small segments and little retention, so that hours of fuzzing fit on a disk and segments roll.
@@ -31,6 +33,13 @@ VICTIMS = ("victim-1", "victim.2", "victim_3")
 
 CHECKED = "checked-by-an-honest-client"
 """Hostile requests may read this one, never write or delete it."""
+
+CHECKED_CONFIG: Mapping[str, str] = {
+    # Every key is set, because hostile peers may change the broker's defaults.
+    **{name: value_text(key.default) for name, (_, key) in TOPIC_KEYS.items()},
+    "retention.ms": "-1",
+    "segment.bytes": "262144",
+}
 
 PARTITIONS = 2
 

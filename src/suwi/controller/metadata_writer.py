@@ -5,6 +5,7 @@ Invariant: a decision sees the image with everything that was written before it.
 """
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
@@ -19,7 +20,9 @@ from suwi.metadata.store import (
     values_of,
     write_bytes,
 )
-from suwi.model.errors import InvalidConfig, NotController, RequestTimedOut
+from suwi.model.errors import BrokerError, InvalidConfig, NotController, RequestTimedOut
+
+log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
@@ -39,7 +42,12 @@ class MetadataWriter:
         A client that goes away meanwhile cancels its wait, not the decision: the next one would
         else be made from an image that does not show it yet.
         """
-        return await asyncio.shield(asyncio.ensure_future(self._in_turn(decision)))
+        task = asyncio.ensure_future(self._in_turn(decision))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(_ended_unheard)
+            raise
 
     async def _in_turn(self, decision: Coroutine[Any, Any, _T]) -> _T:
         async with self._turn:
@@ -72,6 +80,13 @@ class MetadataWriter:
             if (entry.value if entry else None) != value:
                 raise RequestTimedOut("the metadata store did not answer; nothing was changed")
         await self._follower.reached(snapshot.sequence)
+
+
+def _ended_unheard(task: asyncio.Task[Any]) -> None:
+    """The client is gone: a refusal concerns nobody any more, an error of ours still does."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, BrokerError):
+        log.error("unexpected error in a decision", exc_info=error)
 
 
 def check_fits(operation: Operation) -> None:
