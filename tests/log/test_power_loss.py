@@ -102,6 +102,20 @@ def test_a_follower_that_lost_power_after_truncating_can_follow_again(seed: int)
     assert bench.log.end_offset == 25
 
 
+@pytest.mark.parametrize("seed", range(50))
+def test_a_truncation_survives_a_power_loss_once_synced(seed: int) -> None:
+    """Nothing above the recovery point was left to sync, so the truncation itself never was."""
+    bench = seeded(seed, config=SMALL)
+    bench.append_many(60)
+    bench.sync()
+    bench.log.truncate_to(Offset(5 + seed))
+    before = values_in(bench.log)
+    bench.sync()
+    assert not bench.log.unsynced
+    bench.lose_power()
+    assert values_in(bench.log) == before
+
+
 def test_a_clean_stop_survives_a_power_loss() -> None:
     bench = Bench(config=SMALL)
     bench.append_many(50)

@@ -6,7 +6,7 @@ Invariant: start_offset <= end_offset; segments adjoin; offsets and epochs never
 """
 
 import logging
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from posixpath import dirname
@@ -89,6 +89,7 @@ class PartitionLog:
         epochs: LeaderEpochs,
         start_offset: Offset,
         recovery_point: Offset,
+        was_cut: bool = False,
     ) -> None:
         assert segments
         self.files = files
@@ -111,6 +112,7 @@ class PartitionLog:
         self._names_version = 1
         self._names_synced = 0
         """Which version of the directory's names survives a power loss."""
+        self._truncation_synced = not was_cut
 
     # -- what it holds -------------------------------------------------------------------------
 
@@ -408,6 +410,7 @@ class PartitionLog:
         self.state.check()
         self.generation += 1
         self._names_version += 1
+        self._truncation_synced = False
         with self.state.guard(always_offline=True):
             while len(self._segments) > 1 and self._bases[-1] > offset:
                 self._remove_last_segment()
@@ -436,7 +439,7 @@ class PartitionLog:
 
     @property
     def unsynced(self) -> bool:
-        return self.recovery_point < self._end_offset
+        return self.recovery_point < self._end_offset or not self._truncation_synced
 
     def sync_job(self, up_to: Offset | None = None) -> SyncJob | None:
         """What must be synced for everything below `up_to` (the end) to survive a power loss.
@@ -444,7 +447,7 @@ class PartitionLog:
         Raises KafkaStorageError where that cannot even begin.
         """
         end_offset = self._end_offset if up_to is None else up_to
-        if end_offset <= self.recovery_point:
+        if end_offset <= self.recovery_point and self._truncation_synced:
             return None
         self.state.check()
         self._write_epochs()
@@ -460,9 +463,11 @@ class PartitionLog:
         )
 
     def _paths_to_sync(self, end_offset: Offset) -> Iterator[str]:
-        first = max(bisect_right(self._bases, self.recovery_point) - 1, 0)
+        # A truncation to where a segment starts cut the end of the one before it.
+        find = bisect_right if self._truncation_synced else bisect_left
+        first = max(find(self._bases, self.recovery_point) - 1, 0)
         for segment in self._segments[first:]:
-            if segment.base_offset >= end_offset:
+            if segment.base_offset >= end_offset and segment is not self._segments[first]:
                 return
             yield segment.log_path
             if segment is not self._segments[-1]:
@@ -486,7 +491,9 @@ class PartitionLog:
         if job.generation != self.generation:
             return  # What the job synced was truncated; what is there now may not be safe.
         self.recovery_point = max(self.recovery_point, job.end_offset)
-        self._names_synced = max(self._names_synced, job.names_version if job.dirs else 0)
+        if job.dirs:
+            self._names_synced = max(self._names_synced, job.names_version)
+            self._truncation_synced = True
 
     def sync_failed(self, job: SyncJob, error: OSError) -> None:
         """Whatever the reason, a full disk too: what was not synced may be lost."""

@@ -87,6 +87,7 @@ def open_log(
         epochs=epochs,
         start_offset=start,
         recovery_point=end if options.clean else Offset(min(options.recovery_point, end)),
+        was_cut=first is not None,
     )
 
 
