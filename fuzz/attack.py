@@ -30,12 +30,14 @@ _RESET: Final = struct.pack("ii", 1, 0)
 
 
 class Attacker:
-    def __init__(self, port: Callable[[], int], on_finding: Callable[[str, Case], None]) -> None:
+    def __init__(
+        self, address: Callable[[], tuple[str, int]], on_finding: Callable[[str, Case], None]
+    ) -> None:
         self.sent = 0
         self.recent: deque[Case] = deque(maxlen=8)
         self.ports: deque[tuple[int, Case]] = deque(maxlen=64)
         """Local ports and the cases that went through them, to find who caused a log line."""
-        self._port = port
+        self._address = address
         self._on_finding = on_finding
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -72,7 +74,7 @@ class Attacker:
     async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._reader is None or self._writer is None or self._reader.at_eof():
             self._drop()
-            self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port())
+            self._reader, self._writer = await asyncio.open_connection(*self._address())
         return self._reader, self._writer
 
     async def _send(self, writer: asyncio.StreamWriter, case: Case) -> None:
@@ -120,7 +122,8 @@ class Attacker:
                 await reader.read()
         elif ending is Ending.RESET:
             connection = writer.get_extra_info("socket")
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            if connection is not None:  # a simulated one is reset anyway
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
 
     def _drop(self) -> None:
         if self._writer is not None:

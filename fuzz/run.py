@@ -17,7 +17,7 @@ from fuzz.attack import Attacker
 from fuzz.broker import BrokerFailed, BrokerProcess
 from fuzz.cases import Case, make_case
 from fuzz.checker import Checker
-from fuzz.world import CHECKED, CHECKED_CONFIG, PARTITIONS, TOPICS, World
+from fuzz.world import CHECKED, TOPICS, World, prepare
 from suwi.client.connection import ConnectionLost, PeerConnection
 from suwi.model.ids import NO_TOPIC_ID
 from suwi.wire.versions import ApiKey
@@ -47,20 +47,14 @@ class Report:
     findings: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        start, peak, end = (
-            size_bytes >> 20
-            for size_bytes in (
-                self.memory_start_bytes,
-                self.memory_peak_bytes,
-                self.memory_end_bytes,
-            )
-        )
-        return [
-            f"attack         {self.cases} cases in {self.seconds:.0f} s",
-            f"memory         {start} MiB at first, {peak} at most, {end} at last",
-            f"health         slowest answer {self.health_slowest_s * 1000:.0f} ms",
-            f"honest client  {self.checked_records} records came back",
-        ]
+        lines = [f"attack         {self.cases} cases in {self.seconds:.0f} s"]
+        if self.memory_start_bytes:
+            sizes = (self.memory_start_bytes, self.memory_peak_bytes, self.memory_end_bytes)
+            start, peak, end = (size_bytes >> 20 for size_bytes in sizes)
+            lines.append(f"memory         {start} MiB at first, {peak} at most, {end} at last")
+            lines.append(f"health         slowest answer {self.health_slowest_s * 1000:.0f} ms")
+        lines.append(f"honest client  {self.checked_records} records came back")
+        return lines
 
 
 class Run:
@@ -73,7 +67,8 @@ class Run:
         self._world = World()
         self._checker = Checker(lambda: time.time_ns() // 1_000_000)
         self._attackers = [
-            Attacker(lambda: self._broker.port, self._found_by) for _ in range(connections)
+            Attacker(lambda: ("127.0.0.1", self._broker.port), self._found_by)
+            for _ in range(connections)
         ]
         self._numbers = itertools.count()
         self._memory_bytes_max = memory_bytes_max
@@ -112,24 +107,7 @@ class Run:
 
     async def _prepare(self) -> None:
         client = await self._connect()
-        answer = await client.call(ApiKey.API_VERSIONS, 0, {})
-        self._world.serve([(a.api_key, a.min_version, a.max_version) for a in answer.api_keys])
-        configs = {**TOPICS, CHECKED: CHECKED_CONFIG}
-        topics = [
-            {
-                "name": name,
-                "num_partitions": PARTITIONS,
-                "replication_factor": 1,
-                "assignments": [],
-                "configs": [{"name": key, "value": value} for key, value in config.items()],
-            }
-            for name, config in configs.items()
-        ]
-        created = await client.call(ApiKey.CREATE_TOPICS, 7, {"topics": topics})
-        for topic in created.topics:
-            assert topic.error_code == 0, f"topic {topic.name}: {topic.error_message}"
-        # Mutated bytes hit these names too seldom to matter, and ids never.
-        self._world.topic_ids = {topic.name: topic.topic_id for topic in created.topics}
+        await prepare(client, self._world)
         await client.close()
 
     async def _connect(self) -> PeerConnection:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from suwi.client.connection import PeerConnection
 from suwi.model.config_kinds import value_text
 from suwi.model.topic_config import TOPIC_KEYS
 from suwi.wire.versions import APIS, ApiKey
@@ -59,3 +60,23 @@ class World:
             for version in range(max(lowest, APIS[key].min_version), highest + 1)
         )
         self.produce_versions = tuple(v for key, v in self.served if key is ApiKey.PRODUCE)
+
+
+async def prepare(client: PeerConnection, world: World) -> None:
+    """Ask what the broker serves, and create the topics. Raises AssertionError."""
+    answer = await client.call(ApiKey.API_VERSIONS, 0, {})
+    world.serve([(a.api_key, a.min_version, a.max_version) for a in answer.api_keys])
+    topics = [
+        {
+            "name": name,
+            "num_partitions": PARTITIONS,
+            "replication_factor": 1,
+            "assignments": [],
+            "configs": [{"name": key, "value": value} for key, value in config.items()],
+        }
+        for name, config in {**TOPICS, CHECKED: CHECKED_CONFIG}.items()
+    ]
+    created = await client.call(ApiKey.CREATE_TOPICS, 7, {"topics": topics})
+    for topic in created.topics:
+        assert topic.error_code == 0, f"topic {topic.name}: {topic.error_message}"
+    world.topic_ids = {topic.name: topic.topic_id for topic in created.topics}

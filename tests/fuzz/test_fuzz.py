@@ -10,6 +10,7 @@ import pytest
 from fuzz.broker import BrokerProcess
 from fuzz.cases import Case, make_case
 from fuzz.run import Report, Run, run
+from fuzz.simulated import fuzz_simulated
 from fuzz.world import TOPICS, World
 from suwi.wire.versions import APIS, ApiKey
 
@@ -60,6 +61,13 @@ def test_a_broker_under_attack_serves_an_honest_client(tmp_path: Path) -> None:
     report = run(2026, str(tmp_path), work, connections=6)
     assert not report.findings, "\n\n".join(report.findings)
     assert report.cases > 100
+    assert report.checked_records > 100
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_simulated_broker_under_attack_serves_an_honest_client(seed: int) -> None:
+    report = fuzz_simulated(seed, cases=800)
+    assert not report.findings, "\n\n".join(report.findings)
     assert report.checked_records > 100
 
 
