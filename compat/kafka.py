@@ -3,7 +3,6 @@
 `kafka_classpath` fetches it once; `Unavailable` says what is missing.
 """
 
-import os
 import shutil
 import socket
 import subprocess
@@ -127,22 +126,10 @@ class KafkaServer:
 
     def start(self) -> "KafkaServer":
         """Returns when it accepts connections."""
-        log = (self.directory / "kafka.log").open("ab")
-        self._process = subprocess.Popen(
-            [
-                "java",
-                f"-Xmx{self._heap}",
-                f"-Xms{self._heap}",
-                "-XX:+UseG1GC",
-                "-cp",
-                kafka_classpath(),
-                "kafka.Kafka",
-                str(self._properties),
-            ],
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "LOG_DIR": str(self.directory)},
-        )
+        command = ["java", f"-Xmx{self._heap}", f"-Xms{self._heap}", "-XX:+UseG1GC"]
+        command += ["-cp", kafka_classpath(), "kafka.Kafka", str(self._properties)]
+        with (self.directory / "kafka.log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
         limit = time.monotonic() + _START_S
         while time.monotonic() < limit:
             if self._process.poll() is not None:

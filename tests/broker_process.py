@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -25,11 +25,16 @@ class BrokerProcess:
     """One broker on one data directory; it may be stopped, killed and started again."""
 
     def __init__(
-        self, data: Path, *settings: str, in_child: Callable[[], None] | None = None
+        self,
+        data: Path,
+        *settings: str,
+        options: Sequence[str] = (),
+        in_child: Callable[[], None] | None = None,
     ) -> None:
         self.data = data
         self.port = 0
         self._settings = settings
+        self._options = options
         self._in_child = in_child
         self._process: subprocess.Popen[str] | None = None
         self._log = data.with_name(data.name + ".log")
@@ -114,7 +119,8 @@ class BrokerProcess:
 
     def _arguments(self) -> list[str]:
         settings = [word for setting in self._settings for word in ("--set", setting)]
-        return ["--listen", f"127.0.0.1:{self.port}", "--data", str(self.data), *settings]
+        address = f"127.0.0.1:{self.port}"
+        return ["--listen", address, "--data", str(self.data), *self._options, *settings]
 
     # -- what lies on its disk -------------------------------------------------------------------
 

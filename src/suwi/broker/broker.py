@@ -6,6 +6,7 @@
 import asyncio
 import logging
 
+from suwi.broker.adoption import adopt
 from suwi.broker.housekeeping import Housekeeping
 from suwi.broker.listeners import parse_listeners
 from suwi.controller.config_admin import ConfigAdmin
@@ -67,8 +68,10 @@ class Broker:
         store: MetadataStore,
         *,
         stats: NetStats | None = None,
+        adopts: bool = False,
     ) -> None:
-        """`stats`: count requests there, for metrics."""
+        """`stats`: count requests there, for metrics. `adopts`: make topics of data that the
+        metadata does not know."""
         self.config = config
         self.node_id = NodeId(config.node_id)
         self.cluster_id = ""
@@ -76,6 +79,7 @@ class Broker:
         self._env = env
         self._store = store
         self._stats = stats
+        self._adopts = adopts
         self._specs = parse_listeners(config)
         open_files_max = raise_open_file_limit()
         self._connections_max = min(
@@ -125,6 +129,9 @@ class Broker:
         controller = await self._session.campaign(self.node_id)
         writer = MetadataWriter(self._store, self._follower, controller.epoch)
         topics = TopicAdmin(writer, self._follower, self._env.random, self.config.topic)
+        if self._adopts:
+            known = self.replicas.image.topics
+            await adopt(self.directories, known, topics, self.node_id, self.config.topic)
         configs = ConfigAdmin(writer, self._follower, self.config)
         dispatcher = Dispatcher(self._handlers(topics, configs))
         await self._listen(Measured(dispatcher, self._stats) if self._stats else dispatcher)
@@ -153,7 +160,7 @@ class Broker:
         for directory in self.directories.usable():
             found = directory.found_partitions()
             strangers = [str(tp) for tp in found if tp not in known]
-            if strangers:
+            if strangers and not self._adopts:
                 log.warning("directories of unknown topics left alone", extra={"dirs": strangers})
             if not directory.was_clean:
                 to_recover += [known[tp] for tp in found if tp in known]

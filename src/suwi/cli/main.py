@@ -62,6 +62,10 @@ def serve(
             help="Allow plain-text listeners that other machines can reach.",
         ),
     ] = False,
+    adopt: Annotated[
+        bool,
+        typer.Option(help="Take over topics that Apache Kafka wrote into the data directory."),
+    ] = False,
     metrics_port: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(
@@ -87,6 +91,7 @@ def serve(
             config=config,
             settings=settings or [],
             insecure=insecure,
+            adopt=adopt,
             metrics_port=metrics_port,
             log_level=log_level,
         )

@@ -56,6 +56,7 @@ def serve(
     config: str | None,
     settings: list[str],
     insecure: bool,
+    adopt: bool,
     metrics_port: int | None,
     log_level: str,
 ) -> int:
@@ -68,7 +69,7 @@ def serve(
         broker_config = _configure(env, listen, data, config, settings)
         if not insecure:
             refuse_plain_text_beyond_loopback(parse_listeners(broker_config))
-        asyncio.run(_run(env, broker_config, metrics_port))
+        asyncio.run(_run(env, broker_config, metrics_port, adopts=adopt))
     except (BadConfig, CannotStart, DirectoryInUse, ForeignDirectory) as error:
         return _complain(str(error))
     except OSError as error:
@@ -119,16 +120,16 @@ def _read_config(env: Env, path: str) -> str:
         raise BadConfig(f"--config {path}: not a text file in UTF-8") from None
 
 
-async def _run(env: Env, config: BrokerConfig, metrics_port: int | None) -> None:
+async def _run(env: Env, config: BrokerConfig, metrics_port: int | None, *, adopts: bool) -> None:
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     stop = asyncio.Event()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, stop.set)
-    store = await _open_store(env, config.log_dirs)
+    store = await _open_store(env, config.log_dirs, adopts=adopts)
     try:
         stats = NetStats() if metrics_port is not None else None
-        broker = Broker(env, config, store.view(), stats=stats)
+        broker = Broker(env, config, store.view(), stats=stats, adopts=adopts)
         await _start(broker, config)
         metrics = None
         if stats is not None and metrics_port is not None:
@@ -144,13 +145,13 @@ async def _run(env: Env, config: BrokerConfig, metrics_port: int | None) -> None
         await store.close()
 
 
-async def _open_store(env: Env, directories: Sequence[str]) -> EmbeddedStore:
+async def _open_store(env: Env, directories: Sequence[str], *, adopts: bool) -> EmbeddedStore:
     """The store lies in the first data directory."""
     first = directories[0]
     path = f"{first}/{_METADATA_FILE}"
     try:
         make_lasting_dirs(env.disk, first)
-        if not env.disk.exists(path):
+        if not env.disk.exists(path) and not adopts:
             _refuse_data_without_metadata(env, directories)
         env.disk.open(path, create=True).close()  # SQLite would not say why it cannot.
     except (FileExistsError, NotADirectoryError):
@@ -180,7 +181,8 @@ def _refuse_data_without_metadata(env: Env, directories: Sequence[str]) -> None:
         if partitions:
             raise CannotStart(
                 f"{directory} holds partitions ({partitions[0]}) but no {_METADATA_FILE} says what "
-                "they are; bring the file back, or choose another directory"
+                "they are; bring the file back, choose another directory, or, if Apache Kafka "
+                "wrote them, take them over with --adopt"
             )
 
 

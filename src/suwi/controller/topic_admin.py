@@ -84,6 +84,13 @@ class TopicAdmin:
         )
         return topic
 
+    async def adopt(self, topic: Topic) -> None:
+        """Take in a topic as it is, with its id: its data exists already."""
+        check_topic_name(topic.name)
+        shards = [Put(key, value) for key, value in encode_shards(topic).items()]
+        head = Put(TOPICS + topic.name, encode_topic(topic), ABSENT)
+        await self._writer.alone(self._writer.write([*shards, head]))
+
     def _decide(self, new: NewTopic, image: ClusterImage) -> Topic:
         check_topic_name(new.name)
         if new.name in image.topics:

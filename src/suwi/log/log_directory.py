@@ -154,6 +154,11 @@ class LogDirectory:
     def dir_of(self, partition: TopicPartition) -> str:
         return self._at(names.partition_dir_name(partition))
 
+    def topic_id_of(self, partition: TopicPartition) -> TopicId | None:
+        """Which topic of its name a partition's directory belongs to; None where it is not said."""
+        path = f"{self.dir_of(partition)}/{names.PARTITION_METADATA}"
+        return checkpoints.read_topic_id(self._disk, path)
+
     def peek(self, partition: TopicPartition) -> "Peek | None":
         """How old and how large a log's files are, without opening it; None where it has none."""
         directory = self.dir_of(partition)
