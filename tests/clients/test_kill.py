@@ -9,6 +9,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,7 +24,7 @@ from suwi.records.record import Record
 from suwi.wire.versions import ApiKey
 from tests.broker_process import BrokerProcess
 from tests.clients.drivers import PATIENCE_S
-from tests.raw_client import RawClient
+from tests.raw_client import RawClient, new_topic
 
 TOPIC = "load"
 PARTITIONS = 3
@@ -220,6 +221,12 @@ class SmallFileSystem(SmallDisk):
         self._ballast = path / "ballast"
         self._ballast.write_bytes(bytes(8 << 20))
 
+    def fill(self) -> None:
+        """Take all that is left, so that not even a small file fits."""
+        with self._ballast.open("ab", buffering=0) as ballast, suppress(OSError):
+            while ballast.write(bytes(4096)):
+                pass
+
     def make_room(self, broker: BrokerProcess) -> None:
         self._ballast.unlink()
 
@@ -305,6 +312,38 @@ def test_a_full_disk_refuses_writes_and_recovers_when_there_is_space(small_disk:
         assert values(broker.stored_records("t")) == [b"%06d" % n for n in range(stored + 20)]
         with RawClient(broker.address) as client:
             assert client.produce("t", large_batch(stored + 20)) == (ErrorCode.none, stored + 20)
+        assert "Traceback" not in broker.log
+
+
+def test_a_full_disk_refuses_new_topics_and_producers_until_there_is_space(
+    small_file_system: SmallFileSystem,
+) -> None:
+    new_producer = {"transactional_id": None, "transaction_timeout": 60_000}
+    topics = {"topics": [new_topic("new")], "timeout": 10_000, "validate_only": False}
+    missing = {
+        "topics": [{"name": "by-itself", "topic_id": None}],
+        "allow_auto_topic_creation": True,
+        "include_topic_authorized_operations": False,
+    }
+    with (
+        BrokerProcess(small_file_system.path / "data") as broker,
+        RawClient(broker.address) as client,
+    ):
+        small_file_system.fill()
+        (refused,) = client.ask(ApiKey.CREATE_TOPICS, 7, topics).topics
+        assert refused.error_code == ErrorCode.request_timed_out
+        assert "disk full" in refused.error_message
+        answer = client.ask(ApiKey.INIT_PRODUCER_ID, 2, new_producer)
+        assert answer.error_code == ErrorCode.coordinator_load_in_progress
+        (asked_for,) = client.ask(ApiKey.METADATA, 12, missing).topics
+        assert asked_for.error_code == ErrorCode.request_timed_out
+
+        small_file_system.make_room(broker)
+        (created,) = client.ask(ApiKey.CREATE_TOPICS, 7, topics).topics
+        assert created.error_code == ErrorCode.none
+        answer = client.ask(ApiKey.INIT_PRODUCER_ID, 2, new_producer)
+        assert answer.error_code == ErrorCode.none
+        assert client.produce("new", large_batch(0)) == (ErrorCode.none, 0)
         assert "Traceback" not in broker.log
 
 

@@ -16,6 +16,7 @@ from suwi.metadata.store import (
     Conflict,
     MetadataStore,
     Operation,
+    Unavailable,
     Unknown,
     values_of,
     write_bytes,
@@ -62,7 +63,10 @@ class MetadataWriter:
             await self._write(part)
 
     async def _write(self, operations: Sequence[Operation]) -> None:
-        result = await self._store.write(operations, controller_epoch=self._controller_epoch)
+        try:
+            result = await self._store.write(operations, controller_epoch=self._controller_epoch)
+        except Unavailable as error:
+            raise RequestTimedOut(f"the metadata store takes no writes: {error}") from error
         match result:
             case Applied(sequence=sequence):
                 await self._follower.reached(sequence)

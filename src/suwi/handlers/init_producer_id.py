@@ -3,6 +3,7 @@
 from kio.schema.errors import ErrorCode
 
 from suwi.handlers.errors import error_of, reply
+from suwi.metadata.store import Unavailable
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 from suwi.txn.producer_ids import ProducerIds
@@ -20,6 +21,9 @@ class InitProducerId:
             return reply(request, {**answer, "error_code": ErrorCode.coordinator_not_available})
         try:
             producer_id = await self._producer_ids.next()
+        except Unavailable:
+            # As Kafka does while it has no ids left: clients come back with the same request.
+            return reply(request, {**answer, "error_code": ErrorCode.coordinator_load_in_progress})
         except Exception as error:
             return reply(request, {**answer, "error_code": error_of(error)[0]})
         answer |= {"producer_id": producer_id, "producer_epoch": 0}
