@@ -30,6 +30,9 @@ class SeededRandom:
     def below(self, bound: int) -> int:
         return self._random.randrange(bound)
 
+    def token(self, size_bytes: int) -> bytes:
+        return self._random.randbytes(size_bytes)
+
     def uuid(self) -> uuid.UUID:
         return uuid.UUID(int=self._random.getrandbits(128))
 

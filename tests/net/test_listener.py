@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -345,8 +345,15 @@ def test_idle_connections_are_cheap(run: Run, record_property: Callable[..., Non
     run(scenario())
 
 
+class FixedContext(NamedTuple):
+    context: ssl.SSLContext
+
+    def current(self) -> ssl.SSLContext:
+        return self.context
+
+
 @pytest.fixture(scope="module")
-def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[FixedContext, ssl.SSLContext]:
     """A server's and a client's context that trust each other."""
     openssl = shutil.which("openssl")
     if openssl is None:
@@ -361,11 +368,11 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.S
     )
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(certificate, key)
-    return server, ssl.create_default_context(cafile=str(certificate))
+    return FixedContext(server), ssl.create_default_context(cafile=str(certificate))
 
 
 def test_tls_carries_requests_large_replies_and_files(
-    run: Run, tls: tuple[ssl.SSLContext, ssl.SSLContext]
+    run: Run, tls: tuple[FixedContext, ssl.SSLContext]
 ) -> None:
     server, trusting = tls
     data = bytes(range(256)) * 20_000
@@ -390,7 +397,7 @@ def test_tls_carries_requests_large_replies_and_files(
 
 
 def test_a_slow_reader_over_tls_is_held_back_too(
-    run: Run, tls: tuple[ssl.SSLContext, ssl.SSLContext]
+    run: Run, tls: tuple[FixedContext, ssl.SSLContext]
 ) -> None:
     server, trusting = tls
 

@@ -1,6 +1,7 @@
 """Randomness: back-off jitter, placement and new ids."""
 
 import random
+import secrets
 import uuid
 from typing import Protocol
 
@@ -12,6 +13,9 @@ class Random(Protocol):
     def below(self, bound: int) -> int:
         """A whole number from 0 to `bound` - 1."""
 
+    def token(self, size_bytes: int) -> bytes:
+        """Bytes that nobody can guess: nonces, salts, keys."""
+
     def uuid(self) -> uuid.UUID:
         """A new id, different from all others."""
 
@@ -22,6 +26,9 @@ class SystemRandom:
 
     def below(self, bound: int) -> int:
         return random.randrange(bound)
+
+    def token(self, size_bytes: int) -> bytes:
+        return secrets.token_bytes(size_bytes)
 
     def uuid(self) -> uuid.UUID:
         return uuid.uuid4()

@@ -176,3 +176,23 @@ class ReplicaNotAvailable(BrokerError):
 
 class LeaderNotAvailable(BrokerError):
     code = ErrorCode.leader_not_available
+
+
+class UnsupportedSaslMechanism(BrokerError):
+    code = ErrorCode.unsupported_sasl_mechanism
+
+
+class IllegalSaslState(BrokerError):
+    code = ErrorCode.illegal_sasl_state
+
+
+class ResourceNotFound(BrokerError):
+    code = ErrorCode.resource_not_found
+
+
+class DuplicateResource(BrokerError):
+    code = ErrorCode.duplicate_resource
+
+
+class UnacceptableCredential(BrokerError):
+    code = ErrorCode.unacceptable_credential

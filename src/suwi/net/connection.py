@@ -18,6 +18,9 @@ from suwi.net.answers import Answer, CloseConnection, Exclusive, NoReply, Reply
 from suwi.net.buffers import ReceiveBuffers
 from suwi.net.limits import Limits
 from suwi.net.output import WRITE_BYTES, Output
+from suwi.security.distinguished_name import principal_of_peer
+from suwi.security.principal import ANONYMOUS, Principal
+from suwi.security.sasl_session import SaslSession
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +75,7 @@ class Connection(asyncio.BufferedProtocol):
         "_lacks_memory",
         "_limits",
         "_loop",
+        "_opened_at",
         "_output",
         "_reading",
         "_serving",
@@ -88,6 +92,8 @@ class Connection(asyncio.BufferedProtocol):
         "listener_name",
         "peer_host",
         "peer_port",
+        "principal",
+        "sasl",
     )
 
     def __init__(
@@ -104,6 +110,8 @@ class Connection(asyncio.BufferedProtocol):
         self.peer_port = 0
         self.client_software_name = ""  # as the client says in ApiVersions (KIP-511)
         self.client_software_version = ""
+        self.principal = ANONYMOUS
+        self.sasl: SaslSession | None = None  # on listeners with SASL, from the first request on
         self._loop = loop
         self._dispatch = dispatch
         self._limits = limits
@@ -113,7 +121,7 @@ class Connection(asyncio.BufferedProtocol):
         self._output: Output
         self._slots: deque[_Slot] = deque()
         self._slots_bytes = 0
-        self._active_at = loop.time()
+        self._opened_at = self._active_at = loop.time()
         # Reading. Held bytes are _held[_start:_end]; _frame_end is where their first frame ends.
         self._held: memoryview | None = None
         self._start = self._end = self._frame_end = 0
@@ -142,6 +150,9 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple) and len(peer) >= 2:
             self.peer_host, self.peer_port = str(peer[0]), int(peer[1])
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None:
+            self.principal = principal_of_peer(tls)
         self._output = Output(self._loop, transport, self._output_moved, self._abort)
         refused = self._keeper.opened(self)
         if refused is not None:
@@ -421,6 +432,11 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._transport.pause_reading()
 
+    def authenticated(self, principal: Principal) -> None:
+        """The peer has shown who it is: its requests are served from now on."""
+        self.principal = principal
+        self._limits = self._limits.authenticated or self._limits
+
     # Ends
 
     def stop(self) -> None:
@@ -436,7 +452,9 @@ class Connection(asyncio.BufferedProtocol):
             if quiet_ms > limits.close_ms_max:
                 self._transport.abort()
             return
-        if quiet_ms > limits.idle_ms_max and not any(slot.wait for slot in self._slots):
+        if limits.authenticated and (now - self._opened_at) * 1000 > limits.authenticate_ms_max:
+            self._abort("not authenticated in time")
+        elif quiet_ms > limits.idle_ms_max and not any(slot.wait for slot in self._slots):
             self._abort("idle for too long")
         elif self._held is not None and self._reading:
             self._check_progress(now)

@@ -1,8 +1,9 @@
 """How much one peer, and all peers together, may ask of the broker's network side."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _UNLIMITED = 2**31 - 1
+_UNAUTHENTICATED_IN_FLIGHT_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +26,16 @@ class Limits:
     frame_bytes_per_s_min: int = 4_096
     # A connection that is being closed may take this long to hand over its last replies.
     close_ms_max: int = 5_000
+    # Who has not said who it is may stay this long, a TLS handshake included.
+    authenticate_ms_max: int = 30_000
+    authenticated: "Limits | None" = None
+    """What holds instead once the peer is authenticated; None: nothing waits for that."""
+
+    def before_authentication(self, request_bytes_max: int) -> "Limits":
+        """What holds until then, for one who may be anybody."""
+        return replace(
+            self,
+            request_bytes_max=min(request_bytes_max, self.request_bytes_max),
+            in_flight_requests_max=_UNAUTHENTICATED_IN_FLIGHT_MAX,
+            authenticated=self,
+        )

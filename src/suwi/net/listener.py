@@ -89,9 +89,7 @@ class Listener:
                 return connection(self)
             return TlsDoor(tls, connection, self, limits.authenticate_ms_max / 1000)
 
-        self._server = await loop.create_server(
-            door, self.host, self.port, backlog=self._backlog
-        )
+        self._server = await loop.create_server(door, self.host, self.port, backlog=self._backlog)
         for socket in getattr(self._server, "sockets", ()):
             self.port = socket.getsockname()[1]
             break

@@ -1,0 +1,86 @@
+"""The way into a SASL listener: nothing is served before the peer has said who it is.
+
+A `SaslGate` stands before a listener's dispatch. What the peer proves is decided in
+`security.sasl_session`; the two SASL requests have their handlers like all others.
+Invariant: without a valid authentication only ApiVersions and the SASL requests reach a handler.
+"""
+
+import asyncio
+import logging
+import struct
+from collections.abc import Callable
+from typing import Final
+
+from suwi.model.errors import IllegalSaslState
+from suwi.net.answers import Answer, CloseConnection, Exclusive, Reply
+from suwi.net.connection import Connection, Dispatch
+from suwi.security.mechanism import Refused
+from suwi.security.sasl_session import SaslRules, SaslSession
+from suwi.wire.versions import ApiKey
+
+log = logging.getLogger(__name__)
+
+_BEFORE: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+_TO_PROVE_AGAIN: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+_read_api_key = struct.Struct(">h").unpack_from
+
+
+class SaslGate:
+    def __init__(self, dispatch: Dispatch, rules: SaslRules, now_s: Callable[[], float]) -> None:
+        """`now_s` is the event loop's clock."""
+        self._dispatch = dispatch
+        self._rules = rules
+        self._now_s = now_s
+
+    def __call__(self, connection: Connection, frame: memoryview) -> tuple[bytes, Answer]:
+        session = connection.sasl
+        if session is None:
+            session = connection.sasl = SaslSession(self._rules)
+        if session.open_until_s <= self._now_s():
+            if session.expects_bare_token:
+                return b"", self._take_bare_token(connection, session, bytes(frame))
+            self._check_allowed(session, frame)
+        return self._dispatch(connection, frame)
+
+    def _check_allowed(self, session: SaslSession, frame: memoryview) -> None:
+        api_key = _read_api_key(frame)[0] if len(frame) >= 2 else -1
+        if session.principal is None:
+            if api_key not in _BEFORE:
+                raise CloseConnection(f"a request to API {api_key} before authentication")
+        elif api_key not in _TO_PROVE_AGAIN:
+            raise CloseConnection("the authentication has expired")
+
+    def _take_bare_token(
+        self, connection: Connection, session: SaslSession, token: bytes
+    ) -> Answer:
+        try:
+            step = session.respond(token, self._now_s())
+        except (Refused, IllegalSaslState) as error:
+            log_refusal(connection, str(error))
+            return answer_and_close(connection, None)
+        if session.principal is not None:
+            connection.authenticated(session.principal)
+        return Reply([step.token])
+
+
+def log_refusal(connection: Connection, reason: str) -> None:
+    """Without the name the peer gave: people type passwords there."""
+    log.info(
+        "authentication refused",
+        extra={"peer": str(connection), "listener": connection.listener_name, "reason": reason},
+    )
+
+
+def answer_and_close(connection: Connection, reply: Reply | None) -> Exclusive:
+    """Answer after `connection.failed.authentication.delay.ms` and close, so that guessing takes
+    time; None: close without an answer."""
+    delay_ms = connection.sasl.rules.failure_delay_ms if connection.sasl is not None else 0
+
+    async def answer() -> Reply:
+        await asyncio.sleep(delay_ms / 1000)
+        if reply is None:
+            raise CloseConnection("authentication refused")
+        return reply
+
+    connection.stop()
+    return Exclusive(answer())

@@ -1,0 +1,95 @@
+"""The TLS handshake of a connection, which is no connection before it is done.
+
+A TLS listener accepts with a `TlsDoor`. It asks for the context that is in force now, so that
+renewed certificates hold from the next peer on. Peers that never finish their handshake count
+like connections and are cut off.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Protocol, TypeAlias, cast
+
+from suwi.net.connection import Connection, Keeper
+
+log = logging.getLogger(__name__)
+
+NewConnection: TypeAlias = Callable[[Keeper], Connection]
+
+
+class ServerContexts(Protocol):
+    def current(self) -> ssl.SSLContext:
+        """The context for a connection that is made now."""
+
+
+class Doorkeeper(Keeper, Protocol):
+    """Who counts peers at the door, and connections behind it."""
+
+    def knocked(self, door: "TlsDoor") -> str | None:
+        """Take note of a peer; or say why it is refused."""
+
+    def left(self, door: "TlsDoor") -> None: ...
+
+
+class TlsDoor(asyncio.Protocol):
+    def __init__(
+        self,
+        contexts: ServerContexts,
+        new_connection: NewConnection,
+        keeper: Doorkeeper,
+        handshake_s_max: float,
+    ) -> None:
+        self.peer_host = ""
+        self._peer = ""
+        self._contexts = contexts
+        self._new_connection = new_connection
+        self._keeper = keeper
+        self._handshake_s_max = handshake_s_max
+        self._handshake: asyncio.Task[None] | None = None
+
+    # asyncio.Protocol: the peer as it was accepted
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, transport)  # uvloop has its own class
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple) and len(peer) >= 2:
+            self.peer_host, self._peer = str(peer[0]), f"{peer[0]}:{peer[1]}"
+        refused = self._keeper.knocked(self)
+        if refused is None:
+            # TLS wants the socket for itself, before anything is read from it.
+            accepted = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+            self._handshake = asyncio.get_running_loop().create_task(self._shake_hands(accepted))
+        else:
+            log.info("connection closed", extra={"peer": self._peer, "reason": refused})
+        transport.abort()
+
+    async def _shake_hands(self, accepted: socket.socket) -> None:
+        accepted.setblocking(False)
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: self._new_connection(self),
+                accepted,
+                ssl=self._contexts.current(),
+                ssl_handshake_timeout=self._handshake_s_max,
+            )
+        except OSError as error:  # of TLS, of the socket, and of time
+            reason = getattr(error, "reason", None) or str(error) or "the peer is gone"
+            log.info("TLS handshake failed", extra={"peer": self._peer, "reason": reason})
+        finally:
+            self._keeper.left(self)
+
+    def close(self) -> None:
+        if self._handshake is not None:
+            self._handshake.cancel()
+
+    # Keeper: the connection behind the door
+
+    def opened(self, connection: Connection) -> str | None:
+        self._keeper.left(self)
+        return self._keeper.opened(connection)
+
+    def closed(self, connection: Connection) -> None:
+        self._keeper.closed(connection)

@@ -1,0 +1,19 @@
+"""Who is at the other end: `User:alice`."""
+
+from typing import Final, NamedTuple
+
+
+class Principal(NamedTuple):
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+
+ANONYMOUS: Final = Principal("User", "ANONYMOUS")
+"""Whoever came through a listener that asks for no name."""
+
+
+def user(name: str) -> Principal:
+    return Principal("User", name)

@@ -1,0 +1,107 @@
+"""One connection's way through SASL: choose a mechanism, prove, and prove again in time (KIP-368).
+
+Pure: `choose` and `respond` take the time and decide; who is authenticated stands in `principal`,
+until when in `open_until_s`. The broker's side of a connection keeps one.
+Invariant: `principal` is set by a mechanism's verdict only, and never changes after that.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from suwi.model.errors import IllegalSaslState, UnsupportedSaslMechanism
+from suwi.security.mechanism import Authenticated, Refused, ServerMechanism, Step
+from suwi.security.principal import Principal, user
+
+# As in Kafka: whoever proves again and again would keep the broker busy.
+_PROVE_AGAIN_S_MIN: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class MechanismRules:
+    start: Callable[[], ServerMechanism]
+    reauthenticate_ms: int = 0
+    """How long an authentication holds; 0: as long as the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class SaslRules:
+    """What a listener asks for."""
+
+    mechanisms: Mapping[str, MechanismRules]
+    failure_delay_ms: int = 100
+
+
+class SaslSession:
+    __slots__ = (
+        "_authenticated_at_s",
+        "_mechanism",
+        "_name",
+        "_sends_bare_tokens",
+        "_server",
+        "open_until_s",
+        "principal",
+        "rules",
+    )
+
+    def __init__(self, rules: SaslRules) -> None:
+        self.rules = rules
+        self.principal: Principal | None = None
+        self.open_until_s = -math.inf
+        self._name = ""
+        self._mechanism: MechanismRules | None = None
+        self._server: ServerMechanism | None = None
+        self._sends_bare_tokens = False
+        self._authenticated_at_s = -math.inf
+
+    @property
+    def expects_bare_token(self) -> bool:
+        """After SaslHandshake v0 the next frames are tokens without a request around them."""
+        return self._server is not None and self._sends_bare_tokens
+
+    def choose(self, name: str, now_s: float, *, bare_tokens: bool) -> None:
+        """Begin to authenticate. Raises IllegalSaslState, UnsupportedSaslMechanism."""
+        if self._server is not None:
+            raise IllegalSaslState("the authentication has begun already")
+        if self.principal is not None:
+            self._check_may_prove_again(name, now_s, bare_tokens)
+        mechanism = self.rules.mechanisms.get(name)
+        if mechanism is None:
+            raise UnsupportedSaslMechanism("this mechanism is not enabled here")
+        self._name, self._mechanism = name, mechanism
+        self._server = mechanism.start()
+        self._sends_bare_tokens = bare_tokens
+
+    def _check_may_prove_again(self, name: str, now_s: float, bare_tokens: bool) -> None:
+        assert self._mechanism is not None
+        if not self._mechanism.reauthenticate_ms or bare_tokens:
+            raise IllegalSaslState("the connection is authenticated already")
+        if now_s - self._authenticated_at_s < _PROVE_AGAIN_S_MIN:
+            raise IllegalSaslState("the connection was authenticated less than a second ago")
+        if name != self._name:
+            raise UnsupportedSaslMechanism(
+                "a connection cannot change its mechanism when it is authenticated again"
+            )
+
+    def respond(self, token: bytes, now_s: float) -> Step:
+        """Take the peer's next token. Raises IllegalSaslState, Refused."""
+        server, mechanism = self._server, self._mechanism
+        if server is None or mechanism is None:
+            raise IllegalSaslState("a token without a mechanism: send SaslHandshake first")
+        step = server.respond(token)
+        if isinstance(step, Authenticated):
+            principal = user(step.user)
+            if self.principal not in (None, principal):
+                raise Refused("a connection cannot change its user")
+            self.principal = principal
+            self._server = None
+            self._authenticated_at_s = now_s
+            lifetime_ms = mechanism.reauthenticate_ms
+            self.open_until_s = now_s + lifetime_ms / 1000 if lifetime_ms else math.inf
+        return step
+
+    @property
+    def lifetime_ms(self) -> int:
+        """How long the authentication holds, as clients are told; 0: for ever."""
+        return self._mechanism.reauthenticate_ms if self._mechanism is not None else 0
