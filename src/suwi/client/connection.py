@@ -38,6 +38,8 @@ class PeerConnection(asyncio.Protocol):
         self._next_correlation_id = 0
         self._lost: ConnectionLost | None = None
         self._closed = asyncio.get_running_loop().create_future()
+        self._may_write = asyncio.Event()
+        self._may_write.set()
 
     @classmethod
     async def open(cls, host: str, port: int, *, client_id: str = "suwi") -> "PeerConnection":
@@ -85,6 +87,10 @@ class PeerConnection(asyncio.Protocol):
         self._transport.writelines([_LENGTH.pack(size_bytes), header, *body])
         return self._next_correlation_id
 
+    async def drained(self) -> None:
+        """Return when the broker has taken most of what was sent, or is gone."""
+        await self._may_write.wait()
+
     async def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
@@ -106,8 +112,15 @@ class PeerConnection(asyncio.Protocol):
             if not pending.answer.done():
                 pending.answer.set_exception(self._lost)
         self._pending.clear()
+        self._may_write.set()
         if not self._closed.done():
             self._closed.set_result(None)
+
+    def pause_writing(self) -> None:
+        self._may_write.clear()
+
+    def resume_writing(self) -> None:
+        self._may_write.set()
 
     def data_received(self, data: bytes) -> None:
         received = self._received

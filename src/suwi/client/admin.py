@@ -1,0 +1,286 @@
+"""Administration: topics, their partitions, configuration, and what lies on the brokers' disks.
+
+Each call is made once and raises the error of its answer: whether a change whose connection was
+lost has been made is for the caller to find out.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from suwi.client.cluster import Cluster, Place
+from suwi.client.errors import error_from
+from suwi.client.link import Link
+from suwi.client.routing import ask_leaders
+from suwi.model.errors import BrokerError, UnknownTopicOrPartition
+from suwi.model.ids import (
+    NO_TOPIC_ID,
+    NodeId,
+    Offset,
+    PartitionIndex,
+    TopicId,
+    TopicPartition,
+)
+from suwi.wire.versions import ApiKey
+
+_TIMEOUT_MS = 30_000
+_DEFAULT = -1
+_BY_ID_FROM = 6  # DeleteTopics
+
+
+class ResourceType(IntEnum):
+    TOPIC = 2
+    BROKER = 4
+
+
+class Resource(NamedTuple):
+    """What has a configuration: a topic by name, a broker by id, all brokers by an empty name."""
+
+    type: ResourceType
+    name: str
+
+
+class ConfigSource(IntEnum):
+    UNKNOWN = 0
+    TOPIC = 1
+    BROKER = 2
+    ALL_BROKERS = 3
+    FILE = 4
+    DEFAULT = 5
+
+
+class ConfigSynonym(NamedTuple):
+    """One of the places that a value can come from."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    name: str
+    value: str | None
+    """None where it is secret, or not set."""
+    source: int
+    is_read_only: bool
+    is_sensitive: bool
+    synonyms: tuple[ConfigSynonym, ...]
+    """Every place that has a value, the one in force first."""
+    doc: str | None
+
+
+class CreatedTopic(NamedTuple):
+    name: str
+    id: TopicId
+    partition_count: int
+    """-1 where the broker does not say, as with the replication factor."""
+    replication_factor: int
+
+
+class ReplicaSize(NamedTuple):
+    node: NodeId
+    log_dir: str
+    size_bytes: int
+    offset_lag: int
+
+
+class Admin:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    # -- topics ----------------------------------------------------------------------------------
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = _DEFAULT,
+        replication_factor: int = _DEFAULT,
+        configs: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+    ) -> CreatedTopic:
+        topic = {
+            "name": name,
+            "num_partitions": partitions,
+            "replication_factor": replication_factor,
+            "assignments": [],
+            "configs": [{"name": key, "value": value} for key, value in (configs or {}).items()],
+        }
+        answer = await self._cluster.call_controller(
+            ApiKey.CREATE_TOPICS,
+            {"topics": [topic], "timeout": _TIMEOUT_MS, "validate_only": validate_only},
+        )
+        (created,) = answer.topics
+        _check(created)
+        self._cluster.mark_stale(name)
+        return CreatedTopic(
+            name,
+            getattr(created, "topic_id", None) or NO_TOPIC_ID,
+            getattr(created, "num_partitions", -1),
+            getattr(created, "replication_factor", -1),
+        )
+
+    async def delete_topic(self, name: str) -> None:
+        link = await self._cluster.any_link()
+        fields: dict[str, Any] = {"timeout": _TIMEOUT_MS}
+        if link.version(ApiKey.DELETE_TOPICS) >= _BY_ID_FROM:
+            fields["topics"] = [{"name": name, "topic_id": NO_TOPIC_ID}]
+        else:
+            fields["topic_names"] = [name]
+        answer = await self._cluster.call_controller(ApiKey.DELETE_TOPICS, fields)
+        (deleted,) = answer.responses
+        _check(deleted)
+        self._cluster.mark_stale(name)
+
+    async def add_partitions(self, name: str, count: int, *, validate_only: bool = False) -> None:
+        """Let the topic have `count` partitions, more than it has."""
+        topic = {"name": name, "count": count, "assignments": None}
+        answer = await self._cluster.call_controller(
+            ApiKey.CREATE_PARTITIONS,
+            {"topics": [topic], "timeout": _TIMEOUT_MS, "validate_only": validate_only},
+        )
+        (result,) = answer.results
+        _check(result)
+        self._cluster.mark_stale(name)
+
+    # -- configuration ---------------------------------------------------------------------------
+
+    async def describe_configs(
+        self, resource: Resource, *, keys: Sequence[str] | None = None, docs: bool = False
+    ) -> list[ConfigEntry]:
+        """The settings in force; of all keys where none is named."""
+        link = await self._link_for(resource)
+        answer = await link.call(
+            ApiKey.DESCRIBE_CONFIGS,
+            {
+                "resources": [
+                    {
+                        "resource_type": resource.type,
+                        "resource_name": resource.name,
+                        "configuration_keys": keys,
+                    }
+                ],
+                "include_synonyms": True,
+                "include_documentation": docs,
+            },
+        )
+        (result,) = answer.results
+        _check(result)
+        return [_config_entry(config) for config in result.configs]
+
+    async def alter_configs(
+        self,
+        resource: Resource,
+        values: Mapping[str, str | None],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Set keys, or unset those whose value is None; others stay as they are."""
+        link = await self._link_for(resource)
+        configs = [
+            {"name": key, "config_operation": int(value is None), "value": value}
+            for key, value in values.items()
+        ]
+        answer = await link.call(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            {
+                "resources": [
+                    {
+                        "resource_type": resource.type,
+                        "resource_name": resource.name,
+                        "configs": configs,
+                    }
+                ],
+                "validate_only": validate_only,
+            },
+        )
+        (result,) = answer.responses
+        _check(result)
+
+    async def _link_for(self, resource: Resource) -> Link:
+        """A broker's own settings are known to that broker only."""
+        if resource.type is not ResourceType.BROKER or not resource.name:
+            return await self._cluster.any_link()
+        if not self._cluster.brokers:
+            await self._cluster.refresh([])
+        node = NodeId(int(resource.name))
+        if node not in self._cluster.brokers:
+            alive = ", ".join(str(n) for n in sorted(self._cluster.brokers))
+            raise UnknownBroker(f"there is no broker {node}; alive: {alive}")
+        return await self._cluster.link(node)
+
+    # -- records and disks -----------------------------------------------------------------------
+
+    async def delete_records(
+        self, before: Mapping[TopicPartition, Offset]
+    ) -> dict[TopicPartition, Offset | BrokerError]:
+        """Delete what lies below an offset (-1: below the end); where each partition begins now."""
+
+        async def ask(
+            link: Link, places: dict[TopicPartition, Place]
+        ) -> dict[TopicPartition, Offset | BrokerError]:
+            topics: dict[str, list[dict[str, int]]] = {}
+            for partition in places:
+                topics.setdefault(partition.topic, []).append(
+                    {"partition_index": partition.partition, "offset": before[partition]}
+                )
+            fields = [{"name": name, "partitions": asked} for name, asked in topics.items()]
+            answer = await link.call(
+                ApiKey.DELETE_RECORDS, {"topics": fields, "timeout": _TIMEOUT_MS}
+            )
+            return {
+                TopicPartition(topic.name, PartitionIndex(done.partition_index)): (
+                    error_from(done.error_code) if done.error_code else Offset(done.low_watermark)
+                )
+                for topic in answer.topics
+                for done in topic.partitions
+            }
+
+        return await ask_leaders(self._cluster, before, ask)
+
+    async def replica_sizes(
+        self, topics: Mapping[str, Sequence[int]]
+    ) -> dict[TopicPartition, list[ReplicaSize]]:
+        """How much the replicas of these partitions take on each broker."""
+        if not self._cluster.brokers:
+            await self._cluster.refresh([])
+        asked = [{"topic": name, "partitions": list(found)} for name, found in topics.items()]
+        sizes: dict[TopicPartition, list[ReplicaSize]] = {}
+        for node in self._cluster.brokers:
+            link = await self._cluster.link(node)
+            answer = await link.call(ApiKey.DESCRIBE_LOG_DIRS, {"topics": asked})
+            for directory in answer.results:
+                for topic in directory.topics:
+                    for found in topic.partitions:
+                        partition = TopicPartition(topic.name, found.partition_index)
+                        size = ReplicaSize(
+                            node, directory.log_dir, found.partition_size, found.offset_lag
+                        )
+                        sizes.setdefault(partition, []).append(size)
+        return sizes
+
+
+class UnknownBroker(BrokerError):
+    """No broker that is alive has this id."""
+
+
+def _check(answer: Any) -> None:
+    if answer.error_code:
+        message = getattr(answer, "error_message", None)
+        if message is None and answer.error_code == UnknownTopicOrPartition.code:
+            message = f"topic {getattr(answer, 'name', '')!r} does not exist"
+        raise error_from(answer.error_code, message)
+
+
+def _config_entry(config: Any) -> ConfigEntry:
+    return ConfigEntry(
+        config.name,
+        config.value,
+        config.config_source,
+        config.read_only,
+        config.is_sensitive,
+        tuple(ConfigSynonym(s.name, s.value, s.source) for s in config.synonyms),
+        getattr(config, "documentation", None),
+    )

@@ -1,0 +1,217 @@
+"""A cluster as a client sees it: any broker answers, the leader of a partition is asked for it.
+
+`topic` and `leader` look things up and ask where what is known is old, `link` connects, `call`
+sends a message to any broker, `call_controller` to the one that administers. Nothing is repeated
+here: whoever calls knows what may be (`retry`, `routing`).
+Invariant: at most one connection to each address, and it is made anew after it was lost.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from suwi.client.addresses import Address
+from suwi.client.errors import Unreachable, error_from
+from suwi.client.link import Connect, Link, connect_plain
+from suwi.client.settings import ClientSettings
+from suwi.client.topology import (
+    BrokerInfo,
+    PartitionInfo,
+    TopicInfo,
+    broker_info,
+    topic_info,
+    with_newest_leaders,
+)
+from suwi.env import Random
+from suwi.model.errors import (
+    LeaderNotAvailable,
+    NotController,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from suwi.model.ids import NO_NODE, NodeId, TopicPartition
+from suwi.wire.versions import ApiKey
+
+
+class Place(NamedTuple):
+    """Where a partition is, as far as is known."""
+
+    topic: TopicInfo
+    partition: PartitionInfo
+
+
+class Cluster:
+    def __init__(
+        self,
+        bootstrap: Sequence[Address],
+        *,
+        random: Random,
+        settings: ClientSettings | None = None,
+        connect: Connect | None = None,
+    ) -> None:
+        self.settings = settings or ClientSettings()
+        self.random = random
+        self.id: str | None = None
+        self.brokers: dict[NodeId, BrokerInfo] = {}
+        self.controller = NO_NODE
+        self._bootstrap = tuple(bootstrap)
+        self._connect = connect or connect_plain(self.settings.client_id)
+        self._links: dict[Address, Link] = {}
+        self._dialling: dict[Address, asyncio.Lock] = {}
+        self._topics: dict[str, TopicInfo] = {}
+        self._asked_s: dict[str, float] = {}
+        """When each topic was last asked about; one that is missing here is stale."""
+
+    async def __aenter__(self) -> "Cluster":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        links, self._links = list(self._links.values()), {}
+        for link in links:
+            await link.close()
+
+    # -- connections -----------------------------------------------------------------------------
+
+    async def link(self, node: NodeId) -> Link:
+        """A connection to one broker. Raises OSError, and `LeaderNotAvailable` if it is gone."""
+        broker = self.brokers.get(node)
+        if broker is None:
+            raise LeaderNotAvailable(f"broker {node} is not among those that are alive")
+        return await self._dial(broker.address)
+
+    async def any_link(self) -> Link:
+        """A connection to whatever broker can be had. Raises `Unreachable`."""
+        tried: list[tuple[Address, Exception]] = []
+        for address in self._candidates():
+            try:
+                return await self._dial(address)
+            except OSError as error:
+                tried.append((address, error))
+        raise Unreachable(tried)
+
+    def _candidates(self) -> Iterable[Address]:
+        """Open connections, then the brokers that are known, then where everything began."""
+        is_open = [address for address, link in self._links.items() if link.is_open]
+        known = [broker.address for broker in self.brokers.values()]
+        turn = self.random.below(len(known)) if known else 0
+        return dict.fromkeys([*is_open, *known[turn:], *known[:turn], *self._bootstrap])
+
+    async def _dial(self, address: Address) -> Link:
+        link = self._links.get(address)
+        if link is not None and link.is_open:
+            return link
+        async with self._dialling.setdefault(address, asyncio.Lock()):
+            link = self._links.get(address)
+            if link is None or not link.is_open:
+                link = await Link.open(address, self._connect, self.settings)
+                self._links[address] = link
+            return link
+
+    # -- messages --------------------------------------------------------------------------------
+
+    async def call(self, api: ApiKey, fields: Mapping[str, Any], **limits: Any) -> Any:
+        """Send a message to any broker; see `Link.call`."""
+        return await (await self.any_link()).call(api, fields, **limits)
+
+    async def call_controller(self, api: ApiKey, fields: Mapping[str, Any], **limits: Any) -> Any:
+        """Send a message to the broker that administers."""
+        if self.controller not in self.brokers:
+            await self.refresh([])
+        if self.controller not in self.brokers:
+            raise NotController("the cluster has no controller at the moment")
+        return await (await self.link(self.controller)).call(api, fields, **limits)
+
+    # -- metadata --------------------------------------------------------------------------------
+
+    async def topics(self) -> list[TopicInfo]:
+        """All topics, by name."""
+        await self.refresh(None)
+        return [self._topics[name] for name in sorted(self._topics)]
+
+    async def topic(self, name: str, *, fresh: bool = False) -> TopicInfo:
+        """One topic. Raises `UnknownTopicOrPartition`, `InvalidTopic`, `Unreachable`."""
+        age_s = self._now_s() - self._asked_s.get(name, float("-inf"))
+        if fresh or name not in self._topics or age_s > self.settings.metadata_age_s_max:
+            errors = await self.refresh([name])
+            if name in errors:
+                raise error_from(errors[name], _unknown_topic_text(name, errors[name]))
+        return self._topics[name]
+
+    async def locate(self, partition: TopicPartition) -> Place:
+        """Who leads a partition, without connecting to it.
+
+        Raises `LeaderNotAvailable`, `UnknownTopicOrPartition`, and OSError.
+        """
+        topic = await self.topic(partition.topic)
+        if partition.partition >= len(topic.partitions):
+            topic = await self.topic(partition.topic, fresh=True)  # It may be new.
+        info = topic.partition(partition.partition)
+        if info.leader not in self.brokers:
+            self.mark_stale(partition.topic)
+            raise LeaderNotAvailable(f"{partition} has no leader at the moment")
+        return Place(topic, info)
+
+    async def leader(self, partition: TopicPartition) -> tuple[Link, Place]:
+        """Whom to ask about a partition. Raises what `locate` does."""
+        place = await self.locate(partition)
+        try:
+            return await self.link(place.partition.leader), place
+        except OSError:
+            self.mark_stale(partition.topic)
+            raise
+
+    def mark_stale(self, topic: str) -> None:
+        """What is known of a topic proved wrong: ask before it is used again."""
+        self._asked_s.pop(topic, None)
+
+    async def refresh(self, names: Sequence[str] | None) -> dict[str, ErrorCode]:
+        """Ask a broker, any that answers, about topics: None is all. The errors by topic."""
+        return self._learn(names, await self._ask_metadata(names))
+
+    async def _ask_metadata(self, names: Sequence[str] | None) -> Any:
+        topics = None if names is None else [{"name": name, "topic_id": None} for name in names]
+        return await self.call(
+            ApiKey.METADATA,
+            {
+                "topics": topics,
+                "allow_auto_topic_creation": False,
+                "include_cluster_authorized_operations": False,
+                "include_topic_authorized_operations": False,
+            },
+        )
+
+    def _learn(self, names: Sequence[str] | None, answer: Any) -> dict[str, ErrorCode]:
+        self.id = getattr(answer, "cluster_id", None)
+        self.controller = NodeId(getattr(answer, "controller_id", NO_NODE))
+        self.brokers = {b.id: b for b in (broker_info(entity) for entity in answer.brokers)}
+        errors: dict[str, ErrorCode] = {}
+        found: dict[str, TopicInfo] = {}
+        for entity in answer.topics:
+            if entity.error_code and not entity.partitions:
+                errors[entity.name] = entity.error_code
+            else:
+                topic = topic_info(entity)
+                found[topic.name] = with_newest_leaders(topic, self._topics.get(topic.name))
+        for name in [*self._topics] if names is None else names:
+            if name not in found:
+                self._topics.pop(name, None)
+        self._topics |= found
+        self._asked_s |= dict.fromkeys(found, self._now_s())
+        return errors
+
+    @staticmethod
+    def _now_s() -> float:
+        return asyncio.get_running_loop().time()
+
+
+def _unknown_topic_text(name: str, code: ErrorCode) -> str | None:
+    if code in (UnknownTopicOrPartition.code, UnknownTopicId.code):
+        return f"topic {name!r} does not exist"
+    if code is ErrorCode.invalid_topic_exception:
+        return f"{name!r} cannot be the name of a topic"
+    return None

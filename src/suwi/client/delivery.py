@@ -1,0 +1,94 @@
+"""A batch on its way, and what becomes of each record in it."""
+
+import asyncio
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from suwi.model.ids import NO_OFFSET, NO_TIMESTAMP, Offset, TopicPartition
+from suwi.records.record import Record
+
+_RECORD_OVERHEAD_BYTES = 16
+
+
+class Delivered(NamedTuple):
+    """Where a record lies now."""
+
+    partition: TopicPartition
+    offset: Offset
+    """NO_OFFSET where nobody said: with acks=0."""
+    timestamp: int
+
+
+@dataclass(slots=True, eq=False)
+class OutgoingBatch:
+    partition: TopicPartition
+    give_up_s: float
+    """When it has failed if it was not delivered by then."""
+    records: list[Record] = field(default_factory=list)
+    """Until it is done."""
+    size_bytes: int = 0
+    is_complete: bool = False
+    """Takes no more records: it is full, or was sent."""
+    encoded: bytearray | None = None
+    is_in_doubt: bool = False
+    """An attempt may have been stored without an answer: only the same bytes may follow."""
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+    error: Exception | None = None
+    base_offset: int = NO_OFFSET
+    timestamps: list[int] = field(default_factory=list)
+    """Once it is delivered."""
+
+    def add(self, record: Record, size_bytes: int) -> "Delivery":
+        self.records.append(record)
+        self.size_bytes += size_bytes
+        return Delivery(self, len(self.records) - 1)
+
+    def finish(self, base_offset: int, append_time_ms: int) -> None:
+        self.base_offset = base_offset
+        stamped = append_time_ms != NO_TIMESTAMP
+        self.timestamps = [append_time_ms if stamped else r.timestamp for r in self.records]
+        self._end()
+
+    def fail(self, error: Exception) -> None:
+        self.error = error
+        self._end()
+
+    def _end(self) -> None:
+        self.encoded = None
+        self.records = []
+        self.done.set()
+
+
+def record_bytes(record: Record) -> int:
+    """About how much of a batch a record takes."""
+    size_bytes = _RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
+    return size_bytes + sum(len(name) + len(value or b"") + 4 for name, value in record.headers)
+
+
+class Delivery:
+    """Await it to learn where a record came to lie; raises what kept it from being delivered."""
+
+    __slots__ = ("_batch", "_number")
+
+    def __init__(self, batch: OutgoingBatch, number: int) -> None:
+        self._batch = batch
+        self._number = number
+
+    @property
+    def is_done(self) -> bool:
+        return self._batch.done.is_set()
+
+    def __await__(self) -> Generator[Any, None, Delivered]:
+        if not self._batch.done.is_set():
+            yield from self._batch.done.wait().__await__()
+        return self.result()
+
+    def result(self) -> Delivered:
+        """What became of it, once it is done."""
+        batch = self._batch
+        assert batch.done.is_set()
+        if batch.error is not None:
+            raise batch.error
+        offset = batch.base_offset + self._number if batch.base_offset >= 0 else NO_OFFSET
+        return Delivered(batch.partition, Offset(offset), batch.timestamps[self._number])

@@ -1,0 +1,57 @@
+"""What a client is told, as exceptions: Kafka's codes, and what is wrong with the connection.
+
+`error_from` turns a code of an answer into the exception of `model.errors` that has it.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+
+from kio.schema.errors import ErrorCode
+
+from suwi.client.addresses import Address
+from suwi.model.errors import BrokerError
+from suwi.wire.errors import MalformedResponse
+
+
+class Unreachable(ConnectionError):
+    """None of the brokers that are known can be reached."""
+
+    def __init__(self, tried: Sequence[tuple[Address, Exception]]) -> None:
+        super().__init__("; ".join(f"{address}: {reason(error)}" for address, error in tried))
+        self.tried = tuple(tried)
+
+
+def error_from(code: int, message: str | None = None) -> BrokerError:
+    """The exception for an answer's error code. The text is the broker's, or the code's name."""
+    try:
+        known = ErrorCode(code)
+    except ValueError:
+        return BrokerError(message or f"an error that is not known here, number {code}")
+    return _class_of(known)(message or known.name.replace("_", " "))
+
+
+@cache
+def _class_of(code: ErrorCode) -> type[BrokerError]:
+    for declared in BrokerError.__subclasses__():
+        if declared.code is code:
+            return declared
+    name = "".join(word.capitalize() for word in code.name.split("_"))
+    return type(name, (BrokerError,), {"code": code})
+
+
+def is_transient(error: Exception) -> bool:
+    """Whether trying again, perhaps at another broker, may help."""
+    if isinstance(error, BrokerError):
+        return error.code.retriable
+    return isinstance(error, OSError | MalformedResponse)
+
+
+def reason(error: Exception) -> str:
+    """An error of the system in words, without its number and what it was about."""
+    if isinstance(error, TimeoutError) and not error.args:
+        return "no answer in time"
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__

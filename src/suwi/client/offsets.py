@@ -1,0 +1,76 @@
+"""Offsets by time: where a partition begins, where it ends, and what lies at a moment."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from suwi.client.cluster import Cluster, Place
+from suwi.client.errors import error_from
+from suwi.client.link import Link
+from suwi.client.routing import ask_leaders
+from suwi.model.errors import BrokerError
+from suwi.model.ids import LeaderEpoch, Offset, TopicPartition
+from suwi.wire.versions import ApiKey
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+
+_CONSUMER = -1
+
+
+class FoundOffset(NamedTuple):
+    offset: Offset
+    """NO_OFFSET where no record is that new."""
+    timestamp: int
+    leader_epoch: LeaderEpoch
+
+
+async def list_offsets(
+    cluster: Cluster, times: Mapping[TopicPartition, int], *, committed_only: bool = False
+) -> dict[TopicPartition, FoundOffset]:
+    """The first offset at or after a time in milliseconds, or at EARLIEST, LATEST.
+
+    Raises a `BrokerError` for the first partition that has one, and OSError.
+    """
+
+    async def ask(
+        link: Link, led: dict[TopicPartition, Place]
+    ) -> dict[TopicPartition, FoundOffset | BrokerError]:
+        topics: dict[str, list[dict[str, int]]] = {}
+        for partition, place in led.items():
+            topics.setdefault(partition.topic, []).append(
+                {
+                    "partition_index": partition.partition,
+                    "current_leader_epoch": place.partition.leader_epoch,
+                    "timestamp": times[partition],
+                }
+            )
+        answer = await link.call(
+            ApiKey.LIST_OFFSETS,
+            {
+                "replica_id": _CONSUMER,
+                "isolation_level": int(committed_only),
+                "topics": [{"name": name, "partitions": asked} for name, asked in topics.items()],
+                "timeout": 30_000,
+            },
+        )
+        return {
+            TopicPartition(topic.name, found.partition_index): (
+                error_from(found.error_code)
+                if found.error_code
+                else FoundOffset(
+                    Offset(found.offset),
+                    int(found.timestamp),
+                    LeaderEpoch(getattr(found, "leader_epoch", -1)),
+                )
+            )
+            for topic in answer.topics
+            for found in topic.partitions
+        }
+
+    found: dict[TopicPartition, FoundOffset] = {}
+    for partition, answer in (await ask_leaders(cluster, times, ask)).items():
+        if isinstance(answer, BrokerError):
+            raise answer
+        found[partition] = answer
+    return found

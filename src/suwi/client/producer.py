@@ -1,0 +1,121 @@
+"""A producer: records go to partitions, in batches, each stored once.
+
+`send` takes a record and gives a `Delivery` to await; `flush` waits for all. With acks=all it is
+idempotent: what is sent again after a lost connection is stored once. With fewer acks a retry may
+store it twice, and with acks=0 nobody tells.
+Invariant: records of one partition are stored in the order of their `send`.
+"""
+
+import asyncio
+
+from suwi.client.cluster import Cluster
+from suwi.client.delivery import Delivery, OutgoingBatch, record_bytes
+from suwi.client.errors import is_transient
+from suwi.client.identity import Identities
+from suwi.client.outbox import Outbox, ProducerSettings
+from suwi.client.partitioner import StickyPartitions, partition_of_key
+from suwi.client.retry import Retry
+from suwi.client.topology import TopicInfo
+from suwi.env import Clock
+from suwi.model.errors import UnknownTopicOrPartition
+from suwi.model.ids import NO_NODE, NO_OFFSET, PartitionIndex, TopicPartition
+from suwi.records.record import Headers, Record
+
+
+class Producer:
+    def __init__(
+        self, cluster: Cluster, clock: Clock, settings: ProducerSettings | None = None
+    ) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._settings = settings or ProducerSettings()
+        self._identities = Identities(cluster)
+        self._sticky = StickyPartitions(cluster.random)
+        self._outboxes: dict[TopicPartition, Outbox] = {}
+        self._buffered_bytes = 0
+        self._has_room = asyncio.Event()
+
+    async def __aenter__(self) -> "Producer":
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            await self.flush()
+        await self.close()
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> Delivery:
+        """Hand over a record; waits only for metadata and for room.
+
+        Raises `UnknownTopicOrPartition`, other `BrokerError`s and OSError.
+        """
+        while self._buffered_bytes >= self._settings.buffer_bytes:
+            self._has_room.clear()
+            await self._has_room.wait()
+        info = await self._topic(topic)
+        if partition is not None:
+            info.partition(partition)
+        else:
+            partition = self._choose(info, key)
+        place = TopicPartition(topic, PartitionIndex(partition))
+        now_ms = self._clock.now_ms() if timestamp is None else timestamp
+        record = Record(NO_OFFSET, now_ms, key, value, headers)
+        size_bytes = record_bytes(record)
+        delivery, is_complete = self._outbox(place).add(record, size_bytes)
+        self._buffered_bytes += size_bytes
+        if is_complete:
+            self._sticky.move_on(topic, partition, _available(info))
+            await asyncio.sleep(0)  # One who sends without a pause lets batches leave.
+        return delivery
+
+    async def flush(self) -> None:
+        """Return when every record handed over is delivered or has failed."""
+        await asyncio.gather(*(outbox.finish() for outbox in self._outboxes.values()))
+
+    async def close(self) -> None:
+        """Give up what is not delivered yet."""
+        await asyncio.gather(*(outbox.give_up() for outbox in self._outboxes.values()))
+
+    async def _topic(self, name: str) -> TopicInfo:
+        retry = Retry(self._cluster.settings, self._cluster.random)
+        while True:
+            try:
+                return await self._cluster.topic(name)
+            except UnknownTopicOrPartition:
+                raise
+            except Exception as error:
+                if not is_transient(error):
+                    raise
+                await retry.pause_or_raise(error)
+
+    def _choose(self, topic: TopicInfo, key: bytes | None) -> int:
+        if key is not None:
+            return partition_of_key(key, len(topic.partitions))
+        return self._sticky.choose(topic.name, _available(topic))
+
+    def _outbox(self, partition: TopicPartition) -> Outbox:
+        outbox = self._outboxes.get(partition)
+        if outbox is None:
+            outbox = Outbox(
+                self._cluster, self._identities, self._settings, partition, self._batch_done
+            )
+            self._outboxes[partition] = outbox
+        return outbox
+
+    def _batch_done(self, batch: OutgoingBatch) -> None:
+        self._buffered_bytes -= batch.size_bytes
+        self._has_room.set()
+
+
+def _available(topic: TopicInfo) -> list[int]:
+    """The partitions that have a leader; all where none has one."""
+    led = [p.index for p in topic.partitions if p.leader != NO_NODE]
+    return list(led or range(len(topic.partitions)))

@@ -1,0 +1,251 @@
+"""A reader of partitions from given offsets on; it belongs to no group.
+
+`read` waits for the next answer of any leader and gives what came; positions move on with it.
+Leaders that moved and connections that were lost are tried again for a while, without keeping back
+what other leaders have.
+Invariant: every record from a partition's position on is given once, in order.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from suwi.client.cluster import Cluster, Place
+from suwi.client.errors import error_from, is_transient
+from suwi.client.retry import Retry
+from suwi.client.visible import visible_records
+from suwi.model.errors import (
+    BrokerError,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    UnknownTopicOrPartition,
+)
+from suwi.model.ids import NO_EPOCH, NO_OFFSET, NO_TOPIC_ID, NodeId, Offset, TopicId, TopicPartition
+from suwi.records.record import Record
+from suwi.wire.fetch import (
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    decode_fetch_response,
+    encode_fetch_request,
+)
+from suwi.wire.versions import ApiKey
+
+_TOPIC_IDS_FROM = 13
+# A broker that has not heard of a topic yet, or of its leadership: others know better.
+_NOT_HERE = (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadSettings:
+    max_wait_ms: int = 500
+    """How long a leader waits until it has `min_bytes`."""
+    min_bytes: int = 1
+    max_bytes: int = 50 * 1024 * 1024
+    partition_bytes_max: int = 1024 * 1024
+    committed_only: bool = False
+    """Leave out transactions that were aborted, and what comes after those still open."""
+
+
+class TopicReplaced(UnknownTopicOrPartition):
+    """The topic was deleted; another has its name now."""
+
+
+class Fetched(NamedTuple):
+    """What came of one partition; perhaps no records, but then the end is known."""
+
+    partition: TopicPartition
+    records: list[Record]
+    next_offset: Offset
+    end_offset: Offset
+    """How far it may be read: the high watermark, or the last stable offset."""
+
+
+class _Answer(NamedTuple):
+    partition: TopicPartition
+    asked: Offset
+    fetched: FetchedPartition
+
+
+class Reader:
+    def __init__(
+        self,
+        cluster: Cluster,
+        positions: Mapping[TopicPartition, Offset],
+        settings: ReadSettings | None = None,
+    ) -> None:
+        self.positions = dict(positions)
+        """The next offset of each partition. A partition that is removed is read no more."""
+        self._cluster = cluster
+        self._settings = settings or ReadSettings()
+        self._topic_ids: dict[str, TopicId] = {}
+        self._tasks: dict[asyncio.Task[list[_Answer]], Sequence[TopicPartition]] = {}
+        """Fetches under way, and pauses before the next attempt, with what they are about."""
+        self._retries: dict[TopicPartition, Retry] = {}
+        """Of the partitions that cannot be read at the moment."""
+
+    async def __aenter__(self) -> "Reader":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        tasks, self._tasks = list(self._tasks), {}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def read(self) -> list[Fetched]:
+        """The next answers, at the latest after `max_wait_ms` where all is well.
+
+        Raises `OffsetOutOfRange`, `UnknownTopicOrPartition` where the topic is gone, other
+        `BrokerError`s, and OSError when patience ends.
+        """
+        while self.positions:
+            await self._ask()
+            fetched = await self._next_answers()
+            if fetched:
+                return fetched
+        return []
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    async def _ask(self) -> None:
+        """Start a fetch at each leader for those partitions that nothing is under way for."""
+        busy = {partition for about in self._tasks.values() for partition in about}
+        by_leader: dict[NodeId, dict[TopicPartition, Place]] = {}
+        for partition in self.positions:
+            if partition in busy:
+                continue
+            try:
+                place = await self._cluster.locate(partition)
+            except UnknownTopicOrPartition:
+                raise  # Freshly asked: it does not exist.
+            except Exception as error:
+                self._try_again_later([partition], error)
+                continue
+            self._check_same_topic(place)
+            by_leader.setdefault(place.partition.leader, {})[partition] = place
+        for leader, places in by_leader.items():
+            self._start(self._fetch(leader, places), list(places))
+
+    def _check_same_topic(self, place: Place) -> None:
+        topic = place.topic
+        if self._topic_ids.setdefault(topic.name, topic.id) != topic.id:
+            raise TopicReplaced(f"topic {topic.name!r} was deleted and created again")
+
+    def _start(
+        self, work: Coroutine[Any, Any, list[_Answer]], about: Sequence[TopicPartition]
+    ) -> None:
+        self._tasks[asyncio.get_running_loop().create_task(work)] = about
+
+    def _try_again_later(self, partitions: Sequence[TopicPartition], error: Exception) -> None:
+        """Raises the error where that would not help."""
+        if not is_transient(error):
+            raise error
+        for partition in partitions:
+            self._cluster.mark_stale(partition.topic)
+            retry = self._retries.get(partition)
+            if retry is None:
+                retry = Retry(self._cluster.settings, self._cluster.random)
+                self._retries[partition] = retry
+            self._start(_pause(retry.next_pause_s(error)), [partition])
+
+    async def _fetch(self, leader: NodeId, places: Mapping[TopicPartition, Place]) -> list[_Answer]:
+        link = await self._cluster.link(leader)
+        has_ids = all(place.topic.id != NO_TOPIC_ID for place in places.values())
+        version = link.version(ApiKey.FETCH, at_most=None if has_ids else _TOPIC_IDS_FROM - 1)
+        asked = {partition: self.positions[partition] for partition in places}
+        timeout_s = self._settings.max_wait_ms / 1000 + self._cluster.settings.request_timeout_s
+        body = [encode_fetch_request(version, self._request(asked, places))]
+        answer = await link.send(ApiKey.FETCH, version, body, timeout_s=timeout_s)
+        response = decode_fetch_response(version, answer)
+        if response.error_code:
+            raise error_from(response.error_code)
+        names = {place.topic.id: place.topic.name for place in places.values()}
+        answers = []
+        for topic in response.topics:
+            name = topic.name if topic.topic_id is None else names.get(TopicId(topic.topic_id))
+            for fetched in topic.partitions:
+                partition = TopicPartition(name or "", fetched.partition)  # type: ignore[arg-type]
+                if partition in asked:
+                    answers.append(_Answer(partition, asked[partition], fetched))
+        return answers
+
+    def _request(
+        self, asked: Mapping[TopicPartition, Offset], places: Mapping[TopicPartition, Place]
+    ) -> FetchRequest:
+        settings = self._settings
+        by_topic: dict[tuple[str, TopicId], list[FetchPartition]] = {}
+        for partition, place in places.items():
+            by_topic.setdefault((partition.topic, place.topic.id), []).append(
+                FetchPartition(
+                    partition.partition,
+                    place.partition.leader_epoch,
+                    asked[partition],
+                    NO_EPOCH,
+                    NO_OFFSET,
+                    settings.partition_bytes_max,
+                )
+            )
+        return FetchRequest(
+            settings.max_wait_ms,
+            settings.min_bytes,
+            settings.max_bytes,
+            [FetchTopic(name, id_, partitions) for (name, id_), partitions in by_topic.items()],
+            isolation_level=int(settings.committed_only),
+        )
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    async def _next_answers(self) -> list[Fetched]:
+        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        finished = [(task, self._tasks.pop(task)) for task in list(self._tasks) if task in done]
+        fetched = []
+        for task, about in finished:
+            error = task.exception()
+            if isinstance(error, Exception):
+                self._try_again_later([p for p in about if p in self.positions], error)
+                continue
+            for answer in task.result():
+                if answer.partition not in self.positions:
+                    continue
+                if answer.fetched.error_code:
+                    self._try_again_later([answer.partition], _refusal(answer))
+                else:
+                    fetched.append(self._accept(answer))
+        return fetched
+
+    def _accept(self, answer: _Answer) -> Fetched:
+        partition, fetched = answer.partition, answer.fetched
+        self._retries.pop(partition, None)
+        data = fetched.records
+        assert data is None or isinstance(data, bytes | memoryview)
+        records, position = visible_records(data or b"", answer.asked, fetched.aborted)
+        # To the back of the queue: a leader fills its answer from the front.
+        del self.positions[partition]
+        self.positions[partition] = position
+        end = fetched.high_watermark
+        if self._settings.committed_only:
+            end = fetched.last_stable_offset
+        return Fetched(partition, records, position, Offset(end))
+
+
+async def _pause(pause_s: float) -> list[_Answer]:
+    await asyncio.sleep(pause_s)
+    return []
+
+
+def _refusal(answer: _Answer) -> BrokerError:
+    code = answer.fetched.error_code
+    if code == ErrorCode.offset_out_of_range:
+        return OffsetOutOfRange(f"{answer.partition} has no offset {answer.asked}")
+    if code in _NOT_HERE:
+        return NotLeaderOrFollower(f"the broker has no {answer.partition}")
+    return error_from(code)

@@ -1,0 +1,32 @@
+"""Pauses between attempts: each twice as long as the one before, with jitter, up to an end."""
+
+import asyncio
+
+from suwi.client.settings import ClientSettings
+from suwi.env import Random
+
+
+class Retry:
+    """One call's attempts. Use: `except … as error: await retry.pause_or_raise(error)`."""
+
+    def __init__(
+        self, settings: ClientSettings, random: Random, *, patience_s: float | None = None
+    ) -> None:
+        self._settings = settings
+        self._random = random
+        self._pause_s = settings.retry_pause_s_min
+        patience_s = settings.patience_s if patience_s is None else patience_s
+        self._end_s = asyncio.get_running_loop().time() + patience_s
+
+    async def pause_or_raise(self, error: Exception) -> None:
+        """Wait before the next attempt; raises the error where there is no time for one."""
+        await asyncio.sleep(self.next_pause_s(error))
+
+    def next_pause_s(self, error: Exception) -> float:
+        """How long to wait before the next attempt; raises the error as above."""
+        # Jitter keeps clients that lost the same broker from coming back all at once.
+        pause_s = self._pause_s * self._random.uniform(0.8, 1.2)
+        if asyncio.get_running_loop().time() + pause_s >= self._end_s:
+            raise error
+        self._pause_s = min(2 * self._pause_s, self._settings.retry_pause_s_max)
+        return pause_s

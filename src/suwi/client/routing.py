@@ -1,0 +1,75 @@
+"""Questions about many partitions: each goes to its leader, and again where leaders moved."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeAlias, TypeVar
+
+from suwi.client.cluster import Cluster, Place
+from suwi.client.errors import is_transient
+from suwi.client.link import Link
+from suwi.client.retry import Retry
+from suwi.model.errors import BrokerError, UnknownTopicOrPartition
+from suwi.model.ids import TopicPartition
+
+_T = TypeVar("_T")
+
+Ask: TypeAlias = Callable[
+    [Link, dict[TopicPartition, Place]], Awaitable[dict[TopicPartition, _T | BrokerError]]
+]
+"""Asks one broker about the partitions it leads."""
+
+
+async def ask_leaders(
+    cluster: Cluster, partitions: Iterable[TopicPartition], ask: Ask[_T]
+) -> dict[TopicPartition, _T | BrokerError]:
+    """The answer for each partition, or the error that trying again does not mend.
+
+    Only for what may be asked twice. Raises OSError where no broker can be reached in time, and
+    `UnknownTopicOrPartition`.
+    """
+    retry = Retry(cluster.settings, cluster.random)
+    answers: dict[TopicPartition, _T | BrokerError] = {}
+    left = list(dict.fromkeys(partitions))
+    while left:
+        attempt = await _ask_once(cluster, left, ask)
+        left, last = [], None
+        for partition, answer in attempt.items():
+            if isinstance(answer, Exception) and is_transient(answer):
+                cluster.mark_stale(partition.topic)
+                left.append(partition)
+                last = answer
+            elif isinstance(answer, BrokerError):
+                answers[partition] = answer
+            elif isinstance(answer, Exception):
+                raise answer
+            else:
+                answers[partition] = answer
+        if last is not None:
+            await retry.pause_or_raise(last)
+    return answers
+
+
+async def _ask_once(
+    cluster: Cluster, partitions: Iterable[TopicPartition], ask: Ask[_T]
+) -> dict[TopicPartition, _T | Exception]:
+    answers: dict[TopicPartition, _T | Exception] = {}
+    by_link: dict[Link, dict[TopicPartition, Place]] = {}
+    for partition in partitions:
+        try:
+            link, place = await cluster.leader(partition)
+        except UnknownTopicOrPartition as error:
+            raise error  # Freshly asked: it does not exist.
+        except Exception as error:
+            answers[partition] = error
+        else:
+            by_link.setdefault(link, {})[partition] = place
+    asked = list(by_link.items())
+    results = await asyncio.gather(*(ask(*one) for one in asked), return_exceptions=True)
+    for (_, led), result in zip(asked, results, strict=True):
+        if isinstance(result, Exception):
+            answers |= dict.fromkeys(led, result)
+        elif isinstance(result, BaseException):
+            raise result
+        else:
+            answers |= result
+    return answers

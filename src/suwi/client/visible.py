@@ -1,0 +1,48 @@
+"""Which records of fetched bytes a reader sees: from its position on, committed, no markers.
+
+Pure. Invariant: the next position never lies within a batch that was read to its end.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from suwi.model.errors import CorruptMessage
+from suwi.model.ids import Offset
+from suwi.records.batch import batches, compute_crc
+from suwi.records.compression import Buffer
+from suwi.records.record import MarkerType, Record, iter_records, read_marker
+from suwi.wire.fetch import AbortedTransaction
+
+
+class Visible(NamedTuple):
+    records: list[Record]
+    next_offset: Offset
+
+
+def visible_records(
+    data: Buffer, position: Offset, aborted: Sequence[AbortedTransaction] | None = None
+) -> Visible:
+    """`aborted` are the transactions to leave out. Raises `CorruptMessage`, `InvalidRecord`."""
+    records: list[Record] = []
+    begins = sorted(aborted or (), key=lambda transaction: transaction.first_offset)
+    under_way: set[int] = set()
+    """Producers whose records, up to their marker, were aborted."""
+    view = memoryview(data)
+    for at, header in batches(view):
+        batch = view[at : at + header.size_bytes]
+        if compute_crc(batch, 0, header.size_bytes) != header.crc:
+            raise CorruptMessage(f"the checksum of the batch at {header.base_offset} does not fit")
+        while begins and begins[0].first_offset <= header.last_offset:
+            under_way.add(begins.pop(0).producer_id)
+        if header.is_control:
+            marker = read_marker(batch, header)
+            if marker is not None and marker.type is MarkerType.ABORT:
+                under_way.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in under_way):
+            records += _from(position, iter_records(batch, header))
+        position = max(position, Offset(header.next_offset))
+    return Visible(records, position)
+
+
+def _from(position: Offset, records: Iterator[Record]) -> Iterator[Record]:
+    return (record for record in records if record.offset >= position)

@@ -1,0 +1,422 @@
+"""The producer against brokers that fail: in order, no loss, and once where it is idempotent."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from suwi.client.addresses import Address
+from suwi.client.cluster import Cluster
+from suwi.client.connection import ConnectionLost
+from suwi.client.delivery import Delivery
+from suwi.client.offsets import EARLIEST, LATEST, list_offsets
+from suwi.client.outbox import ProducerSettings
+from suwi.client.producer import Producer
+from suwi.client.reader import Reader
+from suwi.model.errors import MessageTooLarge, OutOfOrderSequence, UnknownTopicOrPartition
+from suwi.model.ids import Offset, PartitionIndex, TopicPartition
+from suwi.records.compression import Compression
+from suwi.records.record import Record
+from suwi.sim import Simulation
+from tests.broker.simulated import PORT, SimBroker, create_topic
+from tests.client.fakes import CLOSE, TOPIC, FakeCluster, always, header
+
+
+def cluster_of(simulation: Simulation) -> Cluster:
+    return Cluster([Address("b1", PORT)], random=simulation.random.stream("client"))
+
+
+async def read_all(cluster: Cluster, partitions: int = 1) -> list[Record]:
+    places = [TopicPartition(TOPIC, PartitionIndex(i)) for i in range(partitions)]
+    ends = await list_offsets(cluster, dict.fromkeys(places, LATEST))
+    records: list[Record] = []
+    async with Reader(cluster, dict.fromkeys(places, Offset(0))) as reader:
+        while any(reader.positions[p] < ends[p].offset for p in places):
+            for fetched in await reader.read():
+                records += fetched.records
+    return records
+
+
+async def cause_trouble(simulation: Simulation, broker: SimBroker, rounds: int) -> None:
+    """Resets, restarts and short cuts, one after another."""
+    faults, network = simulation.faults, simulation.network
+    for _ in range(rounds):
+        await asyncio.sleep(faults.uniform(0, 0.3))
+        match faults.below(3):
+            case 0:
+                network.reset("b1")
+            case 1:
+                broker.kill()
+                await asyncio.sleep(faults.uniform(0, 2))
+                await broker.start()
+            case _:
+                network.cut("b1", "outside")
+                await asyncio.sleep(faults.uniform(0, 1))
+                network.reset("b1")
+                network.heal()
+
+
+async def run_producer(
+    simulation: Simulation, settings: ProducerSettings, count: int = 400
+) -> list[Record]:
+    """Produce under trouble; what is stored in the end."""
+    broker = SimBroker(simulation)
+    await broker.start()
+    await create_topic(await broker.connect(), TOPIC, segment_bytes="4096")
+    trouble = asyncio.create_task(cause_trouble(simulation, broker, 8))
+    async with cluster_of(simulation) as cluster:
+        async with Producer(cluster, broker.machine.clock, settings) as producer:
+            deliveries: list[Delivery] = []
+            for number in range(count):
+                deliveries.append(await producer.send(TOPIC, b"%d" % number))
+                if simulation.workload.chance(0.1):
+                    await asyncio.sleep(simulation.workload.uniform(0, 0.1))
+            await producer.flush()
+            await trouble
+        stored = await read_all(cluster)
+        places = {record.offset: record.value for record in stored}
+        for number, delivery in enumerate(deliveries):
+            delivered = await delivery
+            assert delivered.offset == -1 or places[delivered.offset] == b"%d" % number
+        return stored
+
+
+def run(simulation: Simulation, scenario: Coroutine[Any, Any, None]) -> None:
+    simulation.run(scenario)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])
+def test_an_idempotent_producer_stores_each_record_once_and_in_order(
+    seed: int, codec: Compression
+) -> None:
+    simulation = Simulation(seed)
+    settings = ProducerSettings(codec=codec, batch_bytes=300)
+
+    async def scenario() -> None:
+        stored = await run_producer(simulation, settings)
+        assert [record.value for record in stored] == [b"%d" % n for n in range(400)]
+
+    run(simulation, scenario())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_with_acks_1_nothing_is_lost(seed: int) -> None:
+    simulation = Simulation(seed)
+
+    async def scenario() -> None:
+        stored = await run_producer(simulation, ProducerSettings(acks=1, batch_bytes=300))
+        assert {record.value for record in stored} == {b"%d" % n for n in range(400)}
+
+    run(simulation, scenario())
+
+
+def test_with_acks_0_records_arrive_and_nobody_tells_where() -> None:
+    simulation = Simulation(1)
+
+    async def scenario() -> None:
+        broker = SimBroker(simulation)
+        await broker.start()
+        await create_topic(await broker.connect(), TOPIC)
+        async with cluster_of(simulation) as cluster:
+            settings = ProducerSettings(acks=0)
+            async with Producer(cluster, broker.machine.clock, settings) as producer:
+                delivery = await producer.send(TOPIC, b"x")
+            assert (await delivery).offset == -1
+            partition = TopicPartition(TOPIC, PartitionIndex(0))
+            async with Reader(cluster, {partition: Offset(0)}) as reader:
+                (fetched,) = await reader.read()
+                assert [record.value for record in fetched.records] == [b"x"]
+
+    run(simulation, scenario())
+
+
+def test_keys_headers_and_times_arrive_as_sent() -> None:
+    simulation = Simulation(1)
+
+    async def scenario() -> None:
+        broker = SimBroker(simulation)
+        await broker.start()
+        await create_topic(await broker.connect(), TOPIC)
+        async with cluster_of(simulation) as cluster:
+            began_ms = broker.machine.clock.now_ms()
+            async with Producer(cluster, broker.machine.clock) as producer:
+                sent = await producer.send(
+                    TOPIC, None, key=b"k", headers=(("h", b"1"), ("h", None)), timestamp=5_000
+                )
+                now = await producer.send(TOPIC, b"v")
+            assert (await sent).timestamp == 5_000
+            assert began_ms <= (await now).timestamp <= broker.machine.clock.now_ms()
+            first, _ = await read_all(cluster)
+            assert first == Record(0, 5_000, b"k", None, (("h", b"1"), ("h", None)))
+            found = await list_offsets(
+                cluster, {TopicPartition(TOPIC, PartitionIndex(0)): EARLIEST}
+            )
+            assert [f.offset for f in found.values()] == [0]
+
+    run(simulation, scenario())
+
+
+def test_a_batch_that_is_refused_does_not_keep_the_next_one_back() -> None:
+    simulation = Simulation(1)
+
+    async def scenario() -> None:
+        broker = SimBroker(simulation)
+        await broker.start()
+        await create_topic(await broker.connect(), TOPIC, max_message_bytes="1000")
+        async with cluster_of(simulation) as cluster:
+            settings = ProducerSettings(batch_bytes=1)
+            async with Producer(cluster, broker.machine.clock, settings) as producer:
+                good = [await producer.send(TOPIC, b"a")]
+                large = await producer.send(TOPIC, bytes(2000))
+                good.append(await producer.send(TOPIC, b"b"))
+                with pytest.raises(MessageTooLarge):
+                    await large
+                assert [(await delivery).offset for delivery in good] == [0, 1]
+
+    run(simulation, scenario())
+
+
+def test_an_unknown_topic_or_partition_is_told_at_once() -> None:
+    simulation = Simulation(1)
+
+    async def scenario() -> None:
+        fake = FakeCluster(simulation, partitions=2)
+        await fake.start()
+        async with fake.client() as cluster, Producer(cluster, fake.machines[0].clock) as producer:
+            began_s = simulation.loop.time()
+            with pytest.raises(UnknownTopicOrPartition, match="'nothing' does not exist"):
+                await producer.send("nothing", b"")
+            with pytest.raises(UnknownTopicOrPartition, match="its partitions are 0 to 1"):
+                await producer.send(TOPIC, b"", partition=2)
+            assert simulation.loop.time() - began_s < 1
+
+    run(simulation, scenario())
+
+
+# -- answers that a test puts in the way -----------------------------------------------------------
+
+
+async def send_through(
+    fake: FakeCluster, values: list[bytes], settings: ProducerSettings | None = None
+) -> list[Delivery]:
+    """Send each value in a batch of its own, and wait for the end of all."""
+    async with fake.client() as cluster:
+        producer = Producer(cluster, fake.machines[0].clock, settings)
+        async with producer:
+            deliveries = []
+            for value in values:
+                deliveries.append(await producer.send(TOPIC, value, partition=0))
+                await producer.flush()
+    return deliveries
+
+
+def values_of(fake: FakeCluster) -> list[bytes | None]:
+    return [record.value for record in fake.logs[0].records]
+
+
+def test_a_leader_that_moved_is_found() -> None:
+    simulation = Simulation(1)
+
+    async def scenario() -> None:
+        fake = FakeCluster(simulation, brokers=3)
+        await fake.start()
+        fake.obstacles.append(always(None))
+        fake.obstacles.append(lambda _: fake.move_leader(2))
+        await send_through(fake, [b"a", b"b"])
+        assert fake.produced_at == [0, 0, 2]
+        assert values_of(fake) == [b"a", b"b"]
+
+    run(simulation, scenario())
+
+
+def test_a_leader_that_died_is_replaced_by_the_one_that_took_over() -> None:
+    simulation = Simulation(1)
+
+    async def scenario() -> None:
+        fake = FakeCluster(simulation)
+        await fake.start()
+        async with fake.client() as cluster, Producer(cluster, fake.machines[1].clock) as producer:
+            await (await producer.send(TOPIC, b"a"))
+            fake.machines[0].power_off()
+            fake.move_leader(1)
+            assert (await (await producer.send(TOPIC, b"b"))).offset == 1
+
+    run(simulation, scenario())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        CLOSE,
+        ErrorCode.request_timed_out,
+        ErrorCode.not_enough_replicas_after_append,
+    ],
+)
+def test_a_batch_that_was_stored_without_an_answer_is_stored_once(answer: int) -> None:
+    simulation = Simulation(1)
+
+    async def scenario() -> None:
+        fake = FakeCluster(simulation)
+        await fake.start()
+        fake.after_append.append(always(answer))
+        deliveries = await send_through(fake, [b"a", b"b"])
+        assert values_of(fake) == [b"a", b"b"]
+        assert [(await d).offset for d in deliveries] == [0, 1]
+
+    run(simulation, scenario())
+
+
+def test_a_duplicate_that_the_broker_reports_counts_as_stored() -> None:
+    simulation = Simulation(1)
+
+    async def scenario() -> None:
+        fake = FakeCluster(simulation)
+        await fake.start()
+        fake.after_append.append(always(CLOSE))
+        fake.obstacles.append(always(None))
+        fake.obstacles.append(always(ErrorCode.duplicate_sequence_number))
+        deliveries = await send_through(fake, [b"a", b"b"])
+        assert [(await d).offset for d in deliveries] == [-1, 1]
+
+    run(simulation, scenario())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        ErrorCode.out_of_order_sequence_number,
+        ErrorCode.unknown_producer_id,
+        ErrorCode.invalid_producer_epoch,
+    ],
+)
+def test_a_producer_that_was_forgotten_goes_on_under_a_new_id(answer: int) -> None:
+    simulation = Simulation(1)
+
+    async def scenario() -> None:
+        fake = FakeCluster(simulation)
+        await fake.start()
+        fake.obstacles.append(always(None))
+        fake.obstacles.append(always(answer))
+        await send_through(fake, [b"a", b"b", b"c"])
+        assert values_of(fake) == [b"a", b"b", b"c"]
+        sent = [header(batch) for batch in fake.logs[0].batches]
+        assert [h.producer_id - sent[0].producer_id for h in sent] == [0, 1, 1]
+        assert [h.base_sequence for h in sent] == [0, 0, 1]
+
+    run(simulation, scenario())
+
+
+def test_a_batch_in_doubt_is_never_sent_under_another_id() -> None:
+    simulation = Simulation(1)
+
+    async def scenario() -> None:
+        fake = FakeCluster(simulation)
+        await fake.start()
+        fake.after_append.append(always(CLOSE))
+        fake.obstacles.append(always(None))
+        fake.obstacles.append(always(ErrorCode.out_of_order_sequence_number))
+        in_doubt, following = await send_through(fake, [b"a", b"b"])
+        with pytest.raises(OutOfOrderSequence):
+            await in_doubt
+        assert (await following).offset == 1
+        assert values_of(fake) == [b"a", b"b"]
+
+    run(simulation, scenario())
+
+
+def test_a_batch_that_ran_out_of_time_in_doubt_is_followed_under_a_new_id() -> None:
+    simulation = Simulation(1)
+
+    async def scenario() -> None:
+        fake = FakeCluster(simulation)
+        await fake.start()
+        for _ in range(20):
+            fake.after_append.append(lambda batch: CLOSE if b"lost?" in batch else None)
+            fake.obstacles.append(lambda batch: CLOSE if b"lost?" in batch else None)
+        settings = ProducerSettings(delivery_timeout_s=1)
+        lost, following = await send_through(fake, [b"lost?", b"b"], settings)
+        with pytest.raises(ConnectionLost):
+            await lost
+        assert (await following).offset == 0
+        assert [header(batch).base_sequence for batch in fake.logs[0].batches] == [0]
+
+    run(simulation, scenario())
+
+
+def test_the_sequence_is_not_used_up_by_a_batch_that_was_refused() -> None:
+    simulation = Simulation(1)
+
+    async def scenario() -> None:
+        fake = FakeCluster(simulation)
+        await fake.start()
+        fake.obstacles.append(always(None))
+        fake.obstacles.append(always(ErrorCode.message_too_large))
+        first, refused, last = await send_through(fake, [b"a", b"b", b"c"])
+        with pytest.raises(MessageTooLarge):
+            await refused
+        assert [header(batch).base_sequence for batch in fake.logs[0].batches] == [0, 1]
+        assert [(await first).offset, (await last).offset] == [0, 1]
+
+    run(simulation, scenario())
+
+
+def test_a_closed_producer_fails_what_it_could_not_deliver() -> None:
+    simulation = Simulation(1)
+
+    async def scenario() -> None:
+        fake = FakeCluster(simulation)
+        await fake.start()
+        async with fake.client() as cluster:
+            producer = Producer(cluster, fake.machines[1].clock)
+            await (await producer.send(TOPIC, b"a"))
+            fake.machines[0].power_off()
+            delivery = await producer.send(TOPIC, b"b")
+            await asyncio.sleep(1)
+            assert not delivery.is_done
+            await producer.close()
+            with pytest.raises(Exception, match="closed"):
+                await delivery
+
+    run(simulation, scenario())
+
+
+def test_send_waits_while_too_much_is_on_its_way() -> None:
+    simulation = Simulation(1)
+
+    async def scenario() -> None:
+        fake = FakeCluster(simulation)
+        await fake.start()
+        async with fake.client() as cluster:
+            settings = ProducerSettings(buffer_bytes=1000, batch_bytes=500)
+            async with Producer(cluster, fake.machines[0].clock, settings) as producer:
+                simulation.network.slow("b0", 1000)
+                deliveries = [await producer.send(TOPIC, bytes(400)) for _ in range(6)]
+                assert [d.is_done for d in deliveries[:3]] == [True] * 3
+
+    run(simulation, scenario())
+
+
+def test_records_within_the_linger_time_share_a_batch() -> None:
+    simulation = Simulation(1)
+
+    async def scenario() -> None:
+        fake = FakeCluster(simulation)
+        await fake.start()
+        async with fake.client() as cluster:
+            settings = ProducerSettings(linger_s=1)
+            async with Producer(cluster, fake.machines[0].clock, settings) as producer:
+                for number in range(4):
+                    await producer.send(TOPIC, b"%d" % number)
+                    await asyncio.sleep(0.3)
+                await asyncio.sleep(1)
+                assert len(fake.logs[0].batches) == 1
+                delivery = await producer.send(TOPIC, b"last")
+                began_s = simulation.loop.time()
+                await producer.flush()
+                assert delivery.is_done
+                assert simulation.loop.time() - began_s < 0.5
+
+    run(simulation, scenario())
