@@ -347,6 +347,23 @@ def test_a_full_disk_refuses_new_topics_and_producers_until_there_is_space(
         assert "Traceback" not in broker.log
 
 
+def test_a_broker_that_cannot_stop_cleanly_says_so_and_loses_nothing(
+    small_file_system: SmallFileSystem,
+) -> None:
+    with BrokerProcess(small_file_system.path / "data") as broker:
+        with RawClient(broker.address) as client:
+            client.create_topic("t")
+            assert client.produce("t", large_batch(0)) == (ErrorCode.none, 0)
+        small_file_system.fill()
+        said = broker.stop()
+        assert "stopped cleanly" not in said
+        assert "the next start checks" in said
+        small_file_system.make_room(broker)
+        broker.start()
+        assert values(broker.stored_records("t")) == [b"000000"]
+        assert "Traceback" not in broker.log
+
+
 def test_a_broker_killed_on_a_full_disk_starts_again_and_serves(
     small_file_system: SmallFileSystem,
 ) -> None:

@@ -36,6 +36,7 @@ from suwi.log.checkpoints import topic_id_text
 from suwi.log.file_cache import FileCache, raise_open_file_limit
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import Identity
+from suwi.log.names import CLEAN_SHUTDOWN
 from suwi.metadata.follower import BROKERS, MetadataFollower
 from suwi.metadata.image import CLUSTER, BrokerInfo, Endpoint, encode_broker
 from suwi.metadata.store import ABSENT, MetadataStore, Put, Session
@@ -228,8 +229,11 @@ class Broker:
 
     # -- stopping ------------------------------------------------------------------------------
 
-    async def stop(self) -> None:
-        """Stop serving, bring everything to disk and mark the directory as whole."""
+    async def stop(self) -> bool:
+        """Stop serving, bring everything to disk and mark each directory as whole.
+
+        Returns whether that worked; where not, the next start checks the logs.
+        """
         stopping = [asyncio.create_task(listener.stop()) for listener in self.listeners]
         await asyncio.sleep(0)  # Now no new request starts, and those that wait can be told.
         for partition in self.replicas:
@@ -239,7 +243,10 @@ class Broker:
         await self._leave()
         for directory in self.directories:
             directory.close(clean=clean)
-        log.info("broker stopped", extra={"node": self.node_id})
+        marks = [f"{directory.path}/{CLEAN_SHUTDOWN}" for directory in self.directories]
+        clean = all(self._env.disk.exists(mark) for mark in marks)
+        log.info("broker stopped", extra={"node": self.node_id, "clean": clean})
+        return clean
 
     async def _leave(self) -> None:
         await self._follower.stop()

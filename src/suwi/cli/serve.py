@@ -42,6 +42,9 @@ log = logging.getLogger(__name__)
 
 _METRICS_HOST = "127.0.0.1"
 _METADATA_FILE = "suwi-metadata.sqlite"
+_STOPPED_UNCLEANLY = (
+    "stopped, but not everything could be written: the next start checks the logs\n"
+)
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -139,8 +142,8 @@ async def _run(env: Env, config: BrokerConfig, metrics_port: int | None, *, adop
         await stop.wait()
         sys.stdout.write("stopping ...\n")
         sys.stdout.flush()
-        await broker.stop()
-        sys.stdout.write("stopped cleanly\n")
+        clean = await broker.stop()
+        sys.stdout.write("stopped cleanly\n" if clean else _STOPPED_UNCLEANLY)
     finally:
         await store.close()
 
