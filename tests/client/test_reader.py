@@ -93,13 +93,14 @@ def test_a_reader_gives_up_when_nobody_comes_back() -> None:
     async def scenario() -> None:
         fake = FakeCluster(simulation, brokers=1)
         await fake.start()
-        async with fake.client(patience_s=20) as cluster:
-            async with Reader(cluster, {partition(0): Offset(0)}) as reader:
-                await reader.read()
-                fake.machines[0].kill()
-                with pytest.raises(Unreachable, match="connection refused"):
-                    while True:
-                        await reader.read()
+        async with (
+            fake.client(patience_s=20) as cluster,
+            Reader(cluster, {partition(0): Offset(0)}) as reader,
+        ):
+            await reader.read()
+            fake.machines[0].kill()
+            with pytest.raises(Unreachable, match="connection refused"):
+                await values_of(reader, 1)
 
     run(scenario(), simulation)
 
@@ -110,15 +111,14 @@ def test_a_reader_goes_on_when_the_broker_is_back() -> None:
     async def scenario() -> None:
         fake = FakeCluster(simulation, brokers=1)
         await fake.start()
-        async with fake.client() as cluster:
-            async with Reader(cluster, {partition(0): Offset(0)}) as reader:
-                await reader.read()
-                fake.machines[0].kill()
-                reading = asyncio.create_task(values_of(reader, 1))
-                await asyncio.sleep(10)
-                await fake.start_broker(0)
-                await fill(fake, cluster, b"x")
-                assert await reading == [b"x"]
+        async with fake.client() as cluster, Reader(cluster, {partition(0): Offset(0)}) as reader:
+            await reader.read()
+            fake.machines[0].kill()
+            reading = asyncio.create_task(values_of(reader, 1))
+            await asyncio.sleep(10)
+            await fake.start_broker(0)
+            await fill(fake, cluster, b"x")
+            assert await reading == [b"x"]
 
     run(scenario(), simulation)
 
@@ -129,10 +129,9 @@ def test_an_offset_that_is_not_there_is_told() -> None:
     async def scenario() -> None:
         fake = FakeCluster(simulation)
         await fake.start()
-        async with fake.client() as cluster:
-            async with Reader(cluster, {partition(0): Offset(9)}) as reader:
-                with pytest.raises(OffsetOutOfRange, match="orders-0 has no offset 9"):
-                    await reader.read()
+        async with fake.client() as cluster, Reader(cluster, {partition(0): Offset(9)}) as reader:
+            with pytest.raises(OffsetOutOfRange, match="orders-0 has no offset 9"):
+                await reader.read()
 
     run(scenario(), simulation)
 
@@ -143,16 +142,15 @@ def test_a_topic_that_is_deleted_or_replaced_ends_the_reading() -> None:
     async def scenario() -> None:
         fake = FakeCluster(simulation)
         await fake.start()
-        async with fake.client() as cluster:
-            async with Reader(cluster, {partition(0): Offset(0)}) as reader:
+        async with fake.client() as cluster, Reader(cluster, {partition(0): Offset(0)}) as reader:
+            await reader.read()
+            fake.topic_id = UUID(int=8)
+            with pytest.raises(TopicReplaced):
                 await reader.read()
-                fake.topic_id = UUID(int=8)
-                with pytest.raises(TopicReplaced):
-                    await reader.read()
-                fake.topic_id = None
-                cluster.mark_stale(TOPIC)
-                with pytest.raises(UnknownTopicOrPartition):
-                    await reader.read()
+            fake.topic_id = None
+            cluster.mark_stale(TOPIC)
+            with pytest.raises(UnknownTopicOrPartition):
+                await reader.read()
 
     run(scenario(), simulation)
 
