@@ -8,8 +8,8 @@ Invariant: start_offset <= end_offset; segments adjoin; offsets and epochs never
 import logging
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from posixpath import dirname
+from typing import NamedTuple
 
 from suwi.env import File, FileRegion
 from suwi.log import checkpoints, names
@@ -39,8 +39,7 @@ log = logging.getLogger(__name__)
 _SMALL_FILES = (names.LEADER_EPOCHS, names.PARTITION_METADATA)
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(NamedTuple):
     """Where a batch lies in the log: just appended, or found to be there already."""
 
     base_offset: Offset
@@ -48,8 +47,7 @@ class Appended:
     is_duplicate: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LogSlice:
+class LogSlice(NamedTuple):
     """A readable range of one segment's file, whole batches from its start on."""
 
     log: "PartitionLog"
@@ -149,7 +147,7 @@ class PartitionLog:
         if epoch != self.epochs.latest:
             self._begin_epoch(epoch, base_offset)
         place(batch, base_offset, epoch)
-        placed = BatchHeader(base_offset, header[1], epoch, *header[3:])
+        placed = BatchHeader._make((base_offset, header[1], epoch, *header[3:]))
         self._write(batch, placed, now_ms)
         return Appended(base_offset, Offset(base_offset + header.last_offset_delta))
 
@@ -225,7 +223,7 @@ class PartitionLog:
         if size_bytes == 0:
             return not segment.has_room(header.size_bytes, Offset(header.last_offset), 2**62)
         config = self.config
-        if size_bytes + header.batch_length + 12 > config.segment_bytes:
+        if size_bytes + header.size_bytes > config.segment_bytes:
             return True
         first = segment.first_timestamp
         if first is not None and first >= 0:
@@ -467,7 +465,7 @@ class PartitionLog:
         find = bisect_right if self._truncation_synced else bisect_left
         first = max(find(self._bases, self.recovery_point) - 1, 0)
         for segment in self._segments[first:]:
-            if segment.base_offset >= end_offset and segment is not self._segments[first]:
+            if segment.base_offset >= end_offset and self._truncation_synced:
                 return
             yield segment.log_path
             if segment is not self._segments[-1]:

@@ -106,18 +106,16 @@ class Producers:
                     f"{header.producer_epoch} with sequence 0, not {header.base_sequence}"
                 )
             return None
+        if header.base_sequence == (producer.last_sequence + 1) & SEQUENCE_MAX:
+            return None
+        sent = (header.base_sequence, header.last_sequence)
         for batch in producer.batches:
-            if (batch.first_sequence, batch.last_sequence) == (
-                header.base_sequence,
-                header.last_sequence,
-            ):
+            if (batch.first_sequence, batch.last_sequence) == sent:
                 return batch
-        if header.base_sequence != (producer.last_sequence + 1) & SEQUENCE_MAX:
-            raise OutOfOrderSequence(
-                f"producer {header.producer_id} sent sequence {header.base_sequence} after "
-                f"{producer.last_sequence}"
-            )
-        return None
+        raise OutOfOrderSequence(
+            f"producer {header.producer_id} sent sequence {header.base_sequence} after "
+            f"{producer.last_sequence}"
+        )
 
     def replay(self, header: BatchHeader, marker: Marker | None = None) -> AbortedTxn | None:
         """Take in the next batch of the log; the aborted transaction where it ends one."""

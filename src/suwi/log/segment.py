@@ -6,7 +6,7 @@ Invariant: `size_bytes` counts whole batches only; what a failed write left behi
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from suwi.env import File
 from suwi.log import names
@@ -17,7 +17,7 @@ from suwi.log.time_index import TimeIndex
 from suwi.log.txn_index import TxnIndex
 from suwi.model.errors import CorruptMessage
 from suwi.model.ids import NO_OFFSET, NO_TIMESTAMP, Offset
-from suwi.records.batch import HEADER_BYTES, BatchHeader, read_header
+from suwi.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, read_header
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +26,7 @@ _POSITION_MAX = 2**31 - 1
 _NOTHING_APPENDED = Offset(2**63 - 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
+class Located(NamedTuple):
     """Where a batch lies in the log file."""
 
     position: int
@@ -40,6 +39,7 @@ class Segment:
         "_bytes_since_index_entry",
         "_files",
         "_first_timestamp",
+        "_index_bytes",
         "_index_interval_bytes",
         "_last_base_offset",
         "_last_position",
@@ -83,6 +83,7 @@ class Segment:
         if create:
             self.txn_index.reset()  # Left by an earlier segment of this name, it would lie.
         self._first_timestamp: int | None = None
+        self._index_bytes = self._count_index_bytes()
         self._bytes_since_index_entry = 0
         self._last_base_offset = _NOTHING_APPENDED
         self._last_position = 0
@@ -135,10 +136,12 @@ class Segment:
         return (
             last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
             and self.size_bytes + size_bytes <= _POSITION_MAX
-            and (len(self.offset_index) + 1) * 8 <= index_bytes_max
-            # One more for the last entry, which `finish` adds.
-            and (len(self.time_index) + 2) * 12 <= index_bytes_max
+            and self._index_bytes <= index_bytes_max
         )
+
+    def _count_index_bytes(self) -> int:
+        """How large the larger index would be with the next entry; `finish` adds one time more."""
+        return max((len(self.offset_index) + 1) * 8, (len(self.time_index) + 2) * 12)
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -150,7 +153,9 @@ class Segment:
         position = self.size_bytes
         file = self._files.get(self.log_path)
         try:
-            write_all(file, batch, position)
+            written = file.pwrite(batch, position)
+            if written < len(batch):
+                write_all(file, batch[written:], position + written)
         except OSError as error:
             self._cut_back(position, error)
             raise
@@ -158,17 +163,19 @@ class Segment:
 
     def note(self, position: int, header: BatchHeader) -> None:
         """Take in that `header`'s batch lies at `position`: sizes, times, index entries."""
-        size_bytes = header.batch_length + 12
+        size_bytes = header.batch_length + LOG_OVERHEAD_BYTES
         last_offset = Offset(header.base_offset + header.last_offset_delta)
         timestamp = header.max_timestamp
         if position == 0:
             self._first_timestamp = timestamp
-        if timestamp > self.max_timestamp:
+        newest = self._max_timestamp if self._max_timestamp is not None else self.max_timestamp
+        if timestamp > newest:
             self._max_timestamp = timestamp
             self._max_timestamp_offset = last_offset
         if self._bytes_since_index_entry > self._index_interval_bytes:
             self.offset_index.append(last_offset, position)
             self.time_index.maybe_append(self.max_timestamp, self._max_timestamp_offset)
+            self._index_bytes = self._count_index_bytes()
             self._bytes_since_index_entry = 0
         self._bytes_since_index_entry += size_bytes
         self.size_bytes = position + size_bytes
@@ -202,6 +209,7 @@ class Segment:
         self.offset_index.truncate(found.base_offset)
         self.time_index.truncate(found.base_offset)
         self.txn_index.truncate(found.base_offset)
+        self._index_bytes = self._count_index_bytes()
         self._read_on()
 
     def _read_on(self) -> None:
@@ -348,6 +356,7 @@ class Segment:
             files, self.path(names.OFFSET_INDEX), base_offset, create=True
         )
         self.time_index = TimeIndex(files, self.path(names.TIME_INDEX), base_offset, create=True)
+        self._index_bytes = self._count_index_bytes()
         self._bytes_since_index_entry = 0
         self._max_timestamp, self._max_timestamp_offset = NO_TIMESTAMP, NO_OFFSET
         self._next_offset = self.base_offset
