@@ -324,6 +324,13 @@ def test_what_is_not_there_cannot_be_deleted(
     assert [topic.error_code for topic in answer.responses] == [error]
 
 
+def test_a_topic_named_twice_is_not_deleted(client: RawClient, topic: str) -> None:
+    fields = {"topics": [{"name": topic, "topic_id": None}] * 2, "timeout": 1000}
+    (answer,) = client.ask(ApiKey.DELETE_TOPICS, 6, fields).responses
+    assert answer.error_code == ErrorCode.invalid_request
+    assert metadata(client, topic).error_code == ErrorCode.none
+
+
 # -- other requests --------------------------------------------------------------------------------
 
 
@@ -359,6 +366,14 @@ def test_offsets_that_cannot_be_told_are_refused(
 ) -> None:
     found = list_offsets(client, version, topic, **asked)
     assert (found.error_code, found.offset) == (error, -1)
+
+
+@pytest.mark.parametrize("timestamp", [-1, -2])
+def test_the_ends_of_an_empty_log_have_its_leaders_epoch(
+    client: RawClient, topic: str, timestamp: int
+) -> None:
+    found = list_offsets(client, 10, topic, timestamp=timestamp)
+    assert (found.error_code, found.offset, found.leader_epoch) == (ErrorCode.none, 0, 0)
 
 
 def test_offsets_of_unknown_topics_are_refused(client: RawClient) -> None:

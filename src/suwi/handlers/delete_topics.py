@@ -1,5 +1,6 @@
 """DeleteTopics v1-v6. v6: by name or by id."""
 
+from collections import Counter
 from typing import Any
 from uuid import UUID
 
@@ -24,8 +25,10 @@ class DeleteTopics:
 
     async def __call__(self, request: Request) -> Reply:
         responses = []
-        for name, topic_id in _asked(request):
+        for (name, topic_id), times_named in Counter(_asked(request)).items():
             try:
+                if times_named > 1:
+                    raise InvalidRequest(f"a topic is named {times_named} times")
                 if not self._config.delete_topic_enable:
                     raise _disabled(request.version)
                 if (name is None) == (topic_id is None):

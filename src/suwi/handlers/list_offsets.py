@@ -72,7 +72,8 @@ class ListOffsets:
             error, epoch = ErrorCode.none, NO_EPOCH
             if offset != NO_OFFSET:
                 log = partition.log
-                epoch = log.epochs.epoch_at(offset) if log.start_offset < log.end_offset else epoch
+                is_empty = log.start_offset == log.end_offset
+                epoch = partition.leader_epoch if is_empty else log.epochs.epoch_at(offset)
         except Exception as problem:
             error, _ = error_of(problem)
             (timestamp, offset), epoch = _NOTHING, NO_EPOCH
