@@ -60,6 +60,9 @@ class Disk(Protocol):
     def modified_ms(self, path: str) -> int:
         """When the file was last written, in milliseconds since 1970."""
 
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Let the file seem last written then: a copy is as old as what it copies."""
+
     def make_dirs(self, path: str) -> None:
         """Make the directory and its parents where they are missing."""
 

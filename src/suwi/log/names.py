@@ -12,6 +12,9 @@ CLEANED = ".cleaned"
 SWAP = ".swap"
 DELETE_DIR = "-delete"
 
+SEGMENT_FILES = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
+"""The files of one segment, in the order in which they are renamed."""
+
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 
@@ -19,6 +22,7 @@ META_PROPERTIES = "meta.properties"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 

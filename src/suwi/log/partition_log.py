@@ -48,7 +48,10 @@ class Appended(NamedTuple):
 
 
 class LogSlice(NamedTuple):
-    """A readable range of one segment's file, whole batches from its start on."""
+    """A readable range of one segment's file, whole batches from its start on.
+
+    To be read or pinned before the next await: compaction may put another file in its place.
+    """
 
     log: "PartitionLog"
     path: str
@@ -99,9 +102,11 @@ class PartitionLog:
         self.epochs = epochs
         self.start_offset = start_offset
         self.recovery_point = recovery_point
+        self.cleaned_to = start_offset
+        """Up to where the log is compacted."""
         self.generation = 0
         """Rises when readable bytes may become others: truncation, deletion of the log. (A segment
-        that retention removes stays as it is for those who have it open.)"""
+        that retention or compaction removes stays as it is for those who have it open.)"""
         self.roll_jitter_ms = 0
         self._segments = segments
         self._bases = [segment.base_offset for segment in segments]
@@ -230,7 +235,7 @@ class PartitionLog:
             waited_ms = header.max_timestamp - first
         else:
             waited_ms = now_ms - segment.created_ms
-        return waited_ms > config.segment_ms - self.roll_jitter_ms or not segment.has_room(
+        return waited_ms > config.roll_ms - self.roll_jitter_ms or not segment.has_room(
             header.size_bytes, Offset(header.last_offset), config.segment_index_bytes
         )
 
@@ -397,10 +402,20 @@ class PartitionLog:
         self.advance_start(self._bases[0])
         return renamed
 
+    def replace(self, old: list[Segment], new: Segment) -> None:
+        """A compacted segment takes the place of those it was made from. The files are in place."""
+        first = self._segments.index(old[0])
+        assert self._segments[first : first + len(old)] == old
+        assert old[-1] is not self.active
+        self._segments[first : first + len(old)] = [new]
+        self._bases[first : first + len(old)] = [new.base_offset]
+        self._names_version += 1
+
     def truncate_to(self, offset: Offset) -> None:
         """Remove the records at and above `offset`; a batch that holds it goes whole.
 
-        The recovery point may fall, so its checkpoint must be written before the next append.
+        The recovery point and `cleaned_to` may fall, so their checkpoints must be written before
+        the next append.
         Below its first segment nothing is left of the log, and it goes on at `offset`.
         """
         if offset >= self._end_offset:
@@ -420,6 +435,7 @@ class PartitionLog:
             self._end_offset = self._segments[-1].next_offset
             self.recovery_point = min(self.recovery_point, self._end_offset)
             self.start_offset = min(self.start_offset, self._end_offset)
+            self.cleaned_to = min(self.cleaned_to, self._end_offset)
             if self.epochs.truncate_end(self._end_offset):
                 self._epochs_shrank()
             self.producers = load_producers(
@@ -514,10 +530,12 @@ class PartitionLog:
         self.write_snapshot()
 
 
-def mark_deleted(files: FileCache, stem: str) -> list[str]:
+_ALL_FILES = (*names.SEGMENT_FILES, names.SNAPSHOT)
+
+
+def mark_deleted(files: FileCache, stem: str, suffixes: tuple[str, ...] = _ALL_FILES) -> list[str]:
     """Rename a segment's files to `.deleted`; their new paths. `stem` is their common path."""
     renamed = []
-    suffixes = (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX, names.TXN_INDEX, names.SNAPSHOT)
     for suffix in suffixes:
         path = stem + suffix
         files.forget(path)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from suwi.log import checkpoints, names
 from suwi.log.batch_scan import scan_batches, scan_headers
+from suwi.log.cleaned_segment import complete_swaps
 from suwi.log.directory_state import DirectoryState
 from suwi.log.epochs import LeaderEpochs
 from suwi.log.file_cache import FileCache
@@ -27,7 +28,7 @@ from suwi.records.record import read_marker
 
 log = logging.getLogger(__name__)
 
-_LEFTOVERS = (names.DELETED, names.CLEANED, ".tmp")
+_LEFTOVERS = (names.DELETED, ".tmp")
 _EPOCH_UNKNOWN = 2**31 - 1
 _INDEXES = (names.OFFSET_INDEX, names.TIME_INDEX)
 
@@ -96,6 +97,7 @@ def _find_segments(
 ) -> list[Segment]:
     """The segments that are there, or a first one. Their files are complete, not yet checked."""
     disk = files.disk
+    complete_swaps(disk, directory)
     found = disk.list_dir(directory)
     for name in found:
         if name.endswith(_LEFTOVERS):

@@ -22,7 +22,7 @@ from suwi.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, re
 log = logging.getLogger(__name__)
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
-_POSITION_MAX = 2**31 - 1
+POSITION_MAX = 2**31 - 1
 _NOTHING_APPENDED = Offset(2**63 - 1)
 
 
@@ -49,6 +49,7 @@ class Segment:
         "base_offset",
         "created_ms",
         "dir",
+        "extension",
         "log_path",
         "offset_index",
         "size_bytes",
@@ -65,9 +66,12 @@ class Segment:
         index_interval_bytes: int,
         created_ms: int,
         create: bool = False,
+        extension: str = "",
     ) -> None:
         self._files = files
         self.dir = directory
+        self.extension = extension
+        """What its files' names have at the end while it is not yet part of a log."""
         self.base_offset = base_offset
         self._index_interval_bytes = index_interval_bytes
         self.created_ms = created_ms
@@ -92,7 +96,7 @@ class Segment:
         self._max_timestamp_offset = NO_OFFSET
 
     def path(self, suffix: str) -> str:
-        return f"{self.dir}/{names.offset_name(self.base_offset)}{suffix}"
+        return f"{self.dir}/{names.offset_name(self.base_offset)}{suffix}{self.extension}"
 
     # -- what it holds -------------------------------------------------------------------------
 
@@ -135,7 +139,7 @@ class Segment:
         """Whether a batch fits: its offset and position into an index entry, that into its file."""
         return (
             last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
-            and self.size_bytes + size_bytes <= _POSITION_MAX
+            and self.size_bytes + size_bytes <= POSITION_MAX
             and self._index_bytes <= index_bytes_max
         )
 

@@ -199,6 +199,14 @@ class TopicConfig:
     def is_compacted(self) -> bool:
         return "compact" in self.cleanup_policy
 
+    @property
+    def roll_ms(self) -> int:
+        """How old the first record of a segment may get before the next append rolls it: what is
+        in the active segment cannot be compacted."""
+        if "compact" in self.cleanup_policy:
+            return min(self.segment_ms, self.max_compaction_lag_ms)
+        return self.segment_ms
+
 
 TOPIC_KEYS = keys_of(TopicConfig)
 

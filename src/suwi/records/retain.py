@@ -96,24 +96,15 @@ def keep_records(
     `delete_horizon_ms` stamps when its tombstones or its marker may go (KIP-534): it takes the
     place of the base timestamp, so that every record is written anew.
     """
-    stamps = [header.base_timestamp + _timestamp_delta(section, span)[0] for span in kept]
+    changed = header._replace(record_count=len(kept), max_timestamp=_newest(header, section, kept))
     if delete_horizon_ms is None:
-        changed = header
         records = b"".join([section[span[0] : span[1]] for span in kept])
     else:
-        if header.uses_log_append_time:
-            stamps = [header.max_timestamp] * len(kept)
-        changed = header._replace(
+        changed = changed._replace(
             attributes=header.attributes | DELETE_HORIZON_BIT, base_timestamp=delete_horizon_ms
         )
-        records = b"".join(
-            [
-                _restamped(section, span, wrap_int64(stamp - delete_horizon_ms))
-                for span, stamp in zip(kept, stamps, strict=True)
-            ]
-        )
-    newest = header.max_timestamp if header.uses_log_append_time else wrap_int64(max(stamps))
-    changed = changed._replace(record_count=len(kept), max_timestamp=newest)
+        shift = header.base_timestamp - delete_horizon_ms
+        records = b"".join([_restamped(section, span, shift) for span in kept])
     return seal(changed, compress(header.codec, records))
 
 
@@ -129,16 +120,31 @@ def empty_batch(header: BatchHeader) -> bytearray:
     )
 
 
+def _newest(header: BatchHeader, section: bytes, kept: Sequence[Span]) -> int:
+    """The newest timestamp of those kept. Mostly the last one has it, so that comes first."""
+    if header.uses_log_append_time:
+        return header.max_timestamp
+    newest: int | None = None
+    for span in reversed(kept):
+        stamp = wrap_int64(header.base_timestamp + _timestamp_delta(section, span)[0])
+        if stamp == header.max_timestamp:
+            return stamp
+        newest = stamp if newest is None else max(newest, stamp)
+    assert newest is not None
+    return newest
+
+
 def _timestamp_delta(section: bytes, span: Span) -> tuple[int, int]:
     """A record's timestamp delta, and the position after it."""
     _, at = read_varint(section, span[0])
     return read_varlong(section, at + 1)
 
 
-def _restamped(section: bytes, span: Span, timestamp_delta: int) -> bytearray:
-    _, after = _timestamp_delta(section, span)
+def _restamped(section: bytes, span: Span, shift: int) -> bytearray:
+    """The record with its timestamp counted from another base."""
+    delta, after = _timestamp_delta(section, span)
     body = bytearray(1)  # the attributes, which are unused
-    append_varint(body, timestamp_delta)
+    append_varint(body, wrap_int64(delta + shift))
     body += section[after : span[1]]
     record = bytearray()
     append_varint(record, len(body))

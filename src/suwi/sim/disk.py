@@ -234,6 +234,10 @@ class SimDisk:
         self.begin("stat", path)
         return self._find(path).modified_ms
 
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        self.begin("stat", path)
+        self._find(path).modified_ms = modified_ms
+
     def make_dirs(self, path: str) -> None:
         self.begin("make_dirs", path)
         directory = self.drive.volume.root

@@ -1,0 +1,104 @@
+"""What compaction leaves of a batch: all of it, some of its records, only its header, or nothing.
+
+Batches enter in log order at `filter`.
+Hazard 18: the last batch of a producer keeps its sequence, and markers are no keyed records.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from typing_extensions import Buffer
+
+from suwi.log.cleaned_txns import CleanedTransactions
+from suwi.log.offset_map import OffsetMap
+from suwi.model.ids import NO_OFFSET, Offset, ProducerEpoch
+from suwi.records.batch import BatchHeader
+from suwi.records.record import INT64_MAX, read_marker, records_section
+from suwi.records.retain import Span, empty_batch, keep_records, scan_keys
+
+
+class LastBatch(NamedTuple):
+    """Where a producer's newest sequence stands in the log."""
+
+    last_offset: Offset
+    """NO_OFFSET where only a marker tells of it."""
+    epoch: ProducerEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFilter:
+    offset_map: OffsetMap
+    mapped_end: Offset
+    """Records from here on are not in the map, and all stay."""
+    transactions: CleanedTransactions
+    last_batches: Mapping[int, LastBatch]
+    now_ms: int
+    delete_retention_ms: int
+
+    def filter(
+        self, batch: memoryview, header: BatchHeader, *, keep_empty: bool = False
+    ) -> Buffer | None:
+        """The batch as it stays, itself where nothing changed; None where nothing stays.
+
+        `keep_empty`: its header stays even without a record.
+        """
+        keep_empty = keep_empty or self._is_last_of_producer(header)
+        if header.is_control:
+            return self._filter_marker(batch, header, keep_empty)
+        if self.transactions.on_batch(header):
+            return _emptied(batch, header) if keep_empty else None
+        if header.base_offset >= self.mapped_end:
+            return batch
+        return self._filter_records(batch, header, keep_empty)
+
+    def _filter_marker(
+        self, batch: memoryview, header: BatchHeader, keep_empty: bool
+    ) -> Buffer | None:
+        may_go = self.transactions.on_marker(header, read_marker(batch, header))
+        if not may_go:
+            return batch
+        if header.record_count == 0 or self._is_past_horizon(header):
+            return _emptied(batch, header) if keep_empty else None
+        if header.has_delete_horizon:
+            return batch
+        section = records_section(batch, header)
+        return self._stamped(header, section, scan_keys(section, header))
+
+    def _filter_records(
+        self, batch: memoryview, header: BatchHeader, keep_empty: bool
+    ) -> Buffer | None:
+        section = records_section(batch, header)
+        spans = scan_keys(section, header)
+        kept = self.offset_map.newest(spans, header.base_offset)
+        has_tombstones = not all(span[4] for span in kept)
+        if has_tombstones and self._is_past_horizon(header):
+            kept = [span for span in kept if span[4]]
+        if not kept:
+            return _emptied(batch, header) if keep_empty else None
+        if has_tombstones and not header.has_delete_horizon:
+            return self._stamped(header, section, kept)
+        if len(kept) == len(spans):
+            return batch
+        return keep_records(header, section, kept)
+
+    def _stamped(self, header: BatchHeader, section: bytes, kept: list[Span]) -> Buffer:
+        """KIP-534: from this first cleaning on the time runs after which tombstones may go."""
+        horizon_ms = min(self.now_ms + self.delete_retention_ms, INT64_MAX)
+        return keep_records(header, section, kept, delete_horizon_ms=horizon_ms)
+
+    def _is_past_horizon(self, header: BatchHeader) -> bool:
+        return header.has_delete_horizon and header.base_timestamp <= self.now_ms
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        last = self.last_batches.get(header.producer_id)
+        if last is None:
+            return False
+        if last.last_offset != NO_OFFSET:
+            return header.last_offset == last.last_offset
+        # All that is known of the producer is the epoch of its marker, which fences older ones.
+        return header.is_control and header.producer_epoch == last.epoch
+
+
+def _emptied(batch: memoryview, header: BatchHeader) -> Buffer:
+    return batch if header.record_count == 0 else empty_batch(header)

@@ -1,0 +1,58 @@
+"""Transactions as compaction meets them on its way through a log.
+
+A pure machine: batches enter at `on_batch`, markers at `on_marker`, both in log order.
+Invariant: a marker may go only when no batch of its transaction was met before it, in this pass.
+"""
+
+from collections.abc import Iterable
+
+from suwi.log.txn_index import AbortedTxn
+from suwi.records.batch import BatchHeader
+from suwi.records.record import Marker, MarkerType
+
+
+class CleanedTransactions:
+    __slots__ = ("_aborted", "_committed", "_still_has_batches", "_to_come", "kept")
+
+    def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
+        self._to_come = sorted(aborted, key=lambda txn: txn.first_offset, reverse=True)
+        self._aborted: dict[int, AbortedTxn] = {}
+        self._still_has_batches: set[int] = set()
+        """Producers of an aborted transaction of which a batch was met."""
+        self._committed: set[int] = set()
+        self.kept: list[AbortedTxn] = []
+        """Aborted transactions whose batches or marker are still in the log, by marker."""
+
+    def on_batch(self, header: BatchHeader) -> bool:
+        """Whether the batch belongs to an aborted transaction, so that its records may go."""
+        self._begin_up_to(header.last_offset)
+        if not header.is_transactional:
+            return False
+        if header.producer_id in self._aborted:
+            self._still_has_batches.add(header.producer_id)
+            return True
+        self._committed.add(header.producer_id)
+        return False
+
+    def on_marker(self, header: BatchHeader, marker: Marker | None) -> bool:
+        """Whether the marker may go: nothing of its transaction was met."""
+        self._begin_up_to(header.last_offset)
+        if marker is None:
+            # Emptied by an earlier pass, or of a kind that only later versions know.
+            return header.record_count == 0
+        producer_id = header.producer_id
+        if marker.type is MarkerType.COMMIT:
+            had_batches = producer_id in self._committed
+            self._committed.discard(producer_id)
+            return not had_batches
+        txn = self._aborted.pop(producer_id, None)
+        if txn is None or producer_id not in self._still_has_batches:
+            return True
+        self._still_has_batches.discard(producer_id)
+        self.kept.append(txn)
+        return False
+
+    def _begin_up_to(self, offset: int) -> None:
+        while self._to_come and self._to_come[-1].first_offset <= offset:
+            txn = self._to_come.pop()
+            self._aborted.setdefault(txn.producer_id, txn)
