@@ -7,6 +7,7 @@ from pathlib import Path
 
 from suwi.model.broker_config import BROKER_KEYS, IGNORED_BROKER_KEYS, SYNONYMS
 from suwi.model.config_kinds import INT32_MAX, INT64_MAX, Key, value_text
+from suwi.model.security_config import MECHANISM_KEYS, SECURITY_KEYS
 from suwi.model.topic_config import IGNORED_TOPIC_KEYS, TOPIC_KEYS
 
 TARGET = Path(__file__).parents[1] / "docs" / "configuration.md"
@@ -65,16 +66,38 @@ the broker gives to topics can be changed while it runs, too, for one broker or 
 
 
 def render() -> str:
-    sections = [_HEAD, _broker_section(), _topic_section(), _names_section(), _ignored_section()]
+    sections = [
+        _HEAD,
+        _broker_section(),
+        _security_section(),
+        _topic_section(),
+        _names_section(),
+        _ignored_section(),
+    ]
     return "\n".join(sections)
 
 
 def _broker_section() -> str:
-    rows = [
-        (f"`{key.name}`", _default(key), _allowed(key), _meaning(key))
-        for _, key in BROKER_KEYS.values()
-    ]
-    return "## Of a broker\n\n" + _table(("Key", "Default", "Allowed", "Meaning"), rows)
+    keys = [key for name, (_, key) in BROKER_KEYS.items() if name not in SECURITY_KEYS]
+    return f"## Of a broker\n\n{_key_table(keys)}"
+
+
+def _security_section() -> str:
+    keys = [key for _, key in SECURITY_KEYS.values()]
+    return (
+        "## TLS and SASL\n\n"
+        "For all listeners, or with a prefix for one (`listener.name.outside.ssl.client.auth` for "
+        "the\nlistener `OUTSIDE`). "
+        f"{' and '.join(f'`{key}`' for key in sorted(MECHANISM_KEYS))} also for one\nmechanism of a "
+        "listener (`listener.name.outside.plain.sasl.jaas.config`). The narrower one wins.\n"
+        "Passwords and keys are never shown, neither in logs nor to clients that ask for the "
+        "configuration.\n\n"
+    ) + _key_table(keys)
+
+
+def _key_table(keys: Iterable[Key]) -> str:
+    rows = [(f"`{key.name}`", _default(key), _allowed(key), _meaning(key)) for key in keys]
+    return _table(("Key", "Default", "Allowed", "Meaning"), rows)
 
 
 def _topic_section() -> str:

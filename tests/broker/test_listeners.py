@@ -11,7 +11,7 @@ from suwi.broker.listeners import (
     parse_listeners,
     refuse_plain_text_beyond_loopback,
 )
-from suwi.model.broker_config import BrokerConfig
+from suwi.model.broker_config import BrokerConfig, parse_broker_config
 from suwi.model.config_kinds import BadConfig
 
 INSIDE = "INSIDE://127.0.0.1:9092"
@@ -44,9 +44,12 @@ def test_an_ipv6_address_stands_in_brackets() -> None:
         (("PLAINTEXT://localhost",), (), "NAME://HOST:PORT"),
         (("PLAINTEXT://localhost:99999",), (), "invalid port '99999'"),
         (("PLAINTEXT://localhost:x",), (), "invalid port 'x'"),
-        (("SSL://localhost:9093",), (), "SSL is not supported yet; supported: PLAINTEXT"),
         ((INSIDE,), (), r"set listener\.security\.protocol\.map=INSIDE:PLAINTEXT"),
-        ((INSIDE,), ("INSIDE:PLAIN",), "'PLAIN' is no security protocol"),
+        (
+            (INSIDE,),
+            ("INSIDE:PLAIN",),
+            "'PLAIN' is no security protocol; supported: PLAINTEXT, SSL",
+        ),
         ((INSIDE,), ("INSIDE",), "NAME:PROTOCOL"),
         ((INSIDE, "INSIDE://127.0.0.1:9093"), BOTH_PLAIN, "names INSIDE twice"),
     ],
@@ -82,6 +85,25 @@ def test_plain_text_beyond_loopback_is_refused(host: str) -> None:
     specs = parse_listeners(BrokerConfig(listeners=(f"PLAINTEXT://{host}:9092",)))
     with pytest.raises(BadConfig, match="--insecure"):
         refuse_plain_text_beyond_loopback(specs)
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+def test_encrypted_listeners_may_serve_other_machines(protocol: str) -> None:
+    (spec,) = parse_listeners(BrokerConfig(listeners=(f"{protocol}://0.0.0.0:9093",)))
+    assert spec.protocol == protocol
+    refuse_plain_text_beyond_loopback([spec])
+
+
+def test_passwords_in_plain_text_beyond_loopback_are_refused() -> None:
+    specs = parse_listeners(BrokerConfig(listeners=("SASL_PLAINTEXT://0.0.0.0:9093",)))
+    with pytest.raises(BadConfig, match="plain text, passwords included; .*--insecure"):
+        refuse_plain_text_beyond_loopback(specs)
+
+
+def test_settings_of_a_listener_that_does_not_exist_are_refused() -> None:
+    config = parse_broker_config({"listener.name.outsid.ssl.client.auth": "required"}).config
+    with pytest.raises(BadConfig, match="a listener OUTSID, which is not in listeners"):
+        parse_listeners(config)
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,14 @@ import logging
 from suwi.broker.adoption import adopt
 from suwi.broker.housekeeping import Housekeeping
 from suwi.broker.listeners import parse_listeners
+from suwi.broker.security import ListenerSecurity, ScramUsers
 from suwi.controller.config_admin import ConfigAdmin
 from suwi.controller.metadata_writer import MetadataWriter
+from suwi.controller.scram_admin import ScramAdmin
 from suwi.controller.topic_admin import TopicAdmin
 from suwi.env import Env
 from suwi.handlers.alter_configs import AlterConfigs
+from suwi.handlers.alter_user_scram_credentials import AlterUserScramCredentials
 from suwi.handlers.api_versions import ApiVersions
 from suwi.handlers.create_partitions import CreatePartitions
 from suwi.handlers.create_topics import CreateTopics
@@ -24,6 +27,7 @@ from suwi.handlers.describe_configs import DescribeConfigs
 from suwi.handlers.describe_log_dirs import DescribeLogDirs
 from suwi.handlers.describe_producers import DescribeProducers
 from suwi.handlers.describe_topic_partitions import DescribeTopicPartitions
+from suwi.handlers.describe_user_scram_credentials import DescribeUserScramCredentials
 from suwi.handlers.fetch import Fetch
 from suwi.handlers.fetch_sessions import FetchSessions
 from suwi.handlers.find_coordinator import find_coordinator
@@ -32,6 +36,8 @@ from suwi.handlers.list_offsets import ListOffsets
 from suwi.handlers.metadata import Metadata
 from suwi.handlers.offset_for_leader_epoch import OffsetForLeaderEpoch
 from suwi.handlers.produce import Produce
+from suwi.handlers.sasl_authenticate import sasl_authenticate
+from suwi.handlers.sasl_handshake import sasl_handshake
 from suwi.log.checkpoints import topic_id_text
 from suwi.log.file_cache import FileCache, raise_open_file_limit
 from suwi.log.log_directories import LogDirectories
@@ -92,6 +98,10 @@ class Broker:
         self._housekeeping = Housekeeping(env, config, self.directories, self.replicas)
         self._follower = MetadataFollower(store, self.replicas.follow)
         self._session: Session | None = None
+        self._scram_users = ScramUsers(lambda: self.replicas.image)
+        self._security = [
+            ListenerSecurity.of(spec, config, env, self._scram_users) for spec in self._specs
+        ]
 
     @property
     def endpoints(self) -> list[Endpoint]:
@@ -122,6 +132,7 @@ class Broker:
 
     async def _start(self) -> None:
         identity = await self._identify()
+        await self._scram_users.load(self._store, self._env)
         await self._follower.start()
         await self._recover()
         for directory in self.directories.usable():
@@ -134,7 +145,8 @@ class Broker:
             known = self.replicas.image.topics
             await adopt(self.directories, known, topics, self.node_id, self.config.topic)
         configs = ConfigAdmin(writer, self._follower, self.config)
-        dispatcher = Dispatcher(self._handlers(topics, configs))
+        scram = ScramAdmin(writer, self._follower)
+        dispatcher = Dispatcher(self._handlers(topics, configs, scram))
         await self._listen(Measured(dispatcher, self._stats) if self._stats else dispatcher)
         await self._register(self._session)
         self._housekeeping.start()
@@ -191,8 +203,16 @@ class Broker:
                 else 2**62,
             )
         )
-        for spec in self._specs:
-            listener = Listener(spec.name, spec.host, spec.port, dispatch, budget)
+        for spec, security in zip(self._specs, self._security, strict=True):
+            listener = Listener(
+                spec.name,
+                spec.host,
+                spec.port,
+                security.guard(dispatch),
+                budget,
+                tls=security.tls,
+                limits=security.limits(budget.limits),
+            )
             await listener.start()
             self.listeners.append(listener)
 
@@ -201,7 +221,9 @@ class Broker:
         await session.register(f"{BROKERS}{self.node_id}", encode_broker(info))
         await self._follower.registered(self.node_id)
 
-    def _handlers(self, topics: TopicAdmin, configs: ConfigAdmin) -> dict[int, Handler]:
+    def _handlers(
+        self, topics: TopicAdmin, configs: ConfigAdmin, scram: ScramAdmin
+    ) -> dict[int, Handler]:
         config, replicas = self.config, self.replicas
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, self._env.random)
         handlers: dict[int, Handler] = {
@@ -223,6 +245,10 @@ class Broker:
             ApiKey.DESCRIBE_CONFIGS: DescribeConfigs(replicas, config, self.node_id),
             ApiKey.ALTER_CONFIGS: AlterConfigs(configs, incremental=False),
             ApiKey.INCREMENTAL_ALTER_CONFIGS: AlterConfigs(configs, incremental=True),
+            ApiKey.SASL_HANDSHAKE: sasl_handshake,
+            ApiKey.SASL_AUTHENTICATE: sasl_authenticate,
+            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: DescribeUserScramCredentials(scram),
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS: AlterUserScramCredentials(scram),
         }
         handlers[ApiKey.API_VERSIONS] = ApiVersions(advertised([*handlers, ApiKey.API_VERSIONS]))
         return handlers

@@ -4,13 +4,12 @@ import errno
 import ipaddress
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import BadConfig
 
-_PROTOCOLS = ("PLAINTEXT",)
-_OTHER_PROTOCOLS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _PORT_MAX = 65535
 
 
@@ -22,6 +21,15 @@ class ListenerSpec:
     advertised_host: str | None = None
     """What clients are told; None: the address that was bound."""
     advertised_port: int | None = None
+    protocol: str = "PLAINTEXT"
+
+    @property
+    def uses_tls(self) -> bool:
+        return self.protocol.endswith("SSL")
+
+    @property
+    def uses_sasl(self) -> bool:
+        return self.protocol.startswith("SASL_")
 
     @property
     def address(self) -> str:
@@ -44,13 +52,19 @@ def address(host: str, port: int) -> str:
 
 def parse_listeners(config: BrokerConfig) -> list[ListenerSpec]:
     """Raises `BadConfig`."""
-    specs = [_parse("listeners", text) for text in config.listeners]
+    protocols = _protocol_map(config)
+    specs = [
+        replace(spec, protocol=_protocol(spec.name, protocols.get(spec.name, spec.name)))
+        for spec in [_parse("listeners", text) for text in config.listeners]
+    ]
     if not specs:
         raise BadConfig("listeners is empty: give at least one NAME://HOST:PORT")
     _refuse_repetition("listeners", [spec.name for spec in specs])
-    protocols = _protocol_map(config)
-    for spec in specs:
-        _check_protocol(spec.name, protocols.get(spec.name, spec.name))
+    strangers = {scope.listener for scope in config.scoped} - {spec.name for spec in specs}
+    if strangers:
+        raise BadConfig(
+            f"there are settings for a listener {min(strangers)}, which is not in listeners"
+        )
     advertised = {}
     for text in config.advertised_listeners:
         spec = _parse("advertised.listeners", text)
@@ -63,12 +77,10 @@ def parse_listeners(config: BrokerConfig) -> list[ListenerSpec]:
     return [_with_advertised(spec, advertised.get(spec.name)) for spec in specs]
 
 
-def _check_protocol(name: str, protocol: str) -> None:
+def _protocol(name: str, protocol: str) -> str:
     if protocol in _PROTOCOLS:
-        return
+        return protocol
     supported = f"supported: {', '.join(_PROTOCOLS)}"
-    if protocol in _OTHER_PROTOCOLS:
-        raise BadConfig(f"listener {name}: {protocol} is not supported yet; {supported}")
     if protocol != name:
         raise BadConfig(f"listener {name}: {protocol!r} is no security protocol; {supported}")
     raise BadConfig(
@@ -80,7 +92,7 @@ def _check_protocol(name: str, protocol: str) -> None:
 def _with_advertised(spec: ListenerSpec, advertised: ListenerSpec | None) -> ListenerSpec:
     if advertised is None:
         return spec
-    return ListenerSpec(spec.name, spec.host, spec.port, advertised.host, advertised.port)
+    return replace(spec, advertised_host=advertised.host, advertised_port=advertised.port)
 
 
 def _parse(key: str, text: str) -> ListenerSpec:
@@ -117,11 +129,12 @@ def _refuse_repetition(key: str, names: Sequence[str]) -> None:
 def refuse_plain_text_beyond_loopback(specs: Sequence[ListenerSpec]) -> None:
     """Raises `BadConfig` where a listener would send data unencrypted through a network."""
     for spec in specs:
-        if not spec.is_loopback:
+        if not (spec.is_loopback or spec.uses_tls):
+            how = ", passwords included" if spec.uses_sasl else ", without authentication"
             raise BadConfig(
-                f"listener {spec.name}://{spec.address} would serve other machines in plain text, "
-                "without authentication; listen on 127.0.0.1, or add --insecure if that is what "
-                "you want"
+                f"listener {spec.name}://{spec.address} would serve other machines in plain text"
+                f"{how}; listen on 127.0.0.1, let its protocol be SSL or SASL_SSL, or add "
+                "--insecure if that is what you want"
             )
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from suwi.cli.options import BROKER_VARIABLE
 from suwi.model.broker_config import (
     IGNORED_BROKER_KEYS,
     SYNONYMS,
@@ -19,9 +20,11 @@ from suwi.model.config_kinds import BadConfig
 from suwi.model.topic_config import TOPIC_KEYS
 
 _PREFIXES = ("KAFKA_", "SUWI_")  # The later one wins.
+_OF_OTHER_COMMANDS = frozenset({BROKER_VARIABLE})
 # A key ends at the first `=`, `:` or blank that no backslash precedes.
 _KEY_AND_VALUE = re.compile(r"((?:\\.|[^\\=:\s])*)\s*[=:]?\s*(.*)")
 _ESCAPED = re.compile(r"\\(.)")
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
 # Several names of one setting: log.retention.ms and log.retention.hours, node.id and broker.id.
 _SETTING_OF = SYNONYMS | {
     name: topic_key
@@ -47,9 +50,13 @@ def parse_properties(text: str) -> dict[str, str]:
     for line in _logical_lines(text):
         found = _KEY_AND_VALUE.match(line)
         assert found is not None  # Every part of the pattern may be empty.
-        key, value = (_ESCAPED.sub(r"\1", part) for part in found.groups())
+        key, value = (_ESCAPED.sub(_unescaped, part) for part in found.groups())
         properties[key] = value
     return properties
+
+
+def _unescaped(escaped: re.Match[str]) -> str:
+    return _ESCAPES.get(escaped[1], escaped[1])
 
 
 def _logical_lines(text: str) -> Iterator[str]:
@@ -80,7 +87,7 @@ def from_environment(environment: Mapping[str, str]) -> list[Setting]:
         layer = [
             Setting(variable, _key_of(variable.removeprefix(prefix)), environment[variable])
             for variable in sorted(environment)
-            if variable.startswith(prefix)
+            if variable.startswith(prefix) and variable not in _OF_OTHER_COMMANDS
         ]
         if prefix != "SUWI_":
             layer = [s for s in layer if is_broker_key(s.key) or s.key in IGNORED_BROKER_KEYS]

@@ -12,6 +12,7 @@ from suwi.metadata.image import ALL_BROKERS, ClusterImage, Topic
 from suwi.model.broker_config import BROKER_KEYS, DYNAMIC_BROKER_KEYS, BrokerConfig
 from suwi.model.config_kinds import Key, value_text
 from suwi.model.ids import NodeId
+from suwi.model.security_config import SECURITY_KEYS, split_scope
 from suwi.model.topic_config import TOPIC_KEYS
 
 
@@ -39,6 +40,11 @@ class Setting(NamedTuple):
     value: str | None
     chain: tuple[Found, ...]
     is_read_only: bool
+
+    @property
+    def is_sensitive(self) -> bool:
+        """Whether the value is nobody's business."""
+        return self.key.kind.name == "password"
 
     @property
     def source(self) -> Source:
@@ -78,6 +84,17 @@ class ConfigView:
                 default = self._default(key) if name == last else Found(name, None, Source.DEFAULT)
                 chain = (*self._set(name), default)
                 settings.append(Setting(key, name, chain[0].value, chain, is_read_only=False))
+        return [*settings, *self._of_listeners()]
+
+    def _of_listeners(self) -> list[Setting]:
+        """What the configuration file says for single listeners."""
+        settings = []
+        for name in self._layers[-1][1]:
+            scope = split_scope(name)
+            if scope is not None:
+                _, key = SECURITY_KEYS[scope[1]]
+                chain = tuple(self._set(name))
+                settings.append(Setting(key, name, chain[0].value, chain, is_read_only=True))
         return settings
 
     def of_all_brokers(self) -> list[Setting]:

@@ -4,17 +4,26 @@ from typing import Any
 
 from suwi.controller.config_view import Setting
 
-_TYPES = {"boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "double": 6, "list": 7}
+_TYPES = {
+    "boolean": 1,
+    "string": 2,
+    "int": 3,
+    "short": 4,
+    "long": 5,
+    "double": 6,
+    "list": 7,
+    "password": 9,
+}
 
 
 def setting_fields(setting: Setting) -> dict[str, Any]:
     """What every answer says of a setting."""
     return {
         "name": setting.name,
-        "value": setting.value,
+        "value": None if setting.is_sensitive else setting.value,
         "read_only": setting.is_read_only,
         "config_source": setting.source,
-        "is_sensitive": False,
+        "is_sensitive": setting.is_sensitive,
     }
 
 
@@ -23,7 +32,11 @@ def described_fields(setting: Setting, *, synonyms: bool, documentation: bool) -
     return {
         **setting_fields(setting),
         "synonyms": [
-            {"name": found.name, "value": found.value, "source": found.source}
+            {
+                "name": found.name,
+                "value": None if setting.is_sensitive else found.value,
+                "source": found.source,
+            }
             for found in setting.chain
             if synonyms and found.value is not None
         ],

@@ -2,11 +2,13 @@
 
 `ClusterImage.apply` makes the next image from a change; a reader keeps the one it started with.
 Entries in the store: `cluster` (its id), `topics/NAME` (id, partition count, configuration),
-`partitions/NAME/SHARD` (the states of at most 1,000 partitions each) and `configs/brokers/ID` (what
-was set while running; ID is `default` for all). A topic exists when its
+`partitions/NAME/SHARD` (the states of at most 1,000 partitions each), `configs/brokers/ID` (what
+was set while running; ID is `default` for all) and `scram/USER` (what is kept of a user's
+password). A topic exists when its
 `topics/` entry does; that entry is written last and deleted first.
 """
 
+import base64
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,12 +16,16 @@ from types import MappingProxyType
 from uuid import UUID
 
 from suwi.model.ids import LeaderEpoch, NodeId, PartitionIndex, TopicId, TopicPartition
+from suwi.security.scram import ScramCredential
 
 SHARD_PARTITIONS = 1000
 TOPICS = "topics/"
 PARTITIONS = "partitions/"
 CLUSTER = "cluster"
 BROKER_CONFIGS = "configs/brokers/"
+SCRAM = "scram/"
+SCRAM_DECOYS = "scram-decoys"
+"""A secret of the cluster: what users that do not exist look like."""
 ALL_BROKERS = "default"
 """In place of a broker's id: the configuration of all of them."""
 
@@ -68,6 +74,10 @@ class ClusterImage:
     broker_configs: Mapping[str, Mapping[str, str]] = field(
         default_factory=lambda: MappingProxyType({})
     )
+    scram: Mapping[str, Mapping[str, ScramCredential]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    """By mechanism, then by user."""
     brokers: Mapping[NodeId, BrokerInfo] = field(default_factory=lambda: MappingProxyType({}))
     controller: NodeId | None = None
 
@@ -97,11 +107,13 @@ class ImageBuilder:
     def __init__(self) -> None:
         self._entries: dict[str, bytes] = {}
         self._topics: dict[str, Topic] = {}
+        self._scram: Mapping[str, Mapping[str, ScramCredential]] = MappingProxyType({})
 
     def load(self, sequence: int, entries: Mapping[str, bytes]) -> ClusterImage:
         self._entries = dict(entries)
         names = [key.removeprefix(TOPICS) for key in entries if key.startswith(TOPICS)]
         self._topics = {name: self._read_topic(name) for name in sorted(names)}
+        self._scram = self._read_scram()
         return self._image(sequence)
 
     def apply(self, sequence: int, values: Mapping[str, bytes | None]) -> ClusterImage:
@@ -114,6 +126,8 @@ class ImageBuilder:
                 self._entries[key] = value
             if key.startswith((TOPICS, PARTITIONS)):
                 touched[key.split("/")[1]] = None
+        if any(key.startswith(SCRAM) for key in values):
+            self._scram = self._read_scram()
         for name in touched:
             if TOPICS + name in self._entries:
                 self._topics[name] = self._read_topic(name)
@@ -135,7 +149,15 @@ class ImageBuilder:
                     if key.startswith(BROKER_CONFIGS)
                 }
             ),
+            self._scram,
         )
+
+    def _read_scram(self) -> Mapping[str, Mapping[str, ScramCredential]]:
+        scram: dict[str, dict[str, ScramCredential]] = {}
+        for key in sorted(key for key in self._entries if key.startswith(SCRAM)):
+            for mechanism, credential in decode_scram(self._entries[key]).items():
+                scram.setdefault(mechanism, {})[key.removeprefix(SCRAM)] = credential
+        return MappingProxyType({name: MappingProxyType(users) for name, users in scram.items()})
 
     def _read_topic(self, name: str) -> Topic:
         head = json.loads(self._entries[TOPICS + name])
@@ -179,6 +201,32 @@ def decode_shard(data: bytes) -> list[PartitionState]:
         )
         for leader, epoch, partition_epoch, replicas, isr in json.loads(data)
     ]
+
+
+def encode_scram(credentials: Mapping[str, ScramCredential]) -> bytes:
+    """A user's credentials, by mechanism, as the value of its entry."""
+    value = {
+        mechanism: {
+            "salt": base64.b64encode(credential.salt).decode(),
+            "iterations": credential.iterations,
+            "stored_key": base64.b64encode(credential.stored_key).decode(),
+            "server_key": base64.b64encode(credential.server_key).decode(),
+        }
+        for mechanism, credential in credentials.items()
+    }
+    return json.dumps(value).encode()
+
+
+def decode_scram(data: bytes) -> dict[str, ScramCredential]:
+    return {
+        mechanism: ScramCredential(
+            base64.b64decode(kept["salt"]),
+            kept["iterations"],
+            base64.b64decode(kept["stored_key"]),
+            base64.b64decode(kept["server_key"]),
+        )
+        for mechanism, kept in json.loads(data).items()
+    }
 
 
 def encode_broker(broker: BrokerInfo) -> bytes:

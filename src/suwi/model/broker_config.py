@@ -24,11 +24,12 @@ from suwi.model.config_kinds import (
     list_of,
     text,
 )
+from suwi.model.security_config import SECURITY_KEYS, Scope, SecurityConfig, split_scope
 from suwi.model.topic_config import TOPIC_KEYS, TopicConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(SecurityConfig):
     node_id: int = key("node.id", int32(0), 0, "The id of this broker in its cluster.")
     broker_rack: str = key("broker.rack", text(), "", "The rack this broker stands in.")
     listeners: tuple[str, ...] = key(
@@ -47,7 +48,8 @@ class BrokerConfig:
         "listener.security.protocol.map",
         list_of(),
         (),
-        "The protocol of each listener name: NAME:PLAINTEXT. Names of protocols map to themselves.",
+        "The protocol of each listener name: NAME:PROTOCOL, with PLAINTEXT, SSL, SASL_PLAINTEXT or "
+        "SASL_SSL. Names of protocols map to themselves.",
     )
     log_dirs: tuple[str, ...] = key(
         "log.dirs", list_of(), ("suwi-data",), "The directories that hold the data."
@@ -136,11 +138,21 @@ class BrokerConfig:
     )
     topic: TopicConfig = field(default_factory=TopicConfig)
     """What a topic that sets nothing gets."""
-    given: Mapping[str, str] = field(default_factory=dict)
-    """What was set, as text, by the names in the tables."""
+    given: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What was set, as text, by the names in the tables; secrets as well."""
+    scoped: Mapping[Scope, Mapping[str, Any]] = field(default_factory=dict)
+    """What was set for a listener, or a mechanism of one, by the names of the attributes."""
+
+    def security_of(self, listener: str, mechanism: str = "") -> SecurityConfig:
+        """What is in force for a listener, or for one of its mechanisms."""
+        values = {attribute: getattr(self, attribute) for attribute, _ in SECURITY_KEYS.values()}
+        values.update(self.scoped.get(Scope(listener), {}))
+        if mechanism:
+            values.update(self.scoped.get(Scope(listener, mechanism), {}))
+        return SecurityConfig(**values)
 
 
-BROKER_KEYS = keys_of(BrokerConfig)
+BROKER_KEYS = dict(sorted(keys_of(BrokerConfig).items(), key=lambda k: k[0] in SECURITY_KEYS))
 
 # Other names of the same key, with the name Suwi uses.
 SYNONYMS = {"broker.id": "node.id", "log.dir": "log.dirs"}
@@ -156,11 +168,26 @@ IGNORED_BROKER_KEYS = frozenset(
     num.recovery.threads.per.data.dir num.replica.fetchers offsets.topic.num.partitions
     offsets.topic.replication.factor process.roles queued.max.requests
     share.coordinator.state.topic.min.isr share.coordinator.state.topic.replication.factor
+    sasl.mechanism.inter.broker.protocol security.inter.broker.protocol
     socket.listen.backlog.size socket.receive.buffer.bytes socket.send.buffer.bytes
+    ssl.endpoint.identification.algorithm ssl.keymanager.algorithm ssl.protocol ssl.provider
+    ssl.secure.random.implementation ssl.trustmanager.algorithm
     transaction.state.log.min.isr transaction.state.log.replication.factor zookeeper.connect
     zookeeper.connection.timeout.ms
     """.split()
 )
+
+
+_NO_STORE_PASSWORD = (
+    "PEM files have no store password (an encrypted key has ssl.key.password); JKS and PKCS12 "
+    "stores are not supported: convert them with `keytool -importkeystore -deststoretype PKCS12` "
+    "and `openssl pkcs12 -in store.p12 -out store.pem`"
+)
+# Kafka's keys that would promise something Suwi does not do, with the way out.
+_REFUSED = {
+    "ssl.keystore.password": _NO_STORE_PASSWORD,
+    "ssl.truststore.password": _NO_STORE_PASSWORD,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +202,7 @@ def parse_broker_config(properties: Mapping[str, str]) -> ParsedConfig:
     broker: dict[str, Any] = {}
     topic: dict[str, Any] = {}
     ignored: list[str] = []
+    scoped: dict[Scope, dict[str, Any]] = {}
     ranks: dict[str, int] = {}
     for given, value in properties.items():
         name = SYNONYMS.get(given, given)
@@ -188,11 +216,17 @@ def parse_broker_config(properties: Mapping[str, str]) -> ParsedConfig:
                 topic[attribute] = _parse(given, kind, value, factor)
         elif name in IGNORED_BROKER_KEYS:
             ignored.append(given)
+        elif (scope := split_scope(name)) is not None:
+            attribute, declared = SECURITY_KEYS[scope[1]]
+            scoped.setdefault(scope[0], {})[attribute] = _parse(given, declared.kind, value)
         else:
-            raise BadConfig(f"unknown configuration {given!r}{_suggestion(given)}")
+            raise _unknown(given)
     given_by_name = {SYNONYMS.get(name, name): value for name, value in properties.items()}
     config = BrokerConfig(
-        topic=dataclasses.replace(TopicConfig(), **topic), given=given_by_name, **broker
+        topic=dataclasses.replace(TopicConfig(), **topic),
+        given=given_by_name,
+        scoped=scoped,
+        **broker,
     )
     return ParsedConfig(config, tuple(ignored))
 
@@ -209,6 +243,13 @@ def _parse(name: str, kind: Kind, value: str, factor: int = 1) -> Any:
         raise BadConfig(
             f"invalid value {value!r} for configuration {name}: allowed: a whole number"
         ) from None
+
+
+def _unknown(name: str) -> BadConfig:
+    for refused, reason in _REFUSED.items():
+        if name.endswith(refused):
+            return BadConfig(f"configuration {name} is not supported: {reason}")
+    return BadConfig(f"unknown configuration {name!r}{_suggestion(name)}")
 
 
 def _suggestion(name: str) -> str:
@@ -230,4 +271,5 @@ DYNAMIC_BROKER_KEYS = frozenset({*_TOPIC_DEFAULTS, "max.connections", "max.conne
 
 def is_broker_key(name: str) -> bool:
     """Whether a key has an effect here."""
-    return SYNONYMS.get(name, name) in BROKER_KEYS or name in _TOPIC_DEFAULTS
+    known = SYNONYMS.get(name, name) in BROKER_KEYS or name in _TOPIC_DEFAULTS
+    return known or split_scope(name) is not None

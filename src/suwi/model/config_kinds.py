@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields
-from typing import Any
+from typing import Any, Final
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -14,6 +14,19 @@ class BadValue(ValueError):
 
 class BadConfig(ValueError):
     """A configuration that cannot be used; the message names key, value and what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Password:
+    """A value that is never shown: neither as text nor in a traceback."""
+
+    secret: str = field(repr=False)
+
+    def __str__(self) -> str:
+        return "[hidden]" if self.secret else ""
+
+
+NO_PASSWORD: Final = Password("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +122,10 @@ def boolean() -> Kind:
 
 def text() -> Kind:
     return Kind("string", "any text", str)
+
+
+def password() -> Kind:
+    return Kind("password", "any text", Password)
 
 
 def one_of(*choices: str) -> Kind:

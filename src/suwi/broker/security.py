@@ -1,0 +1,169 @@
+"""What a listener asks of its clients, from Kafka's keys: TLS, SASL, and who its users are.
+
+`ListenerSecurity.of` checks the settings of one listener; what is wrong is said before anything
+listens.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from suwi.broker.listeners import ListenerSpec
+from suwi.env import Disk, Env
+from suwi.metadata.image import SCRAM_DECOYS, ClusterImage
+from suwi.metadata.store import ABSENT, MetadataStore, Put
+from suwi.model.broker_config import BrokerConfig
+from suwi.model.config_kinds import BadConfig
+from suwi.model.security_config import Scope, SecurityConfig
+from suwi.net.connection import Dispatch
+from suwi.net.limits import Limits
+from suwi.net.sasl_gate import SaslGate
+from suwi.security.jaas import BadJaas, parse_jaas
+from suwi.security.plain import PLAIN, PlainServer, PlainUsers
+from suwi.security.sasl_session import MechanismRules, SaslRules
+from suwi.security.scram import (
+    MECHANISMS,
+    NONCE_BYTES,
+    Decoys,
+    ScramCredential,
+    ScramMechanism,
+    ScramServer,
+    new_nonce,
+)
+from suwi.security.tls import BadTls, RenewedContext, Store, TlsSettings
+
+_PLAIN_MODULE = "PlainLoginModule"
+_KEY_BYTES = 32
+
+
+@dataclass(slots=True)
+class ScramUsers:
+    """Where SCRAM looks users up: the metadata as it is at that moment."""
+
+    image: Callable[[], ClusterImage]
+    decoys: Decoys = field(default_factory=lambda: Decoys(b""))
+
+    async def load(self, store: MetadataStore, env: Env) -> None:
+        """Take the cluster's key for decoys, or make it."""
+        known = await store.read(SCRAM_DECOYS)
+        if known is None:
+            await store.write([Put(SCRAM_DECOYS, env.random.token(_KEY_BYTES), ABSENT)])
+            known = await store.read(SCRAM_DECOYS)
+        self.decoys = Decoys(known.value if known else env.random.token(_KEY_BYTES))
+
+    def look_up(self, mechanism: ScramMechanism, name: str) -> tuple[ScramCredential, bool]:
+        """A credential, and whether it is a real one. Costs the same for every name."""
+        known: Mapping[str, ScramCredential] = self.image().scram.get(mechanism.sasl_name, {})
+        like = next(iter(known.values()), None)
+        decoy = self.decoys.credential(mechanism, name, like)
+        return known.get(name, decoy), name in known
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerSecurity:
+    tls: RenewedContext | None
+    sasl: SaslRules | None
+    unauthenticated_bytes_max: int
+
+    @classmethod
+    def of(
+        cls, spec: ListenerSpec, config: BrokerConfig, env: Env, users: ScramUsers
+    ) -> "ListenerSecurity":
+        """Raises `BadConfig`."""
+        settings = config.security_of(spec.name)
+        return cls(
+            _tls(spec, settings, config, env.disk) if spec.uses_tls else None,
+            _sasl(spec, settings, config, env, users) if spec.uses_sasl else None,
+            settings.sasl_server_max_receive_size,
+        )
+
+    def guard(self, dispatch: Dispatch) -> Dispatch:
+        """Called on the event loop."""
+        if self.sasl is None:
+            return dispatch
+        return SaslGate(dispatch, self.sasl, asyncio.get_running_loop().time)
+
+    def limits(self, limits: Limits) -> Limits:
+        """Those of a new connection."""
+        if self.sasl is None:
+            return limits
+        return limits.before_authentication(self.unauthenticated_bytes_max)
+
+
+def _tls(
+    spec: ListenerSpec, settings: SecurityConfig, config: BrokerConfig, disk: Disk
+) -> RenewedContext:
+    client_auth = settings.ssl_client_auth
+    if spec.uses_sasl and "ssl_client_auth" not in config.scoped.get(Scope(spec.name), {}):
+        client_auth = "none"  # KIP-684: SASL says who it is already
+    tls = TlsSettings(
+        keys=Store(
+            "ssl.keystore",
+            settings.ssl_keystore_type,
+            settings.ssl_keystore_location,
+            settings.ssl_keystore_certificate_chain,
+            settings.ssl_keystore_key.secret,
+            settings.ssl_key_password.secret,
+        ),
+        trusted=Store(
+            "ssl.truststore",
+            settings.ssl_truststore_type,
+            settings.ssl_truststore_location,
+            settings.ssl_truststore_certificates,
+        ),
+        client_auth=client_auth,
+        versions=settings.ssl_enabled_protocols,
+        cipher_suites=settings.ssl_cipher_suites,
+    )
+    try:
+        return RenewedContext(spec.name, tls, disk)
+    except BadTls as error:
+        raise BadConfig(f"listener {spec.name}: {error}") from None
+
+
+def _sasl(
+    spec: ListenerSpec,
+    settings: SecurityConfig,
+    config: BrokerConfig,
+    env: Env,
+    users: ScramUsers,
+) -> SaslRules:
+    if not settings.sasl_enabled_mechanisms:
+        raise BadConfig(
+            f"listener {spec.name}: say how clients show who they are, for example with "
+            "sasl.enabled.mechanisms=SCRAM-SHA-512"
+        )
+    rules = {}
+    for name in settings.sasl_enabled_mechanisms:
+        own = config.security_of(spec.name, name)
+        start = (
+            partial(PlainServer, _plain_users(spec, config, env))
+            if name == PLAIN
+            else partial(_start_scram, MECHANISMS[name], users, env)
+        )
+        rules[name] = MechanismRules(start, own.connections_max_reauth_ms)
+    return SaslRules(rules, settings.connection_failed_authentication_delay_ms)
+
+
+def _start_scram(mechanism: ScramMechanism, users: ScramUsers, env: Env) -> ScramServer:
+    nonce = new_nonce(env.random.token(NONCE_BYTES))
+    return ScramServer(mechanism, partial(users.look_up, mechanism), nonce)
+
+
+def _plain_users(spec: ListenerSpec, config: BrokerConfig, env: Env) -> PlainUsers:
+    key = f"listener.name.{spec.name.lower()}.plain.sasl.jaas.config"
+    scoped = config.scoped.get(Scope(spec.name, PLAIN), {})
+    if "sasl_jaas_config" not in scoped:
+        raise BadConfig(
+            f'PLAIN has no users: set {key}={_PLAIN_MODULE} required user_NAME="password";'
+        )
+    try:
+        module = parse_jaas(scoped["sasl_jaas_config"].secret)
+    except BadJaas as error:
+        raise BadConfig(f"{key}: {error}") from None
+    if module.name != _PLAIN_MODULE:
+        raise BadConfig(f"{key}: the login module must be {_PLAIN_MODULE}")
+    if not all([module.users, *module.users, *module.users.values()]):
+        raise BadConfig(f'{key}: name the users as user_NAME="password", none of them empty')
+    return PlainUsers(module.users, env.random.token(_KEY_BYTES))

@@ -1,0 +1,38 @@
+"""AlterUserScramCredentials v0. Sets and removes SCRAM users; the client sends salted hashes."""
+
+from kio.schema.errors import ErrorCode
+
+from suwi.controller.scram_admin import Deletion, ScramAdmin, Upsertion
+from suwi.handlers.errors import error_of, reply
+from suwi.model.errors import BrokerError
+from suwi.net.answers import Reply
+from suwi.net.dispatch import Request
+
+
+class AlterUserScramCredentials:
+    def __init__(self, admin: ScramAdmin) -> None:
+        self._admin = admin
+
+    async def __call__(self, request: Request) -> Reply:
+        asked = request.message
+        deletions = [Deletion(change.name, change.mechanism) for change in asked.deletions]
+        upsertions = [
+            Upsertion(
+                change.name,
+                change.mechanism,
+                change.iterations,
+                change.salt,
+                change.salted_password,
+            )
+            for change in asked.upsertions
+        ]
+        try:
+            results = await self._admin.alter(deletions, upsertions)
+        except BrokerError as error:
+            users = [*(d.user for d in deletions), *(u.user for u in upsertions)]
+            results = dict.fromkeys(users, error)
+        answers = []
+        for user, problem in results.items():
+            code, message = (ErrorCode.none, None) if problem is None else error_of(problem)
+            answers.append({"user": user, "error_code": code, "error_message": message})
+        return reply(request, {"throttle_time": 0, "results": answers})

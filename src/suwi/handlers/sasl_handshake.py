@@ -1,0 +1,35 @@
+"""SaslHandshake v0-v1. The client names its mechanism; v0: its tokens follow without requests."""
+
+import asyncio
+
+from kio.schema.errors import ErrorCode
+
+from suwi.handlers.errors import reply
+from suwi.model.errors import IllegalSaslState, UnsupportedSaslMechanism
+from suwi.net.answers import Answer
+from suwi.net.dispatch import Request
+from suwi.net.sasl_gate import answer_and_close, log_refusal
+
+_REQUESTS_FROM = 1
+
+
+def sasl_handshake(request: Request) -> Answer:
+    session = request.connection.sasl
+    if session is None:  # The listener asks for no name.
+        fields = {"error_code": ErrorCode.illegal_sasl_state, "mechanisms": []}
+        return reply(request, fields)
+    fields = {"error_code": ErrorCode.none, "mechanisms": list(session.rules.mechanisms)}
+    try:
+        session.choose(
+            request.message.mechanism,
+            asyncio.get_running_loop().time(),
+            bare_tokens=request.version < _REQUESTS_FROM,
+        )
+    except IllegalSaslState as error:
+        return reply(request, {"error_code": error.code, "mechanisms": []})
+    except UnsupportedSaslMechanism as error:
+        log_refusal(request.connection, str(error))
+        return answer_and_close(
+            request.connection, reply(request, {**fields, "error_code": error.code})
+        )
+    return reply(request, fields)

@@ -1,0 +1,239 @@
+"""TLS for a listener: from Kafka's PEM settings to a context, renewed when the files change.
+
+`make_server_context` and `make_client_context` check everything and say what is wrong;
+`RenewedContext` gives a listener the context in force. OpenSSL takes certificate chains and keys
+from files only, so keys given as text pass through a file that only this user can read.
+"""
+
+import contextlib
+import logging
+import os
+import ssl
+import tempfile  # noqa: TID251 - real files for OpenSSL; the simulation leaves TLS out
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from suwi.env import Disk
+from suwi.security.cipher_suites import choose_cipher_suites
+
+log = logging.getLogger(__name__)
+
+VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+CLIENT_AUTH: Final = {
+    "none": ssl.CERT_NONE,
+    "requested": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
+_PEM_START: Final = b"-----BEGIN "
+_JKS_START: Final = b"\xfe\xed\xfe\xed"
+_PKCS12_START: Final = b"\x30"
+_CONVERT: Final = {
+    "JKS": "keytool -importkeystore -srckeystore {0} -destkeystore store.p12 "
+    "-deststoretype PKCS12, then openssl pkcs12 -in store.p12 -out store.pem",
+    "PKCS12": "openssl pkcs12 -in {0} -out store.pem",
+}
+
+
+class BadTls(ValueError):
+    """Settings or files that TLS cannot work with; the text names them, never a secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Certificates, and for a key store a key: in a PEM file, or as PEM text."""
+
+    setting: str
+    """The prefix of its keys: `ssl.keystore`."""
+    kind: str = "PEM"
+    location: str = ""
+    certificates: str = field(default="", repr=False)
+    key: str = field(default="", repr=False)
+    key_password: str = field(default="", repr=False)
+
+    @property
+    def is_given(self) -> bool:
+        return bool(self.location or self.certificates or self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    keys: Store
+    trusted: Store
+    client_auth: str = "none"
+    versions: Sequence[str] = ("TLSv1.2", "TLSv1.3")
+    cipher_suites: Sequence[str] = ()
+
+    @property
+    def files(self) -> list[str]:
+        return [store.location for store in (self.keys, self.trusted) if store.location]
+
+
+def make_server_context(settings: TlsSettings, disk: Disk) -> ssl.SSLContext:
+    """Raises `BadTls`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if not settings.keys.is_given:
+        raise BadTls("a certificate is missing: set ssl.keystore.location to a PEM file")
+    _configure(context, settings, disk)
+    context.verify_mode = CLIENT_AUTH[settings.client_auth]
+    if settings.trusted.is_given:
+        _trust(context, settings.trusted, disk)
+    elif context.verify_mode is not ssl.CERT_NONE:
+        raise BadTls(
+            f"ssl.client.auth={settings.client_auth} needs the certificates to trust: set "
+            "ssl.truststore.location to a PEM file"
+        )
+    return context
+
+
+def make_client_context(
+    settings: TlsSettings, disk: Disk, *, check_host_name: bool = True
+) -> ssl.SSLContext:
+    """Without certificates to trust, those of the machine are. Raises `BadTls`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _configure(context, settings, disk)
+    context.check_hostname = check_host_name
+    if settings.trusted.is_given:
+        _trust(context, settings.trusted, disk)
+    else:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    return context
+
+
+class RenewedContext:
+    """A listener's context. A certificate that was replaced holds from the next connection on;
+    one that cannot be used is logged once, and the old one stays."""
+
+    def __init__(self, listener: str, settings: TlsSettings, disk: Disk) -> None:
+        """Raises `BadTls`."""
+        self._listener = listener
+        self._settings = settings
+        self._disk = disk
+        self._seen = self._look()
+        self._context = make_server_context(settings, disk)
+
+    def current(self) -> ssl.SSLContext:
+        seen = self._look()
+        if seen != self._seen:
+            self._seen = seen
+            try:
+                self._context = make_server_context(self._settings, self._disk)
+            except BadTls as error:
+                log.error(
+                    "certificates have changed and cannot be used; the old ones stay",
+                    extra={"listener": self._listener, "reason": str(error)},
+                )
+            else:
+                log.info("certificates renewed", extra={"listener": self._listener})
+        return self._context
+
+    def _look(self) -> list[tuple[int, int] | None]:
+        return [self._look_at(path) for path in self._settings.files]
+
+    def _look_at(self, path: str) -> tuple[int, int] | None:
+        try:
+            return self._disk.modified_ms(path), self._disk.size(path)
+        except OSError:
+            return None  # being replaced
+
+
+def _configure(context: ssl.SSLContext, settings: TlsSettings, disk: Disk) -> None:
+    versions = [VERSIONS[version] for version in settings.versions]
+    if not versions:
+        raise BadTls("ssl.enabled.protocols is empty")
+    context.minimum_version, context.maximum_version = min(versions), max(versions)
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    if settings.cipher_suites:
+        try:
+            choose_cipher_suites(context, settings.cipher_suites)
+        except ValueError as error:
+            raise BadTls(f"ssl.cipher.suites: {error}") from None
+    if settings.keys.is_given:
+        _load_keys(context, settings.keys, disk)
+
+
+def _load_keys(context: ssl.SSLContext, store: Store, disk: Disk) -> None:
+    _check_pem(store, disk)
+    if store.location:
+        _load_chain(context, store, store.location, None)
+        return
+    if not (store.certificates and store.key):
+        raise BadTls(f"{store.setting}.certificate.chain and {store.setting}.key go together")
+    with _private_file(store.certificates) as chain, _private_file(store.key) as key:
+        _load_chain(context, store, chain, key)
+
+
+def _load_chain(context: ssl.SSLContext, store: Store, chain: str, key: str | None) -> None:
+    # A function, because without a password OpenSSL would ask for one at the terminal.
+    def password() -> str:
+        return store.key_password
+
+    where = store.location or f"{store.setting}.key"
+    try:
+        context.load_cert_chain(chain, key, password)
+    except ssl.SSLError as error:
+        raise BadTls(f"{where}: {_reason(error)}") from None
+    except OSError as error:
+        raise BadTls(f"{where}: {error.strerror}") from None
+
+
+def _trust(context: ssl.SSLContext, store: Store, disk: Disk) -> None:
+    _check_pem(store, disk)
+    where = store.location or f"{store.setting}.certificates"
+    try:
+        text = disk.read_bytes(store.location).decode() if store.location else store.certificates
+        context.load_verify_locations(cadata=text)
+    except ssl.SSLError as error:
+        raise BadTls(f"{where}: {_reason(error)}") from None
+    except UnicodeDecodeError:
+        raise BadTls(f"{where}: not a PEM file") from None
+    except OSError as error:
+        raise BadTls(f"{where}: {error.strerror}") from None
+
+
+def _check_pem(store: Store, disk: Disk) -> None:
+    """Refuse Java's key stores by name, with the way out of them."""
+    kind = store.kind.upper()
+    if kind == "PEM" and store.location:
+        try:
+            start = disk.read_bytes(store.location)
+        except OSError as error:
+            raise BadTls(f"{store.location}: {error.strerror}") from None
+        if _PEM_START not in start:
+            if start.startswith(_JKS_START):
+                kind = "JKS"
+            elif start.startswith(_PKCS12_START):
+                kind = "PKCS12"
+    if kind == "PEM":
+        return
+    if kind not in _CONVERT:
+        raise BadTls(f"{store.setting}.type={store.kind}: allowed: PEM")
+    how = _CONVERT[kind].format(store.location or "FILE")
+    raise BadTls(
+        f"{store.setting} is a {kind} store, which is not supported: convert it to PEM with {how}, "
+        f"and set {store.setting}.type=PEM"
+    )
+
+
+def _reason(error: ssl.SSLError) -> str:
+    reasons = {
+        "KEY_VALUES_MISMATCH": "key and certificate do not belong together",
+        "NO_START_LINE": "no certificate or key in PEM form is in it",
+        "BAD_DECRYPT": "the key cannot be decrypted: ssl.key.password is wrong",
+        "BAD_PASSWORD_READ": "the key is encrypted: set ssl.key.password",
+    }
+    reason = error.reason or ""
+    text = reasons.get(reason) or reason.replace("_", " ").lower()
+    # Without a password OpenSSL reports no reason at all in some versions.
+    return text or "certificate or key cannot be read; is ssl.key.password right?"
+
+
+@contextlib.contextmanager
+def _private_file(text: str) -> Iterator[str]:
+    handle, path = tempfile.mkstemp(prefix="suwi-")  # mode 600
+    try:
+        os.write(handle, text.encode())
+        os.close(handle)
+        yield path
+    finally:
+        os.remove(path)
