@@ -1,14 +1,17 @@
 """One connection to a broker: requests go out in order, each gets its own answer.
 
 `PeerConnection.open` connects; `call` sends any message by its fields, `send` one that is encoded
-already. Requests may be sent before earlier ones are answered.
+already. Requests may be sent before earlier ones are answered; while one exchange has the
+connection for itself (`alone`), they wait.
 Invariant: after the connection is lost every pending and later request fails with ConnectionLost.
 """
 
 import asyncio
+import ssl
 import struct
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from suwi.wire.codec import encode_request, read_response
@@ -29,6 +32,13 @@ class _Pending(NamedTuple):
     answer: asyncio.Future[memoryview]
 
 
+class _Unsent(NamedTuple):
+    api_key: int
+    version: int
+    body: Sequence[bytes | bytearray | memoryview]
+    answer: asyncio.Future[memoryview] | None
+
+
 class PeerConnection(asyncio.Protocol):
     def __init__(self, client_id: str) -> None:
         self._client_id = client_id
@@ -40,12 +50,15 @@ class PeerConnection(asyncio.Protocol):
         self._closed = asyncio.get_running_loop().create_future()
         self._may_write = asyncio.Event()
         self._may_write.set()
+        self._held: list[_Unsent] | None = None  # while an exchange has the connection for itself
 
     @classmethod
-    async def open(cls, host: str, port: int, *, client_id: str = "suwi") -> "PeerConnection":
-        """Raises OSError."""
+    async def open(
+        cls, host: str, port: int, *, client_id: str = "suwi", tls: ssl.SSLContext | None = None
+    ) -> "PeerConnection":
+        """Raises OSError, of which errors of TLS are a kind."""
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(lambda: cls(client_id), host, port)
+        _, connection = await loop.create_connection(lambda: cls(client_id), host, port, ssl=tls)
         return connection
 
     @property
@@ -55,37 +68,61 @@ class PeerConnection(asyncio.Protocol):
     async def call(self, api_key: int, version: int, fields: Mapping[str, Any]) -> Any:
         """Send a message and return kio's entity of the answer."""
         body = encode_request(api_key, version, fields)
-        answer = await self.send(api_key, version, [body])
+        return self._read(api_key, version, await self.send(api_key, version, [body]))
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator["Exchange"]:
+        """Have the connection for one exchange; requests made meanwhile are sent after it."""
+        assert self._held is None
+        self._held = []
         try:
-            return read_response(api_key, version, answer)
-        except MalformedResponse:
-            self.abort()
-            raise
+            yield Exchange(self)
+        finally:
+            held, self._held = self._held, None
+            for unsent in held:
+                self._submit(unsent)
 
     def send(
         self, api_key: int, version: int, body: Sequence[bytes | bytearray | memoryview]
     ) -> asyncio.Future[memoryview]:
         """Send an encoded request; the body of its answer."""
         answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
-        if self._lost is not None:
-            answer.set_exception(self._lost)
-            return answer
-        correlation_id = self.send_unanswered(api_key, version, body)
-        self._pending.append(_Pending(api_key, version, correlation_id, answer))
+        self._submit(_Unsent(api_key, version, body, answer))
         return answer
 
     def send_unanswered(
         self, api_key: int, version: int, body: Sequence[bytes | bytearray | memoryview]
-    ) -> int:
-        """Send a request that gets no answer (Produce with acks=0); its correlation id."""
+    ) -> None:
+        """Send a request that gets no answer (Produce with acks=0)."""
         if self._lost is not None:
             raise self._lost
+        self._submit(_Unsent(api_key, version, body, None))
+
+    def _submit(self, unsent: _Unsent) -> None:
+        if self._lost is not None:
+            if unsent.answer is not None and not unsent.answer.done():
+                unsent.answer.set_exception(self._lost)
+        elif self._held is not None:
+            self._held.append(unsent)
+        else:
+            self._write(unsent)
+
+    def _write(self, unsent: _Unsent) -> None:
+        api_key, version, body, answer = unsent
         assert self._transport is not None
         self._next_correlation_id = (self._next_correlation_id + 1) & 0x7FFF_FFFF
         header = request_header(api_key, version, self._next_correlation_id, self._client_id)
         size_bytes = len(header) + sum(len(piece) for piece in body)
         self._transport.writelines([_LENGTH.pack(size_bytes), header, *body])
-        return self._next_correlation_id
+        if answer is not None:
+            self._pending.append(_Pending(api_key, version, self._next_correlation_id, answer))
+
+    def _read(self, api_key: int, version: int, answer: memoryview) -> Any:
+        try:
+            return read_response(api_key, version, answer)
+        except MalformedResponse:
+            self.abort()
+            raise
 
     async def drained(self) -> None:
         """Return when the broker has taken most of what was sent, or is gone."""
@@ -153,3 +190,20 @@ class PeerConnection(asyncio.Protocol):
             self.abort()
         elif not pending.answer.done():
             pending.answer.set_result(frame[body_at:])
+
+
+class Exchange:
+    """A connection while it is somebody's alone; see `PeerConnection.alone`."""
+
+    def __init__(self, connection: PeerConnection) -> None:
+        self._connection = connection
+
+    async def call(self, api_key: int, version: int, fields: Mapping[str, Any]) -> Any:
+        """Send a message and return kio's entity of the answer."""
+        connection = self._connection
+        if connection._lost is not None:
+            raise connection._lost
+        answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        body = encode_request(api_key, version, fields)
+        connection._write(_Unsent(api_key, version, [body], answer))
+        return connection._read(api_key, version, await answer)

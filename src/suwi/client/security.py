@@ -1,0 +1,195 @@
+"""How a client reaches a broker that asks for TLS or a log-in: Kafka's client keys, understood.
+
+`read_client_security` checks the settings, `connect_securely` makes connections by them. Where a
+broker wants the log-in repeated (KIP-368), that happens in time, between two requests.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from suwi.client.addresses import Address
+from suwi.client.connection import PeerConnection
+from suwi.client.errors import error_from
+from suwi.client.link import Connect
+from suwi.env import Disk, Random
+from suwi.model.config_kinds import BadConfig
+from suwi.model.errors import BrokerError, UnsupportedSaslMechanism
+from suwi.security.jaas import BadJaas, parse_jaas
+from suwi.security.mechanism import ClientMechanism, Refused
+from suwi.security.plain import PLAIN, PlainClient
+from suwi.security.scram import MECHANISMS, NONCE_BYTES, ScramClient, new_nonce
+from suwi.security.tls import VERSIONS, BadTls, Store, TlsSettings, make_client_context
+from suwi.wire.versions import ApiKey
+
+_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_KEYS: Final = frozenset(
+    """
+    security.protocol sasl.mechanism sasl.jaas.config
+    ssl.keystore.type ssl.keystore.location ssl.keystore.certificate.chain ssl.keystore.key
+    ssl.key.password ssl.truststore.type ssl.truststore.location ssl.truststore.certificates
+    ssl.endpoint.identification.algorithm ssl.enabled.protocols ssl.cipher.suites
+    """.split()
+)
+_HANDSHAKE_VERSION: Final = 1
+_AUTHENTICATE_VERSION: Final = 1  # older brokers know it, and it tells the session's lifetime
+# Of the lifetime of a log-in: Kafka's clients repeat it between 85 and 95 %.
+_LOG_IN_AGAIN_AT: Final = 0.85
+
+
+class AuthenticationFailed(BrokerError):
+    """The broker does not let us in."""
+
+    code = ErrorCode.sasl_authentication_failed
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSecurity:
+    tls: ssl.SSLContext | None = None
+    log_in: Callable[[], ClientMechanism] | None = field(default=None, repr=False)
+    """Makes the client's side of one authentication."""
+
+
+def read_client_security(
+    properties: Mapping[str, str], disk: Disk, random: Random
+) -> ClientSecurity:
+    """From a `client.properties`; keys that are not about security are left alone.
+
+    Raises `BadConfig`, which names keys, never secrets.
+    """
+    given = {key: value for key, value in properties.items() if key in _KEYS}
+    protocol = given.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in _PROTOCOLS:
+        raise BadConfig(f"security.protocol={protocol}: allowed: {', '.join(_PROTOCOLS)}")
+    try:
+        return ClientSecurity(
+            _tls(given, disk) if protocol.endswith("SSL") else None,
+            _log_in(given, random) if protocol.startswith("SASL_") else None,
+        )
+    except BadTls as error:
+        raise BadConfig(str(error)) from None
+
+
+def _tls(given: Mapping[str, str], disk: Disk) -> ssl.SSLContext:
+    versions = _words(given.get("ssl.enabled.protocols", "")) or list(VERSIONS)
+    if not set(versions) <= VERSIONS.keys():
+        raise BadConfig(f"ssl.enabled.protocols: allowed: {', '.join(VERSIONS)}")
+    settings = TlsSettings(
+        keys=Store(
+            "ssl.keystore",
+            given.get("ssl.keystore.type", "PEM"),
+            given.get("ssl.keystore.location", ""),
+            given.get("ssl.keystore.certificate.chain", ""),
+            given.get("ssl.keystore.key", ""),
+            given.get("ssl.key.password", ""),
+        ),
+        trusted=Store(
+            "ssl.truststore",
+            given.get("ssl.truststore.type", "PEM"),
+            given.get("ssl.truststore.location", ""),
+            given.get("ssl.truststore.certificates", ""),
+        ),
+        versions=versions,
+        cipher_suites=_words(given.get("ssl.cipher.suites", "")),
+    )
+    # Kafka: an empty value means that the server's name is not checked.
+    checked = given.get("ssl.endpoint.identification.algorithm", "https")
+    return make_client_context(settings, disk, check_host_name=checked != "")
+
+
+def _log_in(given: Mapping[str, str], random: Random) -> Callable[[], ClientMechanism]:
+    mechanism = given.get("sasl.mechanism", "")
+    if mechanism != PLAIN and mechanism not in MECHANISMS:
+        raise BadConfig(f"sasl.mechanism={mechanism}: allowed: {', '.join([PLAIN, *MECHANISMS])}")
+    try:
+        module = parse_jaas(given.get("sasl.jaas.config", ""))
+    except BadJaas as error:
+        raise BadConfig(f"sasl.jaas.config: {error}") from None
+    user, password = module.options.get("username"), module.options.get("password")
+    if not user or not password:
+        raise BadConfig('sasl.jaas.config: username="…" and password="…" are missing')
+
+    def log_in() -> ClientMechanism:
+        if mechanism == PLAIN:
+            return PlainClient(user, password)
+        nonce = new_nonce(random.token(NONCE_BYTES))
+        return ScramClient(MECHANISMS[mechanism], user, password, nonce)
+
+    return log_in
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def connect_securely(security: ClientSecurity, client_id: str) -> Connect:
+    async def connect(address: Address) -> PeerConnection:
+        connection = await PeerConnection.open(
+            address.host, address.port, client_id=client_id, tls=security.tls
+        )
+        if security.log_in is not None:
+            try:
+                await _LogIn(connection, security.log_in).run()
+            except BaseException:
+                connection.abort()
+                raise
+        return connection
+
+    return connect
+
+
+class _LogIn:
+    """A connection's log-in, repeated for as long as the connection lives."""
+
+    def __init__(self, connection: PeerConnection, new: Callable[[], ClientMechanism]) -> None:
+        self._connection = connection
+        self._new = new
+        self._again: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Raises AuthenticationFailed, UnsupportedSaslMechanism, ConnectionLost."""
+        lifetime_ms = await self._authenticate(self._new())
+        if lifetime_ms > 0:
+            again_s = lifetime_ms / 1000 * _LOG_IN_AGAIN_AT
+            asyncio.get_running_loop().call_later(again_s, self._start_again)
+
+    def _start_again(self) -> None:
+        if self._connection.is_open:
+            self._again = asyncio.get_running_loop().create_task(self._run_again())
+
+    async def _run_again(self) -> None:
+        try:
+            await self.run()
+        except (BrokerError, OSError):
+            self._connection.abort()  # Whoever uses it connects anew, and is told why it fails.
+
+    async def _authenticate(self, mechanism: ClientMechanism) -> int:
+        async with self._connection.alone() as exchange:
+            chosen = await exchange.call(
+                ApiKey.SASL_HANDSHAKE, _HANDSHAKE_VERSION, {"mechanism": mechanism.name}
+            )
+            if chosen.error_code == UnsupportedSaslMechanism.code:
+                enabled = ", ".join(chosen.mechanisms)
+                raise UnsupportedSaslMechanism(
+                    f"the broker does not have {mechanism.name} enabled, but {enabled}"
+                )
+            if chosen.error_code:
+                raise error_from(chosen.error_code, "this listener of the broker has no SASL")
+            token: bytes | None = mechanism.first()
+            lifetime_ms = 0
+            while token is not None:
+                answer = await exchange.call(
+                    ApiKey.SASL_AUTHENTICATE, _AUTHENTICATE_VERSION, {"auth_bytes": token}
+                )
+                if answer.error_code:
+                    raise AuthenticationFailed(answer.error_message or "authentication failed")
+                lifetime_ms = round(answer.session_lifetime.total_seconds() * 1000)
+                try:
+                    token = mechanism.respond(answer.auth_bytes)
+                except Refused as error:
+                    raise AuthenticationFailed(str(error)) from None
+            return lifetime_ms
