@@ -44,9 +44,9 @@ from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import Identity
 from suwi.log.names import CLEAN_SHUTDOWN
 from suwi.metadata.follower import BROKERS, MetadataFollower
-from suwi.metadata.image import CLUSTER, BrokerInfo, Endpoint, encode_broker
+from suwi.metadata.image import CLUSTER, BrokerInfo, ClusterImage, Endpoint, encode_broker
 from suwi.metadata.store import ABSENT, MetadataStore, Put, Session
-from suwi.model.broker_config import BrokerConfig
+from suwi.model.broker_config import BrokerConfig, parse_broker_config
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NodeId
 from suwi.net.connection import Dispatch
@@ -89,14 +89,13 @@ class Broker:
         self._adopts = adopts
         self._specs = parse_listeners(config)
         open_files_max = raise_open_file_limit()
-        self._connections_max = min(
-            config.max_connections, int(open_files_max * _OPEN_FILES_FOR_CONNECTIONS)
-        )
+        self._descriptors_max = int(open_files_max * _OPEN_FILES_FOR_CONNECTIONS)
+        self._budget = Budget(self._limits(config))
         files = FileCache(env.disk, int(open_files_max * _OPEN_FILES_FOR_LOGS))
         self.directories = LogDirectories(env, config.log_dirs, files)
         self.replicas = Replicas(self.node_id, self.directories, env.clock, config, self._put_away)
         self._housekeeping = Housekeeping(env, config, self.directories, self.replicas)
-        self._follower = MetadataFollower(store, self.replicas.follow)
+        self._follower = MetadataFollower(store, self._follow)
         self._session: Session | None = None
         self._scram_users = ScramUsers(lambda: self.replicas.image)
         self._security = [
@@ -192,17 +191,7 @@ class Broker:
                 )
 
     async def _listen(self, dispatch: Dispatch) -> None:
-        config = self.config
-        budget = Budget(
-            Limits(
-                request_bytes_max=config.socket_request_max_bytes,
-                connections_max=self._connections_max,
-                connections_per_ip_max=config.max_connections_per_ip,
-                idle_ms_max=config.connections_max_idle_ms
-                if config.connections_max_idle_ms >= 0
-                else 2**62,
-            )
-        )
+        budget = self._budget
         for spec, security in zip(self._specs, self._security, strict=True):
             listener = Listener(
                 spec.name,
@@ -215,6 +204,21 @@ class Broker:
             )
             await listener.start()
             self.listeners.append(listener)
+
+    def _limits(self, config: BrokerConfig) -> Limits:
+        idle_ms = config.connections_max_idle_ms
+        return Limits(
+            request_bytes_max=config.socket_request_max_bytes,
+            connections_max=min(config.max_connections, self._descriptors_max),
+            connections_per_ip_max=config.max_connections_per_ip,
+            idle_ms_max=idle_ms if idle_ms >= 0 else 2**62,
+        )
+
+    def _follow(self, old: ClusterImage, new: ClusterImage) -> None:
+        self.replicas.follow(old, new)
+        if new.broker_configs != old.broker_configs:
+            effective = {**self.config.given, **new.dynamic_config(self.node_id)}
+            self._budget.limits = self._limits(parse_broker_config(effective).config)
 
     async def _register(self, session: Session) -> None:
         info = BrokerInfo(self.node_id, tuple(self.endpoints), self.config.broker_rack or None)

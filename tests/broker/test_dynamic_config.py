@@ -1,0 +1,121 @@
+"""Configuration that is changed while a broker runs takes effect at once."""
+
+from typing import Any
+
+import pytest
+
+from suwi.client.connection import ConnectionLost, PeerConnection
+from suwi.controller.config_admin import Operation, Resource
+from suwi.sim import Simulation
+from suwi.wire.versions import ApiKey
+from tests.broker.simulated import SimBroker, create_topic, produce
+
+TOPIC = "orders"
+
+
+async def alter(
+    client: PeerConnection, resource: Resource, name: str, key: str, value: str | None
+) -> int:
+    operation = Operation.DELETE if value is None else Operation.SET
+    answer = await client.call(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        1,
+        {
+            "resources": [
+                {
+                    "resource_type": resource,
+                    "resource_name": name,
+                    "configs": [{"name": key, "config_operation": operation, "value": value}],
+                }
+            ],
+            "validate_only": False,
+        },
+    )
+    return int(answer.responses[0].error_code)
+
+
+async def value_of(client: PeerConnection, resource: Resource, name: str, key: str) -> str:
+    answer = await client.call(
+        ApiKey.DESCRIBE_CONFIGS,
+        4,
+        {
+            "resources": [
+                {"resource_type": resource, "resource_name": name, "configuration_keys": [key]}
+            ],
+            "include_synonyms": True,
+        },
+    )
+    return str(answer.results[0].configs[0].value)
+
+
+def _run(scenario: Any, seed: int = 0) -> None:
+    simulation = Simulation(seed)
+
+    async def main() -> None:
+        broker = SimBroker(simulation)
+        await broker.start()
+        client = await broker.connect()
+        await create_topic(client, TOPIC)
+        await scenario(broker, client)
+
+    simulation.run(main())
+
+
+def test_a_topics_own_setting_counts_from_the_next_request_on() -> None:
+    async def scenario(broker: SimBroker, client: PeerConnection) -> None:
+        assert (await produce(client, TOPIC, [b"x" * 500])).error_code == 0
+        assert await alter(client, Resource.TOPIC, TOPIC, "max.message.bytes", "300") == 0
+        assert (await produce(client, TOPIC, [b"x" * 500])).error_code == 10
+        assert await alter(client, Resource.TOPIC, TOPIC, "max.message.bytes", None) == 0
+        assert (await produce(client, TOPIC, [b"x" * 500])).error_code == 0
+
+    _run(scenario)
+
+
+@pytest.mark.parametrize("broker_name", ["0", ""])
+def test_a_brokers_default_reaches_topics_that_set_nothing(broker_name: str) -> None:
+    async def scenario(broker: SimBroker, client: PeerConnection) -> None:
+        key = "message.max.bytes"
+        assert await alter(client, Resource.BROKER, broker_name, key, "300") == 0
+        assert (await produce(client, TOPIC, [b"x" * 500])).error_code == 10
+        assert await value_of(client, Resource.TOPIC, TOPIC, "max.message.bytes") == "300"
+        await client.close()
+        await broker.stop()
+        await broker.start()
+        again = await broker.connect()
+        assert (await produce(again, TOPIC, [b"x" * 500])).error_code == 10
+
+    _run(scenario)
+
+
+def test_hours_of_the_broker_are_milliseconds_of_the_topic() -> None:
+    async def scenario(broker: SimBroker, client: PeerConnection) -> None:
+        assert await value_of(client, Resource.TOPIC, TOPIC, "retention.ms") == "604800000"
+        assert await alter(client, Resource.BROKER, "0", "log.retention.hours", "1") == 0
+        assert await value_of(client, Resource.TOPIC, TOPIC, "retention.ms") == "3600000"
+
+    _run(scenario)
+
+
+def test_a_new_limit_of_connections_holds_for_the_next_one() -> None:
+    async def scenario(broker: SimBroker, client: PeerConnection) -> None:
+        assert await alter(client, Resource.BROKER, "", "max.connections", "1") == 0
+        refused = await broker.connect()
+        with pytest.raises(ConnectionLost):
+            await produce(refused, TOPIC, [b"x"])
+        assert await alter(client, Resource.BROKER, "", "max.connections", "10") == 0
+        admitted = await broker.connect()
+        assert (await produce(admitted, TOPIC, [b"x"])).error_code == 0
+
+    _run(scenario)
+
+
+def test_what_cannot_be_changed_or_is_wrong_is_refused_and_changes_nothing() -> None:
+    async def scenario(broker: SimBroker, client: PeerConnection) -> None:
+        assert await alter(client, Resource.BROKER, "0", "node.id", "7") == 40
+        assert await alter(client, Resource.TOPIC, TOPIC, "retention.ms", "soon") == 40
+        assert await alter(client, Resource.TOPIC, TOPIC, "no.such.key", "1") == 40
+        assert await alter(client, Resource.TOPIC, "nowhere", "retention.ms", "1") == 3
+        assert await value_of(client, Resource.TOPIC, TOPIC, "retention.ms") == "604800000"
+
+    _run(scenario)
