@@ -179,6 +179,29 @@ def test_a_batch_that_is_refused_does_not_keep_the_next_one_back() -> None:
     run(simulation, scenario())
 
 
+def test_a_record_that_is_too_large_does_not_take_its_batch_with_it() -> None:
+    simulation = Simulation(1)
+
+    async def scenario() -> None:
+        broker = SimBroker(simulation)
+        await broker.start()
+        await create_topic(await broker.connect(), TOPIC, max_message_bytes="300")
+        async with cluster_of(simulation) as cluster:
+            values = [b"%d" % n if n != 5 else bytes(2000) for n in range(50)]
+            async with Producer(cluster, broker.machine.clock) as producer:
+                deliveries = [await producer.send(TOPIC, value) for value in values]
+            for value, delivery in zip(values, deliveries, strict=True):
+                if len(value) == 2000:
+                    with pytest.raises(MessageTooLarge):
+                        await delivery
+                else:
+                    await delivery
+            stored = await read_all(cluster)
+            assert [record.value for record in stored] == [v for v in values if len(v) < 2000]
+
+    run(simulation, scenario())
+
+
 def test_an_unknown_topic_or_partition_is_told_at_once() -> None:
     simulation = Simulation(1)
 

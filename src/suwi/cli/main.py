@@ -6,6 +6,7 @@ from typing import Annotated, Optional
 import typer
 
 from suwi import __version__
+from suwi.cli.commands import configs, dump, records, topics
 
 app = typer.Typer(
     help="Suwi, a Kafka-compatible event log.",
@@ -96,3 +97,10 @@ def serve(
             log_level=log_level,
         )
     )
+
+
+app.command()(records.produce)
+app.command()(records.consume)
+app.command()(dump.dump)
+app.add_typer(topics.app, name="topics")
+app.add_typer(configs.app, name="configs")

@@ -38,6 +38,9 @@ class OutgoingBatch:
     base_offset: int = NO_OFFSET
     timestamps: list[int] = field(default_factory=list)
     """Once it is delivered."""
+    halves: "tuple[OutgoingBatch, OutgoingBatch] | None" = None
+    """What became of it where it was refused as a whole."""
+    _middle: int = 0
 
     def add(self, record: Record, size_bytes: int) -> "Delivery":
         self.records.append(record)
@@ -53,6 +56,32 @@ class OutgoingBatch:
     def fail(self, error: Exception) -> None:
         self.error = error
         self._end()
+
+    def split(self) -> "tuple[OutgoingBatch, OutgoingBatch]":
+        """Two batches with a half of the records each, to be sent instead."""
+        middle = len(self.records) // 2
+        first, second = self.records[:middle], self.records[middle:]
+        self.halves = (
+            OutgoingBatch(self.partition, self.give_up_s, first, is_complete=True),
+            OutgoingBatch(self.partition, self.give_up_s, second, is_complete=True),
+        )
+        self._middle = middle
+        return self.halves
+
+    def finish_split(self) -> None:
+        """Both halves are done."""
+        self._end()
+
+    def outcome(self, number: int) -> "Delivered":
+        """What became of a record. Raises what kept it from being delivered."""
+        if self.halves is not None:
+            first, second = self.halves
+            is_first = number < self._middle
+            return first.outcome(number) if is_first else second.outcome(number - self._middle)
+        if self.error is not None:
+            raise self.error
+        offset = self.base_offset + number if self.base_offset >= 0 else NO_OFFSET
+        return Delivered(self.partition, Offset(offset), self.timestamps[number])
 
     def _end(self) -> None:
         self.encoded = None
@@ -86,9 +115,5 @@ class Delivery:
 
     def result(self) -> Delivered:
         """What became of it, once it is done."""
-        batch = self._batch
-        assert batch.done.is_set()
-        if batch.error is not None:
-            raise batch.error
-        offset = batch.base_offset + self._number if batch.base_offset >= 0 else NO_OFFSET
-        return Delivered(batch.partition, Offset(offset), batch.timestamps[self._number])
+        assert self._batch.done.is_set()
+        return self._batch.outcome(self._number)

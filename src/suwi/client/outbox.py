@@ -21,7 +21,11 @@ from suwi.client.retry import Retry
 from suwi.model.errors import (
     BrokerError,
     InvalidProducerEpoch,
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
     OutOfOrderSequence,
+    RecordListTooLarge,
     RequestTimedOut,
     UnknownProducerId,
 )
@@ -39,6 +43,8 @@ _ACKS_NONE = 0
 _PERHAPS_STORED = (ErrorCode.request_timed_out, ErrorCode.not_enough_replicas_after_append)
 # The broker does not know this producer, or not its last batch: it lost what it knew.
 _FORGOTTEN = (OutOfOrderSequence, UnknownProducerId, InvalidProducerEpoch)
+# Refused before the append, so its sequence is not used.
+_FAULT_OF_A_RECORD = (MessageTooLarge, RecordListTooLarge, InvalidRecord, InvalidTimestamp)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +162,12 @@ class Outbox:
         while True:
             try:
                 produced = await self._attempt(batch)
+            except _FAULT_OF_A_RECORD as error:
+                if len(batch.records) == 1 or batch.is_in_doubt:
+                    self._give_up(batch, error)
+                else:
+                    await self._deliver_halves(batch)
+                return
             except Exception as error:
                 try:
                     self._judge(batch, error)
@@ -167,6 +179,12 @@ class Outbox:
                 self._next_sequence = (self._next_sequence + len(batch.records)) & SEQUENCE_MAX
                 batch.finish(produced.base_offset, produced.log_append_time_ms)
                 return
+
+    async def _deliver_halves(self, batch: OutgoingBatch) -> None:
+        """Something in a refused batch is at fault: the rest must not suffer from it."""
+        for half in batch.split():
+            await self._deliver(half)
+        batch.finish_split()
 
     def _judge(self, batch: OutgoingBatch, error: Exception) -> None:
         """Prepare the next attempt; raises the error where there must be none."""

@@ -1,0 +1,166 @@
+"""`suwi produce` and `suwi consume`."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from suwi.cli.options import DEFAULT_BROKER, Broker, pairs
+
+_Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+
+
+class Codec(StrEnum):
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+class Acks(StrEnum):
+    ALL = "all"
+    ONE = "1"
+    NONE = "0"
+
+
+def produce(
+    topic: _Topic,
+    file: Annotated[
+        str | None,
+        typer.Option("--file", "-f", metavar="FILE", help="Read lines from here, not stdin."),
+    ] = None,
+    key_separator: Annotated[
+        str | None,
+        typer.Option(
+            "--key-separator", "-k", metavar="TEXT", help="What stands between key and value."
+        ),
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="For each record; repeatable."),
+    ] = None,
+    partition: Annotated[
+        int | None,
+        typer.Option("--partition", "-p", metavar="N", min=0, help="Default: by the key."),
+    ] = None,
+    compression: Annotated[
+        Codec, typer.Option("--compression", "-z", help="How batches are packed.")
+    ] = Codec.NONE,
+    acks: Annotated[
+        Acks, typer.Option("--acks", help="Who must have it: all replicas, one, or nobody.")
+    ] = Acks.ALL,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="To deliver a record.")
+    ] = 30,
+    json: Annotated[
+        bool,
+        typer.Option("--json", help="Lines are JSON, as `suwi consume --json` prints them."),
+    ] = False,
+    broker: Broker = DEFAULT_BROKER,
+) -> None:
+    """Write records, one for each line of stdin.
+
+    \b
+    echo apple | suwi produce fruit
+    suwi produce fruit --file fruit.txt --key-separator '\\t'
+
+    \b
+    With --json a line is like this; everything but the value may be left out:
+    {"key": "k", "value": "v", "headers": {"h": "1"}, "partition": 0, "timestamp": 0}
+    """
+    if json and key_separator is not None:
+        raise typer.BadParameter("JSON lines name their keys", param_hint="--key-separator")
+    if key_separator == "":
+        raise typer.BadParameter("it is empty", param_hint="--key-separator")
+    headers = pairs(header or [], "--header")
+    from suwi.cli import produce as work
+
+    work.produce(
+        broker,
+        topic,
+        work.LineForm(key_separator, headers, partition, is_json=json),
+        path=file,
+        codec=compression.value,
+        acks={"all": -1, "1": 1, "0": 0}[acks.value],
+        timeout_s=timeout,
+    )
+
+
+def consume(
+    topic: _Topic,
+    partition: Annotated[
+        list[int] | None,
+        typer.Option("--partition", "-p", metavar="N", min=0, help="Default: all; repeatable."),
+    ] = None,
+    offset: Annotated[
+        str | None,
+        typer.Option(
+            "--offset",
+            "-o",
+            metavar="N",
+            help="Where to start: an offset, -N for the last N, earliest or latest.",
+        ),
+    ] = None,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="Start with the oldest record.")
+    ] = False,
+    from_time: Annotated[
+        str | None,
+        typer.Option(
+            "--from-time",
+            "-t",
+            metavar="TIME",
+            help="Start at a time: 2026-01-31T12:00 (UTC), milliseconds, or 10m ago as 10m.",
+        ),
+    ] = None,
+    count: Annotated[
+        int | None,
+        typer.Option("--count", "-n", metavar="N", min=1, help="End after so many records."),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow/--no-follow", help="Wait for new records, or end at the last.")
+    ] = True,
+    committed: Annotated[
+        bool, typer.Option("--committed", help="Leave out aborted and open transactions.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object for each record.")] = False,
+    keys: Annotated[bool, typer.Option("--keys", "-k", help="Print keys.")] = False,
+    headers: Annotated[bool, typer.Option("--headers", help="Print headers.")] = False,
+    timestamps: Annotated[bool, typer.Option("--timestamps", help="Print times.")] = False,
+    offsets: Annotated[
+        bool, typer.Option("--offsets", help="Print partitions and offsets.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print all of that.")] = False,
+    broker: Broker = DEFAULT_BROKER,
+) -> None:
+    """Print records until Ctrl-C.
+
+    Without further options only new ones: those that come from now on.
+
+    \b
+    suwi consume fruit --from-beginning --no-follow --keys
+    suwi consume fruit --partition 0 --offset 42 -n 1 --json
+    """
+    given = [o for o in (offset, from_time, "earliest" if from_beginning else None) if o]
+    if len(given) > 1:
+        raise typer.BadParameter("give one of --offset, --from-time and --from-beginning")
+    from suwi.cli import consume as work
+
+    start = work.parse_start("earliest" if from_beginning else offset, from_time)
+    work.consume(
+        broker,
+        topic,
+        start,
+        work.RecordForm(
+            is_json=json,
+            offsets=offsets or verbose,
+            timestamps=timestamps or verbose,
+            headers=headers or verbose,
+            keys=keys or verbose,
+        ),
+        partitions=partition or [],
+        count=count,
+        follow=follow,
+        committed=committed,
+    )

@@ -1,0 +1,194 @@
+"""The work of `suwi consume`."""
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import typer
+
+from suwi.cli.json_records import record_fields
+from suwi.cli.output import (
+    Failure,
+    bytes_text,
+    flush,
+    json_line,
+    printable,
+    say,
+    time_text,
+    write,
+)
+from suwi.cli.session import existing_topic, run
+from suwi.client.cluster import Cluster
+from suwi.client.offsets import EARLIEST, LATEST, FoundOffset, list_offsets
+from suwi.client.reader import Reader, ReadSettings
+from suwi.env import SystemClock
+from suwi.model.ids import NO_OFFSET, Offset, TopicPartition
+from suwi.records.record import Record
+
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_AGO = re.compile(r"(\d+)(ms|s|m|h|d)")
+_MILLISECONDS = re.compile(r"\d{6,}")
+_OFFSET = re.compile(r"[+-]?\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where to begin: at a time, also EARLIEST and LATEST, or at an offset."""
+
+    time: int = LATEST
+    offset: int | None = None
+    """From the end where it is negative."""
+
+
+def parse_start(offset: str | None, time: str | None) -> Start:
+    if time is not None:
+        return Start(time=_parse_time(time))
+    match offset:
+        case None | "latest":
+            return Start()
+        case "earliest":
+            return Start(time=EARLIEST)
+    if not _OFFSET.fullmatch(offset) or len(offset) > 19:
+        raise typer.BadParameter(
+            f"{offset!r}: give a number, -N for the last N, earliest or latest",
+            param_hint="--offset",
+        )
+    return Start(offset=int(offset))
+
+
+def _parse_time(text: str) -> int:
+    ago = _AGO.fullmatch(text)
+    if ago is not None:
+        return max(0, SystemClock().now_ms() - int(ago[1]) * _UNITS_MS[ago[2]])
+    if _MILLISECONDS.fullmatch(text):
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r}: give 2026-01-31T12:00, milliseconds since 1970, or how long ago: 10m",
+            param_hint="--from-time",
+        ) from None
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return max(0, round(time.timestamp() * 1000))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordForm:
+    """What is printed of a record."""
+
+    is_json: bool
+    offsets: bool
+    timestamps: bool
+    headers: bool
+    keys: bool
+
+    def show(self, partition: TopicPartition, record: Record) -> None:
+        if self.is_json:
+            json_line(record_fields(partition.topic, partition.partition, record))
+            return
+        parts = []
+        if self.offsets:
+            parts += [str(partition), str(record.offset)]
+        if self.timestamps:
+            parts.append(time_text(record.timestamp))
+        if self.headers:
+            parts.append(",".join(f"{name}={bytes_text(v)}" for name, v in record.headers) or "-")
+        if self.keys:
+            parts.append(bytes_text(record.key))
+        if sys.stdout.isatty():
+            parts.append(bytes_text(record.value))
+            say("\t".join(printable(part) for part in parts))
+            return
+        head = "".join(f"{part}\t" for part in parts).encode("utf-8", "surrogateescape")
+        write(head + (b"null" if record.value is None else record.value) + b"\n")
+
+
+def consume(
+    broker: str,
+    topic: str,
+    start: Start,
+    form: RecordForm,
+    *,
+    partitions: Sequence[int],
+    count: int | None,
+    follow: bool,
+    committed: bool,
+) -> None:
+    async def work(cluster: Cluster) -> None:
+        info = await existing_topic(cluster, topic)
+        chosen = [info.partition(index).index for index in dict.fromkeys(partitions)]
+        if start.offset is not None and start.offset >= 0 and not chosen:
+            if len(info.partitions) > 1:
+                raise Failure(f"--offset {start.offset}: say of which --partition")
+            chosen = [info.partitions[0].index]
+        places = [
+            TopicPartition(topic, index)
+            for index in chosen or [partition.index for partition in info.partitions]
+        ]
+        ends = await list_offsets(cluster, dict.fromkeys(places, LATEST), committed_only=committed)
+        positions = await _positions(cluster, start, ends)
+        if follow and start == Start() and sys.stderr.isatty():
+            sys.stderr.write("waiting for new records; --from-beginning shows those before\n")
+        reader = Reader(cluster, positions, ReadSettings(committed_only=committed))
+        async with reader:
+            await _print(reader, form, count, None if follow else ends)
+
+    run(broker, work, interrupted=0)
+
+
+async def _positions(
+    cluster: Cluster, start: Start, ends: dict[TopicPartition, FoundOffset]
+) -> dict[TopicPartition, Offset]:
+    if start == Start():
+        return {place: end.offset for place, end in ends.items()}
+    if start.offset is None:
+        found = await list_offsets(cluster, dict.fromkeys(ends, start.time))
+        return {
+            place: ends[place].offset if at.offset == NO_OFFSET else at.offset
+            for place, at in found.items()
+        }
+    firsts = await list_offsets(cluster, dict.fromkeys(ends, EARLIEST))
+    if start.offset < 0:
+        return {
+            place: Offset(max(firsts[place].offset, end.offset + start.offset))
+            for place, end in ends.items()
+        }
+    for place, end in ends.items():
+        if not firsts[place].offset <= start.offset <= end.offset:
+            has = f"has offsets {firsts[place].offset} to {end.offset - 1}"
+            if firsts[place].offset == end.offset:
+                has = f"is empty; its next offset is {end.offset}"
+            raise Failure(f"--offset {start.offset}: {place} {has}")
+    return dict.fromkeys(ends, Offset(start.offset))
+
+
+async def _print(
+    reader: Reader,
+    form: RecordForm,
+    count: int | None,
+    ends: dict[TopicPartition, FoundOffset] | None,
+) -> None:
+    """Until `count` records were printed, or each partition has reached its end."""
+    if ends is not None:
+        for place, found in ends.items():
+            if reader.positions[place] >= found.offset:
+                del reader.positions[place]
+    printed = 0
+    while reader.positions:
+        for fetched in await reader.read():
+            place = fetched.partition
+            end = None if ends is None else ends[place].offset
+            for record in fetched.records:
+                if end is not None and record.offset >= end:
+                    break
+                form.show(place, record)
+                printed += 1
+                if printed == count:
+                    return
+            if end is not None and fetched.next_offset >= end:
+                del reader.positions[place]
+        flush()

@@ -1,0 +1,105 @@
+"""Records as JSON: what `consume --json` prints and `produce --json` takes.
+
+Bytes that are UTF-8 are text; others stand in base 64 under a name that says so.
+"""
+
+import base64
+import binascii
+import json
+from typing import Any, NamedTuple
+
+from suwi.records.record import Headers, Record
+
+
+class BadLine(ValueError):
+    """A line that is no record; the text says why."""
+
+
+class GivenRecord(NamedTuple):
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    partition: int | None
+    timestamp: int | None
+
+
+def record_fields(topic: str, partition: int, record: Record) -> dict[str, Any]:
+    return {
+        "topic": topic,
+        "partition": partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        **_named("key", record.key),
+        **_named("value", record.value),
+        "headers": [
+            {"name": name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")}
+            | _named("value", value)
+            for name, value in record.headers
+        ],
+    }
+
+
+def _named(name: str, data: bytes | None) -> dict[str, str | None]:
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}
+
+
+def parse_record(line: bytes) -> GivenRecord:
+    """Raises `BadLine`."""
+    try:
+        found = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise BadLine(f"not JSON: {error.msg} at column {error.colno}") from None
+    except ValueError:
+        raise BadLine("not JSON in UTF-8") from None
+    if not isinstance(found, dict):
+        raise BadLine('not a JSON object like {"key": "k", "value": "v"}')
+    if not found.keys() & {"value", "value_base64"}:
+        raise BadLine("it has no value; null stands for a deletion")
+    return GivenRecord(
+        _bytes(found, "key"),
+        _bytes(found, "value"),
+        _headers(found.get("headers") or []),
+        _number(found, "partition"),
+        _number(found, "timestamp"),
+    )
+
+
+def _bytes(found: dict[str, Any], name: str) -> bytes | None:
+    encoded = found.get(f"{name}_base64")
+    if encoded is not None:
+        try:
+            return base64.b64decode(encoded, validate=True)
+        except (binascii.Error, TypeError, ValueError):
+            raise BadLine(f"{name}_base64 is not in base 64") from None
+    given = found.get(name)
+    if given is None:
+        return None
+    text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _headers(found: Any) -> Headers:
+    if isinstance(found, dict):
+        found = [{"name": name, "value": value} for name, value in found.items()]
+    if not isinstance(found, list):
+        raise BadLine('headers are an object, or a list of {"name": "n", "value": "v"}')
+    headers = []
+    for header in found:
+        if not (isinstance(header, dict) and isinstance(header.get("name"), str)):
+            raise BadLine('a header is {"name": "n", "value": "v"}')
+        headers.append((header["name"], _bytes(header, "value")))
+    return tuple(headers)
+
+
+def _number(found: dict[str, Any], name: str) -> int | None:
+    number = found.get(name)
+    if number is None:
+        return None
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise BadLine(f"{name} is not a number from 0 up")
+    return number

@@ -1,0 +1,32 @@
+"""Options that several commands have, and how `KEY=VALUE` is read."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+DEFAULT_BROKER = "127.0.0.1:9092"
+BROKER_VARIABLE = "SUWI_BROKER"
+
+Broker = Annotated[
+    str,
+    typer.Option(
+        "--broker",
+        "-b",
+        metavar="HOST:PORT",
+        envvar=BROKER_VARIABLE,
+        help="A broker of the cluster; several separated by commas.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
+    """`KEY=VALUE`s as a dict; what is no pair is a mistake in the usage."""
+    found = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not (equals and key.strip()):
+            raise typer.BadParameter(f"{text!r}: give it as KEY=VALUE", param_hint=option)
+        found[key.strip()] = value.strip()
+    return found

@@ -1,0 +1,117 @@
+"""What commands say: tables and lines for people, JSON for scripts, problems on stderr.
+
+Invariant: bytes that came from elsewhere reach a terminal only as printable characters.
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+# Control characters could move a terminal's cursor, or worse.
+_ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {
+    ord("\n"): "\\n",
+    ord("\r"): "\\r",
+    ord("\t"): "\\t",
+}
+_WIDTH_WITHOUT_TERMINAL = 10_000
+
+
+class Failure(Exception):
+    """A command cannot do what was asked; the text says why and what to do."""
+
+
+class OutputClosed(Exception):
+    """Nobody reads what a command writes any more: `suwi … | head`."""
+
+
+def say(text: str = "") -> None:
+    write(f"{text}\n".encode("utf-8", "backslashreplace"))
+
+
+def write(data: bytes) -> None:
+    try:
+        sys.stdout.buffer.write(data)
+    except BrokenPipeError:
+        raise OutputClosed from None
+
+
+def flush() -> None:
+    try:
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise OutputClosed from None
+
+
+def complain(text: str) -> None:
+    sys.stderr.write(f"suwi: {text}\n")
+    sys.stderr.flush()
+
+
+def document(value: Any) -> None:
+    """One JSON document."""
+    say(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def json_line(value: Any) -> None:
+    """One JSON object of many."""
+    say(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: str = "") -> None:
+    """Rows under headings; the columns named in `numbers` are aligned to the right."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    is_terminal = sys.stdout.isatty()
+    drawn = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        right = column in numbers.split()
+        drawn.add_column(column, justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        drawn.add_row(*(Text(printable(str(cell))) for cell in row))
+    # Where it is not read by a person, nothing is folded to a width.
+    console = Console(
+        width=None if is_terminal else _WIDTH_WITHOUT_TERMINAL, highlight=False, markup=False
+    )
+    with console.capture() as captured:
+        console.print(drawn)
+    for line in captured.get().splitlines():
+        say(line.rstrip())
+
+
+def printable(text: str) -> str:
+    return text.translate(_ESCAPES)
+
+
+def bytes_text(data: bytes | None) -> str:
+    """Bytes as text; what is no UTF-8 is escaped."""
+    return "null" if data is None else data.decode("utf-8", "backslashreplace")
+
+
+def size_text(size_bytes: int) -> str:
+    size = float(size_bytes)
+    for unit in _UNITS:
+        if size < 1024 or unit == _UNITS[-1]:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError
+
+
+def time_text(timestamp: int) -> str:
+    """A record's time, in UTC."""
+    try:
+        time = _EPOCH + timedelta(milliseconds=timestamp)
+    except OverflowError:
+        return f"{timestamp} ms"
+    if timestamp < 0:
+        return "none" if timestamp == -1 else f"{timestamp} ms"
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def count_text(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
