@@ -98,9 +98,14 @@ class ConfigView:
         return settings
 
     def of_all_brokers(self) -> list[Setting]:
-        """The keys that were set for all brokers while running."""
+        """The keys that were set for all brokers while running; what one has for itself is not."""
         _, everywhere = self._layers[1]
-        return [s for s in self.of_broker() if s.name in everywhere]
+        settings = []
+        for setting in self.of_broker():
+            if setting.name in everywhere:
+                chain = tuple(f for f in setting.chain if f.source is not Source.BROKER)
+                settings.append(setting._replace(value=chain[0].value, chain=chain))
+        return settings
 
     def _broker_chain(self, key: Key) -> list[Found]:
         found = [found for name, _ in key.broker_names for found in self._set(name)]
