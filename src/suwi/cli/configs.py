@@ -7,6 +7,7 @@ from typing import Any
 
 import typer
 
+from suwi.cli.options import Target
 from suwi.cli.output import Failure, document, printable, say, table
 from suwi.cli.session import existing_topic, run
 from suwi.client.admin import Admin, ConfigEntry, ConfigSource, Resource, ResourceType
@@ -36,7 +37,7 @@ def resource(kind: str, name: str) -> Resource:
 
 
 def describe(
-    broker: str, of: Resource, keys: Sequence[str], *, everything: bool, json: bool
+    target: Target, of: Resource, keys: Sequence[str], *, everything: bool, json: bool
 ) -> None:
     async def work(cluster: Cluster) -> None:
         await _check(cluster, of)
@@ -59,11 +60,11 @@ def describe(
         else:
             say(f"nothing is set for {_text(of)}; --all shows every key with its default")
 
-    run(broker, work)
+    run(target, work)
 
 
 def alter(
-    broker: str, of: Resource, values: Mapping[str, str | None], *, dry_run: bool, json: bool
+    target: Target, of: Resource, values: Mapping[str, str | None], *, dry_run: bool, json: bool
 ) -> None:
     async def work(cluster: Cluster) -> None:
         await _check(cluster, of)
@@ -78,7 +79,7 @@ def alter(
             done = f"{key} unset" if value is None else f"{key}={value}"
             say(f"{'would change' if dry_run else 'changed'} {_text(of)}: {printable(done)}")
 
-    run(broker, work)
+    run(target, work)
 
 
 async def _check(cluster: Cluster, of: Resource) -> None:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import typer
 
 from suwi.cli.json_records import record_fields
+from suwi.cli.options import Target
 from suwi.cli.output import (
     Failure,
     bytes_text,
@@ -108,7 +109,7 @@ class RecordForm:
 
 
 def consume(
-    broker: str,
+    target: Target,
     topic: str,
     start: Start,
     form: RecordForm,
@@ -137,7 +138,7 @@ def consume(
         async with reader:
             await _print(reader, form, count, None if follow else ends)
 
-    run(broker, work, interrupted=0)
+    run(target, work, interrupted=0)
 
 
 async def _positions(

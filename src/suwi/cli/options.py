@@ -1,12 +1,13 @@
 """Options that several commands have, and how `KEY=VALUE` is read."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
 DEFAULT_BROKER = "127.0.0.1:9092"
 BROKER_VARIABLE = "SUWI_BROKER"
+CONFIG_VARIABLE = "SUWI_COMMAND_CONFIG"
 
 Broker = Annotated[
     str,
@@ -18,7 +19,23 @@ Broker = Annotated[
         help="A broker of the cluster; several separated by commas.",
     ),
 ]
+CommandConfig = Annotated[
+    str | None,
+    typer.Option(
+        "--command-config",
+        metavar="FILE",
+        envvar=CONFIG_VARIABLE,
+        help="A client.properties with Kafka's keys for TLS and SASL.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+class Target(NamedTuple):
+    """Which cluster a command is about, and how to get in."""
+
+    broker: str
+    command_config: str | None
 
 
 def pairs(texts: Sequence[str], option: str) -> dict[str, str]:

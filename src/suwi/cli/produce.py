@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from suwi.cli.json_records import BadLine, GivenRecord, parse_record
 from suwi.cli.lines import lines
+from suwi.cli.options import Target
 from suwi.cli.output import Failure, complain, count_text, document, say
 from suwi.cli.session import existing_topic, run
 from suwi.client.cluster import Cluster
@@ -88,7 +89,7 @@ class _Tally:
 
 
 def produce(
-    broker: str,
+    target: Target,
     topic: str,
     form: LineForm,
     *,
@@ -121,7 +122,7 @@ def produce(
                 complain(problem)
         return 1 if tally.problem or mistake else 0
 
-    run(broker, work)
+    run(target, work)
 
 
 def _open(path: str) -> int:

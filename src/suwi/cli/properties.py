@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from suwi.cli.options import BROKER_VARIABLE
+from suwi.cli.options import BROKER_VARIABLE, CONFIG_VARIABLE
 from suwi.model.broker_config import (
     IGNORED_BROKER_KEYS,
     SYNONYMS,
@@ -20,7 +20,7 @@ from suwi.model.config_kinds import BadConfig
 from suwi.model.topic_config import TOPIC_KEYS
 
 _PREFIXES = ("KAFKA_", "SUWI_")  # The later one wins.
-_OF_OTHER_COMMANDS = frozenset({BROKER_VARIABLE})
+_OF_OTHER_COMMANDS = frozenset({BROKER_VARIABLE, CONFIG_VARIABLE})
 # A key ends at the first `=`, `:` or blank that no backslash precedes.
 _KEY_AND_VALUE = re.compile(r"((?:\\.|[^\\=:\s])*)\s*[=:]?\s*(.*)")
 _ESCAPED = re.compile(r"\\(.)")

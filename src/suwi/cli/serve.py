@@ -6,7 +6,7 @@ import os
 import signal
 import sqlite3
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from suwi import __version__
@@ -127,13 +127,13 @@ async def _run(env: Env, config: BrokerConfig, metrics_port: int | None, *, adop
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     stop = asyncio.Event()
-    for name in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(name, stop.set)
+    _on_signals(_end_at_once)
     store = await _open_store(env, config.log_dirs, adopts=adopts)
     try:
         stats = NetStats() if metrics_port is not None else None
         broker = Broker(env, config, store.view(), stats=stats, adopts=adopts)
         await _start(broker, config)
+        _on_signals(lambda _: stop.set())
         metrics = None
         if stats is not None and metrics_port is not None:
             metrics = await _start_metrics(broker, stats, metrics_port)
@@ -146,6 +146,21 @@ async def _run(env: Env, config: BrokerConfig, metrics_port: int | None, *, adop
         sys.stdout.write("stopped cleanly\n" if clean else _STOPPED_UNCLEANLY)
     finally:
         await store.close()
+
+
+def _on_signals(act: Callable[[int], None]) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, act, number)
+
+
+def _end_at_once(signal_number: int) -> None:
+    """Before the broker is ready: nothing of it needs an end, and a thread may be checking logs.
+
+    What it does until then bears a crash at any point.
+    """
+    sys.stdout.write("stopped before it was ready\n")
+    sys.stdout.flush()
+    os._exit(128 + signal_number)
 
 
 async def _open_store(env: Env, directories: Sequence[str], *, adopts: bool) -> EmbeddedStore:

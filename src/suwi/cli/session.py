@@ -11,13 +11,17 @@ from collections.abc import Awaitable, Callable
 
 import typer
 
+from suwi.cli.options import Target
 from suwi.cli.output import Failure, OutputClosed, complain, flush
 from suwi.client.addresses import Address, parse_addresses
 from suwi.client.cluster import Cluster
 from suwi.client.connection import ConnectionLost
 from suwi.client.errors import Unreachable, reason
+from suwi.client.link import Connect
+from suwi.client.settings import ClientSettings
 from suwi.client.topology import TopicInfo
-from suwi.env import SystemRandom
+from suwi.env import local_env
+from suwi.model.config_kinds import BadConfig
 from suwi.model.errors import BrokerError, UnknownTopicOrPartition
 
 _OK, _FAILED, _INTERRUPTED = 0, 1, 130
@@ -25,13 +29,34 @@ _OK, _FAILED, _INTERRUPTED = 0, 1, 130
 Work = Callable[[Cluster], Awaitable[int | None]]
 
 
-def run(broker: str, work: Work, *, interrupted: int = _INTERRUPTED) -> None:
+def run(target: Target, work: Work, *, interrupted: int = _INTERRUPTED) -> None:
     """Do the work and exit; `interrupted` is the exit code after Ctrl-C."""
     try:
-        addresses = parse_addresses(broker)
+        addresses = parse_addresses(target.broker)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--broker") from None
-    raise typer.Exit(guarded(lambda: asyncio.run(_work(addresses, work)), interrupted))
+    connect = None if target.command_config is None else _connector(target.command_config)
+    raise typer.Exit(guarded(lambda: asyncio.run(_work(addresses, connect, work)), interrupted))
+
+
+def _connector(path: str) -> Connect:
+    """How to connect by a client.properties."""
+    from suwi.cli.properties import parse_properties
+    from suwi.client.security import connect_securely, read_client_security
+
+    env = local_env()
+    try:
+        properties = parse_properties(env.disk.read_bytes(path).decode())
+        security = read_client_security(properties, env.disk, env.random)
+    except OSError as error:
+        problem = error.strerror or str(error)
+    except UnicodeDecodeError:
+        problem = "not a text file in UTF-8"
+    except BadConfig as error:
+        problem = str(error)
+    else:
+        return connect_securely(security, ClientSettings().client_id)
+    raise typer.BadParameter(f"{path}: {problem}", param_hint="--command-config")
 
 
 def guarded(job: Callable[[], int | None], interrupted: int = _INTERRUPTED) -> int:
@@ -60,13 +85,15 @@ def guarded(job: Callable[[], int | None], interrupted: int = _INTERRUPTED) -> i
     return _FAILED
 
 
-async def _work(addresses: list[Address], work: Work) -> int | None:
-    async with Cluster(addresses, random=SystemRandom()) as cluster:
+async def _work(addresses: list[Address], connect: Connect | None, work: Work) -> int | None:
+    async with Cluster(addresses, random=local_env().random, connect=connect) as cluster:
         return await work(cluster)
 
 
 def _unreachable(error: Unreachable) -> str:
     tried = "; ".join(f"no broker at {address}: {reason(why)}" for address, why in error.tried)
+    if any(isinstance(why, ConnectionLost) for _, why in error.tried):
+        return f"{tried}. If it asks for TLS or a log-in, say how with --command-config FILE"
     return f"{tried}. Start one with `suwi serve`, or name another with --broker HOST:PORT"
 
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import typer
 
+from suwi.cli.options import Target
 from suwi.cli.output import (
     Failure,
     complain,
@@ -40,7 +41,7 @@ class NewTopics(NamedTuple):
 # -- create ----------------------------------------------------------------------------------------
 
 
-def create(broker: str, new: NewTopics, *, json: bool) -> None:
+def create(target: Target, new: NewTopics, *, json: bool) -> None:
     async def work(cluster: Cluster) -> int:
         admin = Admin(cluster)
         created: list[CreatedTopic] = []
@@ -72,7 +73,7 @@ def create(broker: str, new: NewTopics, *, json: bool) -> None:
             document([_created_fields(topic) for topic in created])
         return failed
 
-    run(broker, work)
+    run(target, work)
 
 
 def _created_text(topic: CreatedTopic, dry_run: bool) -> str:
@@ -99,7 +100,7 @@ def _id_text(topic_id: Any) -> str | None:
 # -- list and describe -----------------------------------------------------------------------------
 
 
-def list_all(broker: str, *, internal: bool, json: bool) -> None:
+def list_all(target: Target, *, internal: bool, json: bool) -> None:
     async def work(cluster: Cluster) -> None:
         topics = [t for t in await cluster.topics() if internal or not t.is_internal]
         if json:
@@ -113,7 +114,7 @@ def list_all(broker: str, *, internal: bool, json: bool) -> None:
         else:
             say("there are no topics yet; `suwi topics create NAME` makes one")
 
-    run(broker, work)
+    run(target, work)
 
 
 def _summary(topic: TopicInfo) -> dict[str, Any]:
@@ -130,7 +131,7 @@ def _replication_factor(topic: TopicInfo) -> int:
     return max((len(partition.replicas) for partition in topic.partitions), default=0)
 
 
-def describe(broker: str, names: Sequence[str], *, json: bool) -> None:
+def describe(target: Target, names: Sequence[str], *, json: bool) -> None:
     async def work(cluster: Cluster) -> None:
         if names:
             topics = [await existing_topic(cluster, name) for name in dict.fromkeys(names)]
@@ -145,7 +146,7 @@ def describe(broker: str, names: Sequence[str], *, json: bool) -> None:
                 say()
             _show(topic)
 
-    run(broker, work)
+    run(target, work)
 
 
 async def _describe(cluster: Cluster, topic: TopicInfo) -> dict[str, Any]:
@@ -214,7 +215,7 @@ def _row(partition: dict[str, Any]) -> tuple[object, ...]:
 
 
 def alter(
-    broker: str,
+    target: Target,
     name: str,
     partitions: int | None,
     values: dict[str, str | None],
@@ -249,7 +250,7 @@ def alter(
         changes += [f"{k} unset" if v is None else f"{k}={v}" for k, v in values.items()]
         say(f"{verb} {name}: {printable(', '.join(changes))}")
 
-    run(broker, work)
+    run(target, work)
 
 
 def _refuse_fewer(topic: TopicInfo, wanted: int) -> None:
@@ -261,7 +262,7 @@ def _refuse_fewer(topic: TopicInfo, wanted: int) -> None:
 
 
 def delete(
-    broker: str, names: Sequence[str], *, is_sure: bool, if_exists: bool, json: bool
+    target: Target, names: Sequence[str], *, is_sure: bool, if_exists: bool, json: bool
 ) -> None:
     async def work(cluster: Cluster) -> int:
         known = {topic.name: topic for topic in await cluster.topics()}
@@ -283,7 +284,7 @@ def delete(
             document([{"topic": name, "topic_id": _id_text(known[name].id)} for name in wanted])
         return 0
 
-    run(broker, work)
+    run(target, work)
 
 
 def _make_sure(names: Sequence[str]) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from suwi.cli.options import DEFAULT_BROKER, Broker, Json, pairs
+from suwi.cli.options import DEFAULT_BROKER, Broker, CommandConfig, Json, Target, pairs
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -40,6 +40,7 @@ def describe(
     ] = False,
     json: Json = False,
     broker: Broker = DEFAULT_BROKER,
+    command_config: CommandConfig = None,
 ) -> None:
     """Show what is set, and where that comes from.
 
@@ -49,7 +50,9 @@ def describe(
     from suwi.cli import configs
 
     resource = configs.resource(kind.value, name)
-    configs.describe(broker, resource, keys or [], everything=all_, json=json)
+    configs.describe(
+        Target(broker, command_config), resource, keys or [], everything=all_, json=json
+    )
 
 
 @app.command("set")
@@ -60,6 +63,7 @@ def set_(
     dry_run: _DryRun = False,
     json: Json = False,
     broker: Broker = DEFAULT_BROKER,
+    command_config: CommandConfig = None,
 ) -> None:
     """Set keys; it takes effect at once, without a restart.
 
@@ -69,7 +73,13 @@ def set_(
     values: dict[str, str | None] = {**pairs(settings, "KEY=VALUE")}
     from suwi.cli import configs
 
-    configs.alter(broker, configs.resource(kind.value, name), values, dry_run=dry_run, json=json)
+    configs.alter(
+        Target(broker, command_config),
+        configs.resource(kind.value, name),
+        values,
+        dry_run=dry_run,
+        json=json,
+    )
 
 
 @app.command()
@@ -80,6 +90,7 @@ def unset(
     dry_run: _DryRun = False,
     json: Json = False,
     broker: Broker = DEFAULT_BROKER,
+    command_config: CommandConfig = None,
 ) -> None:
     """Let keys have their default again.
 
@@ -89,7 +100,7 @@ def unset(
     from suwi.cli import configs
 
     configs.alter(
-        broker,
+        Target(broker, command_config),
         configs.resource(kind.value, name),
         dict.fromkeys(keys),
         dry_run=dry_run,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from suwi.cli.options import DEFAULT_BROKER, Broker, pairs
+from suwi.cli.options import DEFAULT_BROKER, Broker, CommandConfig, Target, pairs
 
 _Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 
@@ -58,6 +58,7 @@ def produce(
         typer.Option("--json", help="Lines are JSON, as `suwi consume --json` prints them."),
     ] = False,
     broker: Broker = DEFAULT_BROKER,
+    command_config: CommandConfig = None,
 ) -> None:
     """Write records, one for each line of stdin.
 
@@ -77,7 +78,7 @@ def produce(
     from suwi.cli import produce as work
 
     work.produce(
-        broker,
+        Target(broker, command_config),
         topic,
         work.LineForm(key_separator, headers, partition, is_json=json),
         path=file,
@@ -133,6 +134,7 @@ def consume(
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print all of that.")] = False,
     broker: Broker = DEFAULT_BROKER,
+    command_config: CommandConfig = None,
 ) -> None:
     """Print records until Ctrl-C.
 
@@ -149,7 +151,7 @@ def consume(
 
     start = work.parse_start("earliest" if from_beginning else offset, from_time)
     work.consume(
-        broker,
+        Target(broker, command_config),
         topic,
         start,
         work.RecordForm(

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from suwi.cli.options import DEFAULT_BROKER, Broker, Json, pairs
+from suwi.cli.options import DEFAULT_BROKER, Broker, CommandConfig, Json, Target, pairs
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -41,6 +41,7 @@ def create(
     dry_run: _DryRun = False,
     json: Json = False,
     broker: Broker = DEFAULT_BROKER,
+    command_config: CommandConfig = None,
 ) -> None:
     """Create topics.
 
@@ -51,7 +52,7 @@ def create(
     from suwi.cli import topics
 
     topics.create(
-        broker,
+        Target(broker, command_config),
         topics.NewTopics(names, partitions, replication_factor, configs, if_not_exists, dry_run),
         json=json,
     )
@@ -64,11 +65,12 @@ def list_(
     ] = False,
     json: Json = False,
     broker: Broker = DEFAULT_BROKER,
+    command_config: CommandConfig = None,
 ) -> None:
     """List all topics."""
     from suwi.cli import topics
 
-    topics.list_all(broker, internal=internal, json=json)
+    topics.list_all(Target(broker, command_config), internal=internal, json=json)
 
 
 @app.command()
@@ -78,6 +80,7 @@ def describe(
     ] = None,
     json: Json = False,
     broker: Broker = DEFAULT_BROKER,
+    command_config: CommandConfig = None,
 ) -> None:
     """Show settings, leaders, replicas and offsets.
 
@@ -85,7 +88,7 @@ def describe(
     """
     from suwi.cli import topics
 
-    topics.describe(broker, names or [], json=json)
+    topics.describe(Target(broker, command_config), names or [], json=json)
 
 
 @app.command()
@@ -106,6 +109,7 @@ def alter(
     dry_run: _DryRun = False,
     json: Json = False,
     broker: Broker = DEFAULT_BROKER,
+    command_config: CommandConfig = None,
 ) -> None:
     """Add partitions to a topic, or change its settings."""
     values: dict[str, str | None] = {**pairs(config or [], "--config")}
@@ -117,7 +121,9 @@ def alter(
         raise typer.BadParameter("say what to change: --partitions, --config or --unset")
     from suwi.cli import topics
 
-    topics.alter(broker, name, partitions, values, dry_run=dry_run, json=json)
+    topics.alter(
+        Target(broker, command_config), name, partitions, values, dry_run=dry_run, json=json
+    )
 
 
 @app.command()
@@ -129,8 +135,11 @@ def delete(
     ] = False,
     json: Json = False,
     broker: Broker = DEFAULT_BROKER,
+    command_config: CommandConfig = None,
 ) -> None:
     """Delete topics with all their records."""
     from suwi.cli import topics
 
-    topics.delete(broker, names, is_sure=yes, if_exists=if_exists, json=json)
+    topics.delete(
+        Target(broker, command_config), names, is_sure=yes, if_exists=if_exists, json=json
+    )
