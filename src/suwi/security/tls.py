@@ -8,6 +8,7 @@ from files only, so keys given as text pass through a file that only this user c
 import contextlib
 import logging
 import os
+import re
 import ssl
 import tempfile  # noqa: TID251 - real files for OpenSSL; the simulation leaves TLS out
 from collections.abc import Iterator, Sequence
@@ -25,7 +26,8 @@ CLIENT_AUTH: Final = {
     "requested": ssl.CERT_OPTIONAL,
     "required": ssl.CERT_REQUIRED,
 }
-_PEM_START: Final = b"-----BEGIN "
+# An encrypted key of the old kind has headers, with colons, whose lines must stay as they are.
+_PEM_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _JKS_START: Final = b"\xfe\xed\xfe\xed"
 _PKCS12_START: Final = b"\x30"
 _CONVERT: Final = {
@@ -153,12 +155,18 @@ def _configure(context: ssl.SSLContext, settings: TlsSettings, disk: Disk) -> No
 
 
 def _load_keys(context: ssl.SSLContext, store: Store, disk: Disk) -> None:
-    _check_pem(store, disk)
+    if not store.location and not (store.certificates and store.key):
+        raise BadTls(f"{store.setting}.certificate.chain and {store.setting}.key go together")
+    pem = _read_pem(store, disk)
+    where = store.location or store.setting
+    # OpenSSL would say that something is wrong, but not what.
+    if "CERTIFICATE-----" not in pem or "PRIVATE KEY-----" not in pem:
+        raise BadTls(f"{where}: a certificate and its private key must both be there, in PEM form")
+    if "ENCRYPTED" in pem and not store.key_password:
+        raise BadTls(f"{where}: the private key is encrypted: set ssl.key.password")
     if store.location:
         _load_chain(context, store, store.location, None)
         return
-    if not (store.certificates and store.key):
-        raise BadTls(f"{store.setting}.certificate.chain and {store.setting}.key go together")
     with _private_file(store.certificates) as chain, _private_file(store.key) as key:
         _load_chain(context, store, chain, key)
 
@@ -168,7 +176,7 @@ def _load_chain(context: ssl.SSLContext, store: Store, chain: str, key: str | No
     def password() -> str:
         return store.key_password
 
-    where = store.location or f"{store.setting}.key"
+    where = store.location or store.setting
     try:
         context.load_cert_chain(chain, key, password)
     except ssl.SSLError as error:
@@ -178,34 +186,32 @@ def _load_chain(context: ssl.SSLContext, store: Store, chain: str, key: str | No
 
 
 def _trust(context: ssl.SSLContext, store: Store, disk: Disk) -> None:
-    _check_pem(store, disk)
     where = store.location or f"{store.setting}.certificates"
+    pem = _read_pem(store, disk)
+    if "CERTIFICATE-----" not in pem:
+        raise BadTls(f"{where}: no certificate in PEM form is in it")
     try:
-        text = disk.read_bytes(store.location).decode() if store.location else store.certificates
-        context.load_verify_locations(cadata=text)
+        context.load_verify_locations(cadata=_in_lines(pem))
     except ssl.SSLError as error:
         raise BadTls(f"{where}: {_reason(error)}") from None
-    except UnicodeDecodeError:
-        raise BadTls(f"{where}: not a PEM file") from None
-    except OSError as error:
-        raise BadTls(f"{where}: {error.strerror}") from None
 
 
-def _check_pem(store: Store, disk: Disk) -> None:
-    """Refuse Java's key stores by name, with the way out of them."""
+def _read_pem(store: Store, disk: Disk) -> str:
+    """What is in a store; Java's are refused by name, with the way out of them."""
     kind = store.kind.upper()
+    data = b""
     if kind == "PEM" and store.location:
         try:
-            start = disk.read_bytes(store.location)
+            data = disk.read_bytes(store.location)
         except OSError as error:
             raise BadTls(f"{store.location}: {error.strerror}") from None
-        if _PEM_START not in start:
-            if start.startswith(_JKS_START):
-                kind = "JKS"
-            elif start.startswith(_PKCS12_START):
-                kind = "PKCS12"
+        if data.startswith(_JKS_START):
+            kind = "JKS"
+        elif data.startswith(_PKCS12_START):
+            kind = "PKCS12"
     if kind == "PEM":
-        return
+        text = data.decode("ascii", "replace")
+        return text if store.location else store.certificates + store.key
     if kind not in _CONVERT:
         raise BadTls(f"{store.setting}.type={store.kind}: allowed: PEM")
     how = _CONVERT[kind].format(store.location or "FILE")
@@ -216,23 +222,27 @@ def _check_pem(store: Store, disk: Disk) -> None:
 
 
 def _reason(error: ssl.SSLError) -> str:
-    reasons = {
-        "KEY_VALUES_MISMATCH": "key and certificate do not belong together",
-        "NO_START_LINE": "no certificate or key in PEM form is in it",
-        "BAD_DECRYPT": "the key cannot be decrypted: ssl.key.password is wrong",
-        "BAD_PASSWORD_READ": "the key is encrypted: set ssl.key.password",
-    }
-    reason = error.reason or ""
-    text = reasons.get(reason) or reason.replace("_", " ").lower()
-    # Without a password OpenSSL reports no reason at all in some versions.
-    return text or "certificate or key cannot be read; is ssl.key.password right?"
+    if error.reason == "KEY_VALUES_MISMATCH":
+        return "key and certificate do not belong together"
+    # For a wrong password some versions of OpenSSL give no reason at all.
+    reason = (error.reason or "").replace("_", " ").lower()
+    return f"it cannot be read ({reason or 'damaged'}); is ssl.key.password right?"
+
+
+def _in_lines(text: str) -> str:
+    """PEM as OpenSSL wants it; in a properties file it often stands on one line."""
+    lines = []
+    for kind, body in _PEM_BLOCK.findall(text):
+        inner = [body.strip()] if ":" in body else body.split()
+        lines += [f"-----BEGIN {kind}-----", *inner, f"-----END {kind}-----", ""]
+    return "\n".join(lines)
 
 
 @contextlib.contextmanager
 def _private_file(text: str) -> Iterator[str]:
     handle, path = tempfile.mkstemp(prefix="suwi-")  # mode 600
     try:
-        os.write(handle, text.encode())
+        os.write(handle, _in_lines(text).encode())
         os.close(handle)
         yield path
     finally:

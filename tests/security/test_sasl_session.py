@@ -1,0 +1,162 @@
+"""A connection's way through SASL, without a connection."""
+
+import pytest
+
+from suwi.model.errors import IllegalSaslState, UnsupportedSaslMechanism
+from suwi.security.mechanism import Authenticated, Refused
+from suwi.security.plain import PlainClient, PlainServer, PlainUsers
+from suwi.security.principal import user
+from suwi.security.sasl_session import MechanismRules, SaslRules, SaslSession
+
+USERS = PlainUsers({"alice": "secret", "bob": "hidden"}, b"key")
+ALICE = b"\0alice\0secret"
+BOB = b"\0bob\0hidden"
+
+
+def session(reauthenticate_ms: int = 0) -> SaslSession:
+    plain = MechanismRules(lambda: PlainServer(USERS), reauthenticate_ms)
+    return SaslSession(SaslRules({"PLAIN": plain, "OTHER": plain}))
+
+
+def authenticated(reauthenticate_ms: int = 0) -> SaslSession:
+    made = session(reauthenticate_ms)
+    made.choose("PLAIN", 100.0, bare_tokens=False)
+    made.respond(ALICE, 100.0)
+    return made
+
+
+# -- PLAIN ----------------------------------------------------------------------------------------
+
+
+def test_a_user_with_its_password_is_let_in() -> None:
+    token = PlainClient("alice", "secret").first()
+    assert PlainServer(USERS).respond(token) == Authenticated("alice", b"")
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        b"\0alice\0wrong",
+        b"\0alice\0secre",
+        b"\0alice\0secrets",
+        b"\0alice\0",
+        b"\0\0secret",
+        b"\0nobody\0secret",
+        b"\0bob\0secret",
+        b"bob\0alice\0secret",
+        b"alice\0secret",
+        b"\0alice\0secret\0more",
+        b"",
+        b"\xff\0\xff\0\xff",
+    ],
+)
+def test_anybody_else_is_refused(token: bytes) -> None:
+    with pytest.raises(Refused) as refused:
+        PlainServer(USERS).respond(token)
+    assert "alice" not in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_wrong_password_and_an_unknown_user_are_told_the_same() -> None:
+    texts = set()
+    for token in (b"\0alice\0wrong", b"\0nobody\0secret"):
+        with pytest.raises(Refused) as refused:
+            PlainServer(USERS).respond(token)
+        texts.add(str(refused.value))
+    assert texts == {"Authentication failed: Invalid username or password"}
+
+
+# -- sessions -------------------------------------------------------------------------------------
+
+
+def test_nobody_is_authenticated_at_first() -> None:
+    made = session()
+    assert made.principal is None
+    assert made.open_until_s < 0
+
+
+def test_an_authentication_holds_for_ever_by_default() -> None:
+    made = authenticated()
+    assert made.principal == user("alice")
+    assert made.open_until_s == float("inf")
+    assert made.lifetime_ms == 0
+
+
+def test_an_authentication_holds_as_long_as_it_is_configured() -> None:
+    made = authenticated(reauthenticate_ms=60_000)
+    assert made.open_until_s == 160.0
+    assert made.lifetime_ms == 60_000
+
+
+def test_a_token_before_the_handshake_is_illegal() -> None:
+    with pytest.raises(IllegalSaslState):
+        session().respond(ALICE, 0.0)
+
+
+def test_a_mechanism_that_is_not_enabled_is_refused() -> None:
+    made = session()
+    for name in ("GSSAPI", "plain", ""):
+        with pytest.raises(UnsupportedSaslMechanism):
+            made.choose(name, 0.0, bare_tokens=False)
+
+
+def test_a_second_handshake_before_the_first_has_ended_is_illegal() -> None:
+    made = session()
+    made.choose("PLAIN", 0.0, bare_tokens=False)
+    with pytest.raises(IllegalSaslState):
+        made.choose("PLAIN", 0.0, bare_tokens=False)
+
+
+def test_who_fails_is_not_authenticated() -> None:
+    made = session()
+    made.choose("PLAIN", 0.0, bare_tokens=False)
+    with pytest.raises(Refused):
+        made.respond(BOB + b"x", 0.0)
+    assert made.principal is None
+    assert made.open_until_s < 0
+
+
+def test_only_the_handshake_without_requests_leads_to_bare_tokens() -> None:
+    for bare in (True, False):
+        made = session()
+        made.choose("PLAIN", 0.0, bare_tokens=bare)
+        assert made.expects_bare_token is bare
+        made.respond(ALICE, 0.0)
+        assert not made.expects_bare_token
+
+
+def test_an_authentication_is_repeated_in_time() -> None:
+    made = authenticated(reauthenticate_ms=60_000)
+    made.choose("PLAIN", 150.0, bare_tokens=False)
+    assert made.open_until_s == 160.0
+    made.respond(ALICE, 151.0)
+    assert made.open_until_s == 211.0
+
+
+@pytest.mark.parametrize(
+    ("reauthenticate_ms", "now_s", "bare_tokens"),
+    [(0, 150.0, False), (60_000, 100.5, False), (60_000, 150.0, True)],
+    ids=["where nobody asks for it", "too soon", "without requests"],
+)
+def test_an_authentication_is_not_repeated(
+    reauthenticate_ms: int, now_s: float, bare_tokens: bool
+) -> None:
+    made = authenticated(reauthenticate_ms)
+    with pytest.raises(IllegalSaslState):
+        made.choose("PLAIN", now_s, bare_tokens=bare_tokens)
+    assert made.principal == user("alice")
+
+
+def test_the_user_cannot_change_when_it_is_repeated() -> None:
+    made = authenticated(reauthenticate_ms=60_000)
+    made.choose("PLAIN", 150.0, bare_tokens=False)
+    with pytest.raises(Refused, match="cannot change its user"):
+        made.respond(BOB, 150.0)
+    assert made.principal == user("alice")
+    assert made.open_until_s == 160.0
+
+
+def test_the_mechanism_cannot_change_when_it_is_repeated() -> None:
+    made = authenticated(reauthenticate_ms=60_000)
+    with pytest.raises(UnsupportedSaslMechanism, match="cannot change its mechanism"):
+        made.choose("OTHER", 150.0, bare_tokens=False)
