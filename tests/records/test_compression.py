@@ -157,7 +157,7 @@ def test_levels_are_passed_on(codec: Compression, fast: int, small: int) -> None
 
 def test_the_cap_grows_with_the_input_between_a_floor_and_a_ceiling() -> None:
     assert decompressed_bytes_max(0) == 16 * MEGABYTE
-    assert decompressed_bytes_max(MEGABYTE) == 128 * MEGABYTE
+    assert decompressed_bytes_max(2 * MEGABYTE) == 32 * MEGABYTE
     assert decompressed_bytes_max(1000 * MEGABYTE) == 256 * MEGABYTE
 
 

@@ -11,6 +11,7 @@ from suwi.records.batch import HEADER_BYTES, read_header
 from suwi.records.builder import build_batch, build_marker, seal
 from suwi.records.compression import Compression
 from suwi.records.record import Marker, MarkerType, Record, iter_records, read_marker
+from suwi.records.retain import empty_batch
 from tests.records.strategies import codecs, record_lists
 
 # length 7: attributes, time delta 0, offset delta 0, key null, value "v", no headers
@@ -168,7 +169,6 @@ def test_other_control_records_are_no_markers() -> None:
 @pytest.mark.parametrize(
     "records",
     [
-        [],
         [Record(key=None, value=b"\0\0\0\0\0\0")],
         [Record(key=b"\0\0\0\1", value=None)],
         [Record(key=b"\0\0\0", value=b"\0\0\0\0\0\0")],
@@ -181,6 +181,11 @@ def test_a_broken_control_record_is_invalid(records: list[Record]) -> None:
         read_marker(batch, read_header(batch))
 
 
+def test_a_control_batch_that_compaction_emptied_has_no_marker() -> None:
+    batch = empty_batch(read_header(control(Record(key=b"\0\0\0\1", value=b"\0" * 6))))
+    assert read_marker(batch, read_header(batch)) is None
+
+
 def test_headers_may_be_checked_without_being_kept() -> None:
     headers = (("a", b"1"), ("b", None))
     batch = build_batch([Record(value=b"v", headers=headers)])
@@ -188,6 +193,17 @@ def test_headers_may_be_checked_without_being_kept() -> None:
     (left_out,) = iter_records(batch, read_header(batch), with_headers=False)
     assert kept.headers == headers
     assert left_out == kept._replace(headers=())
+
+
+@pytest.mark.parametrize("records", [1, 2])
+def test_a_batch_of_nothing_but_headers_is_invalid(records: int) -> None:
+    count = 1_000_000 // records + 1
+    section = b""
+    for delta in range(records):
+        body = bytes([0, 0, delta * 2, 0, 1]) + _varint(count) + b"\x00\x01" * count
+        section += _varint(len(body)) + body
+    with pytest.raises(InvalidRecord, match="header count"):
+        decode(section, count=records)
 
 
 def test_the_headers_of_a_hostile_batch_take_no_memory_where_nobody_reads_them() -> None:

@@ -32,7 +32,7 @@ _LEVEL_DEFAULT = {Compression.GZIP: -1, Compression.LZ4: 9, Compression.ZSTD: 3}
 
 _OUTPUT_BYTES_MAX = 256 * 1024 * 1024
 _OUTPUT_BYTES_ALWAYS_ALLOWED = 16 * 1024 * 1024
-_OUTPUT_RATIO_MAX = 128
+_OUTPUT_RATIO_MAX = 16
 
 # What a member leaves over is copied: in small pieces, so that many members cost no square.
 _GZIP_PIECE_BYTES = 8 * 1024
@@ -52,6 +52,8 @@ def decompressed_bytes_max(compressed_bytes: int) -> int:
     """How much output a broker grants to an input of this size: an absolute and a ratio cap.
 
     Small inputs get a floor, because an honest batch of equal bytes can shrink a thousandfold.
+    Producers limit their batches before they compress them, to a mebibyte or so; and looking
+    through sixteen of hostile records takes seconds.
     """
     by_ratio = max(_OUTPUT_BYTES_ALWAYS_ALLOWED, compressed_bytes * _OUTPUT_RATIO_MAX)
     return min(_OUTPUT_BYTES_MAX, by_ratio)

@@ -17,6 +17,9 @@ from suwi.records.compression import Buffer, decompress, decompressed_bytes_max
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
+# Of one batch. No producer comes near it, and a kilobyte of zstd could hold eight million.
+_HEADERS_MAX = 1_000_000
+
 INT64_RANGE = 1 << 64
 INT64_MIN = -(1 << 63)
 INT64_MAX = (1 << 63) - 1
@@ -76,13 +79,15 @@ def iter_records(
     append_time = header.max_timestamp if header.uses_log_append_time else None
     last_delta = -1
     position = 0
+    headers_left = _HEADERS_MAX
     for _ in range(header.record_count):
         try:
-            position, timestamp_delta, offset_delta, key, value, headers = _read(
-                data, position, with_headers
+            position, timestamp_delta, offset_delta, key, value, headers, header_count = _read(
+                data, position, headers_left, with_headers
             )
         except IndexError:
             raise InvalidRecord("a record ends early") from None
+        headers_left -= header_count
         if not last_delta < offset_delta <= header.last_offset_delta:
             raise InvalidRecord(
                 f"offset delta {offset_delta} comes after {last_delta}, "
@@ -125,9 +130,11 @@ def wrap_int64(number: int) -> int:
 
 
 def _read(
-    data: bytes, at: int, with_headers: bool
-) -> tuple[int, int, int, bytes | None, bytes | None, Headers]:
-    """One record: the position after it, timestamp delta, offset delta, key, value, headers.
+    data: bytes, at: int, headers_max: int, with_headers: bool
+) -> tuple[int, int, int, bytes | None, bytes | None, Headers, int]:
+    """One record: the position after it, its deltas of time and offset, key, value, headers.
+
+    The headers are empty where they are not asked for; how many there are comes last.
 
     IndexError past the end of data. A field that reaches beyond its record needs no check of its
     own: positions only grow, so the comparison at the end finds it.
@@ -140,19 +147,21 @@ def _read(
     offset_delta, at = read_varint(data, at)
     key, at = _read_nullable(data, at)
     value, at = _read_nullable(data, at)
+    headers: Headers = ()
+    header_count = 0
     if data[at]:
-        headers, at = _read_headers(data, at, with_headers)
+        header_count, at = read_varint(data, at)
+        if not 0 <= header_count <= headers_max:
+            raise InvalidRecord(f"header count {header_count}, at most {headers_max}")
+        headers, at = _read_headers(data, at, header_count, with_headers)
     else:
-        headers, at = (), at + 1
+        at += 1
     if at != end:
         raise InvalidRecord(f"a record of {length} bytes has fields of {length + at - end}")
-    return at, timestamp_delta, offset_delta, key, value, headers
+    return at, timestamp_delta, offset_delta, key, value, headers, header_count
 
 
-def _read_headers(data: bytes, at: int, keep: bool) -> tuple[Headers, int]:
-    count, at = read_varint(data, at)
-    if count < 0:
-        raise InvalidRecord(f"header count {count}")
+def _read_headers(data: bytes, at: int, count: int, keep: bool) -> tuple[Headers, int]:
     headers = []
     for _ in range(count):
         name, at = _read_nullable(data, at)
