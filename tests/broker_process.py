@@ -102,8 +102,10 @@ class BrokerProcess:
     def kill(self) -> None:
         """SIGKILL: no handler, no flush, no goodbye."""
         assert self._process is not None
+        assert self._process.stdout is not None
         self._process.kill()
-        self._process.communicate()
+        if not self._process.stdout.closed:
+            self._process.communicate()
 
     def __enter__(self) -> "BrokerProcess":
         return self.start()

@@ -3,13 +3,14 @@
 import asyncio
 import os
 import resource
+import signal
 import subprocess
 import sys
 import threading
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -199,13 +200,14 @@ class SmallDisk(ABC):
     """A place for data that can run full and be given space again."""
 
     path: Path
+    """The data directory itself, so that the broker's log lies outside."""
+
+    @abstractmethod
+    def limit(self, broker: BrokerProcess) -> None:
+        """From now on there are a few megabytes left."""
 
     @abstractmethod
     def make_room(self, broker: BrokerProcess) -> None: ...
-
-    @abstractmethod
-    def in_child(self) -> None:
-        """Runs in the broker's process before it starts."""
 
 
 class SmallFileSystem(SmallDisk):
@@ -219,6 +221,9 @@ class SmallFileSystem(SmallDisk):
         if mounted.returncode:
             pytest.skip(f"no small file system can be mounted here: {mounted.stderr.decode()}")
         self._ballast = path / "ballast"
+        self._ballast.touch()
+
+    def limit(self, broker: BrokerProcess) -> None:
         self._ballast.write_bytes(bytes(8 << 20))
 
     def fill(self) -> None:
@@ -230,9 +235,6 @@ class SmallFileSystem(SmallDisk):
     def make_room(self, broker: BrokerProcess) -> None:
         self._ballast.unlink()
 
-    def in_child(self) -> None:
-        pass
-
     def unmount(self) -> None:
         subprocess.run(["umount", "--lazy", self.path], check=True)
 
@@ -243,14 +245,16 @@ class SmallFiles(SmallDisk):
     def __init__(self, path: Path) -> None:
         self.path = path
         self.path.mkdir()
-        self._limit = 4 << 20
+
+    def limit(self, broker: BrokerProcess) -> None:
+        self._set(broker, 4 << 20)
 
     def make_room(self, broker: BrokerProcess) -> None:
-        self._limit = resource.RLIM_INFINITY
-        resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (self._limit, resource.RLIM_INFINITY))
+        self._set(broker, resource.RLIM_INFINITY)
 
-    def in_child(self) -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (self._limit, resource.RLIM_INFINITY))
+    def _set(self, broker: BrokerProcess, bytes_max: int) -> None:
+        limits = (bytes_max, resource.RLIM_INFINITY)
+        resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, limits)
 
 
 @pytest.fixture
@@ -283,8 +287,8 @@ def values(records: list[Record]) -> list[bytes]:
 
 
 def test_a_full_disk_refuses_writes_and_recovers_when_there_is_space(small_disk: SmallDisk) -> None:
-    data = small_disk.path / "data"
-    with BrokerProcess(data, in_child=small_disk.in_child) as broker:
+    with BrokerProcess(small_disk.path) as broker:
+        small_disk.limit(broker)
         with RawClient(broker.address) as client:
             client.create_topic("t")
             stored = 0
@@ -326,7 +330,7 @@ def test_a_full_disk_refuses_new_topics_and_producers_until_there_is_space(
         "include_topic_authorized_operations": False,
     }
     with (
-        BrokerProcess(small_file_system.path / "data") as broker,
+        BrokerProcess(small_file_system.path) as broker,
         RawClient(broker.address) as client,
     ):
         small_file_system.fill()
@@ -350,7 +354,7 @@ def test_a_full_disk_refuses_new_topics_and_producers_until_there_is_space(
 def test_a_broker_that_cannot_stop_cleanly_says_so_and_loses_nothing(
     small_file_system: SmallFileSystem,
 ) -> None:
-    with BrokerProcess(small_file_system.path / "data") as broker:
+    with BrokerProcess(small_file_system.path) as broker:
         with RawClient(broker.address) as client:
             client.create_topic("t")
             assert client.produce("t", large_batch(0)) == (ErrorCode.none, 0)
@@ -364,18 +368,48 @@ def test_a_broker_that_cannot_stop_cleanly_says_so_and_loses_nothing(
         assert "Traceback" not in broker.log
 
 
-def test_a_broker_killed_on_a_full_disk_starts_again_and_serves(
+def test_a_broker_that_starts_on_a_full_disk_waits_for_space_and_says_so(
     small_file_system: SmallFileSystem,
 ) -> None:
-    with BrokerProcess(small_file_system.path / "data") as broker:
+    with BrokerProcess(small_file_system.path) as broker:
         with RawClient(broker.address) as client:
             client.create_topic("t")
-            stored = 0
-            while client.produce("t", large_batch(stored)).error == ErrorCode.none:
-                stored += 1
+            assert client.produce("t", large_batch(0)) == (ErrorCode.none, 0)
         broker.kill()
-        broker.start()
+        small_file_system.fill()
+        with when_it_waits(broker, lambda: small_file_system.make_room(broker)):
+            broker.start()
         with RawClient(broker.address) as client:
-            assert client.fetch("t", 0).high_watermark == stored
-            small_file_system.make_room(broker)
-            assert client.produce("t", large_batch(stored)) == (ErrorCode.none, stored)
+            assert client.fetch("t", 0).high_watermark == 1
+            assert client.produce("t", large_batch(1)) == (ErrorCode.none, 1)
+
+
+def test_a_broker_that_waits_for_space_can_be_stopped(small_file_system: SmallFileSystem) -> None:
+    with BrokerProcess(small_file_system.path) as broker:
+        broker.kill()
+        small_file_system.fill()
+        with (
+            when_it_waits(broker, lambda: os.kill(broker.pid, signal.SIGTERM)),
+            pytest.raises(AssertionError, match="did not start"),
+        ):
+            broker.start()
+
+
+@contextmanager
+def when_it_waits(broker: BrokerProcess, act: Callable[[], None]) -> Iterator[None]:
+    """Act as soon as the broker has said that it waits for its metadata store."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while "waiting for the metadata store" not in broker.log and not over.wait(0.01):
+            pass
+        act()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+    assert 'reason="disk full"' in broker.log

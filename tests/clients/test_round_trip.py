@@ -5,11 +5,12 @@ from functools import cache
 from random import Random
 
 import pytest
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Producer
 
 from suwi.records.compression import Compression
 from suwi.records.record import Record
 from tests.broker_process import BrokerProcess, unique_name
-from tests.clients.drivers import CODECS, DRIVERS, Driver
+from tests.clients.drivers import CODECS, DRIVERS, PATIENCE_S, Driver
 from tests.raw_client import RawClient
 
 WORTH_COMPRESSING = b"water " * 2000
@@ -154,6 +155,19 @@ def test_log_append_time_replaces_the_producers_time(
     assert all(before_ms <= record.timestamp <= after_ms for record in found)
     assert found == broker.stored_records(topic)
     assert all(header.uses_log_append_time for header in broker.stored_batches(topic))
+
+
+def test_a_producer_is_told_the_time_of_the_append(broker: BrokerProcess, raw: RawClient) -> None:
+    topic = unique_name("told-time")
+    raw.create_topic(topic, message_timestamp_type="LogAppendTime")
+    told = []
+    producer = Producer({"bootstrap.servers": broker.address})
+    for _ in range(20):
+        producer.produce(topic, b"v", on_delivery=lambda _, message: told.append(message))
+        assert producer.flush(PATIENCE_S) == 0
+    kinds, times = zip(*(message.timestamp() for message in told), strict=True)
+    assert set(kinds) == {TIMESTAMP_LOG_APPEND_TIME}
+    assert list(times) == [record.timestamp for record in broker.stored_records(topic)]
 
 
 @pytest.mark.parametrize("stored_as", TOPIC_CODECS)

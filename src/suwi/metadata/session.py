@@ -5,10 +5,13 @@ Invariant: an expired session stays expired, and `lost` is set exactly then.
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from suwi.metadata.store import Closed, SessionLost, SessionState, Unavailable
+
+log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
 """How often to look again without being called: notices are never relied on."""
@@ -47,6 +50,7 @@ class SessionLife:
     async def _until(self, attempt: Callable[[], Awaitable[T | None]]) -> T:
         """Try until the attempt gives a value; between attempts wait for a change."""
         woken = asyncio.Event()
+        said = ""
         unsubscribe = self._subscribe(woken.set)
         try:
             while True:
@@ -57,8 +61,11 @@ class SessionLife:
                     value = await attempt()
                 except Closed:
                     raise
-                except Unavailable:
+                except Unavailable as error:
                     value = None
+                    if str(error) != said:
+                        said = str(error)
+                        log.warning("waiting for the metadata store", extra={"reason": said})
                 if value is not None:
                     return value
                 with contextlib.suppress(TimeoutError):
