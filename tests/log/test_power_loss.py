@@ -31,6 +31,20 @@ def test_what_was_synced_survives_with_everything_that_belongs_to_it() -> None:
     assert bench.append(batch_of(producer=(7, 0, 59))).is_duplicate
 
 
+def test_the_indexes_of_a_finished_segment_are_synced() -> None:
+    """All its records were synced before the roll, which wrote the last index entries."""
+    bench = Bench(config=SMALL)
+    bench.append_many(10)
+    bench.sync()
+    bench.log.roll(NOW_MS)
+    bench.append()
+    bench.sync()
+    paths = [bench.path(0, suffix) for suffix in (names.OFFSET_INDEX, names.TIME_INDEX)]
+    before = [bench.disk.read_bytes(path) for path in paths]
+    bench.disk = bench.sim.power_loss(tear=False)
+    assert [bench.disk.read_bytes(path) for path in paths] == before != [b"", b""]
+
+
 def test_the_topic_id_is_synced_with_the_first_records() -> None:
     bench = Bench()
     path = f"{bench.dir}/{names.PARTITION_METADATA}"

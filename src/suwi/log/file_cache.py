@@ -34,6 +34,12 @@ def raise_open_file_limit() -> int:
     return soft
 
 
+def make_empty(file: File) -> None:
+    """Cut the file to nothing; a file system writes a journal entry even where nothing changes."""
+    if file.size():
+        file.truncate(0)
+
+
 def write_all(file: File, data: Buffer, position: int) -> None:
     """Write every byte, however many calls it takes. Raises OSError, some bytes being written."""
     written = file.pwrite(data, position)

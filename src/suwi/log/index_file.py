@@ -6,7 +6,7 @@ nothing is lost with them. Kafka's classes read any prefix of whole entries.
 
 import logging
 
-from suwi.log.file_cache import FileCache, write_all
+from suwi.log.file_cache import FileCache, make_empty, write_all
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ class IndexFile:
         self._pending = bytearray()
         size = 0 if create else files.disk.size(path)
         if create:
-            files.get(path, create=True).truncate(0)
+            make_empty(files.get(path, create=True))
         self._count_on_disk = size // entry_bytes
 
     def __len__(self) -> int:

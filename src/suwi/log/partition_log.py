@@ -477,9 +477,9 @@ class PartitionLog:
         )
 
     def _paths_to_sync(self, end_offset: Offset) -> Iterator[str]:
-        # A truncation to where a segment starts cut the end of the one before it.
-        find = bisect_right if self._truncation_synced else bisect_left
-        first = max(find(self._bases, self.recovery_point) - 1, 0)
+        # Where a segment starts at the recovery point the one before it belongs to this too: it
+        # was finished since, or cut by a truncation.
+        first = max(bisect_left(self._bases, self.recovery_point) - 1, 0)
         for segment in self._segments[first:]:
             if segment.base_offset >= end_offset and self._truncation_synced:
                 return

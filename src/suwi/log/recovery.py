@@ -72,7 +72,7 @@ def open_log(
     # An epoch that starts at the end has no records; it may be one that was truncated.
     epochs.truncate_end(end)
     epochs.truncate_start(start)
-    if epochs.entries() != saved_epochs:
+    if epochs.entries() != (saved_epochs or []):
         checkpoints.write_epochs(files.disk, epochs_path, epochs.entries())
     if producers is None:
         producers = load_producers(files, directory, segments, start, end)
@@ -275,6 +275,8 @@ class Recovery:
             log.warning("segment after a damaged one dropped", extra={"path": segment.path("")})
             for path in mark_deleted(self._files, segment.path("")):
                 self._files.disk.remove(path)
+        # Else a second power loss could bring them back after batches that were written since.
+        self._files.disk.sync_dir(self._dir)
         del segments[number:]
 
     def _recover_segment(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from suwi.env import File
 from suwi.log import names
 from suwi.log.batch_scan import scan_headers
-from suwi.log.file_cache import FileCache, write_all
+from suwi.log.file_cache import FileCache, make_empty, write_all
 from suwi.log.offset_index import OffsetIndex
 from suwi.log.time_index import TimeIndex
 from suwi.log.txn_index import TxnIndex
@@ -77,7 +77,7 @@ class Segment:
         self.created_ms = created_ms
         self.log_path = self.path(names.LOG)
         if create:
-            files.get(self.log_path, create=True).truncate(0)
+            make_empty(files.get(self.log_path, create=True))
         self.size_bytes = 0 if create else files.disk.size(self.log_path)
         self.offset_index = OffsetIndex(
             files, self.path(names.OFFSET_INDEX), base_offset, create=create
