@@ -199,6 +199,21 @@ def test_a_batch_whose_epoch_was_flipped_ends_the_log_before_it_or_is_not_notice
             assert after[:victim] == before[:victim]
 
 
+@pytest.mark.parametrize("recovery_point", [0, 1, 40])
+def test_a_gap_between_compacted_segments_does_not_end_the_log(recovery_point: int) -> None:
+    """Compaction may have removed the last records of a segment that was never synced."""
+    bench = Bench(config=TopicConfig(cleanup_policy=("compact",)))
+    for base in (0, 1, 30, 31, 60):
+        batch = batch_of(base_offset=base, epoch=0)
+        bench.log.append_as_follower(memoryview(batch), LeaderEpoch(0), NOW_MS)
+        if base in (1, 31):
+            bench.log.roll(NOW_MS, Offset(base + 10))
+    assert [s.base_offset for s in bench.log.segments()] == [0, 11, 41]
+    bench.disk = bench.sim.crash()
+    bench.open(clean=False, recovery_point=recovery_point)
+    assert [h.base_offset for h in bench.headers()] == [0, 1, 30, 31, 60]
+
+
 def test_a_gap_that_compaction_left_does_not_end_a_compacted_log() -> None:
     bench = Bench(config=TopicConfig(cleanup_policy=("compact",)))
     for base in (0, 1, 7, 30, 31, 90):

@@ -253,13 +253,13 @@ class Recovery:
     def _adjoin(self, segment: Segment, following: Segment) -> bool:
         """Whether the next segment follows on this one, or a power loss took the end of this one.
 
-        Compaction leaves gaps between segments too, but only in what was synced before.
+        What was synced before has not lost its end. Compaction leaves gaps between segments too,
+        so they say nothing in a log that is compacted, or was, as other gaps show.
         """
         end = segment.next_offset
         if following.base_offset <= end or end < self._recovery_point:
             return following.base_offset >= end
-        # Without a recovery point nothing is known, except of logs that never had a gap.
-        return self._recovery_point == 0 and (self._config.is_compacted or self._gaps > 0)
+        return self._config.is_compacted or self._gaps > 0
 
     def _producers_before(self, segments: list[Segment], number: int) -> Producers:
         return load_producers(
