@@ -86,6 +86,8 @@ INVALID: dict[str, Callable[[], bytes | None]] = {
     "count near overflow": lambda: changed(
         batch_of(b"v"), record_count=-(2**31), last_offset_delta=2**31 - 1
     ),
+    "message format 0": lambda: with_magic(0),
+    "message format 1": lambda: with_magic(1),
     "control batch": lambda: with_attributes(CONTROL_BIT),
     "transactional control batch": lambda: with_attributes(CONTROL_BIT | TRANSACTIONAL_BIT),
     "transactional without a producer": lambda: with_attributes(TRANSACTIONAL_BIT),

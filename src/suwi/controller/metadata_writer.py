@@ -77,8 +77,11 @@ class MetadataWriter:
 
     async def _find_out(self, operations: Sequence[Operation]) -> None:
         """The answer of a write was lost: it was made exactly if its values are there."""
-        await self._store.sync()
-        snapshot = await self._store.read_all()
+        try:
+            await self._store.sync()
+            snapshot = await self._store.read_all()
+        except Unavailable as error:
+            raise RequestTimedOut(f"the metadata store does not answer: {error}") from error
         for key, value in values_of(operations).items():
             entry = snapshot.entries.get(key)
             if (entry.value if entry else None) != value:

@@ -46,6 +46,8 @@ class Metadata:
             topic.name
             for topic in asked
             if _id_of(topic) is None and topic.name is not None and topic.name not in image.topics
+            # Internal topics are made by their coordinators, with partitions of their own number.
+            and topic.name not in INTERNAL_TOPICS
         ]
         if missing and self._may_create(request):
             return Exclusive(self._create_and_reply(request, asked, missing))

@@ -21,6 +21,7 @@ class DirectoryState:
     def __init__(self, path: str, on_offline: Callable[[Exception], None] = lambda _: None) -> None:
         self.path = path
         self.offline_because: Exception | None = None
+        self.is_full = False
         self._on_offline = on_offline
 
     def check(self) -> None:
@@ -42,9 +43,16 @@ class DirectoryState:
     def failed(self, error: OSError | TornSegment) -> KafkaStorageError:
         """Judge a failure; the error to answer with. A full disk heals, all else does not."""
         if isinstance(error, OSError) and error.errno in _NO_SPACE:
-            log.warning("disk full", extra={"dir": self.path})
+            if not self.is_full:
+                self.is_full = True
+                log.warning("disk full", extra={"dir": self.path})
             return KafkaStorageError(f"{self.path}: no space left on the device")
         return self.take_offline(error)
+
+    def has_space(self) -> None:
+        """A write worked again."""
+        self.is_full = False
+        log.info("disk has space again", extra={"dir": self.path})
 
     def take_offline(self, error: Exception) -> KafkaStorageError:
         """What is on the disk is no longer known: use the directory no more."""

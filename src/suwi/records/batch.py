@@ -16,6 +16,7 @@ from suwi.records.compression import Buffer, Compression
 HEADER_BYTES: Final = 61
 LOG_OVERHEAD_BYTES: Final = 12  # base offset and length: what `batch_length` does not count
 MAGIC: Final = 2
+MAGIC_AT: Final = 16
 CRC_AT: Final = 17
 CRC_COVERS_FROM: Final = 21
 SEQUENCE_MAX: Final = 0x7FFF_FFFF

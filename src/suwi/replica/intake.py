@@ -7,8 +7,16 @@ go through `convert`, which runs in a thread where it may take long (`takes_long
 from typing import NamedTuple
 
 from suwi.model.errors import MessageTooLarge
+from suwi.model.errors import CorruptMessage, InvalidRecord
 from suwi.model.topic_config import TopicConfig
-from suwi.records.batch import BatchHeader, read_header, stamp
+from suwi.records.batch import (
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    MAGIC_AT,
+    BatchHeader,
+    read_header,
+    stamp,
+)
 from suwi.records.compression import Compression
 from suwi.records.convert import recompress
 from suwi.records.validate import (
@@ -18,6 +26,7 @@ from suwi.records.validate import (
 )
 
 _QUICK_BYTES_MAX = 16 * 1024
+_OLD_MESSAGE_BYTES_MIN = 14
 _CODECS = {
     "uncompressed": Compression.NONE,
     "gzip": Compression.GZIP,
@@ -55,11 +64,24 @@ def intake_of(config: TopicConfig) -> Intake:
 
 def judge(intake: Intake, records: memoryview, *, now_ms: int, produce_version: int) -> BatchHeader:
     """Check one partition's part of a produce request. Raises a `BrokerError`."""
-    header = read_header(records)
+    try:
+        header = read_header(records)
+    except CorruptMessage:
+        _refuse_old_format(records)
+        raise
     validate_produced_batch(
         records, header, rules=intake.rules, now_ms=now_ms, produce_version=produce_version
     )
     return header
+
+
+def _refuse_old_format(records: memoryview) -> None:
+    """Messages of Kafka's first two formats are not damaged, they are out of date."""
+    if len(records) <= MAGIC_AT or records[MAGIC_AT] >= MAGIC:
+        return
+    size_bytes = int.from_bytes(records[8:12], "big")
+    if _OLD_MESSAGE_BYTES_MIN <= size_bytes <= len(records) - LOG_OVERHEAD_BYTES:
+        raise InvalidRecord(f"record format {records[MAGIC_AT]} is no longer supported")
 
 
 def needs_records(intake: Intake, header: BatchHeader) -> bool:
