@@ -406,6 +406,26 @@ def test_a_closed_producer_fails_what_it_could_not_deliver() -> None:
     run(simulation, scenario())
 
 
+def test_records_without_a_key_spread_over_the_partitions_batch_by_batch() -> None:
+    simulation = Simulation(1)
+
+    async def scenario() -> None:
+        fake = FakeCluster(simulation, partitions=3)
+        await fake.start()
+        async with fake.client() as cluster:
+            settings = ProducerSettings(batch_bytes=1000)
+            async with Producer(cluster, fake.machines[0].clock, settings) as producer:
+                for _ in range(1500):
+                    await producer.send(TOPIC, bytes(84))
+        counts = [len(log.records) for log in fake.logs]
+        assert sum(counts) == 1500
+        assert min(counts) > 300
+        sizes = [header(batch).record_count for log in fake.logs for batch in log.batches]
+        assert sizes.count(10) > 0.9 * len(sizes)
+
+    run(simulation, scenario())
+
+
 def test_send_waits_while_too_much_is_on_its_way() -> None:
     simulation = Simulation(1)
 

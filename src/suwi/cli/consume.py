@@ -17,6 +17,7 @@ from suwi.cli.output import (
     json_line,
     printable,
     say,
+    stop_when_output_closes,
     time_text,
     write,
 )
@@ -135,7 +136,7 @@ def consume(
         if follow and start == Start() and sys.stderr.isatty():
             sys.stderr.write("waiting for new records; --from-beginning shows those before\n")
         reader = Reader(cluster, positions, ReadSettings(committed_only=committed))
-        async with reader:
+        async with reader, stop_when_output_closes():
             await _print(reader, form, count, None if follow else ends)
 
     run(target, work, interrupted=0)

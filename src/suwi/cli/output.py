@@ -3,9 +3,13 @@
 Invariant: bytes that came from elsewhere reach a terminal only as printable characters.
 """
 
+import asyncio
 import json
+import os
+import stat
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -44,6 +48,43 @@ def flush() -> None:
         sys.stdout.buffer.flush()
     except BrokenPipeError:
         raise OutputClosed from None
+
+
+@asynccontextmanager
+async def stop_when_output_closes() -> AsyncIterator[None]:
+    """Ends what is inside, with `OutputClosed`, also while there is nothing to write."""
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+    fd = _pipe()
+    if fd is None:
+        yield
+        return
+    is_closed = False
+
+    def close() -> None:
+        nonlocal is_closed
+        is_closed = True
+        task.cancel()
+
+    loop.add_reader(fd, close)  # The writing end has nothing to read until its reader is gone.
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not is_closed:
+            raise
+        task.uncancel()
+        raise OutputClosed from None
+    finally:
+        loop.remove_reader(fd)
+
+
+def _pipe() -> int | None:
+    """Where stdout goes, if that is a pipe."""
+    try:
+        fd = sys.stdout.fileno()
+        return fd if stat.S_ISFIFO(os.fstat(fd).st_mode) else None
+    except OSError:
+        return None
 
 
 def complain(text: str) -> None:

@@ -88,31 +88,39 @@ class Outbox:
         self._next_sequence = 0
         self._task: asyncio.Task[None] | None = None
 
+    def begins_batch_with(self, size_bytes: int) -> bool:
+        """Whether a record of this size would begin a new batch."""
+        last = self._waiting[-1] if self._waiting else None
+        return last is None or last.is_complete or not self._fits(last, size_bytes)
+
     def add(self, record: Record, size_bytes: int) -> tuple[Delivery, bool]:
         """Put a record into the last batch, or a new one; also whether that is complete now."""
-        settings = self._settings
-        last = self._waiting[-1] if self._waiting else None
-        if last is None or last.is_complete or last.size_bytes + size_bytes > settings.batch_bytes:
-            if last is not None:
-                last.is_complete = True
-                self._hurry.set()
+        if self.begins_batch_with(size_bytes):
+            if self._waiting:
+                self._complete(self._waiting[-1])
             now_s = asyncio.get_running_loop().time()
-            last = OutgoingBatch(self.partition, now_s + settings.delivery_timeout_s)
-            self._waiting.append(last)
+            give_up_s = now_s + self._settings.delivery_timeout_s
+            self._waiting.append(OutgoingBatch(self.partition, give_up_s))
+        last = self._waiting[-1]
         delivery = last.add(record, size_bytes)
-        if last.size_bytes >= settings.batch_bytes:
-            last.is_complete = True
-            self._hurry.set()
+        if last.size_bytes >= self._settings.batch_bytes:
+            self._complete(last)
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._send_all())
         return delivery, last.is_complete
+
+    def _fits(self, batch: OutgoingBatch, size_bytes: int) -> bool:
+        return batch.size_bytes + size_bytes <= self._settings.batch_bytes
+
+    def _complete(self, batch: OutgoingBatch) -> None:
+        batch.is_complete = True
+        self._hurry.set()
 
     async def finish(self) -> None:
         """Return when nothing waits any more, not even for company."""
         while self._task is not None and not self._task.done():
             for batch in self._waiting:
-                batch.is_complete = True
-            self._hurry.set()
+                self._complete(batch)
             await asyncio.wait([self._task])
 
     async def give_up(self) -> None:

@@ -61,18 +61,16 @@ class Producer:
             self._has_room.clear()
             await self._has_room.wait()
         info = await self._topic(topic)
-        if partition is not None:
-            info.partition(partition)
-        else:
-            partition = self._choose(info, key)
-        place = TopicPartition(topic, PartitionIndex(partition))
         now_ms = self._clock.now_ms() if timestamp is None else timestamp
         record = Record(NO_OFFSET, now_ms, key, value, headers)
         size_bytes = record_bytes(record)
-        delivery, is_complete = self._outbox(place).add(record, size_bytes)
+        if partition is not None:
+            info.partition(partition)
+        else:
+            partition = self._choose(info, key, size_bytes)
+        delivery, is_complete = self._outbox(topic, partition).add(record, size_bytes)
         self._buffered_bytes += size_bytes
         if is_complete:
-            self._sticky.move_on(topic, partition, _available(info))
             await asyncio.sleep(0)  # One who sends without a pause lets batches leave.
         return delivery
 
@@ -96,12 +94,18 @@ class Producer:
                     raise
                 await retry.pause_or_raise(error)
 
-    def _choose(self, topic: TopicInfo, key: bytes | None) -> int:
+    def _choose(self, topic: TopicInfo, key: bytes | None, size_bytes: int) -> int:
         if key is not None:
             return partition_of_key(key, len(topic.partitions))
-        return self._sticky.choose(topic.name, _available(topic))
+        available = _available(topic)
+        partition = self._sticky.choose(topic.name, available)
+        if self._outbox(topic.name, partition).begins_batch_with(size_bytes):
+            self._sticky.move_on(topic.name, partition, available)
+            partition = self._sticky.choose(topic.name, available)
+        return partition
 
-    def _outbox(self, partition: TopicPartition) -> Outbox:
+    def _outbox(self, topic: str, index: int) -> Outbox:
+        partition = TopicPartition(topic, PartitionIndex(index))
         outbox = self._outboxes.get(partition)
         if outbox is None:
             outbox = Outbox(

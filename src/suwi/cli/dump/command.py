@@ -47,6 +47,7 @@ def dump(paths: Sequence[str], *, records: bool, json: bool) -> None:
         damages = failures = 0
         for number, path in enumerate(_files(paths)):
             try:
+                os.stat(path)
                 described = _reader(path, records)
                 if described is None:
                     raise Failure(f"{path}: no file of a broker that is known here")
@@ -65,7 +66,7 @@ def dump(paths: Sequence[str], *, records: bool, json: bool) -> None:
                 complain(str(failure))
                 failures += 1
         if damages:
-            complain(f"found {count_text(damages, 'damage')}")
+            complain(f"found {count_text(damages, 'problem')}")
         return 1 if damages or failures else 0
 
     raise typer.Exit(guarded(job))

@@ -1,27 +1,25 @@
 """What a reader finds in a file."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing in a file: `name: value` for each field, after `indent` blanks."""
+    """One thing in a file."""
 
     kind: str
     fields: Mapping[str, Any]
     """As JSON has them."""
-    shown: Mapping[str, str] = field(default_factory=dict)
-    """Where people see another text than JSON has; an empty one is left out."""
+    shown: Mapping[str, object] | None = None
+    """As people see them, where that differs; None and empty ones are left out."""
     indent: int = 0
 
     def text(self) -> str:
-        parts = []
-        for name, value in self.fields.items():
-            text = self.shown.get(name, str(value))
-            if text:
-                parts.append(f"{name}: {text}")
+        """`name: value` for each field."""
+        shown = self.fields if self.shown is None else self.shown
+        parts = [f"{name}: {value}" for name, value in shown.items() if value not in (None, "")]
         return " " * self.indent + " ".join(parts)
 
 

@@ -115,7 +115,7 @@ def read_time_index(path: str, base_offset: int) -> Findings:
     for timestamp, relative in entries:
         offset = base_offset + relative
         fields = {"timestamp": timestamp, "offset": offset}
-        yield Entry("timeindex", fields, {"timestamp": time_text(timestamp)})
+        yield Entry("timeindex", fields, {"timestamp": time_text(timestamp), "offset": offset})
         if timestamp <= last[0] or relative < last[1]:
             yield Damage(f"offset {offset}: it does not come after the entry before")
         elif log is not None:
@@ -146,9 +146,8 @@ def read_txn_index(path: str, base_offset: int) -> Findings:
             "first_offset": first,
             "last_offset": last,
             "last_stable_offset": stable,
-            "version": version,
         }
-        yield Entry("aborted", fields, {"version": "" if version == _TXN_VERSION else str(version)})
+        yield Entry("aborted", fields)
         if version != _TXN_VERSION:
             yield Damage(f"producer {producer_id}: version {version} is not known")
         if not 0 <= first <= last or last < base_offset:

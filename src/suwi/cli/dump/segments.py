@@ -107,22 +107,23 @@ def _batch_entry(batch: Batch) -> Entry:
         "delete_horizon": header.base_timestamp if header.has_delete_horizon else None,
         "crc": header.crc,
     }
-    has_producer = header.has_producer_id
     shown = {
         "offset": f"{header.base_offset}..{header.last_offset}",
-        "last_offset": "",
-        "codec": "" if codec == 0 else fields["codec"],
-        "time": time_text(header.max_timestamp),
-        "time_type": "LogAppendTime" if header.uses_log_append_time else "",
-        "producer_id": str(header.producer_id) if has_producer else "",
-        "producer_epoch": str(header.producer_epoch) if has_producer else "",
-        "sequence": f"{header.base_sequence}..{header.last_sequence}" if has_producer else "",
-        "last_sequence": "",
-        "is_transactional": "true" if header.is_transactional else "",
-        "is_control": "true" if header.is_control else "",
-        "delete_horizon": time_text(header.base_timestamp) if header.has_delete_horizon else "",
-        "crc": "",
+        "position": batch.position,
+        "size": header.size_bytes,
+        "count": header.record_count,
+        "epoch": header.partition_leader_epoch,
+        "codec": fields["codec"] if codec else None,
+        "LogAppendTime" if header.uses_log_append_time else "time": time_text(header.max_timestamp),
     }
+    if header.has_producer_id:
+        shown["producer"] = f"{header.producer_id} epoch {header.producer_epoch}"
+        if header.base_sequence >= 0:
+            shown["sequence"] = f"{header.base_sequence}..{header.last_sequence}"
+    if header.has_delete_horizon:
+        shown["delete_horizon"] = time_text(header.base_timestamp)
+    flags = (header.is_transactional and "transactional", header.is_control and "control")
+    shown["is"] = ",".join(flag for flag in flags if flag)
     return Entry("batch", fields, shown)
 
 
@@ -175,13 +176,10 @@ def _record_entry(record: Record) -> Entry:
     fields = record_fields("", 0, record)
     del fields["topic"], fields["partition"]
     shown = {
-        "timestamp": time_text(record.timestamp),
-        "key": "" if record.key is None else printable(bytes_text(record.key)),
+        "offset": record.offset,
+        "time": time_text(record.timestamp),
+        "key": None if record.key is None else printable(bytes_text(record.key)) or '""',
         "value": printable(bytes_text(record.value)) or '""',
         "headers": printable(",".join(f"{n}={bytes_text(v)}" for n, v in record.headers)),
     }
-    if "key_base64" in fields:
-        shown["key_base64"] = printable(bytes_text(record.key))
-    if "value_base64" in fields:
-        shown["value_base64"] = printable(bytes_text(record.value))
     return Entry("record", fields, shown, indent=2)

@@ -38,8 +38,17 @@ def read_snapshot(path: str) -> Findings:
             "transaction_since": None if open_since < 0 else open_since,
         }
         shown = {
-            "timestamp": time_text(producer.last_timestamp),
-            "transaction_since": "" if open_since < 0 else f"offset {open_since}",
+            "producer": producer.producer_id,
+            "epoch": producer.epoch,
+            "sequence": f"{last.first_sequence}..{last.last_sequence}" if last else None,
+            "offset": f"{last.last_offset - last.offset_delta}..{last.last_offset}"
+            if last
+            else None,
+            "time": time_text(producer.last_timestamp),
+            "coordinator_epoch": producer.coordinator_epoch
+            if producer.coordinator_epoch >= 0
+            else None,
+            "transaction_since": None if open_since < 0 else f"offset {open_since}",
         }
         yield Entry("producer", fields, shown)
 
