@@ -59,7 +59,7 @@ class BrokerProcess:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-X", "faulthandler", "-c", _COMMAND, "serve"),
-            *("--listen", "127.0.0.1:0", "--data", data, *settings),
+            *("--listen", "127.0.0.1:0", "--metrics-port", "0", "--data", data, *settings),
             stdout=asyncio.subprocess.PIPE,
             stderr=log_fd,
         )

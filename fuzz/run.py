@@ -17,7 +17,7 @@ from fuzz.attack import Attacker
 from fuzz.broker import BrokerFailed, BrokerProcess
 from fuzz.cases import Case, make_case
 from fuzz.checker import Checker
-from fuzz.world import CHECKED, TOPICS, World, prepare
+from fuzz.world import CHECKED, TOPICS, TURNING, World, prepare
 from suwi.client.connection import ConnectionLost, PeerConnection
 from suwi.model.ids import NO_TOPIC_ID
 from suwi.wire.versions import ApiKey
@@ -213,22 +213,22 @@ class Run:
             await asyncio.sleep(_HEALTH_S)
 
     async def _clean_up(self) -> None:
-        """Delete topics that mutated names made, and settings of the broker.
+        """Delete topics that mutated names made and settings of the broker; turn a topic's policy.
 
         A broker may have many topics, and one that takes no records is right too; but a test
         wants neither.
         """
         known = {*TOPICS, CHECKED}
         client = await self._connect()
-        while True:
+        for policy in itertools.cycle(("compact", "delete")):
             await asyncio.sleep(_JANITOR_S)
             everything = {"topics": None, "include_topic_authorized_operations": False}
             answer = await client.call(ApiKey.METADATA, _METADATA_VERSION, everything)
             strays = [topic.topic_id for topic in answer.topics if topic.name not in known]
             topics = [{"name": None, "topic_id": stray or NO_TOPIC_ID} for stray in strays]
             await client.call(ApiKey.DELETE_TOPICS, 6, {"topics": topics, "timeout": 30_000})
-            if ApiKey.ALTER_CONFIGS in dict(self._world.served):
-                await client.call(ApiKey.ALTER_CONFIGS, 2, _NO_BROKER_SETTINGS)
+            await client.call(ApiKey.ALTER_CONFIGS, 2, _NO_BROKER_SETTINGS)
+            await client.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, _turned(policy))
 
     # -- after
 
@@ -269,6 +269,12 @@ class Run:
         self.report.findings.append("\n".join(lines))
         if len(self.report.findings) >= _FINDINGS_MAX:
             self._over.set()
+
+
+def _turned(policy: str) -> dict[str, Any]:
+    config = {"name": "cleanup.policy", "config_operation": 0, "value": policy}
+    resource = {"resource_type": 2, "resource_name": TURNING, "configs": [config]}
+    return {"resources": [resource], "validate_only": False}
 
 
 def replay_command(seed: int, numbers: Iterable[int]) -> str:

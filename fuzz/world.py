@@ -23,11 +23,15 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
     "to-plain": {**_SMALL, "compression.type": "uncompressed"},
     "compacted": {**_SMALL, "cleanup.policy": "compact"},
     "compacted-lz4": {**_SMALL, "cleanup.policy": "compact", "compression.type": "lz4"},
+    "turning": {**_SMALL, "segment.bytes": "65536", "min.cleanable.dirty.ratio": "0"},
     "stamped": {**_SMALL, "message.timestamp.type": "LogAppendTime"},
     "synced": {**_SMALL, "flush.messages": "1"},
     "any-time": {**_SMALL, "message.timestamp.after.max.ms": str(2**63 - 1)},
 }
 """Topics that hostile batches go to, with their configurations."""
+
+TURNING = "turning"
+"""This one is compacted now and then: what it took in without looking must do no harm then."""
 
 VICTIMS = ("victim-1", "victim.2", "victim_3")
 """Topics that come and go."""
