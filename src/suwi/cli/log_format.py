@@ -21,8 +21,11 @@ class FieldFormatter(logging.Formatter):
 
 
 def _text(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, default=str)
-    return json.dumps(text) if " " in text and isinstance(value, str) else text
+    """A fact as one word; in quotes where it is not one, or could pass for more than one line."""
+    if not isinstance(value, str):
+        return json.dumps(value, default=str)
+    is_word = value.isprintable() and not any(c in value for c in ' ="')
+    return value if is_word and value else json.dumps(value)
 
 
 def set_up_logging(level: str) -> None:
