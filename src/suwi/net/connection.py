@@ -154,6 +154,7 @@ class Connection(asyncio.BufferedProtocol):
         if tls is not None:
             self.principal = principal_of_peer(tls)
         self._output = Output(self._loop, transport, self._output_moved, self._abort)
+        self._output.begin()
         refused = self._keeper.opened(self)
         if refused is not None:
             self._abort(refused)

@@ -81,6 +81,11 @@ class Output:
         self._region_warm = 0
         self._dup_fd = -1
         self._socket_fd = _sendfile_socket(transport)
+
+    def begin(self) -> None:
+        """Set how the transport tells that it is full, which it may tell at once: TLS has bytes of
+        its own under way."""
+        transport = self._transport
         if transport.get_extra_info("ssl_object") is None:
             # Then "paused" means exactly that the kernel did not take everything, and "resumed"
             # that it has: between the two, nothing may pass the transport by.

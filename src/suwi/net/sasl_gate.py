@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 _BEFORE: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 _TO_PROVE_AGAIN: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+_LAST_WORD_S: Final = 0.05
 _read_api_key = struct.Struct(">h").unpack_from
 
 
@@ -43,6 +44,8 @@ class SaslGate:
         return self._dispatch(connection, frame)
 
     def _check_allowed(self, session: SaslSession, frame: memoryview) -> None:
+        if session.is_refused:
+            raise CloseConnection("a request after the authentication was refused")
         api_key = _read_api_key(frame)[0] if len(frame) >= 2 else -1
         if session.principal is None:
             if api_key not in _BEFORE:
@@ -80,7 +83,8 @@ def answer_and_close(connection: Connection, reply: Reply | None) -> Exclusive:
         await asyncio.sleep(delay_ms / 1000)
         if reply is None:
             raise CloseConnection("authentication refused")
+        # Some clients do not look at an answer that comes together with the end.
+        asyncio.get_running_loop().call_later(_LAST_WORD_S, connection.stop)
         return reply
 
-    connection.stop()
     return Exclusive(answer())

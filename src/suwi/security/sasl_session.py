@@ -2,7 +2,8 @@
 
 Pure: `choose` and `respond` take the time and decide; who is authenticated stands in `principal`,
 until when in `open_until_s`. The broker's side of a connection keeps one.
-Invariant: `principal` is set by a mechanism's verdict only, and never changes after that.
+Invariants: `principal` is set by a mechanism's verdict only, and never changes after that; who was
+refused once gets no second try on this connection.
 """
 
 import math
@@ -40,6 +41,7 @@ class SaslSession:
         "_name",
         "_sends_bare_tokens",
         "_server",
+        "is_refused",
         "open_until_s",
         "principal",
         "rules",
@@ -48,6 +50,7 @@ class SaslSession:
     def __init__(self, rules: SaslRules) -> None:
         self.rules = rules
         self.principal: Principal | None = None
+        self.is_refused = False
         self.open_until_s = -math.inf
         self._name = ""
         self._mechanism: MechanismRules | None = None
@@ -62,12 +65,13 @@ class SaslSession:
 
     def choose(self, name: str, now_s: float, *, bare_tokens: bool) -> None:
         """Begin to authenticate. Raises IllegalSaslState, UnsupportedSaslMechanism."""
-        if self._server is not None:
+        if self._server is not None or self.is_refused:
             raise IllegalSaslState("the authentication has begun already")
         if self.principal is not None:
             self._check_may_prove_again(name, now_s, bare_tokens)
         mechanism = self.rules.mechanisms.get(name)
         if mechanism is None:
+            self._refuse()
             raise UnsupportedSaslMechanism("this mechanism is not enabled here")
         self._name, self._mechanism = name, mechanism
         self._server = mechanism.start()
@@ -80,6 +84,7 @@ class SaslSession:
         if now_s - self._authenticated_at_s < _PROVE_AGAIN_S_MIN:
             raise IllegalSaslState("the connection was authenticated less than a second ago")
         if name != self._name:
+            self._refuse()
             raise UnsupportedSaslMechanism(
                 "a connection cannot change its mechanism when it is authenticated again"
             )
@@ -89,17 +94,27 @@ class SaslSession:
         server, mechanism = self._server, self._mechanism
         if server is None or mechanism is None:
             raise IllegalSaslState("a token without a mechanism: send SaslHandshake first")
-        step = server.respond(token)
-        if isinstance(step, Authenticated):
-            principal = user(step.user)
-            if self.principal not in (None, principal):
-                raise Refused("a connection cannot change its user")
-            self.principal = principal
-            self._server = None
-            self._authenticated_at_s = now_s
-            lifetime_ms = mechanism.reauthenticate_ms
-            self.open_until_s = now_s + lifetime_ms / 1000 if lifetime_ms else math.inf
+        try:
+            step = server.respond(token)
+            if isinstance(step, Authenticated):
+                self._authenticated(user(step.user), mechanism.reauthenticate_ms, now_s)
+        except BaseException:
+            self._refuse()
+            raise
         return step
+
+    def _authenticated(self, principal: Principal, lifetime_ms: int, now_s: float) -> None:
+        if self.principal not in (None, principal):
+            raise Refused("a connection cannot change its user")
+        self.principal = principal
+        self._server = None
+        self._authenticated_at_s = now_s
+        self.open_until_s = now_s + lifetime_ms / 1000 if lifetime_ms else math.inf
+
+    def _refuse(self) -> None:
+        self.is_refused = True
+        self.open_until_s = -math.inf
+        self._server = None
 
     @property
     def lifetime_ms(self) -> int:
