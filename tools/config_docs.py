@@ -13,22 +13,16 @@ from suwi.model.topic_config import IGNORED_TOPIC_KEYS, TOPIC_KEYS
 TARGET = Path(__file__).parents[1] / "docs" / "configuration.md"
 
 # Keys that are read and checked, and steer nothing yet; each with the reason.
-_COMPACTION = "nothing is compacted yet"
 _ONE_REPLICA = "a partition has one replica"
 NO_EFFECT_YET = {
     "log.flush.scheduler.interval.ms": "logs are looked at every second",
     "log.flush.start.offset.checkpoint.interval.ms": "written when one has changed",
-    "delete.retention.ms": _COMPACTION,
-    "max.compaction.lag.ms": _COMPACTION,
-    "min.cleanable.dirty.ratio": _COMPACTION,
-    "min.compaction.lag.ms": _COMPACTION,
     "min.insync.replicas": _ONE_REPLICA,
     "preallocate": "files grow as they are written",
     "unclean.leader.election.enable": _ONE_REPLICA,
 }
 _REMARKS = {
     "log.dirs": "The first holds the metadata too.",
-    "cleanup.policy": "Nothing is compacted yet.",
     "socket.request.max.bytes": "Other requests than Produce: 8 MiB at most.",
 }
 

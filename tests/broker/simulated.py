@@ -105,9 +105,21 @@ async def produce(
     producer: tuple[int, int, int] | None = None,
 ) -> PartitionProduced:
     """Send one batch; `producer` is (producer id, epoch, base sequence)."""
+    records = [Record(value=value, timestamp=1_000) for value in values]
+    return await produce_records(client, topic, records, acks=acks, producer=producer)
+
+
+async def produce_records(
+    client: PeerConnection,
+    topic: str,
+    records: Sequence[Record],
+    *,
+    acks: int = -1,
+    producer: tuple[int, int, int] | None = None,
+) -> PartitionProduced:
     producer_id, epoch, sequence = producer or (-1, -1, -1)
     batch = build_batch(
-        [Record(value=value, timestamp=1_000) for value in values],
+        records,
         producer_id=producer_id,
         producer_epoch=epoch,
         base_sequence=sequence,
@@ -125,6 +137,13 @@ async def produce(
 
 async def fetch(client: PeerConnection, topic: str, offset: int, wait_ms: int = 0) -> list[Record]:
     """The records from `offset` on that one request gives."""
+    return (await fetch_on(client, topic, offset, wait_ms))[0]
+
+
+async def fetch_on(
+    client: PeerConnection, topic: str, offset: int, wait_ms: int = 0
+) -> tuple[list[Record], int]:
+    """Records, and where to go on: a compacted log has batches without any."""
     asked = FetchPartition(
         partition=0,
         current_leader_epoch=-1,
@@ -140,17 +159,21 @@ async def fetch(client: PeerConnection, topic: str, offset: int, wait_ms: int = 
     fetched = decode_fetch_response(_VERSION_FETCH, answer).topics[0].partitions[0]
     assert fetched.error_code == 0, fetched
     data = memoryview(fetched.records or b"")
-    return [
-        record
-        for position, header in batches(data)
-        for record in iter_records(data[position : position + header.size_bytes], header)
-        if record.offset >= offset
-    ]
+    records: list[Record] = []
+    following = offset
+    for position, header in batches(data):
+        batch = data[position : position + header.size_bytes]
+        records += [record for record in iter_records(batch, header) if record.offset >= offset]
+        following = header.next_offset
+    return records, following
 
 
 async def read_all(client: PeerConnection, topic: str) -> list[Record]:
     records: list[Record] = []
-    while more := await fetch(client, topic, records[-1].offset + 1 if records else 0):
+    offset, following = -1, 0
+    while following > offset:
+        offset = following
+        more, following = await fetch_on(client, topic, offset)
         records += more
     return records
 

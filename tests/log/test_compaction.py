@@ -270,6 +270,17 @@ def test_records_of_an_aborted_transaction_go_and_supersede_nothing() -> None:
     assert keys_and_values(bench.log) == [("a", "1"), ("c", "committed"), ("x", "1")]
 
 
+def test_a_transaction_is_known_as_aborted_though_its_marker_lies_in_a_later_segment() -> None:
+    """Taken for committed, its records would delete those of others."""
+    bench = compacted_bench()
+    put(bench, ("a", "1"), roll=True)
+    bench.append(keyed([(b"a", b"aborted")], producer=(1, 0, 0), transactional=True))
+    bench.log.roll(NOW_MS)
+    bench.append_marker(1, 0, MarkerType.ABORT)
+    compact(bench)
+    assert keys_and_values(bench.log) == [("a", "1")]
+
+
 def test_a_marker_stays_until_its_records_are_gone_and_the_horizon_has_passed() -> None:
     bench = compacted_bench()
     for sequence, key in enumerate((b"a", b"b")):

@@ -31,6 +31,20 @@ def test_what_was_synced_survives_with_everything_that_belongs_to_it() -> None:
     assert bench.append(batch_of(producer=(7, 0, 59))).is_duplicate
 
 
+def test_what_was_aborted_is_synced_with_its_records() -> None:
+    """The segment is finished after the sync, and then nothing of it needs syncing any more."""
+    bench = Bench(config=SMALL)
+    bench.append(batch_of(producer=(8, 0, 0), transactional=True))
+    bench.append_marker(8, 0, MarkerType.ABORT)
+    bench.sync()
+    aborted = bench.log.aborted_between(Offset(0), Offset(99))
+    bench.log.roll(NOW_MS)
+    bench.append()
+    bench.sync()
+    bench.lose_power(tear=False)
+    assert bench.log.aborted_between(Offset(0), Offset(99)) == aborted != []
+
+
 def test_the_indexes_of_a_finished_segment_are_synced() -> None:
     """All its records were synced before the roll, which wrote the last index entries."""
     bench = Bench(config=SMALL)

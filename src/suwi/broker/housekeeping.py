@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from suwi.broker.compaction import Compaction
 from suwi.env import Env
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
@@ -42,6 +43,14 @@ class Housekeeping:
         self._high_watermarks: dict[TopicPartition, Offset] = {}
         self._recovery_points_moved = False
         self._start_offsets_moved = False
+        self.compaction = Compaction(
+            env,
+            config,
+            directories,
+            replicas,
+            stopping=self._stopping,
+            remove_later=self._remove_files_later,
+        )
 
     def start(self) -> None:
         config = self._config
@@ -54,6 +63,8 @@ class Housekeeping:
         ]
         for period_ms, what in work:
             self._spawn(self._every(period_ms / 1000, what))
+        if config.log_cleaner_enable:
+            self._spawn(self._every(max(config.log_cleaner_backoff_ms, 1) / 1000, self._compact))
         first_s = min(config.log_retention_check_interval_ms / 1000, _RETENTION_FIRST_AFTER_S)
         self._spawn(
             self._every(config.log_retention_check_interval_ms / 1000, self.retain, first_s)
@@ -196,8 +207,15 @@ class Housekeeping:
             return
         if paths:
             self._start_offsets_moved = True
-            delay_s = partition.config.file_delete_delay_ms / 1000
-            self._spawn(self._remove_later(lambda: self._remove_files(paths), delay_s))
+            self._remove_files_later(paths, partition.config.file_delete_delay_ms / 1000)
+
+    async def _compact(self) -> None:
+        """Compact until nothing is left that is due."""
+        while not self._stopping.is_set() and await self.compaction.compact_dirtiest():
+            pass
+
+    def _remove_files_later(self, paths: list[str], delay_s: float) -> None:
+        self._spawn(self._remove_later(lambda: self._remove_files(paths), delay_s))
 
     def remove_dir(self, path: str, delay_s: float) -> None:
         """Remove a deleted partition's directory after a while, in a thread."""

@@ -7,7 +7,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from suwi.handlers.errors import error_of, reply
-from suwi.log.partition_log import LogSlice
+from suwi.log.partition_log import PartitionLog
 from suwi.model.errors import InvalidRequest, UnsupportedVersion
 from suwi.model.ids import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, Offset
 from suwi.net.answers import Reply
@@ -94,15 +94,24 @@ class ListOffsets:
         if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
             return _NOTHING  # There is no second tier.
         if timestamp == _MAX_TIMESTAMP:
-            batch = log.batch_of_max_timestamp()
-            found = await self._in_batch(batch, None, log.start_offset) if batch else _NOTHING
+            newest, start = log.batch_of_max_timestamp(), log.start_offset
+            found = await self._in_batch(newest.read(), None, start) if newest else _NOTHING
         else:
-            batch = log.batch_at_time(timestamp)
-            found = await self._in_batch(batch, timestamp, log.start_offset) if batch else _NOTHING
+            found = await self._first_at(log, timestamp)
         return found if found[1] < limit else _NOTHING
 
-    async def _in_batch(self, batch: LogSlice, timestamp: int | None, start: Offset) -> Found:
-        data = batch.read()
+    async def _first_at(self, log: PartitionLog, timestamp: int) -> Found:
+        batch = log.batch_at_time(timestamp)
+        while batch is not None:
+            data = batch.read()
+            found = await self._in_batch(data, timestamp, log.start_offset)
+            if found != _NOTHING:
+                return found
+            # The record lies before the start of the log, or compaction left only its batch.
+            batch = log.batch_at_time(timestamp, Offset(read_header(data).next_offset))
+        return _NOTHING
+
+    async def _in_batch(self, data: bytes, timestamp: int | None, start: Offset) -> Found:
         if not takes_long(len(data), read_header(data)):
             return _first_record(data, timestamp, start)
         loop = asyncio.get_running_loop()

@@ -14,8 +14,8 @@ from suwi.log.cleaned_txns import CleanedTransactions
 from suwi.log.offset_map import OffsetMap
 from suwi.model.ids import NO_OFFSET, Offset, ProducerEpoch
 from suwi.records.batch import BatchHeader
-from suwi.records.record import INT64_MAX, read_marker, records_section
-from suwi.records.retain import Span, empty_batch, keep_records, scan_keys
+from suwi.records.record import INT64_MAX, read_marker
+from suwi.records.retain import Span, empty_batch, keep_records, scan_keys, stored_section
 
 
 class LastBatch(NamedTuple):
@@ -62,13 +62,13 @@ class BatchFilter:
             return _emptied(batch, header) if keep_empty else None
         if header.has_delete_horizon:
             return batch
-        section = records_section(batch, header)
+        section = stored_section(batch, header)
         return self._stamped(header, section, scan_keys(section, header))
 
     def _filter_records(
         self, batch: memoryview, header: BatchHeader, keep_empty: bool
     ) -> Buffer | None:
-        section = records_section(batch, header)
+        section = stored_section(batch, header)
         spans = scan_keys(section, header)
         kept = self.offset_map.newest(spans, header.base_offset)
         has_tombstones = not all(span[4] for span in kept)

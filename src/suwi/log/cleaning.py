@@ -31,8 +31,8 @@ from suwi.log.segment import Segment
 from suwi.log.txn_index import AbortedTxn, TxnIndex
 from suwi.model.ids import NO_OFFSET, Offset
 from suwi.records.batch import BatchHeader
-from suwi.records.record import read_marker, records_section
-from suwi.records.retain import scan_keys
+from suwi.records.record import read_marker
+from suwi.records.retain import scan_keys, stored_section
 
 log = logging.getLogger(__name__)
 
@@ -133,8 +133,7 @@ class _Cleaning:
     def run(self) -> Steps[None]:
         yield partial(remove_cleaned, self._disk, self._log.dir)
         self.check()
-        aborted = yield partial(_read_aborted, self._txn_indexes())
-        self.check()
+        aborted = yield from self._read_aborted()
         offset_map, end = yield from self._build_map(aborted)
         self._done.keys = offset_map.count
         rules = BatchFilter(
@@ -151,8 +150,16 @@ class _Cleaning:
         self._log.cleaned_to = end
         self._done.end = end
 
-    def _txn_indexes(self) -> list[TxnIndex]:
-        return [TxnIndex(self._disk, segment.txn_index.path) for segment in self._segments]
+    def _read_aborted(self) -> Steps[list[AbortedTxn]]:
+        """All aborted transactions of the log: the marker may lie far behind what it aborts."""
+        *closed, active = self._log.segments()
+        newest = list(active.txn_index.entries())
+        indexes = [TxnIndex(self._disk, segment.txn_index.path) for segment in closed]
+        found: list[AbortedTxn] = yield lambda: [
+            txn for index in indexes for txn in index.entries()
+        ]
+        self.check()
+        return found + newest
 
     def _last_batches(self) -> dict[int, LastBatch]:
         return {
@@ -306,7 +313,7 @@ class _Mapper:
                 if self._map.count and self._map.count + header.record_count > self._keys_max:
                     self.is_full = True
                     return False
-                section = records_section(batch, header)
+                section = stored_section(batch, header)
                 self._map.put(scan_keys(section, header), header.base_offset)
             self.end = Offset(header.next_offset)
             self.bytes_read += len(batch)
@@ -316,7 +323,3 @@ class _Mapper:
 
 def _counts(headers: Iterator[tuple[int, BatchHeader]]) -> list[int]:
     return [header.record_count for _, header in headers]
-
-
-def _read_aborted(indexes: Iterable[TxnIndex]) -> list[AbortedTxn]:
-    return [aborted for index in indexes for aborted in index.entries()]

@@ -49,6 +49,7 @@ class Peek(NamedTuple):
     oldest_ms: int
     """When its oldest segment was last written to."""
     size_bytes: int
+    segments: int
 
 
 class LogDirectory:
@@ -64,6 +65,7 @@ class LogDirectory:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._recovery_points: dict[TopicPartition, Offset] = {}
         self._start_offsets: dict[TopicPartition, Offset] = {}
+        self._cleaned_to: dict[TopicPartition, Offset] = {}
         self._in_checkpoints: set[TopicPartition] = set()
         """Partitions that some checkpoint file names, whether they are still here or not."""
         self._checkpoint_lock = threading.Lock()
@@ -84,6 +86,7 @@ class LogDirectory:
         self.was_clean = self._disk.exists(self._at(names.CLEAN_SHUTDOWN))
         self._recovery_points = self._read(names.RECOVERY_POINTS)
         self._start_offsets = self._read(names.LOG_START_OFFSETS)
+        self._cleaned_to = self._read(names.CLEANER_OFFSETS)
         self.high_watermarks = self._read(names.HIGH_WATERMARKS)
 
     def _read(self, name: str) -> dict[TopicPartition, Offset]:
@@ -171,7 +174,8 @@ class LogDirectory:
         ]
         if not logs:
             return None
-        return Peek(self._disk.modified_ms(logs[0]), sum(self._disk.size(log) for log in logs))
+        size_bytes = sum(self._disk.size(log) for log in logs)
+        return Peek(self._disk.modified_ms(logs[0]), size_bytes, len(logs))
 
     def holds(self, partition: TopicPartition) -> bool:
         """Whether the partition's log here has been opened."""
@@ -208,6 +212,7 @@ class LogDirectory:
             leader_epoch_max=leader_epoch_max,
         )
         opened = open_log(self._files, directory, partition, config, self.state, options)
+        opened.cleaned_to = self._cleaned_to.get(partition, opened.start_offset)
         if is_new:
             checkpoints.write_topic_id(
                 self._disk, f"{directory}/{names.PARTITION_METADATA}", topic_id
@@ -256,6 +261,7 @@ class LogDirectory:
             self._write(self._checkpoint_job(names.HIGH_WATERMARKS, self.high_watermarks)),
             self._write(self._checkpoint_job(names.RECOVERY_POINTS, self._recovery_points)),
             self._write(self._checkpoint_job(names.LOG_START_OFFSETS, self._start_offsets)),
+            self._write(self._checkpoint_job(names.CLEANER_OFFSETS, self._cleaned_to)),
         ]
         if not all(written):
             self._in_checkpoints |= stale
@@ -263,6 +269,7 @@ class LogDirectory:
     def _drop_offsets(self, partition: TopicPartition) -> None:
         self._recovery_points.pop(partition, None)
         self._start_offsets.pop(partition, None)
+        self._cleaned_to.pop(partition, None)
         self.high_watermarks.pop(partition, None)
 
     # -- checkpoints ---------------------------------------------------------------------------
@@ -297,6 +304,15 @@ class LogDirectory:
             else:
                 self._start_offsets.pop(partition, None)
         return self._checkpoint_job(names.LOG_START_OFFSETS, self._start_offsets)
+
+    def cleaner_offsets_job(self) -> Callable[[], None]:
+        """Write down how far each compacted log is compacted."""
+        self._cleaned_to.update(
+            (partition, opened.cleaned_to)
+            for partition, opened in self._logs.items()
+            if partition in self._cleaned_to or opened.config.is_compacted
+        )
+        return self._checkpoint_job(names.CLEANER_OFFSETS, self._cleaned_to)
 
     def _checkpoint_job(
         self, name: str, offsets: dict[TopicPartition, Offset]

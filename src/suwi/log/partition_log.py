@@ -193,10 +193,13 @@ class PartitionLog:
         except (OSError, TornSegment) as error:
             raise self.state.failed(error) from error
         # The batch is in the log: from here on nothing may fail.
+        if self.state.is_full:
+            self.state.has_space()
         self._end_offset = segment.next_offset
         aborted = self.producers.replay(header, marker)
         if aborted is not None:
             segment.txn_index.append(aborted)
+            self._names_version += 1  # The first one made the file.
 
     def assign_epoch(self, epoch: LeaderEpoch, start: Offset) -> None:
         """Epoch `epoch` writes from `start` on; written to the checkpoint where it is news."""
@@ -283,8 +286,8 @@ class PartitionLog:
 
     def write_snapshot(self) -> None:
         """Keep the producers at the end offset. Not vital: the log says it too."""
-        if self._end_offset == self._bases[0]:
-            return  # Nothing is here that would have to be read again.
+        if self._end_offset == self._bases[0] and not self.producers:
+            return  # Nobody is known who would have to be remembered.
         path = f"{self.dir}/{names.offset_name(self._end_offset)}{names.SNAPSHOT}"
         data = encode_snapshot(self.producers.all())
         try:
@@ -487,8 +490,9 @@ class PartitionLog:
             if segment is not self._segments[-1]:
                 yield segment.path(names.OFFSET_INDEX)
                 yield segment.path(names.TIME_INDEX)
-                if segment.txn_index.entries():
-                    yield segment.txn_index.path
+            # Of what is synced it must be known for ever which of it was aborted.
+            if segment.txn_index.entries():
+                yield segment.txn_index.path
 
     def _pin_all(self, paths: Iterable[str]) -> tuple[File, ...]:
         pinned: list[File] = []

@@ -97,8 +97,10 @@ def _find_segments(
 ) -> list[Segment]:
     """The segments that are there, or a first one. Their files are complete, not yet checked."""
     disk = files.disk
-    complete_swaps(disk, directory)
     found = disk.list_dir(directory)
+    if any(name.endswith((names.SWAP, names.CLEANED)) for name in found):
+        complete_swaps(disk, directory)
+        found = disk.list_dir(directory)
     for name in found:
         if name.endswith(_LEFTOVERS):
             disk.remove(f"{directory}/{name}")

@@ -7,6 +7,7 @@ Entrance: `parse_broker_config`, from properties to a frozen `BrokerConfig`. The
 
 import dataclasses
 import difflib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ from suwi.model.config_kinds import (
     BadValue,
     Kind,
     boolean,
+    double,
     int32,
     int64,
     key,
@@ -100,6 +102,31 @@ class BrokerConfig(SecurityConfig):
         300_000,
         "How often old segments are looked for.",
     )
+    log_cleaner_enable: bool = key(
+        "log.cleaner.enable",
+        boolean(),
+        True,
+        "Whether topics with `cleanup.policy=compact` are compacted; without it they only grow.",
+    )
+    log_cleaner_backoff_ms: int = key(
+        "log.cleaner.backoff.ms",
+        int64(0),
+        15_000,
+        "How long to wait, when no log needs compaction, before they are looked at again.",
+    )
+    log_cleaner_dedupe_buffer_size: int = key(
+        "log.cleaner.dedupe.buffer.size",
+        int64(0),
+        134_217_728,
+        "The memory for the keys of a log that is compacted, 32 bytes each. With more keys than "
+        "fit the log is compacted in several rounds.",
+    )
+    log_cleaner_io_max_bytes_per_second: float = key(
+        "log.cleaner.io.max.bytes.per.second",
+        double(1, sys.float_info.max),
+        sys.float_info.max,
+        "How much compaction reads and writes per second at most.",
+    )
     log_flush_scheduler_interval_ms: int = key(
         "log.flush.scheduler.interval.ms",
         int64(1),
@@ -164,7 +191,8 @@ IGNORED_BROKER_KEYS = frozenset(
     background.threads compression.gzip.level compression.lz4.level compression.zstd.level
     controller.listener.names controller.quorum.bootstrap.servers controller.quorum.voters
     group.initial.rebalance.delay.ms inter.broker.listener.name
-    log.cleaner.enable log.cleaner.threads metadata.log.dir num.io.threads num.network.threads
+    log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.threads
+    metadata.log.dir num.io.threads num.network.threads
     num.recovery.threads.per.data.dir num.replica.fetchers offsets.topic.num.partitions
     offsets.topic.replication.factor process.roles queued.max.requests
     share.coordinator.state.topic.min.isr share.coordinator.state.topic.replication.factor

@@ -1,7 +1,7 @@
 """A batch of which only some records stay: what compaction writes.
 
-`scan_keys` finds keys and places of records without decoding the rest; `keep_records` makes the
-batch of those that stay, `empty_batch` one of none.
+`stored_section` unpacks the records, `scan_keys` finds their keys and places without decoding the
+rest; `keep_records` makes the batch of those that stay, `empty_batch` one of none.
 Invariant: offsets, sequences, producer and leader epoch of a batch stay as they were, whatever
 becomes of its records.
 """
@@ -18,14 +18,23 @@ from suwi.records.batch import (
     BatchHeader,
 )
 from suwi.records.builder import append_varint, seal
-from suwi.records.compression import compress
-from suwi.records.record import read_varint, read_varlong, wrap_int64
+from suwi.records.compression import Buffer, compress
+from suwi.records.record import read_varint, read_varlong, records_section, wrap_int64
 
 Span = tuple[int, int, int, bytes | None, bool]
 """Start and end of a record in its section, its offset delta, its key, whether it has a value.
 A plain tuple: there is one for each record of a log."""
 
+# What a broker grants a client's batch is no measure here: a log may come from Apache Kafka, and
+# what is left of a batch may shrink better than the whole did.
+_SECTION_BYTES_MAX = 256 * 1024 * 1024
+
 _LASTING_BITS = LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
+
+
+def stored_section(batch: Buffer, header: BatchHeader) -> bytes:
+    """The plain records section of a batch that is in a log."""
+    return records_section(batch, header, decompressed_bytes=_SECTION_BYTES_MAX)
 
 
 def scan_keys(section: bytes, header: BatchHeader) -> list[Span]:

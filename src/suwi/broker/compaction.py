@@ -1,0 +1,199 @@
+"""Compacting the logs of a broker, the dirtiest first, one at a time.
+
+`compact_dirtiest` is called again and again by the housekeeping.
+A log that cannot be compacted, because a batch in it is damaged, is left alone from then on and
+named in `uncleanable`; the others go on.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from suwi.env import Env
+from suwi.log.cleaning import Cleaned, CleaningAborted, Job, Steps, clean
+from suwi.log.cleaning_plan import CleaningPlan, plan_cleaning
+from suwi.log.log_directories import LogDirectories
+from suwi.log.partition_log import PartitionLog
+from suwi.model.broker_config import BrokerConfig
+from suwi.model.errors import KafkaStorageError
+from suwi.model.ids import TopicPartition
+from suwi.replica.partition import Partition
+from suwi.replica.replicas import Replicas
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Uncleanable:
+    """A log that is compacted no more, and why."""
+
+    log: PartitionLog
+    reason: str
+
+
+class Compaction:
+    def __init__(
+        self,
+        env: Env,
+        config: BrokerConfig,
+        directories: LogDirectories,
+        replicas: Replicas,
+        *,
+        stopping: asyncio.Event,
+        remove_later: Callable[[list[str], float], None],
+    ) -> None:
+        self._env = env
+        self._config = config
+        self._directories = directories
+        self._replicas = replicas
+        self._stopping = stopping
+        self._remove_later = remove_later
+        self._unused: dict[TopicPartition, Partition] = {}
+        """Logs that nobody has opened and that have but one segment: nothing to do there."""
+        self.uncleanable: dict[TopicPartition, Uncleanable] = {}
+
+    async def compact_dirtiest(self) -> bool:
+        """Compact the log that needs it most; whether there was one, and it worked."""
+        plan = await self._dirtiest()
+        if plan is None:
+            return False
+        done = Cleaned(plan.first_dirty, plan.first_dirty)
+        delay_s = plan.log.config.file_delete_delay_ms / 1000
+        steps = clean(
+            plan,
+            done,
+            now_ms=self._env.clock.now_ms(),
+            map_bytes_max=self._config.log_cleaner_dedupe_buffer_size,
+            remove_later=lambda paths: self._remove_later(paths, delay_s),
+        )
+        try:
+            is_done = await self._drive(steps, done)
+        except (CleaningAborted, KafkaStorageError) as error:
+            log.warning("compaction given up for now", extra=_fields(plan.log, error))
+            return False
+        except Exception as error:
+            self._give_up(plan.log, error)
+            return False
+        if is_done:
+            await self._write_checkpoint(plan.log)
+            log.info(
+                "log compacted",
+                extra={
+                    "partition": str(plan.log.partition),
+                    "from": done.first_dirty,
+                    "to": done.end,
+                    "keys": done.keys,
+                    "bytes_before": done.bytes_before,
+                    "bytes_after": done.bytes_after,
+                },
+            )
+        return is_done
+
+    # -- choosing --------------------------------------------------------------------------------
+
+    async def _dirtiest(self) -> CleaningPlan | None:
+        now_ms = self._env.clock.now_ms()
+        dirtiest: CleaningPlan | None = None
+        for partition in self._replicas:
+            if not partition.config.is_compacted or partition.is_closed:
+                continue
+            plan = self._plan(partition, now_ms)
+            if plan is None or not plan.is_due:
+                pass
+            elif dirtiest is None or plan.dirty_ratio > dirtiest.dirty_ratio:
+                dirtiest = plan
+            await asyncio.sleep(0)
+        return dirtiest
+
+    def _plan(self, partition: Partition, now_ms: int) -> CleaningPlan | None:
+        tp = partition.partition
+        if self._is_unused(partition):
+            return None
+        try:
+            partition_log = partition.log
+            known = self.uncleanable.get(tp)
+            if known is not None and known.log is partition_log:
+                return None
+            self.uncleanable.pop(tp, None)  # The topic was deleted and made anew.
+            partition_log.state.check()
+        except KafkaStorageError:
+            return None
+        try:
+            return plan_cleaning(partition_log, partition.last_stable_offset, now_ms)
+        except OSError as error:
+            partition_log.state.failed(error)
+        except Exception as error:
+            self._give_up(partition_log, error)
+        return None
+
+    def _is_unused(self, partition: Partition) -> bool:
+        """A log is not opened just to find that it has a single segment."""
+        tp = partition.partition
+        if partition.is_open:
+            self._unused.pop(tp, None)
+            return False
+        if self._unused.get(tp) is partition:
+            return True
+        found = self._directories.peek(tp)
+        if found is not None and found.segments > 1:
+            return False
+        self._unused[tp] = partition
+        return True
+
+    # -- doing it --------------------------------------------------------------------------------
+
+    async def _drive(self, steps: Steps[None], done: Cleaned) -> bool:
+        """Run the jobs in a thread, one after another; False where the broker stops meanwhile."""
+        started_s = asyncio.get_running_loop().time()
+        try:
+            job = next(steps)
+            while True:
+                try:
+                    result = await _in_thread(job)
+                except BaseException as error:
+                    job = steps.throw(error)
+                    continue
+                if await self._stops_before(done, started_s):
+                    steps.close()
+                    return False
+                job = steps.send(result)
+        except StopIteration:
+            return True
+
+    async def _stops_before(self, done: Cleaned, started_s: float) -> bool:
+        """Wait as `log.cleaner.io.max.bytes.per.second` says; whether the broker stops."""
+        due_s = done.io_bytes / self._config.log_cleaner_io_max_bytes_per_second
+        wait_s = started_s + due_s - asyncio.get_running_loop().time()
+        if wait_s > 0 and not self._stopping.is_set():
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._stopping.wait()
+            except TimeoutError:
+                pass
+        return self._stopping.is_set()
+
+    async def _write_checkpoint(self, partition_log: PartitionLog) -> None:
+        for directory in self._directories.usable():
+            if directory.holds(partition_log.partition):
+                try:
+                    await _in_thread(directory.cleaner_offsets_job())
+                except OSError as error:
+                    directory.state.failed(error)
+
+    def _give_up(self, partition_log: PartitionLog, error: Exception) -> None:
+        self.uncleanable[partition_log.partition] = Uncleanable(partition_log, str(error))
+        log.error("log cannot be compacted", extra=_fields(partition_log, error), exc_info=error)
+
+
+async def _in_thread(job: Job) -> object:
+    running = asyncio.get_running_loop().run_in_executor(None, job)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])  # It has files open: nobody may close them under it.
+        raise
+
+
+def _fields(partition_log: PartitionLog, error: Exception) -> dict[str, str]:
+    return {"partition": str(partition_log.partition), "reason": str(error)}
