@@ -92,8 +92,9 @@ def test_a_segment_shows_its_batches_and_on_demand_its_records(
         f"  offset: 10 time: {TIME} key: k value: a headers: h=1",
         f"  offset: 11 time: {TIME} key: k value: b headers: h=1",
         (
-            f"offset: 12..13 position: {first_bytes} size: {sizes[1]} count: 2 epoch: 2 codec: gzip "
-            "time: 2023-11-14T22:13:21.000Z producer: 7 epoch 1 sequence: 5..6 is: transactional"
+            f"offset: 12..13 position: {first_bytes} size: {sizes[1]} count: 2 epoch: 2 "
+            "codec: gzip time: 2023-11-14T22:13:21.000Z producer: 7 epoch 1 sequence: 5..6 "
+            "is: transactional"
         ),
         "  offset: 12 time: 2023-11-14T22:13:21.000Z key: k value: c headers: h=1",
         "  offset: 13 time: 2023-11-14T22:13:21.000Z key: k value: null headers: h=1",
