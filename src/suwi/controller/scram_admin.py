@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from suwi.controller.metadata_writer import MetadataWriter, check_fits
 from suwi.metadata.follower import MetadataFollower
-from suwi.metadata.image import SCRAM, encode_scram
+from suwi.metadata.image import encode_scram, scram_key
 from suwi.metadata.store import Delete, Operation, Put
 from suwi.model.errors import (
     BrokerError,
@@ -111,8 +111,8 @@ class ScramAdmin:
                     f"there is no {mechanism.sasl_name} credential of user {user!r} to delete"
                 )
         if not credentials:
-            return Delete(SCRAM + user)
-        put = Put(SCRAM + user, encode_scram(credentials))
+            return Delete(scram_key(user))
+        put = Put(scram_key(user), encode_scram(credentials))
         check_fits(put)
         return put
 

@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from urllib.parse import quote, unquote
 from uuid import UUID
 
 from suwi.model.ids import LeaderEpoch, NodeId, PartitionIndex, TopicId, TopicPartition
@@ -156,7 +157,7 @@ class ImageBuilder:
         scram: dict[str, dict[str, ScramCredential]] = {}
         for key in sorted(key for key in self._entries if key.startswith(SCRAM)):
             for mechanism, credential in decode_scram(self._entries[key]).items():
-                scram.setdefault(mechanism, {})[key.removeprefix(SCRAM)] = credential
+                scram.setdefault(mechanism, {})[unquote(key.removeprefix(SCRAM))] = credential
         return MappingProxyType({name: MappingProxyType(users) for name, users in scram.items()})
 
     def _read_topic(self, name: str) -> Topic:
@@ -201,6 +202,11 @@ def decode_shard(data: bytes) -> list[PartitionState]:
         )
         for leader, epoch, partition_epoch, replicas, isr in json.loads(data)
     ]
+
+
+def scram_key(user: str) -> str:
+    """The entry of a user, whose name may hold what a key may not: `/`, or be `..`."""
+    return SCRAM + quote(user, safe="").replace(".", "%2E")
 
 
 def encode_scram(credentials: Mapping[str, ScramCredential]) -> bytes:
