@@ -96,7 +96,7 @@ def test_encrypted_listeners_may_serve_other_machines(protocol: str) -> None:
 
 def test_passwords_in_plain_text_beyond_loopback_are_refused() -> None:
     specs = parse_listeners(BrokerConfig(listeners=("SASL_PLAINTEXT://0.0.0.0:9093",)))
-    with pytest.raises(BadConfig, match="plain text, passwords included; .*--insecure"):
+    with pytest.raises(BadConfig, match=r"plain text, passwords included; .*--insecure"):
         refuse_plain_text_beyond_loopback(specs)
 
 

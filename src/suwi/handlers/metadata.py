@@ -45,7 +45,9 @@ class Metadata:
         missing = [
             topic.name
             for topic in asked
-            if _id_of(topic) is None and topic.name is not None and topic.name not in image.topics
+            if _id_of(topic) is None
+            and topic.name is not None
+            and topic.name not in image.topics
             # Internal topics are made by their coordinators, with partitions of their own number.
             and topic.name not in INTERNAL_TOPICS
         ]
