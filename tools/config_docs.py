@@ -83,8 +83,8 @@ def _security_section() -> str:
         "For all listeners, or with a prefix for one (`listener.name.outside.ssl.client.auth` for "
         "the\nlistener `OUTSIDE`). "
         f"{' and '.join(f'`{key}`' for key in sorted(MECHANISM_KEYS))} also for one\n"
-        "mechanism of a listener (`listener.name.outside.plain.sasl.jaas.config`). The narrower one "
-        "wins.\n"
+        "mechanism of a listener (`listener.name.outside.plain.sasl.jaas.config`). "
+        "The narrower one wins.\n"
         "Passwords and keys are never shown, neither in logs nor to clients that ask for the "
         "configuration.\n\n"
     ) + _key_table(keys)

@@ -6,8 +6,7 @@ go through `convert`, which runs in a thread where it may take long (`takes_long
 
 from typing import NamedTuple
 
-from suwi.model.errors import MessageTooLarge
-from suwi.model.errors import CorruptMessage, InvalidRecord
+from suwi.model.errors import CorruptMessage, InvalidRecord, MessageTooLarge
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import (
     LOG_OVERHEAD_BYTES,
