@@ -339,6 +339,22 @@ def test_a_map_that_is_too_small_cleans_what_fits_and_goes_on_from_there() -> No
     assert keys_and_values(bench.log) == [(f"k{n % 20}", str(n)) for n in range(20, 40)]
 
 
+def test_what_the_map_does_not_reach_stays_byte_for_byte() -> None:
+    """Its tombstones too: stamped before they deleted anything, they could go too early."""
+    bench = compacted_bench()
+    put(bench, *((f"k{number}", "1") for number in range(6)))
+    bench.append(keyed([(b"k1", None), (None, b"no key")]))
+    bench.log.roll(NOW_MS)
+    before = batches_in(bench.log)
+    done = compact(bench, map_bytes=24 * 8)
+    assert done is not None
+    assert done.end == 6
+    assert batches_in(bench.log) == before
+    compact(bench, map_bytes=24 * 8)
+    assert ("k1", None) in keys_and_values(bench.log)
+    assert bench.headers()[-1].has_delete_horizon
+
+
 def test_a_batch_larger_than_the_map_is_cleaned_all_the_same() -> None:
     bench = compacted_bench(TopicConfig(cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0))
     put(bench, *((f"k{number}", "1") for number in range(100)), roll=True)

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from suwi.log import names
 from suwi.log.cleaned_segment import complete_swaps
+from suwi.log.retention import apply_retention
 from suwi.model.ids import Offset
 from suwi.records.record import MarkerType
 from suwi.sim import Revoked
@@ -165,3 +167,72 @@ def test_a_cleaning_of_several_groups_is_among_those_that_are_crashed() -> None:
     compact(bench)
     assert 2 < len(bench.log.segments()) < planned_segments
     assert STEPS > 40
+
+
+# -- what other processes may leave --------------------------------------------------------------
+
+
+def swapped_files(bench: Bench) -> dict[str, bytes]:
+    """The files of the first compacted segment, by their endings."""
+    cleaned = deepcopy(bench)
+    compact(cleaned)
+    return {
+        suffix: cleaned.disk.read_bytes(cleaned.path(0, suffix))
+        for suffix in names.SEGMENT_FILES
+        if cleaned.disk.exists(cleaned.path(0, suffix))
+    }
+
+
+def leave(bench: Bench, files: dict[str, bytes], extensions: dict[str, str]) -> None:
+    for suffix, data in files.items():
+        bench.disk.write_atomically(bench.path(0, suffix) + extensions[suffix], data)
+
+
+def test_a_swap_that_is_not_complete_is_dropped() -> None:
+    bench = a_log_to_clean()
+    before = seen_in(bench.log)
+    extensions = dict.fromkeys(names.SEGMENT_FILES, names.CLEANED) | {names.LOG: names.SWAP}
+    leave(bench, swapped_files(bench), extensions)
+    bench.crash()
+    assert seen_in(bench.log) == before
+    check_nothing_is_lost(bench)
+
+
+def test_a_swap_that_is_complete_replaces_all_segments_it_was_made_from() -> None:
+    bench = a_log_to_clean()
+    files = swapped_files(bench)
+    segments = len(bench.log.segments())
+    leave(bench, files, dict.fromkeys(names.SEGMENT_FILES, names.SWAP))
+    bench.crash()
+    assert bench.disk.read_bytes(bench.path(0)) == files[names.LOG]
+    assert len(bench.log.segments()) < segments
+    check_nothing_is_lost(bench)
+
+
+# -- retention -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("die", [crash, lose_power])
+def test_after_a_crash_at_any_step_of_retention_the_rest_is_there(die: Die) -> None:
+    config = replace(COMPACT, cleanup_policy=("compact", "delete"), retention_bytes=1500)
+    for step in range(1000):
+        bench = a_log_to_clean(step)
+        bench.log.config = bench.config = config
+        before, producers = seen_in(bench.log), producers_of(bench.log)
+        bench.sim.faults.crash_after(step)
+        try:
+            gone = apply_retention(bench.log, bench.log.end_offset, bench.now_ms)
+        except Revoked:
+            die(bench)
+        else:
+            bench.sim.faults.clear()
+            assert len(gone) > 6
+            die(bench)
+            assert seen_in(bench.log)[0].offset > 0
+            break
+        found = seen_in(bench.log)
+        assert found == before[len(before) - len(found) :]
+        assert len(found) > 5
+        assert bench.append(keyed([(b"i", b"1"), (b"j", None)], producer=(PRODUCER, 0, 30)))
+        assert producers_of(bench.log) == producers
+    assert step > 6
