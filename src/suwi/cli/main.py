@@ -6,7 +6,7 @@ from typing import Annotated, Optional
 import typer
 
 from suwi import __version__
-from suwi.cli.commands import configs, dump, records, topics
+from suwi.cli.commands import configs, dump, records, topics, users
 
 app = typer.Typer(
     help="Suwi, a Kafka-compatible event log.",
@@ -104,3 +104,4 @@ app.command()(records.consume)
 app.command()(dump.dump)
 app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")
+app.add_typer(users.app, name="users")

@@ -136,7 +136,7 @@ def describe(target: Target, names: Sequence[str], *, json: bool) -> None:
         if names:
             topics = [await existing_topic(cluster, name) for name in dict.fromkeys(names)]
         else:
-            topics = await cluster.topics()
+            topics = [topic for topic in await cluster.topics() if not topic.is_internal]
         described = [await _describe(cluster, topic) for topic in topics]
         if json:
             document(described)

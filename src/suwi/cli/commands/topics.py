@@ -84,7 +84,7 @@ def describe(
 ) -> None:
     """Show settings, leaders, replicas and offsets.
 
-    Of all topics, if none is named.
+    Of all topics but internal ones, if none is named.
     """
     from suwi.cli import topics
 

@@ -69,7 +69,7 @@ def _entries(path: str, form: struct.Struct) -> tuple[list[tuple[int, ...]], lis
 
 
 def _preallocated(count: int) -> Note:
-    return Note(f"room for {count} more entries: preallocated, the broker did not stop cleanly")
+    return Note(f"room for {count} more entries: preallocated by a broker that runs, or crashed")
 
 
 def read_offset_index(path: str, base_offset: int) -> Findings:
