@@ -7,6 +7,7 @@ import asyncio
 import logging
 
 from suwi.broker.adoption import adopt
+from suwi.broker.compaction import Compaction
 from suwi.broker.housekeeping import Housekeeping
 from suwi.broker.listeners import parse_listeners
 from suwi.broker.security import ListenerSecurity, ScramUsers
@@ -113,6 +114,10 @@ class Broker:
             )
             for spec, listener in zip(self._specs, self.listeners, strict=True)
         ]
+
+    @property
+    def compaction(self) -> Compaction:
+        return self._housekeeping.compaction
 
     # -- starting ------------------------------------------------------------------------------
 

@@ -128,6 +128,11 @@ class BrokerCollector(Collector):
         yield GaugeMetricFamily(
             "suwi_offline_log_directories", "Data directories out of use.", value=len(offline)
         )
+        yield GaugeMetricFamily(
+            "suwi_uncleanable_partitions",
+            "Partitions that are not compacted any more, because something in them is damaged.",
+            value=len(self._broker.compaction.uncleanable),
+        )
 
 
 class MetricsServer:

@@ -26,8 +26,8 @@ ScannedBatches = Iterator[tuple[int, BatchHeader, memoryview]]
 
 _OPEN_FILES = 3
 # A job competes with the loop for the interpreter: a few milliseconds must do.
-_JOB_BYTES = 256 * 1024
-_JOB_RECORDS = 1000
+_JOB_BYTES = 128 * 1024
+_JOB_RECORDS = 500
 
 
 def one_job_of(found: ScannedBatches) -> Iterator[tuple[BatchHeader, memoryview]]:
