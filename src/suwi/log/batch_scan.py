@@ -5,9 +5,18 @@
 
 from collections.abc import Iterator
 
+from crc32c import crc32c
+
 from suwi.env import File
 from suwi.model.errors import CorruptMessage
-from suwi.records.batch import HEADER_BYTES, BatchHeader, batches, compute_crc, read_header
+from suwi.records.batch import (
+    CRC_COVERS_FROM,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    BatchHeader,
+    batches,
+    read_header,
+)
 
 _HEADERS_CHUNK_BYTES = 8192
 _BODIES_CHUNK_BYTES = 1 << 20
@@ -43,11 +52,11 @@ def scan_batches(file: File, start: int, end: int) -> Iterator[tuple[int, BatchH
         chunk = memoryview(file.pread(min(size_wanted, end - position), position))
         used = 0
         for at, header in batches(chunk):
-            size_bytes = header.size_bytes
-            if compute_crc(chunk, at, size_bytes) != header.crc:
+            used = at + header.batch_length + LOG_OVERHEAD_BYTES
+            batch = chunk[at:used]
+            if crc32c(batch[CRC_COVERS_FROM:]) != header.crc:
                 raise CorruptMessage(f"the checksum of the batch at {position + at} does not fit")
-            used = at + size_bytes
-            yield position + at, header, chunk[at:used]
+            yield position + at, header, batch
         if used == 0:
             needed = read_header(chunk).size_bytes
             if position + needed > end or len(chunk) < HEADER_BYTES:

@@ -349,11 +349,13 @@ class Recovery:
                     self._observe(last)
                     self._observe(header)
                 last = header
-                aborted = producers.replay(header, marker)
-                if aborted is not None:
-                    segment.txn_index.append(aborted)
+                if header.producer_id >= 0:
+                    aborted = producers.replay(header, marker)
+                    if aborted is not None:
+                        segment.txn_index.append(aborted)
         except (CorruptMessage, InvalidRecord):
             pass  # What is no batch ends the prefix.
+        producers.end_offset = Offset(prefix.expected)
         self._observe(last)
 
     def _observe(self, header: BatchHeader | None) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from suwi.log.segment import RELATIVE_OFFSET_MAX
 from suwi.model.ids import LeaderEpoch, Offset
-from suwi.records.batch import BatchHeader
+from suwi.records.batch import LOG_OVERHEAD_BYTES, BatchHeader
 
 
 class _Unusual(NamedTuple):
@@ -46,18 +46,25 @@ class ValidPrefix:
 
     def accept(self, position: int, header: BatchHeader) -> bool:
         """Whether the batch may follow on those accepted before; if not, the prefix has ended."""
-        base_offset, epoch = header.base_offset, header.partition_leader_epoch
-        if not self._is_possible(header):
+        base_offset, delta = header.base_offset, header.last_offset_delta
+        epoch = header.partition_leader_epoch
+        if (
+            delta < 0
+            or header.record_count < 0
+            or base_offset + delta - self.base_offset > RELATIVE_OFFSET_MAX
+        ):
             return False
         if base_offset == self.expected and epoch == self.last_epoch:
             self._unusual = None
+        elif self.epoch_max is not None and epoch > self.epoch_max:
+            return False
         elif base_offset < self.expected or epoch < self.last_epoch:
             self._judge_last(base_offset, epoch)
             return False
         else:
             self._note_jump(position, header)
-        self.expected, self.last_epoch = header.next_offset, epoch
-        self.size_bytes = position + header.size_bytes
+        self.expected, self.last_epoch = base_offset + delta + 1, epoch
+        self.size_bytes = position + header.batch_length + LOG_OVERHEAD_BYTES
         return True
 
     def end_before(self, base_offset: int, epoch: int) -> None:
@@ -97,11 +104,3 @@ class ValidPrefix:
         self.size_bytes = last.position
         self.expected, self.last_epoch = last.expected, last.epoch_before
         self._unusual = None
-
-    def _is_possible(self, header: BatchHeader) -> bool:
-        return (
-            (self.epoch_max is None or header.partition_leader_epoch <= self.epoch_max)
-            and header.last_offset_delta >= 0
-            and header.last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
-            and header.record_count >= 0
-        )
