@@ -15,8 +15,6 @@ TARGET = Path(__file__).parents[1] / "docs" / "configuration.md"
 # Keys that are read and checked, and steer nothing yet; each with the reason.
 _ONE_REPLICA = "a partition has one replica"
 NO_EFFECT_YET = {
-    "log.flush.scheduler.interval.ms": "logs are looked at every second",
-    "log.flush.start.offset.checkpoint.interval.ms": "written when one has changed",
     "min.insync.replicas": _ONE_REPLICA,
     "preallocate": "files grow as they are written",
     "unclean.leader.election.enable": _ONE_REPLICA,
