@@ -22,6 +22,7 @@ _SETTINGS: Final = (
     "producer.id.expiration.ms=5000",
     "producer.id.expiration.check.interval.ms=2000",
     "log.segment.delete.delay.ms=1000",
+    "log.cleaner.backoff.ms=1000",
 )
 _START_S = 60.0
 _STOP_S = 60.0

@@ -33,7 +33,12 @@ _TOPIC_WRITERS: Final = frozenset(
     }
 )
 _ODD_NAMES: Final = ("", ".", "..", "../x", "a" * 249, "a" * 250, "a b", "€", "__consumer_offsets")
-_CONFIG_KEYS: Final = (*TOPIC_KEYS, *sorted(DYNAMIC_BROKER_KEYS), "no.such.key")
+# Without the limits of connections: a broker that lets nobody in is right, and of no use here.
+_CONFIG_KEYS: Final = (
+    *TOPIC_KEYS,
+    *(key for key in sorted(DYNAMIC_BROKER_KEYS) if not key.startswith("max.connections")),
+    "no.such.key",
+)
 _STRINGS: Final = ("", "a", "client", "€" * 40, "x" * 300, "\0", "y" * 32_767)
 
 Chance = random.Random

@@ -12,8 +12,14 @@ from suwi.wire.versions import APIS, ApiKey
 # Small segments and little retention, so that hours of fuzzing fit on a disk and segments roll.
 _SMALL: Mapping[str, str] = {
     "segment.bytes": "1048576",
+    "retention.ms": "-1",
     "retention.bytes": "16777216",
     "file.delete.delay.ms": "1000",
+}
+_COMPACTED_SOON: Mapping[str, str] = {
+    **_SMALL,
+    "segment.bytes": "65536",
+    "min.cleanable.dirty.ratio": "0",
 }
 TOPICS: Mapping[str, Mapping[str, str]] = {
     "plain": _SMALL,
@@ -21,9 +27,9 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
     "to-gzip": {**_SMALL, "compression.type": "gzip"},
     "to-zstd": {**_SMALL, "compression.type": "zstd"},
     "to-plain": {**_SMALL, "compression.type": "uncompressed"},
-    "compacted": {**_SMALL, "cleanup.policy": "compact"},
-    "compacted-lz4": {**_SMALL, "cleanup.policy": "compact", "compression.type": "lz4"},
-    "turning": {**_SMALL, "segment.bytes": "65536", "min.cleanable.dirty.ratio": "0"},
+    "compacted": {**_COMPACTED_SOON, "cleanup.policy": "compact"},
+    "compacted-lz4": {**_COMPACTED_SOON, "cleanup.policy": "compact", "compression.type": "lz4"},
+    "turning": _COMPACTED_SOON,
     "stamped": {**_SMALL, "message.timestamp.type": "LogAppendTime"},
     "synced": {**_SMALL, "flush.messages": "1"},
     "any-time": {**_SMALL, "message.timestamp.after.max.ms": str(2**63 - 1)},

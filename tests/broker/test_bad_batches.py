@@ -358,10 +358,9 @@ def compacted(client: RawClient) -> str:
 
 BROKEN = {
     "rubbish": b"\xff" * 20,
-    "nothing": b"",
     "zeros": b"\0" * 20,
     "endless varint": b"\x80" * 20,
-    "negative length": b"\x01\0\0\0",
+    "negative length": b"\x01" + b"\0" * 6,
     "length beyond the end": b"\x7f" + b"\0" * 10,
 }
 
@@ -374,6 +373,14 @@ def test_a_compacted_topic_refuses_broken_records(
     assert client.produce(compacted, batch) == (ErrorCode.invalid_record, -1)
     # Elsewhere records stay opaque: what is in them is between the clients.
     assert client.produce(topic, batch) == (ErrorCode.none, 0)
+
+
+def test_a_batch_too_short_for_its_records_is_refused_everywhere(
+    client: RawClient, topic: str, compacted: str
+) -> None:
+    for section in (b"", b"\0" * 6):
+        assert client.produce(compacted, with_section(section)) == (ErrorCode.invalid_record, -1)
+        assert client.produce(topic, with_section(section)) == (ErrorCode.invalid_record, -1)
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)

@@ -210,7 +210,7 @@ def test_offset_deltas_must_have_no_gaps() -> None:
     [
         lambda section: section[:-1],
         lambda section: section + b"\0",
-        lambda section: b"",
+        lambda section: bytes(7 * len(RECORDS)),
         lambda section: b"\xff" * len(section),
         lambda section: section[:1] + section,
     ],
@@ -234,3 +234,23 @@ def test_a_bomb_is_refused(codec: Compression) -> None:
         validate_produced_records(
             batch, read_header(batch), needs_keys=True, decompressed_bytes=100_000
         )
+
+
+def test_a_count_of_more_records_than_the_bytes_can_hold_is_refused() -> None:
+    """Compaction makes room for as many keys as the headers of a log say."""
+    section_bytes = len(build_batch(RECORDS)) - HEADER_BYTES
+    most = section_bytes // 7
+    validate(altered(record_count=most, last_offset_delta=most - 1))
+    for count in (most + 1, 2**31 - 1):
+        with pytest.raises(InvalidRecord, match="cannot hold"):
+            validate(altered(record_count=count, last_offset_delta=count - 1))
+
+
+@pytest.mark.parametrize("codec", [c for c in Compression if c is not Compression.NONE])
+def test_a_compressed_batch_may_say_as_much_as_it_may_unpack_to(codec: Compression) -> None:
+    header = read_header(build_batch(RECORDS, codec=codec))
+    section = compress(codec, b"x" * 100)
+    most = 16 * 1024 * 1024 // 7
+    validate(seal(header._replace(record_count=most, last_offset_delta=most - 1), section))
+    with pytest.raises(InvalidRecord, match="cannot hold"):
+        validate(seal(header._replace(record_count=most + 1, last_offset_delta=most), section))

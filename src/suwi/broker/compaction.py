@@ -16,7 +16,7 @@ from suwi.log.cleaning_plan import CleaningPlan, plan_cleaning
 from suwi.log.log_directories import LogDirectories
 from suwi.log.partition_log import PartitionLog
 from suwi.model.broker_config import BrokerConfig
-from suwi.model.errors import KafkaStorageError
+from suwi.model.errors import BrokerError, KafkaStorageError
 from suwi.model.ids import TopicPartition
 from suwi.replica.partition import Partition
 from suwi.replica.replicas import Replicas
@@ -183,7 +183,14 @@ class Compaction:
 
     def _give_up(self, partition_log: PartitionLog, error: Exception) -> None:
         self.uncleanable[partition_log.partition] = Uncleanable(partition_log, str(error))
-        log.error("log cannot be compacted", extra=_fields(partition_log, error), exc_info=error)
+        # Records that a client wrote before the topic was compacted are no error of ours.
+        is_ours = not isinstance(error, BrokerError)
+        log.log(
+            logging.ERROR if is_ours else logging.WARNING,
+            "log cannot be compacted",
+            extra=_fields(partition_log, error),
+            exc_info=error if is_ours else None,
+        )
 
 
 async def _in_thread(job: Job) -> object:

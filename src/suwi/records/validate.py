@@ -20,18 +20,21 @@ from suwi.records.batch import (
     CODEC_MASK,
     CONTROL_BIT,
     DELETE_HORIZON_BIT,
+    HEADER_BYTES,
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD_BYTES,
     TRANSACTIONAL_BIT,
     BatchHeader,
     compute_crc,
 )
-from suwi.records.compression import Buffer, Compression
+from suwi.records.compression import Buffer, Compression, decompressed_bytes_max
 from suwi.records.record import iter_records
 
 _BROKER_ONLY_BITS: Final = CONTROL_BIT | LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT
 _CODEC_MAX: Final = max(Compression)
 _PRODUCE_VERSION_OF_ZSTD: Final = 7
+# Length, attributes, two deltas, lengths of key and value, number of headers: a byte each.
+_RECORD_BYTES_MIN: Final = 7
 _FOREVER_MS: Final = 2**63 - 1
 _HOUR_MS: Final = 3_600_000
 
@@ -93,6 +96,8 @@ def validate_produced_batch(
         raise InvalidRecord(
             f"record count {record_count} does not match last offset delta {last_offset_delta}"
         )
+    if record_count * _RECORD_BYTES_MIN > size_bytes - HEADER_BYTES:
+        _check_count(record_count, codec, size_bytes - HEADER_BYTES)
     if attributes & _BROKER_ONLY_BITS:
         _refuse_broker_only_bits(attributes)
     if producer_id >= 0:
@@ -134,6 +139,13 @@ def _check_codec(codec: int, produce_version: int) -> None:
         raise UnsupportedCompressionType(
             f"zstd needs Produce v{_PRODUCE_VERSION_OF_ZSTD}, this is v{produce_version}"
         )
+
+
+def _check_count(record_count: int, codec: int, section_bytes: int) -> None:
+    """More records than can be there: whoever counts on them later must not be misled."""
+    plain_bytes = section_bytes if not codec else decompressed_bytes_max(section_bytes)
+    if record_count * _RECORD_BYTES_MIN > plain_bytes:
+        raise InvalidRecord(f"{section_bytes} bytes cannot hold {record_count} records")
 
 
 def _refuse_broker_only_bits(attributes: int) -> None:
