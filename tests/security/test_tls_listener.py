@@ -1,6 +1,7 @@
 """TLS listeners: names in certificates, renewal under a connection, peers that only knock."""
 
 import asyncio
+import errno
 import os
 import shutil
 import socket
@@ -189,6 +190,44 @@ def test_a_listener_stops_with_peers_at_its_door(authority: Authority, server: I
         await until(lambda: not listener._doors)
         assert listener._budget.connections == 0
         peer.close()
+
+    run(scenario())
+
+
+def test_a_peer_that_comes_while_the_listener_stops_is_let_go(
+    authority: Authority, server: Identity
+) -> None:
+    async def scenario() -> None:
+        listener = serving(contexts(authority, server))
+        await listener.start()
+        peer = socket.create_connection(("127.0.0.1", listener.port))
+        peer.setblocking(False)
+        while not listener._doors:  # noqa: ASYNC110 (nothing tells us)
+            await asyncio.sleep(0)  # just accepted: its handshake has not begun
+        await listener.stop(0)
+        assert await _ends(asyncio.get_running_loop(), peer)
+        assert listener._budget.connections == 0
+        peer.close()
+
+    run(scenario())
+
+
+def test_a_peer_for_whom_no_descriptor_is_left_is_let_go(
+    authority: Authority, server: Identity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(fd: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def scenario() -> None:
+        listener = serving(contexts(authority, server))
+        await listener.start()
+        with monkeypatch.context() as patched:
+            patched.setattr("os.dup", none_left)
+            with pytest.raises(ConnectionError):
+                await ask_name(listener, trusting(authority))
+        assert listener._budget.connections == 0
+        assert await ask_name(listener, trusting(authority)) == str(ANONYMOUS)
+        await listener.stop(0)
 
     run(scenario())
 

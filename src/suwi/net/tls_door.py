@@ -49,6 +49,7 @@ class TlsDoor(asyncio.Protocol):
         self._keeper = keeper
         self._handshake_s_max = handshake_s_max
         self._handshake: asyncio.Task[None] | None = None
+        self._has_begun = False
 
     # asyncio.Protocol: the peer as it was accepted
 
@@ -59,15 +60,30 @@ class TlsDoor(asyncio.Protocol):
             self.peer_host, self._peer = str(peer[0]), f"{peer[0]}:{peer[1]}"
         refused = self._keeper.knocked(self)
         if refused is None:
-            # TLS wants the socket for itself, before anything is read from it.
-            accepted = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
-            self._handshake = asyncio.get_running_loop().create_task(self._shake_hands(accepted))
-        else:
+            try:
+                self._begin(transport.get_extra_info("socket").fileno())
+            except OSError as error:  # out of descriptors
+                self._keeper.left(self)
+                refused = str(error)
+        if refused is not None:
             log.info("connection closed", extra={"peer": self._peer, "reason": refused})
         transport.abort()
 
-    async def _shake_hands(self, accepted: socket.socket) -> None:
+    def _begin(self, accepted_fd: int) -> None:
+        # TLS wants the socket for itself, before anything is read from it.
+        accepted = socket.socket(fileno=os.dup(accepted_fd))
         accepted.setblocking(False)
+        loop = asyncio.get_running_loop()
+        self._handshake = loop.create_task(self._shake_hands(accepted))
+        self._handshake.add_done_callback(lambda _: self._ended(accepted))
+
+    def _ended(self, accepted: socket.socket) -> None:
+        self._keeper.left(self)
+        if not self._has_begun:
+            accepted.close()
+
+    async def _shake_hands(self, accepted: socket.socket) -> None:
+        self._has_begun = True
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: self._new_connection(self),
@@ -78,8 +94,8 @@ class TlsDoor(asyncio.Protocol):
         except OSError as error:  # of TLS, of the socket, and of time
             reason = getattr(error, "reason", None) or str(error) or "the peer is gone"
             log.info("TLS handshake failed", extra={"peer": self._peer, "reason": reason})
-        finally:
-            self._keeper.left(self)
+        except Exception as error:
+            log.error("TLS handshake failed", extra={"peer": self._peer}, exc_info=error)
 
     def close(self) -> None:
         if self._handshake is not None:
