@@ -203,3 +203,19 @@ def test_a_start_that_fails_leaves_the_directory_as_clean_as_it_was() -> None:
         await broker.start()
 
     _run(simulation, scenario())
+
+
+def test_a_sync_that_fails_is_told_to_those_who_wait_for_it() -> None:
+    simulation = Simulation(6)
+
+    async def scenario() -> None:
+        broker = SimBroker(simulation)
+        await broker.start()
+        client = await broker.connect()
+        await create_topic(client, TOPIC, flush_messages="1")
+        assert (await produce(client, TOPIC, [b"a"])).error_code == 0
+        broker.machine.disk.faults.fail("sync", path="*.log")
+        assert (await produce(client, TOPIC, [b"b"])).error_code == 56
+        assert (await produce(client, TOPIC, [b"c"])).error_code == 56, "never retried"
+
+    _run(simulation, scenario())

@@ -106,11 +106,15 @@ class Housekeeping:
             self._unsynced[partition.partition] = partition
             self._high_watermarks[partition.partition] = partition.high_watermark
         for tp, partition in list(self._unsynced.items()):
-            if partition.is_closed or not partition.log.unsynced:
-                del self._unsynced[tp]
-                self._last_sync_s.pop(tp, None)
-            else:
-                await self._sync_if_due(partition)
+            try:
+                if not partition.is_closed and partition.log.unsynced:
+                    await self._sync_if_due(partition)
+                    continue
+            except BrokerError as error:
+                # Its directory is out of use; partitions in others are synced all the same.
+                log.warning("not synced", extra={"partition": str(tp), "reason": str(error)})
+            del self._unsynced[tp]
+            self._last_sync_s.pop(tp, None)
 
     async def _sync_if_due(self, partition: Partition) -> None:
         """A finished segment is synced at once; the active one as `flush.ms` says."""

@@ -171,7 +171,11 @@ class Partition:
         partition_log = self.log
         try:
             while self._closed is None:
-                job = partition_log.sync_job()
+                try:
+                    job = partition_log.sync_job()
+                except KafkaStorageError as error:
+                    self._fail_waiters(error)
+                    return
                 if job is None:
                     return
                 try:
