@@ -103,6 +103,7 @@ def draw(path: Path, figures: Iterable[Figure]) -> None:
         drawn, top = _panel(panel, found, top)
         parts += drawn
     legend = "".join(_legend(number, system) for number, system in enumerate(COLOURS))
+    legend += _goal_mark(470, 14, 18) + "<text x='478' y='28' fill='#222'>goal</text>"
     path.write_text(
         f"<svg xmlns='http://www.w3.org/2000/svg' width='{_WIDTH}' height='{top}' "
         f"viewBox='0 0 {_WIDTH} {top}' {_FONT} font-size='13'>"
@@ -116,13 +117,11 @@ def _legend(number: int, system: str) -> str:
     return (
         f"<rect x='{left}' y='16' width='14' height='14' fill='{COLOURS[system]}'/>"
         f"<text x='{left + 20}' y='28' fill='#222'>{system}</text>"
-        + (
-            "<path d='M 470 14 V 32' stroke='#b3261e' stroke-width='2'/>"
-            "<text x='478' y='28' fill='#222'>goal</text>"
-            if number == 0
-            else ""
-        )
     )
+
+
+def _goal_mark(x: float, top: int, height: int) -> str:
+    return f"<path d='M {x:.1f} {top} v {height}' stroke='#b3261e' stroke-width='2'/>"
 
 
 def _panel(panel: Panel, found: dict[tuple[str, str], Figure], top: int) -> tuple[list[str], int]:
@@ -136,7 +135,7 @@ def _panel(panel: Panel, found: dict[tuple[str, str], Figure], top: int) -> tupl
     if not rows:
         return [], top
     longest = max(
-        max(row.goal or 0.0, *(figure.median(row.metric) * row.scale for figure in shown.values()))
+        max(row.goal or 0.0, *(_high(figure, row) for figure in shown.values()))
         for row, shown in rows
     )
     parts = [
@@ -152,32 +151,36 @@ def _panel(panel: Panel, found: dict[tuple[str, str], Figure], top: int) -> tupl
             f"<text x='{_LABEL_WIDTH - 10}' y='{top + height / 2 + 3}' text-anchor='end' "
             f"fill='#333'>{escape(row.label)}</text>"
         )
-        for number, (system, figure) in enumerate(shown.items()):
-            parts.append(_bar(row, figure, system, top + number * (_BAR + _GAP), longest))
+        parts += [
+            _bar(row, figure, system, top + number * (_BAR + _GAP), longest)
+            for number, (system, figure) in enumerate(shown.items())
+        ]
         if row.goal is not None:
-            x = _LABEL_WIDTH + row.goal / longest * _BAR_WIDTH
-            parts.append(
-                f"<path d='M {x:.1f} {top - 3} v {height + 3}' stroke='#b3261e' stroke-width='2'/>"
-            )
+            parts.append(_goal_mark(_x(row.goal, longest), top - 3, height + 3))
         top += height + _GROUP_GAP
     return parts, top + 8
 
 
+def _x(value: float, longest: float) -> float:
+    return _LABEL_WIDTH + value / longest * _BAR_WIDTH
+
+
+def _high(figure: Figure, row: Row) -> float:
+    return max(figure.middle_half(row.metric)[1], figure.median(row.metric)) * row.scale
+
+
 def _bar(row: Row, figure: Figure, system: str, y: int, longest: float) -> str:
-    values = [value * row.scale for value in figure.values[row.metric]]
     value = figure.median(row.metric) * row.scale
-    width = max(1.0, value / longest * _BAR_WIDTH)
-    low, high = (_LABEL_WIDTH + end / longest * _BAR_WIDTH for end in (min(values), max(values)))
+    end = max(_LABEL_WIDTH + 1.0, _x(value, longest))
+    low, high = (_x(end * row.scale, longest) for end in figure.middle_half(row.metric))
     text = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
     middle = y + _BAR / 2
-    text_at = max(_LABEL_WIDTH + width, high) + 8
-    whisker = (
-        f"<path d='M {low:.1f} {middle} H {high:.1f}' stroke='#111' stroke-opacity='0.45'/>"
-        if len(values) > 1
-        else ""
-    )
+    text_at = max(end, high) + 8
+    if row.goal is not None and -8 < _x(row.goal, longest) - text_at < 45:
+        text_at = _x(row.goal, longest) + 8  # beyond the mark, not across it
     return (
-        f"<rect x='{_LABEL_WIDTH}' y='{y}' width='{width:.1f}' height='{_BAR}' "
-        f"fill='{COLOURS[system]}'/>{whisker}"
+        f"<rect x='{_LABEL_WIDTH}' y='{y}' width='{end - _LABEL_WIDTH:.1f}' "
+        f"height='{_BAR}' fill='{COLOURS[system]}'/>"
+        f"<path d='M {low:.1f} {middle} H {high:.1f}' stroke='#111' stroke-opacity='0.45'/>"
         f"<text x='{text_at:.1f}' y='{y + 12.5}' fill='#222'>{text}</text>"
     )

@@ -22,13 +22,19 @@ class Figure:
     def median(self, metric: str) -> float:
         return statistics.median(self.values[metric])
 
+    def middle_half(self, metric: str) -> tuple[float, float]:
+        """Where the middle half of the values begins and ends; all of them where there are few."""
+        values = self.values[metric]
+        if len(values) < 4:
+            return min(values), max(values)
+        low, _, high = statistics.quantiles(values, n=4)
+        return low, high
+
     def spread(self, metric: str) -> float:
         """Half the range of the middle half, as a share of the median."""
-        values = self.values[metric]
-        if len(values) < 4 or not self.median(metric):
-            return 0.0
-        low, _, high = statistics.quantiles(values, n=4)
-        return (high - low) / 2 / abs(self.median(metric))
+        low, high = self.middle_half(metric)
+        median = self.median(metric)
+        return (high - low) / 2 / abs(median) if median else 0.0
 
     def as_json(self) -> dict[str, object]:
         return {

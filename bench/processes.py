@@ -13,9 +13,8 @@ def cpu_s(pid: int) -> float:
     if sys.platform == "linux":
         # The kernel's clock of another process: nanoseconds, where /proc counts in ticks of 10 ms.
         return time.clock_gettime(~pid << 3 | _CPUCLOCK_SCHED)
-    clock = _ps(pid, "time")
     seconds = 0.0
-    for part in clock.replace("-", ":").split(":"):
+    for part in _ps(pid, "time").split(":"):
         seconds = seconds * 60 + float(part)
     return seconds
 

@@ -73,7 +73,7 @@ def write(
     verdicts: list[Verdict],
 ) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    results = {
+    results: dict[str, object] = {
         "suwi": __version__,
         "date": datetime.now(UTC).date().isoformat(),
         "plan": plan,

@@ -69,7 +69,8 @@ def _record_bytes(reply: bytes) -> int:
     _, body_at = read_response_header(ApiKey.FETCH, FETCH_VERSION, reply)
     answer = decode_fetch_response(FETCH_VERSION, reply, body_at).topics[0].partitions[0]
     assert answer.error_code == 0, f"error {answer.error_code}"
-    return len(answer.records or b"")
+    assert isinstance(answer.records, memoryview)
+    return len(answer.records)
 
 
 if __name__ == "__main__":
