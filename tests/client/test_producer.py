@@ -426,6 +426,26 @@ def test_records_without_a_key_spread_over_the_partitions_batch_by_batch() -> No
     run(simulation, scenario())
 
 
+def test_a_broker_that_takes_nothing_does_not_keep_a_client_from_closing() -> None:
+    simulation = Simulation(1)
+
+    async def scenario() -> None:
+        fake = FakeCluster(simulation, brokers=1)
+        await fake.start()
+        cluster = fake.client()
+        settings = ProducerSettings(acks=0, batch_bytes=1)
+        producer = Producer(cluster, fake.machines[0].clock, settings)
+        await (await producer.send(TOPIC, b"x"))
+        simulation.network.partition(["outside"], ["b0"])
+        await producer.send(TOPIC, bytes(1 << 20))
+        await producer.close()
+        began_s = simulation.loop.time()
+        await cluster.close()
+        assert simulation.loop.time() - began_s < 10
+
+    run(simulation, scenario())
+
+
 def test_send_waits_while_too_much_is_on_its_way() -> None:
     simulation = Simulation(1)
 

@@ -21,6 +21,7 @@ Connect: TypeAlias = Callable[[Address], Awaitable[PeerConnection]]
 """How a connection is made: in plain text, or with TLS and a log-in."""
 
 _API_VERSIONS_VERSION = 3
+_CLOSE_S = 5
 
 
 def connect_plain(client_id: str) -> Connect:
@@ -105,7 +106,12 @@ class Link:
             await self._connection.drained()
 
     async def close(self) -> None:
-        await self._connection.close()
+        """Let what was sent leave, if the broker takes it, and hang up."""
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await self._connection.close()
+        except TimeoutError:
+            self._connection.abort()
 
     def abort(self) -> None:
         self._connection.abort()
