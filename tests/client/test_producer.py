@@ -438,6 +438,7 @@ def test_a_broker_that_takes_nothing_does_not_keep_a_client_from_closing() -> No
         await (await producer.send(TOPIC, b"x"))
         simulation.network.partition(["outside"], ["b0"])
         await producer.send(TOPIC, bytes(1 << 20))
+        await asyncio.sleep(1)  # It is written by then, and stays where it is.
         await producer.close()
         began_s = simulation.loop.time()
         await cluster.close()
