@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fuzz.attack import Attacker
+from fuzz.batches import most_tiny_records
 from fuzz.broker import BrokerFailed, BrokerProcess
 from fuzz.cases import Case, make_case
 from fuzz.checker import Checker
@@ -84,6 +85,7 @@ class Run:
         return await self._attacked(self._send_only(list(numbers)))
 
     async def _attacked(self, attack: Coroutine[Any, Any, None]) -> Report:
+        most_tiny_records()
         try:
             await self._broker.start()
             await self._prepare()
