@@ -15,6 +15,7 @@ from suwi.model.errors import KafkaStorageError
 log = logging.getLogger(__name__)
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class DirectoryState:
@@ -47,6 +48,10 @@ class DirectoryState:
                 self.is_full = True
                 log.warning("disk full", extra={"dir": self.path})
             return KafkaStorageError(f"{self.path}: no space left on the device")
+        if isinstance(error, OSError) and error.errno in _NO_DESCRIPTORS:
+            # The process is short of something; what is on the disk is as it was.
+            log.warning("out of file descriptors", extra={"dir": self.path})
+            return KafkaStorageError(f"{self.path}: {error.strerror}")
         return self.take_offline(error)
 
     def has_space(self) -> None:
