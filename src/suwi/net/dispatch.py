@@ -19,6 +19,7 @@ from suwi.wire.versions import APIS, RAW_BODY, SMALL_REQUEST_BYTES_MAX, ApiKey
 _UNSUPPORTED_VERSION: Final = 35
 _CORRELATION_ID: Final = struct.Struct(">i")
 _NO_BODY: Final = memoryview(b"")
+_ANSWERS: Final = (Reply, Later, Exclusive, NoReply)  # made once: a union would be made each time
 
 
 class Request:
@@ -91,7 +92,7 @@ class Dispatcher:
             )
         except MalformedRequest as error:
             raise CloseConnection(str(error)) from error
-        if not isinstance(answer, Reply | Later | Exclusive | NoReply):
+        if not isinstance(answer, _ANSWERS):
             answer = Exclusive(answer)
         return _CORRELATION_ID.pack(correlation_id) + end_of_header, answer
 

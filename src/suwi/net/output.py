@@ -34,6 +34,8 @@ class _EndOfReply:
 
 
 _END: Final = _EndOfReply()
+# A tuple made once: `bytes | bytearray` written in a call makes a union object each time.
+_MEMORY: Final = (bytes, bytearray, memoryview)
 _Item: TypeAlias = Chunk | _EndOfReply | Callable[[], None]
 
 
@@ -171,7 +173,7 @@ class Output:
         size_bytes = region_bytes = 0
         while items and size_bytes < WRITE_BYTES:
             item = items[0]
-            if isinstance(item, bytes | bytearray | memoryview):
+            if isinstance(item, _MEMORY):
                 if len(item) > WRITE_BYTES:
                     if parts:
                         break
