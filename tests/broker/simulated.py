@@ -20,8 +20,6 @@ from suwi.wire.fetch import (
 )
 from suwi.wire.produce import (
     PartitionProduced,
-    ProducePartition,
-    ProduceTopic,
     decode_produce_response,
     encode_produce_request,
 )
@@ -129,7 +127,7 @@ async def produce_records(
         None,
         acks,
         30_000,
-        [ProduceTopic(topic, None, [ProducePartition(0, memoryview(batch))])],
+        [(topic, None, [(0, memoryview(batch))])],
     )
     answer = await client.send(ApiKey.PRODUCE, _VERSION_PRODUCE, request)
     return decode_produce_response(_VERSION_PRODUCE, answer).topics[0].partitions[0]

@@ -6,6 +6,7 @@ Each partition is judged and appended by itself; one that fails does not keep th
 import asyncio
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
@@ -67,9 +68,7 @@ class Produce:
     def __call__(self, request: Request) -> Answer:
         version = request.version
         asked = decode_produce_request(version, request.body)
-        if any(
-            self._takes_long(topic, part) for topic in asked.topics for part in topic.partitions
-        ):
+        if self._any_takes_long(asked):
             # The request outlives this call, its bytes in the receive buffer do not.
             asked = decode_produce_request(version, memoryview(bytearray(request.body)))
             return Exclusive(self._convert_and_append(asked, version))
@@ -81,33 +80,28 @@ class Produce:
         answers: list[TopicProduced] = []
         waiting: list[_Waiting] = []
         acks = asked.acks
-        for topic_number, topic in enumerate(asked.topics):
+        now_ms = self._clock.now_ms()
+        for topic_number, (name, topic_id, partitions) in enumerate(asked.topics):
             produced: list[PartitionProduced] = []
-            for number, (index, records) in enumerate(topic.partitions):
+            for number, (index, records) in enumerate(partitions):
                 try:
                     if acks not in (-1, 0, 1):
                         raise InvalidRequiredAcks(f"acks must be -1, 0 or 1, not {acks}")
-                    partition = self._partition(topic, index)
-                    batch, header = self._admit(
-                        partition, records, version, converted.get((topic_number, number))
-                    )
-                    appended = partition.append(batch, header)
+                    partition = self._partition(name, topic_id, index)
+                    done = converted.get((topic_number, number)) if converted else None
+                    batch, header = self._admit(partition, records, version, now_ms, done)
+                    base_offset, last_offset, _ = partition.append(batch, header, now_ms)
                 except Exception as error:
                     produced.append(_refused(index, error))
                     continue
-                end_offset = Offset(appended.last_offset + 1)
+                end_offset = Offset(last_offset + 1)
                 if not partition.is_committed(end_offset) and partition.must_wait(acks):
                     waiting.append(_Waiting(topic_number, number, partition, end_offset))
+                time_ms = now_ms if partition.intake.stamps else _NO_TIME
                 produced.append(
-                    PartitionProduced(
-                        index,
-                        0,
-                        appended.base_offset,
-                        header.max_timestamp if header.uses_log_append_time else _NO_TIME,
-                        partition.log.start_offset,
-                    )
+                    PartitionProduced(index, 0, base_offset, time_ms, partition.log.start_offset)
                 )
-            answers.append(TopicProduced(topic.name, topic.topic_id, produced))
+            answers.append(TopicProduced(name, topic_id, produced))
         if acks == _ACKS_NONE:
             _close_where_refused(answers)
             return NO_REPLY
@@ -115,11 +109,10 @@ class Produce:
             return Later(_when_committed(answers, waiting, version, asked.timeout_ms / 1000))
         return Reply([encode_produce_response(version, answers)])
 
-    def _partition(self, topic: ProduceTopic, index: int) -> Partition:
-        name = topic.name
+    def _partition(self, name: str | None, topic_id: UUID | None, index: int) -> Partition:
         if name is None:
-            assert topic.topic_id is not None
-            name = self._replicas.topic_name(topic.topic_id)
+            assert topic_id is not None
+            name = self._replicas.topic_name(topic_id)
         if name in INTERNAL_TOPICS:
             raise InvalidTopic(f"clients must not write to the internal topic {name}")
         return self._replicas.leader_of(name, index)
@@ -129,18 +122,19 @@ class Produce:
         partition: Partition,
         records: memoryview | None,
         version: int,
+        now_ms: int,
         converted: memoryview | BrokerError | None,
     ) -> tuple[memoryview, BatchHeader]:
         """The batch as it will be stored, with its header. Raises a `BrokerError`."""
         if not records:
             raise InvalidRecord("a produce request needs one batch for each partition")
-        intake, now_ms = partition.intake, self._clock.now_ms()
+        intake = partition.intake
         header = judge(intake, records, now_ms=now_ms, produce_version=version)
         if header.is_transactional:
             is_old = version < _TRANSACTION_ABORTABLE_FROM
             refusal = InvalidTxnState if is_old else TransactionAbortable
             raise refusal("transactions are not supported yet")
-        if needs_records(intake, header):
+        if intake.reads_records and needs_records(intake, header):
             if isinstance(converted, BrokerError):
                 raise converted
             records = converted or convert(intake, records, header)
@@ -151,13 +145,21 @@ class Produce:
 
     # -- batches whose records must be read, where that takes long -------------------------------
 
+    def _any_takes_long(self, asked: ProduceRequest) -> bool:
+        for topic in asked.topics:
+            for partition in topic[2]:
+                if self._takes_long(topic, partition):
+                    return True
+        return False
+
     def _takes_long(self, topic: ProduceTopic, asked: ProducePartition) -> bool:
-        records = asked.records
+        name, topic_id, _ = topic
+        index, records = asked
         if not records:
             return False
         try:
-            intake = self._partition(topic, asked.partition).intake
-            if intake.codec is None and not intake.needs_keys:
+            intake = self._partition(name, topic_id, index).intake
+            if not intake.reads_records:
                 return False
             header = read_header(records)
             return needs_records(intake, header) and takes_long(len(records), header)
@@ -168,17 +170,18 @@ class Produce:
         loop = asyncio.get_running_loop()
         converted: dict[tuple[int, int], memoryview | BrokerError] = {}
         for topic_number, topic in enumerate(asked.topics):
-            for number, part in enumerate(topic.partitions):
-                if not self._takes_long(topic, part) or part.records is None:
+            name, topic_id, partitions = topic
+            for number, (index, records) in enumerate(partitions):
+                if records is None or not self._takes_long(topic, (index, records)):
                     continue
-                intake = self._partition(topic, part.partition).intake
+                intake = self._partition(name, topic_id, index).intake
                 try:
                     header = judge(
-                        intake, part.records, now_ms=self._clock.now_ms(), produce_version=version
+                        intake, records, now_ms=self._clock.now_ms(), produce_version=version
                     )
                     async with self._converting:
                         converted[topic_number, number] = await loop.run_in_executor(
-                            None, convert, intake, part.records, header
+                            None, convert, intake, records, header
                         )
                 except BrokerError as error:
                     converted[topic_number, number] = error

@@ -44,10 +44,13 @@ class Intake(NamedTuple):
     codec: Compression | None
     """The codec to store batches in; None keeps the producer's."""
     needs_keys: bool
+    reads_records: bool
+    """Whether there can be batches whose records must be read."""
 
 
 def intake_of(config: TopicConfig) -> Intake:
     stamps = config.message_timestamp_type == "LogAppendTime"
+    codec = _CODECS.get(config.compression_type)
     return Intake(
         BatchRules(
             message_bytes_max=config.max_message_bytes,
@@ -56,8 +59,9 @@ def intake_of(config: TopicConfig) -> Intake:
             check_timestamps=not stamps,
         ),
         stamps,
-        _CODECS.get(config.compression_type),
+        codec,
         config.is_compacted,
+        codec is not None or config.is_compacted,
     )
 
 

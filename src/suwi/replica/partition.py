@@ -126,10 +126,9 @@ class Partition:
 
     # -- writing -------------------------------------------------------------------------------
 
-    def append(self, batch: memoryview, header: BatchHeader) -> Appended:
+    def append(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Appended:
         """Append a batch that `intake` accepted; changes it in place. Raises a `BrokerError`."""
         partition_log = self.log
-        now_ms = self._clock.now_ms()
         appended = partition_log.append_as_leader(batch, header, self.leader_epoch, now_ms)
         if not appended.is_duplicate:
             self._after_append(partition_log)
@@ -139,10 +138,12 @@ class Partition:
         if not self.touched:
             self.touched = True
             self._on_append(self)
-        unsynced = partition_log.end_offset - partition_log.recovery_point
-        if unsynced >= self.config.flush_messages and self._sync is None:
+        end_offset = partition_log.end_offset
+        flush_messages = self.config.flush_messages
+        if self._sync is None and end_offset - partition_log.recovery_point >= flush_messages:
             self._sync = asyncio.get_running_loop().create_task(self._sync_until_done())
-        self._advance(self._committed_end(partition_log))
+        if flush_messages > 1:
+            self._advance(end_offset)
 
     def _committed_end(self, partition_log: PartitionLog) -> Offset:
         """What may be acknowledged: with a sync for each message, only what is on the disk."""
@@ -159,7 +160,8 @@ class Partition:
             _, waiter = waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
-        self._tell_watchers()
+        if self._watchers:
+            self._tell_watchers()
 
     def _tell_watchers(self) -> None:
         for watcher in list(self._watchers):

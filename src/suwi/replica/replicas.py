@@ -41,7 +41,8 @@ class Replicas:
         self._defaults = config.topic
         self._on_put_away = on_put_away
         """Told the path of a directory that may be removed."""
-        self._partitions: dict[TopicPartition, Partition] = {}
+        # By topic and index: a plain tuple finds too, and is made faster than a `TopicPartition`.
+        self._partitions: dict[tuple[str, int], Partition] = {}
         self._touched: list[Partition] = []
 
     def __iter__(self) -> Iterator[Partition]:
@@ -54,7 +55,7 @@ class Replicas:
 
     def leader_of(self, topic: str, partition: int) -> Partition:
         """The partition, led by this broker; else the error a client is answered with."""
-        found = self._partitions.get(TopicPartition(topic, PartitionIndex(partition)))
+        found = self._partitions.get((topic, partition))
         if found is not None:
             return found
         if self.image.partition(TopicPartition(topic, PartitionIndex(partition))) is None:

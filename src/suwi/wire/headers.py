@@ -5,7 +5,7 @@
 """
 
 import struct
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 from typing_extensions import Buffer
 
@@ -30,13 +30,9 @@ _FLEXIBLE_FROM: Final = {
 }
 
 
-class RequestHeader(NamedTuple):
-    api_key: int
-    version: int
-    correlation_id: int
-    client_id: str | None
-    body_at: int
-    """Where in the buffer the body starts."""
+# API key, version, correlation id, client id, and where in the buffer the body starts. A plain
+# tuple: every request has one, and making a named one takes as long as reading it.
+RequestHeader: TypeAlias = tuple[int, int, int, str | None, int]
 
 
 def read_request_header(frame: memoryview) -> RequestHeader:
@@ -68,7 +64,7 @@ def read_request_header(frame: memoryview) -> RequestHeader:
         raise
     except BROKEN_BYTES as error:
         raise MalformedRequest(f"request header: {error}") from error
-    return RequestHeader(api_key, version, correlation_id, client_id, body_at)
+    return api_key, version, correlation_id, client_id, body_at
 
 
 def response_header(api_key: int, version: int, correlation_id: int) -> bytes:

@@ -184,7 +184,9 @@ def legacy_string(value: str | None) -> bytes:
     return _INT16.pack(len(data)) + data
 
 
+@lru_cache(maxsize=4096)
 def string(value: str | None, flexible: bool) -> bytes:
+    """A string as it is sent. Remembered, because it is mostly a topic's name again."""
     return compact_string(value) if flexible else legacy_string(value)
 
 

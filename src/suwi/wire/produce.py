@@ -9,7 +9,7 @@ together are at most `REQUEST_ITEMS_MAX`.
 
 import struct
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from typing_extensions import Buffer
@@ -58,17 +58,11 @@ _NO_ERRORS_V8: Final = b"\0\0\0\0\xff\xff"
 _NO_ERRORS_V9: Final = b"\1\0"
 
 
-class ProducePartition(NamedTuple):
-    partition: int
-    records: memoryview | None
-    """As the client sent them: a slice of the request, writable if that is."""
-
-
-class ProduceTopic(NamedTuple):
-    name: str | None
-    """None from v13 on, where `topic_id` says which."""
-    topic_id: UUID | None
-    partitions: list[ProducePartition]
+# Plain tuples: a named one costs more to make than reading its fields did.
+# Index, and the records as the client sent them: a slice of the request, writable if that is.
+ProducePartition: TypeAlias = tuple[int, memoryview | None]
+# Name, id, partitions. From v13 on there is only the id, before only the name.
+ProduceTopic: TypeAlias = tuple[str | None, UUID | None, list[ProducePartition]]
 
 
 class ProduceRequest(NamedTuple):
@@ -126,7 +120,7 @@ def _decode_legacy(body: memoryview, at: int) -> ProduceRequest:
     if topic_count < 0 or topic_count * _LEGACY_TOPIC_BYTES_MIN > end - at:
         raise _too_many(topic_count, end - at)
     items_left = REQUEST_ITEMS_MAX - topic_count
-    topics = []
+    topics: list[ProduceTopic] = []
     for _ in range(topic_count):
         name, at = _legacy_string(body, at, end)
         if name is None:
@@ -139,7 +133,7 @@ def _decode_legacy(body: memoryview, at: int) -> ProduceRequest:
         ):
             raise _too_many(partition_count, end - at)
         items_left -= partition_count
-        partitions = []
+        partitions: list[ProducePartition] = []
         for _ in range(partition_count):
             index, size_bytes = _INDEX_AND_SIZE.unpack_from(body, at)
             at += 8
@@ -150,8 +144,8 @@ def _decode_legacy(body: memoryview, at: int) -> ProduceRequest:
                     raise MalformedMessage(f"{size_bytes} bytes of records, {end - at} left")
                 records = body[at:after]
                 at = after
-            partitions.append(ProducePartition(index, records))
-        topics.append(ProduceTopic(name, None, partitions))
+            partitions.append((index, records))
+        topics.append((name, None, partitions))
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
@@ -171,7 +165,7 @@ def _decode_compact(body: memoryview, at: int, has_topic_ids: bool) -> ProduceRe
     if topic_count < 0 or topic_count * _COMPACT_TOPIC_BYTES_MIN > end - at:
         raise _too_many(topic_count, end - at)
     items_left = REQUEST_ITEMS_MAX - topic_count
-    topics = []
+    topics: list[ProduceTopic] = []
     for _ in range(topic_count):
         name = topic_id = None
         if has_topic_ids:
@@ -190,7 +184,7 @@ def _decode_compact(body: memoryview, at: int, has_topic_ids: bool) -> ProduceRe
         ):
             raise _too_many(partition_count, end - at)
         items_left -= partition_count
-        partitions = []
+        partitions: list[ProducePartition] = []
         for _ in range(partition_count):
             index, size_bytes = _INDEX_AND_BYTE.unpack_from(body, at)
             at += 5
@@ -204,9 +198,9 @@ def _decode_compact(body: memoryview, at: int, has_topic_ids: bool) -> ProduceRe
                 records = body[at:after]
                 at = after
             at = _skip_tags(body, at) if body[at] else at + 1
-            partitions.append(ProducePartition(index, records))
+            partitions.append((index, records))
         at = _skip_tags(body, at) if body[at] else at + 1
-        topics.append(ProduceTopic(name, topic_id, partitions))
+        topics.append((name, topic_id, partitions))
     if body[at]:
         _skip_tags(body, at)
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
