@@ -227,6 +227,7 @@ class Connection(asyncio.BufferedProtocol):
         """Answer frame after frame; return where the first unserved byte is."""
         dispatch = self._dispatch
         output = self._output
+        slots = self._slots
         while not self._blocked and end - at >= 4:
             (size_bytes,) = _read_size(view, at)
             if not 0 <= size_bytes <= self._limits.request_bytes_max:
@@ -244,7 +245,7 @@ class Connection(asyncio.BufferedProtocol):
                 break
             if self._buffers.poison:
                 frame[:] = b"\xdd" * size_bytes
-            if type(answer) is Reply and not self._slots:
+            if type(answer) is Reply and not slots:
                 output.add(header, answer)
             else:
                 self._place(header, answer, size_bytes)

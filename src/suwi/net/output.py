@@ -21,6 +21,8 @@ from suwi.net.answers import Chunk, Reply
 WRITE_BYTES = 256 * 1024
 # Smaller regions are read and leave in one write with their neighbours: cheaper than sendfile.
 SMALL_REGION_BYTES = 32 * 1024
+# A reply as small as most: one piece with its header in the queue, not two.
+_MERGED_BYTES_MAX = 4 * 1024
 _REGION_PIECE_BYTES = 1024 * 1024
 # After so many bytes in one go the other connections get their turn.
 _TURN_BYTES = 4 * 1024 * 1024
@@ -101,6 +103,15 @@ class Output:
         items = self._items
         memory_bytes = size_bytes = len(header)
         chunks = reply.chunks
+        if len(chunks) == 1 and reply.release is None:
+            (chunk,) = chunks
+            if type(chunk) is bytes and len(chunk) <= _MERGED_BYTES_MAX:
+                size_bytes += len(chunk)
+                items.append(_PREFIX.pack(size_bytes) + header + chunk)
+                items.append(_END)
+                self.queued_bytes += size_bytes + 4
+                self.replies += 1
+                return
         for chunk in chunks:
             if type(chunk) is FileRegion:
                 size_bytes += chunk.size_bytes
