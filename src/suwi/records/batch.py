@@ -144,8 +144,8 @@ def batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 def compute_crc(buffer: Buffer, position: int, size_bytes: int) -> int:
     """CRC-32C of the batch of `size_bytes` at `position`: from the attributes to its end."""
-    view = memoryview(buffer)[position + CRC_COVERS_FROM : position + size_bytes]
-    return int(crc32c(view))
+    view = buffer if type(buffer) is memoryview else memoryview(buffer)
+    return crc32c(view[position + CRC_COVERS_FROM : position + size_bytes])
 
 
 def place(batch: memoryview | bytearray, base_offset: int, leader_epoch: int) -> None:

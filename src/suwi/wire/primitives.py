@@ -40,7 +40,12 @@ def read_uvarint(buffer: memoryview, at: int) -> tuple[int, int]:
     if byte < 0x80:
         return byte, at + 1
     value = byte & 0x7F
-    shift = 7
+    at += 1
+    byte = buffer[at]
+    if byte < 0x80:
+        return value | byte << 7, at + 1
+    value |= (byte & 0x7F) << 7
+    shift = 14
     while True:
         at += 1
         byte = buffer[at]
