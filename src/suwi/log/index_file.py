@@ -36,6 +36,19 @@ class IndexFile:
             return bytes(self._pending[in_memory : in_memory + self.entry_bytes])
         return self._files.get(self.path).pread(self.entry_bytes, at)
 
+    def entries(self, first: int, end: int) -> bytes:
+        """The entries from `first` up to but without `end`, one after another."""
+        on_disk = self._count_on_disk
+        entry_bytes = self.entry_bytes
+        found = b""
+        if first < on_disk:
+            size_bytes = (min(end, on_disk) - first) * entry_bytes
+            found = self._files.get(self.path).pread(size_bytes, first * entry_bytes)
+        if end > on_disk:
+            start = (max(first, on_disk) - on_disk) * entry_bytes
+            found += self._pending[start : (end - on_disk) * entry_bytes]
+        return found
+
     def append(self, entry: bytes) -> None:
         self._pending += entry
         if len(self._pending) < _PENDING_BYTES_MAX:

@@ -5,19 +5,42 @@ An entry says: a batch that ends at this offset starts at this position. One ent
 """
 
 import struct
+import sys
+from array import array
+from bisect import bisect_right
 
 from suwi.log.file_cache import FileCache
 from suwi.log.index_file import IndexFile
 from suwi.model.ids import Offset
 
 _ENTRY = struct.Struct(">ii")
+_BLOCK_ENTRIES = 256
+
+
+class _Block:
+    """Neighbouring entries in memory: a reader that goes on finds its next offset there too."""
+
+    __slots__ = ("end", "offsets", "positions")
+
+    def __init__(self, entries: bytes, end: int) -> None:
+        numbers = array("i", entries)
+        if sys.byteorder == "little":
+            numbers.byteswap()
+        self.offsets, self.positions = numbers[::2], numbers[1::2]
+        self.end = end
+        """The number of the entry after the last one."""
+
+    def covers(self, relative: int, count: int) -> bool:
+        offsets = self.offsets
+        return offsets[0] <= relative and (relative <= offsets[-1] or self.end == count)
 
 
 class OffsetIndex:
-    __slots__ = ("_base_offset", "_file")
+    __slots__ = ("_base_offset", "_block", "_file")
 
     def __init__(self, files: FileCache, path: str, base_offset: Offset, *, create: bool) -> None:
         self._base_offset = base_offset
+        self._block: _Block | None = None
         self._file = IndexFile(files, path, _ENTRY.size, create=create)
 
     def __len__(self) -> int:
@@ -37,21 +60,32 @@ class OffsetIndex:
 
     def look_up(self, offset: Offset) -> int:
         """A position at or before the batch that holds `offset`."""
-        found = self._count_up_to(offset)
-        return self.entry(found - 1)[1] if found else 0
+        relative = offset - self._base_offset
+        count = len(self._file)
+        block = self._block
+        if block is None or not block.covers(relative, count):
+            blocks = self._count_up_to(offset, step=_BLOCK_ENTRIES)
+            if not blocks:
+                return 0
+            first = (blocks - 1) * _BLOCK_ENTRIES
+            end = min(first + _BLOCK_ENTRIES, count)
+            block = self._block = _Block(self._file.entries(first, end), end)
+        return block.positions[bisect_right(block.offsets, relative) - 1]
 
     def truncate(self, offset: Offset) -> None:
         """Forget the entries at and above `offset`."""
+        self._block = None
         self._file.truncate(self._count_up_to(Offset(offset - 1)))
 
     def write_out(self) -> None:
         self._file.write_out()
 
-    def _count_up_to(self, offset: Offset) -> int:
-        low, high = 0, len(self._file)
+    def _count_up_to(self, offset: Offset, step: int = 1) -> int:
+        """How many entries are at or below `offset`, of every `step`th one."""
+        low, high = 0, -(-len(self._file) // step)
         while low < high:
             middle = (low + high) // 2
-            if self.entry(middle)[0] <= offset:
+            if self.entry(middle * step)[0] <= offset:
                 low = middle + 1
             else:
                 high = middle
