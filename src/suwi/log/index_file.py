@@ -14,7 +14,7 @@ _PENDING_BYTES_MAX = 4096
 
 
 class IndexFile:
-    __slots__ = ("_count_on_disk", "_files", "_pending", "entry_bytes", "path")
+    __slots__ = ("_count_on_disk", "_files", "_pending", "entry_bytes", "path", "size_bytes")
 
     def __init__(self, files: FileCache, path: str, entry_bytes: int, *, create: bool) -> None:
         self._files = files
@@ -25,9 +25,10 @@ class IndexFile:
         if create:
             make_empty(files.get(path, create=True))
         self._count_on_disk = size // entry_bytes
+        self.size_bytes = self._count_on_disk * entry_bytes  # with the entries that wait
 
     def __len__(self) -> int:
-        return self._count_on_disk + len(self._pending) // self.entry_bytes
+        return self.size_bytes // self.entry_bytes
 
     def entry(self, number: int) -> bytes:
         at = number * self.entry_bytes
@@ -51,6 +52,7 @@ class IndexFile:
 
     def append(self, entry: bytes) -> None:
         self._pending += entry
+        self.size_bytes += len(entry)
         if len(self._pending) < _PENDING_BYTES_MAX:
             return
         try:
@@ -78,3 +80,4 @@ class IndexFile:
             self._files.get(self.path).truncate(count * self.entry_bytes)
         else:
             del self._pending[(count - self._count_on_disk) * self.entry_bytes :]
+        self.size_bytes = count * self.entry_bytes

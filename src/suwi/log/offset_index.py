@@ -36,32 +36,32 @@ class _Block:
 
 
 class OffsetIndex:
-    __slots__ = ("_base_offset", "_block", "_file")
+    __slots__ = ("_base_offset", "_block", "file")
 
     def __init__(self, files: FileCache, path: str, base_offset: Offset, *, create: bool) -> None:
         self._base_offset = base_offset
         self._block: _Block | None = None
-        self._file = IndexFile(files, path, _ENTRY.size, create=create)
+        self.file = IndexFile(files, path, _ENTRY.size, create=create)
 
     def __len__(self) -> int:
-        return len(self._file)
+        return len(self.file)
 
     def append(self, last_offset: Offset, position: int) -> None:
-        self._file.append(_ENTRY.pack(last_offset - self._base_offset, position))
+        self.file.append(_ENTRY.pack(last_offset - self._base_offset, position))
 
     def entry(self, number: int) -> tuple[Offset, int]:
-        relative, position = _ENTRY.unpack(self._file.entry(number))
+        relative, position = _ENTRY.unpack(self.file.entry(number))
         return Offset(self._base_offset + relative), position
 
     def last_entry(self) -> tuple[Offset, int]:
         """The newest entry; the segment's start where there is none."""
-        count = len(self._file)
+        count = len(self.file)
         return self.entry(count - 1) if count else (self._base_offset, 0)
 
     def look_up(self, offset: Offset) -> int:
         """A position at or before the batch that holds `offset`."""
         relative = offset - self._base_offset
-        count = len(self._file)
+        count = len(self.file)
         block = self._block
         if block is None or not block.covers(relative, count):
             blocks = self._count_up_to(offset, step=_BLOCK_ENTRIES)
@@ -69,20 +69,20 @@ class OffsetIndex:
                 return 0
             first = (blocks - 1) * _BLOCK_ENTRIES
             end = min(first + _BLOCK_ENTRIES, count)
-            block = self._block = _Block(self._file.entries(first, end), end)
+            block = self._block = _Block(self.file.entries(first, end), end)
         return block.positions[bisect_right(block.offsets, relative) - 1]
 
     def truncate(self, offset: Offset) -> None:
         """Forget the entries at and above `offset`."""
         self._block = None
-        self._file.truncate(self._count_up_to(Offset(offset - 1)))
+        self.file.truncate(self._count_up_to(Offset(offset - 1)))
 
     def write_out(self) -> None:
-        self._file.write_out()
+        self.file.write_out()
 
     def _count_up_to(self, offset: Offset, step: int = 1) -> int:
         """How many entries are at or below `offset`, of every `step`th one."""
-        low, high = 0, -(-len(self._file) // step)
+        low, high = 0, -(-len(self.file) // step)
         while low < high:
             middle = (low + high) // 2
             if self.entry(middle * step)[0] <= offset:

@@ -31,7 +31,7 @@ from suwi.model.errors import (
 )
 from suwi.model.ids import LeaderEpoch, Offset, TopicPartition
 from suwi.model.topic_config import TopicConfig
-from suwi.records.batch import BatchHeader, batches, compute_crc, place
+from suwi.records.batch import LOG_OVERHEAD_BYTES, BatchHeader, batches, compute_crc, place
 from suwi.records.record import read_marker
 
 log = logging.getLogger(__name__)
@@ -152,9 +152,8 @@ class PartitionLog:
         if epoch != self.epochs.latest:
             self._begin_epoch(epoch, base_offset)
         place(batch, base_offset, epoch)
-        placed = BatchHeader._make((base_offset, header[1], epoch, *header[3:]))
-        self._write(batch, placed, now_ms)
-        return Appended(base_offset, Offset(base_offset + header.last_offset_delta))
+        last_offset = self._write(batch, header, base_offset, now_ms)
+        return Appended(base_offset, last_offset)
 
     def _begin_epoch(self, epoch: LeaderEpoch, start: Offset) -> None:
         if epoch < self.epochs.latest:
@@ -180,26 +179,37 @@ class PartitionLog:
             self.assign_epoch(
                 LeaderEpoch(header.partition_leader_epoch), Offset(header.base_offset)
             )
-            self._write(records[position : position + header.size_bytes], header, now_ms)
+            batch = records[position : position + header.size_bytes]
+            self._write(batch, header, Offset(header.base_offset), now_ms)
 
-    def _write(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
+    def _write(
+        self, batch: memoryview, header: BatchHeader, base_offset: Offset, now_ms: int
+    ) -> Offset:
+        """Write a batch that lies at `base_offset`; the last offset.
+
+        A leader's `header` is the client's, which does not know its place: most batches need no
+        header of their own for that.
+        """
         self.state.check()
+        last_offset = Offset(base_offset + header.last_offset_delta)
         marker = read_marker(batch, header) if header.is_control else None
         try:
             segment = self._segments[-1]
-            if self._must_roll(segment, header, now_ms):
-                segment = self.roll(now_ms, self._base_for(header))
-            segment.append(batch, header)
+            if self._must_roll(segment, header, last_offset, now_ms):
+                segment = self.roll(now_ms, self._base_for(base_offset, last_offset))
+            segment.append(batch, base_offset, last_offset, header.max_timestamp)
         except (OSError, TornSegment) as error:
             raise self.state.failed(error) from error
         # The batch is in the log: from here on nothing may fail.
         if self.state.is_full:
             self.state.has_space()
-        self._end_offset = segment.next_offset
-        aborted = self.producers.replay(header, marker)
-        if aborted is not None:
-            segment.txn_index.append(aborted)
-            self._names_version += 1  # The first one made the file.
+        self._end_offset = self.producers.end_offset = Offset(last_offset + 1)
+        if header.producer_id >= 0:
+            aborted = self.producers.replay(header._replace(base_offset=base_offset), marker)
+            if aborted is not None:
+                segment.txn_index.append(aborted)
+                self._names_version += 1  # The first one made the file.
+        return last_offset
 
     def assign_epoch(self, epoch: LeaderEpoch, start: Offset) -> None:
         """Epoch `epoch` writes from `start` on; written to the checkpoint where it is news."""
@@ -226,12 +236,15 @@ class PartitionLog:
         except KafkaStorageError as error:
             log.warning("leader epochs not written", extra={"dir": self.dir, "reason": str(error)})
 
-    def _must_roll(self, segment: Segment, header: BatchHeader, now_ms: int) -> bool:
+    def _must_roll(
+        self, segment: Segment, header: BatchHeader, last_offset: Offset, now_ms: int
+    ) -> bool:
         size_bytes = segment.size_bytes
+        batch_bytes = header.batch_length + LOG_OVERHEAD_BYTES
         if size_bytes == 0:
-            return not segment.has_room(header.size_bytes, Offset(header.last_offset), 2**62)
+            return not segment.has_room(batch_bytes, last_offset, 2**62)
         config = self.config
-        if size_bytes + header.size_bytes > config.segment_bytes:
+        if size_bytes + batch_bytes > config.segment_bytes:
             return True
         first = segment.first_timestamp
         if first is not None and first >= 0:
@@ -239,14 +252,14 @@ class PartitionLog:
         else:
             waited_ms = now_ms - segment.created_ms
         return waited_ms > config.roll_ms - self.roll_jitter_ms or not segment.has_room(
-            header.size_bytes, Offset(header.last_offset), config.segment_index_bytes
+            batch_bytes, last_offset, config.segment_index_bytes
         )
 
-    def _base_for(self, header: BatchHeader) -> Offset:
+    def _base_for(self, base_offset: Offset, last_offset: Offset) -> Offset:
         """Segments adjoin, so that recovery can see where one lost its end, unless the batch lies
         too far beyond the end for an index."""
-        is_near = header.last_offset - self._end_offset <= RELATIVE_OFFSET_MAX
-        return self._end_offset if is_near else Offset(header.base_offset)
+        is_near = last_offset - self._end_offset <= RELATIVE_OFFSET_MAX
+        return self._end_offset if is_near else base_offset
 
     def roll(self, now_ms: int, at: Offset | None = None) -> Segment:
         """Start a new segment at the end, or at `at` where offsets are missing before it.

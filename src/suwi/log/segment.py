@@ -17,7 +17,7 @@ from suwi.log.time_index import TimeIndex
 from suwi.log.txn_index import TxnIndex
 from suwi.model.errors import CorruptMessage
 from suwi.model.ids import NO_OFFSET, NO_TIMESTAMP, Offset
-from suwi.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, read_header
+from suwi.records.batch import HEADER_BYTES, BatchHeader, read_header
 
 log = logging.getLogger(__name__)
 
@@ -145,11 +145,14 @@ class Segment:
 
     def _count_index_bytes(self) -> int:
         """How large the larger index would be with the next entry; `finish` adds one time more."""
-        return max((len(self.offset_index) + 1) * 8, (len(self.time_index) + 2) * 12)
+        offsets, times = self.offset_index.file.size_bytes, self.time_index.file.size_bytes
+        return offsets + 8 if offsets >= times + 16 else times + 2 * 12
 
     # -- writing -------------------------------------------------------------------------------
 
-    def append(self, batch: memoryview, header: BatchHeader) -> None:
+    def append(
+        self, batch: memoryview, base_offset: Offset, last_offset: Offset, max_timestamp: int
+    ) -> None:
         """Write a batch at the end. Raises OSError, and then nothing of it remains.
 
         Where even the cutting back fails the segment cannot be used any more: `TornSegment`.
@@ -163,28 +166,36 @@ class Segment:
         except OSError as error:
             self._cut_back(position, error)
             raise
-        self.note(position, header)
+        self._note(position, len(batch), base_offset, last_offset, max_timestamp)
 
     def note(self, position: int, header: BatchHeader) -> None:
         """Take in that `header`'s batch lies at `position`: sizes, times, index entries."""
-        size_bytes = header.batch_length + LOG_OVERHEAD_BYTES
-        last_offset = Offset(header.base_offset + header.last_offset_delta)
-        timestamp = header.max_timestamp
+        base_offset, last_offset = Offset(header.base_offset), Offset(header.last_offset)
+        self._note(position, header.size_bytes, base_offset, last_offset, header.max_timestamp)
+
+    def _note(
+        self,
+        position: int,
+        size_bytes: int,
+        base_offset: Offset,
+        last_offset: Offset,
+        timestamp: int,
+    ) -> None:
         if position == 0:
             self._first_timestamp = timestamp
         newest = self._max_timestamp if self._max_timestamp is not None else self.max_timestamp
         if timestamp > newest:
-            self._max_timestamp = timestamp
+            newest = self._max_timestamp = timestamp
             self._max_timestamp_offset = last_offset
         if self._bytes_since_index_entry > self._index_interval_bytes:
             self.offset_index.append(last_offset, position)
-            self.time_index.maybe_append(self.max_timestamp, self._max_timestamp_offset)
+            self.time_index.maybe_append(newest, self._max_timestamp_offset)
             self._index_bytes = self._count_index_bytes()
             self._bytes_since_index_entry = 0
         self._bytes_since_index_entry += size_bytes
         self.size_bytes = position + size_bytes
         self._next_offset = Offset(last_offset + 1)
-        self._last_base_offset = Offset(header.base_offset)
+        self._last_base_offset = base_offset
         self._last_position = position
 
     def _cut_back(self, size_bytes: int, error: OSError) -> None:

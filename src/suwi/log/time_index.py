@@ -14,36 +14,36 @@ _ENTRY = struct.Struct(">qi")
 
 
 class TimeIndex:
-    __slots__ = ("_base_offset", "_file", "_last_timestamp")
+    __slots__ = ("_base_offset", "_last_timestamp", "file")
 
     def __init__(self, files: FileCache, path: str, base_offset: Offset, *, create: bool) -> None:
         self._base_offset = base_offset
-        self._file = IndexFile(files, path, _ENTRY.size, create=create)
+        self.file = IndexFile(files, path, _ENTRY.size, create=create)
         self._last_timestamp: int | None = NO_TIMESTAMP if create else None
 
     def __len__(self) -> int:
-        return len(self._file)
+        return len(self.file)
 
     def maybe_append(self, timestamp: int, offset: Offset) -> None:
         """Add an entry if it is newer than the last one."""
         if self._last_timestamp is None:
             self._last_timestamp = self.last_entry()[0]
         if timestamp > self._last_timestamp:
-            self._file.append(_ENTRY.pack(timestamp, offset - self._base_offset))
+            self.file.append(_ENTRY.pack(timestamp, offset - self._base_offset))
             self._last_timestamp = timestamp
 
     def entry(self, number: int) -> tuple[int, Offset]:
-        timestamp, relative = _ENTRY.unpack(self._file.entry(number))
+        timestamp, relative = _ENTRY.unpack(self.file.entry(number))
         return timestamp, Offset(self._base_offset + relative)
 
     def last_entry(self) -> tuple[int, Offset]:
         """The newest timestamp and its offset; (-1, base) where there is none."""
-        count = len(self._file)
+        count = len(self.file)
         return self.entry(count - 1) if count else (NO_TIMESTAMP, self._base_offset)
 
     def look_up(self, timestamp: int) -> tuple[int, Offset]:
         """The last entry older than `timestamp`: up to its offset no record is as new as that."""
-        low, high = 0, len(self._file)
+        low, high = 0, len(self.file)
         while low < high:
             middle = (low + high) // 2
             if self.entry(middle)[0] < timestamp:
@@ -54,11 +54,11 @@ class TimeIndex:
 
     def truncate(self, offset: Offset) -> None:
         """Forget the entries at and above `offset`."""
-        count = len(self._file)
+        count = len(self.file)
         while count and self.entry(count - 1)[1] >= offset:
             count -= 1
-        self._file.truncate(count)
+        self.file.truncate(count)
         self._last_timestamp = None
 
     def write_out(self) -> None:
-        self._file.write_out()
+        self.file.write_out()

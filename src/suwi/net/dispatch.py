@@ -67,27 +67,31 @@ class Dispatcher:
 
     def __init__(self, handlers: Mapping[int, Handler]) -> None:
         self._handlers = {int(key): handler for key, handler in handlers.items()}
-        # One look-up on the hot path: whether a version is served, and whether its response
-        # header ends with an (empty) tag section.
-        self._end_of_header = {
-            (key, version): b"\0" if APIS[key].response_header_has_tags(version) else b""
-            for key in self._handlers
+        # One look-up on the hot path: whether a version is served and by whom, whether the handler
+        # reads the body itself, and the (empty) tag section that may end the response header.
+        self._routes = {
+            (key, version): (
+                handler,
+                key in RAW_BODY,
+                b"\0" if APIS[key].response_header_has_tags(version) else b"",
+            )
+            for key, handler in self._handlers.items()
             for version in range(APIS[key].min_version, APIS[key].max_version + 1)
         }
 
     def __call__(self, connection: Connection, frame: memoryview) -> tuple[bytes, Answer]:
         try:
             api_key, version, correlation_id, client_id, body_at = read_request_header(frame)
-            end_of_header = self._end_of_header.get((api_key, version))
-            if end_of_header is None:
+            route = self._routes.get((api_key, version))
+            if route is None:
                 return self._refuse_version(api_key, version, correlation_id)
-            body, message = _NO_BODY, None
-            if api_key in RAW_BODY:
-                body = frame[body_at:]
+            handler, takes_raw_body, end_of_header = route
+            if takes_raw_body:
+                body, message = frame[body_at:], None
             else:
                 _check_size(api_key, len(frame))
-                message = read_request(api_key, version, frame, body_at)
-            answer = self._handlers[api_key](
+                body, message = _NO_BODY, read_request(api_key, version, frame, body_at)
+            answer = handler(
                 Request(api_key, version, correlation_id, client_id, body, message, connection)
             )
         except MalformedRequest as error:
