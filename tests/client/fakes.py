@@ -26,7 +26,7 @@ from suwi.wire.fetch import (
     decode_fetch_request,
     encode_fetch_response,
 )
-from suwi.wire.headers import read_request_header, response_header
+from suwi.wire.headers import RequestHeader, read_request_header, response_header
 from suwi.wire.produce import (
     PartitionProduced,
     TopicProduced,
@@ -139,13 +139,14 @@ class FakeCluster:
                 if body is None:
                     writer.transport.abort()
                     return
-                head = response_header(asked.api_key, asked.version, asked.correlation_id)
+                head = response_header(*asked[:3])
                 writer.write(struct.pack(">i", len(head) + len(body)) + head + body)
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
 
-    def _answer(self, node: int, asked: Any, frame: bytes) -> bytes | None:
-        api, version, at = ApiKey(asked.api_key), asked.version, asked.body_at
+    def _answer(self, node: int, asked: RequestHeader, frame: bytes) -> bytes | None:
+        api_key, version, _, _, at = asked
+        api = ApiKey(api_key)
         self.asked.append(api)
         if api is ApiKey.PRODUCE:
             return self._produce(node, version, memoryview(bytearray(frame)), at)
@@ -234,9 +235,9 @@ class FakeCluster:
         request = decode_produce_request(version, frame, at)
         self.produced_at.append(node)
         topics = []
-        for topic in request.topics:
+        for name, topic_id, partitions in request.topics:
             answers = []
-            for index, records in topic.partitions:
+            for index, records in partitions:
                 assert records is not None
                 batch = bytearray(records)
                 error = self._meet(self.obstacles, batch)
@@ -250,7 +251,7 @@ class FakeCluster:
                 if error == CLOSE:
                     return None
                 answers.append(PartitionProduced(index, error, offset))
-            topics.append(TopicProduced(topic.name, topic.topic_id, answers))
+            topics.append(TopicProduced(name, topic_id, answers))
         return encode_produce_response(version, topics)
 
     @staticmethod
