@@ -1,6 +1,7 @@
 """`python -m bench [--quick] [--long] [--only JOB]`"""
 
 import argparse
+import signal
 import sys
 import time
 from dataclasses import replace
@@ -20,6 +21,8 @@ _TRAFFIC_GB = 10
 
 def main() -> None:
     options = _options()
+    # An exit like any other, so that servers and clients end with us.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     plan = QUICK if options.quick else FULL
     if options.long:
         plan = replace(plan, name=f"{plan.name}, long", traffic_gb=_TRAFFIC_GB)
