@@ -20,6 +20,9 @@ class Figures:
     def median(self, job: str, metric: str, system: str = SUWI) -> float:
         return self._figures[job, system].median(metric)
 
+    def least(self, job: str, metric: str, system: str = SUWI) -> float:
+        return self._figures[job, system].least(metric)
+
     def last(self, job: str, metric: str) -> float:
         return self._figures[job, SUWI].values[metric][-1]
 
@@ -59,6 +62,12 @@ def _share_of_bound(batch_bytes: int) -> Callable[[Figures], float]:
     return lambda all_: all_.median(job, _COST, BOUND) / all_.median(job, _COST) * 100
 
 
+def _best_share_of_bound(batch_bytes: int) -> Callable[[Figures], float]:
+    """Other work can only add to a cost, so the least of each is nearest to what the code needs."""
+    job = raw.produce_job(batch_bytes, "all")
+    return lambda all_: all_.least(job, _COST, BOUND) / all_.least(job, _COST) * 100
+
+
 def _per_core(job: str, metric: str) -> Callable[[Figures], float]:
     """The rate for a core that does nothing else: unlike wall time, free of waiting for others."""
     return lambda all_: all_.median(job, metric) / all_.median(job, "server_busy")
@@ -80,11 +89,18 @@ GOALS = [
         lambda all_: _per_core(_16K, "requests_per_s")(all_) / 1000,
     ),
     _at_least(
+        "the same, best of the repetitions",
+        25,
+        "k requests/s",
+        lambda all_: 1000 / all_.least(_16K, _COST),
+    ),
+    _at_least(
         "raw produce, 16 KB batches, against recv + crc + pwrite alone",
         75,
         "%",
         _share_of_bound(16 * KIB),
     ),
+    _at_least("the same, best of the repetitions of each", 75, "%", _best_share_of_bound(16 * KIB)),
     _at_least(
         "raw produce, 1 MB batches", 1, "GB/s", lambda all_: all_.median(_1M, "mb_per_s") / 1000
     ),
@@ -100,6 +116,7 @@ GOALS = [
         "%",
         _share_of_bound(MIB),
     ),
+    _at_least("the same, best of the repetitions of each", 75, "%", _best_share_of_bound(MIB)),
     _at_least(
         "raw fetch from page cache",
         1.5,

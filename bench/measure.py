@@ -22,6 +22,9 @@ class Figure:
     def median(self, metric: str) -> float:
         return statistics.median(self.values[metric])
 
+    def least(self, metric: str) -> float:
+        return min(self.values[metric])
+
     def middle_half(self, metric: str) -> tuple[float, float]:
         """Where the middle half of the values begins and ends; all of them where there are few."""
         values = self.values[metric]

@@ -86,12 +86,13 @@ def write(
 
 
 _HOW_TO_READ = (
-    "Written by `make bench` from `results.json`. Medians over the repetitions; ± is half the "
-    "range of the middle half of them. One broker, one partition, loopback; the systems take "
-    "turns. *Server CPU* is what the server's process used, which a busy machine changes far "
-    "less than wall time. *librdkafka mock* is librdkafka's in-memory mock cluster (C, nothing is "
-    "checked or stored). *bound* is recv, CRC-32C and pwrite (for fetch: sendfile) in a bare loop: "
-    "the least that any server must do."
+    "Written by `make bench` from `results.json`. Medians over the repetitions. One broker, one "
+    "partition, loopback; the systems take turns. *Server CPU* is what the server's process used, "
+    "which a busy machine changes less than wall time; *least* is its lowest value and ± half the "
+    "range of its middle half (for latency and start-up: of the first time in the row). "
+    "*librdkafka mock* is librdkafka's in-memory mock cluster (C, nothing is checked or stored). "
+    "*bound* is recv, CRC-32C and pwrite (for fetch: sendfile) in a bare loop: the least that any "
+    "server must do."
 )
 
 
@@ -127,8 +128,8 @@ def _markdown(results: dict[str, object], figures: list[Figure], verdicts: list[
 
 def _table(figures: list[Figure]) -> Iterable[str]:
     columns = [c for c in COLUMNS if any(c[0] in figure.values for figure in figures)]
-    yield "| system | " + " | ".join(heading for _, heading, _ in columns) + " | ± | runs |"
-    yield "|---" * (len(columns) + 3) + "|"
+    yield "| system | " + " | ".join(heading for _, heading, _ in columns) + " | least | ± | runs |"
+    yield "|---" * (len(columns) + 4) + "|"
     for figure in figures:
         cells = [
             text.format(figure.median(metric)) if metric in figure.values else ""
@@ -137,7 +138,8 @@ def _table(figures: list[Figure]) -> Iterable[str]:
         main = next((metric for metric in _MAIN if metric in figure.values), None)
         spread = f"{figure.spread(main):.0%}" if main else ""
         runs = max(len(values) for values in figure.values.values())
-        yield f"| {figure.system} | {' | '.join(cells)} | {spread} | {runs} |"
+        least = f"{figure.least(main):,.3g}" if main else ""
+        yield f"| {figure.system} | {' | '.join(cells)} | {least} | {spread} | {runs} |"
 
 
 def show(verdicts: list[Verdict]) -> None:
