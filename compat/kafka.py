@@ -14,6 +14,15 @@ _HERE = Path(__file__).parent
 _JARS = _HERE.parent / ".kafka" / KAFKA_VERSION
 _TOOL_S = 120
 _START_S = 90
+# What `kafka-server-start` gives its JVM, beside the heap.
+_SERVER_JVM = [
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+]
 
 
 class Unavailable(Exception):
@@ -126,7 +135,7 @@ class KafkaServer:
 
     def start(self) -> "KafkaServer":
         """Returns when it accepts connections."""
-        command = ["java", f"-Xmx{self._heap}", f"-Xms{self._heap}", "-XX:+UseG1GC"]
+        command = ["java", f"-Xmx{self._heap}", f"-Xms{self._heap}", *_SERVER_JVM]
         command += ["-cp", kafka_classpath(), "kafka.Kafka", str(self._properties)]
         with (self.directory / "kafka.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
