@@ -5,6 +5,7 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 
 from suwi.broker.adoption import adopt
 from suwi.broker.compaction import Compaction
@@ -45,7 +46,7 @@ from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import Identity
 from suwi.log.names import CLEAN_SHUTDOWN
 from suwi.metadata.follower import BROKERS, MetadataFollower
-from suwi.metadata.image import CLUSTER, BrokerInfo, ClusterImage, Endpoint, encode_broker
+from suwi.metadata.image import CLUSTER, LIVE, BrokerInfo, ClusterImage, Endpoint, encode_broker
 from suwi.metadata.store import ABSENT, MetadataStore, Put, Session
 from suwi.model.broker_config import BrokerConfig, parse_broker_config
 from suwi.model.errors import BrokerError
@@ -152,7 +153,7 @@ class Broker:
         scram = ScramAdmin(writer, self._follower)
         dispatcher = Dispatcher(self._handlers(topics, configs, scram))
         await self._listen(Measured(dispatcher, self._stats) if self._stats else dispatcher)
-        await self._register(self._session)
+        await self._register(self._session, writer)
         self._housekeeping.start()
         for directory in self.directories.usable():
             for path in directory.leftovers():
@@ -225,10 +226,12 @@ class Broker:
             effective = {**self.config.given, **new.dynamic_config(self.node_id)}
             self._budget.limits = self._limits(parse_broker_config(effective).config)
 
-    async def _register(self, session: Session) -> None:
+    async def _register(self, session: Session, writer: MetadataWriter) -> None:
         info = BrokerInfo(self.node_id, tuple(self.endpoints), self.config.broker_rack or None)
-        await session.register(f"{BROKERS}{self.node_id}", encode_broker(info))
-        await self._follower.registered(self.node_id)
+        epoch = await session.register(f"{BROKERS}{self.node_id}", encode_broker(info))
+        journaled = encode_broker(replace(info, epoch=epoch))
+        await writer.alone(writer.write([Put(f"{LIVE}{self.node_id}", journaled)]))
+        await self._follower.registered(self.node_id, epoch)
 
     def _handlers(
         self, topics: TopicAdmin, configs: ConfigAdmin, scram: ScramAdmin

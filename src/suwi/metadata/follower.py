@@ -8,13 +8,14 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from suwi.metadata.image import BrokerInfo, ClusterImage, ImageBuilder, decode_broker
+from suwi.metadata.image import ClusterImage, ImageBuilder
 from suwi.metadata.store import Gap, MetadataStore, Unavailable
 from suwi.model.ids import NodeId
 
 log = logging.getLogger(__name__)
 
 BROKERS = "brokers/"
+"""Under which brokers register."""
 _RETRY_S = 0.1
 
 
@@ -26,7 +27,6 @@ class MetadataFollower:
         self._store = store
         self._on_image = on_image
         self._builder = ImageBuilder()
-        self._brokers: list[BrokerInfo] = []
         self._controller: NodeId | None = None
         self._changed = asyncio.Event()
         self._waiters: list[tuple[Callable[[ClusterImage], bool], asyncio.Future[None]]] = []
@@ -50,9 +50,11 @@ class MetadataFollower:
         """Wait until this broker's image shows change number `sequence`."""
         await self._wait_for(lambda image: image.sequence >= sequence)
 
-    async def registered(self, node_id: NodeId) -> None:
-        """Wait until this broker's image shows a broker."""
-        await self._wait_for(lambda image: node_id in image.brokers)
+    async def registered(self, node_id: NodeId, epoch: int) -> None:
+        """Wait until this broker's image shows a broker in this life of it."""
+        await self._wait_for(
+            lambda image: node_id in image.brokers and image.brokers[node_id].epoch == epoch
+        )
 
     async def _wait_for(self, condition: Callable[[ClusterImage], bool]) -> None:
         if condition(self.image):
@@ -73,7 +75,7 @@ class MetadataFollower:
                 self._changed.set()
 
     async def _catch_up(self) -> None:
-        await self._read_brokers()
+        await self._read_controller()
         changes = await self._store.changes_after(self.image.sequence)
         if isinstance(changes, Gap):
             await self._load()
@@ -85,7 +87,7 @@ class MetadataFollower:
         self._publish(image)
 
     async def _load(self) -> None:
-        await self._read_brokers()
+        await self._read_controller()
         snapshot = await self._store.read_all()
         if snapshot.sequence < self.image.sequence:
             log.warning("store shows older state: ignored", extra={"sequence": snapshot.sequence})
@@ -93,17 +95,12 @@ class MetadataFollower:
         entries = {key: entry.value for key, entry in snapshot.entries.items()}
         self._publish(self._builder.load(snapshot.sequence, entries))
 
-    async def _read_brokers(self) -> None:
-        registered = await self._store.registrations(BROKERS)
-        self._brokers = [
-            decode_broker(NodeId(int(key.removeprefix(BROKERS))), registration.value)
-            for key, registration in registered.items()
-        ]
+    async def _read_controller(self) -> None:
         controller = await self._store.current_controller()
         self._controller = controller.node_id if controller else None
 
     def _publish(self, image: ClusterImage) -> None:
-        old, new = self.image, image.with_brokers(self._brokers, self._controller)
+        old, new = self.image, image.with_controller(self._controller)
         self.image = new
         if new != old:
             self._on_image(old, new)

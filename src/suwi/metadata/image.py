@@ -3,9 +3,9 @@
 `ClusterImage.apply` makes the next image from a change; a reader keeps the one it started with.
 Entries in the store: `cluster` (its id), `topics/NAME` (id, partition count, configuration),
 `partitions/NAME/SHARD` (the states of at most 1,000 partitions each), `configs/brokers/ID` (what
-was set while running; ID is `default` for all) and `scram/USER` (what is kept of a user's
-password). A topic exists when its
-`topics/` entry does; that entry is written last and deleted first.
+was set while running; ID is `default` for all), `scram/USER` (what is kept of a user's password)
+and `live/ID` (the brokers that live, as the controller has journaled their births and deaths). A
+topic exists when its `topics/` entry does; that entry is written last and deleted first.
 """
 
 import base64
@@ -24,6 +24,7 @@ TOPICS = "topics/"
 PARTITIONS = "partitions/"
 CLUSTER = "cluster"
 BROKER_CONFIGS = "configs/brokers/"
+LIVE = "live/"
 SCRAM = "scram/"
 SCRAM_DECOYS = "scram-decoys"
 """A secret of the cluster: what users that do not exist look like."""
@@ -34,10 +35,13 @@ ALL_BROKERS = "default"
 @dataclass(frozen=True, slots=True)
 class PartitionState:
     leader: NodeId
+    """NO_NODE where none can be elected."""
     leader_epoch: LeaderEpoch
     partition_epoch: int
     replicas: tuple[NodeId, ...]
     isr: tuple[NodeId, ...]
+    recovering: bool = False
+    """Led by a replica that was not in sync when it was elected (KIP-704)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,10 @@ class BrokerInfo:
     id: NodeId
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
+    epoch: int = -1
+    """Of its registration: a broker that comes back has a greater one."""
+    fenced: bool = False
+    """On its way out, or taken for dead before its session has ended: to be given nothing."""
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """Where clients of a listener reach this broker; the same listener on every broker."""
@@ -79,7 +87,10 @@ class ClusterImage:
         default_factory=lambda: MappingProxyType({})
     )
     """By mechanism, then by user."""
+    registered: Mapping[NodeId, BrokerInfo] = field(default_factory=lambda: MappingProxyType({}))
+    """All brokers that live."""
     brokers: Mapping[NodeId, BrokerInfo] = field(default_factory=lambda: MappingProxyType({}))
+    """Those of them that are not fenced."""
     controller: NodeId | None = None
 
     def partition(self, tp: TopicPartition) -> PartitionState | None:
@@ -95,11 +106,8 @@ class ClusterImage:
             **self.broker_configs.get(str(node_id), {}),
         }
 
-    def with_brokers(
-        self, brokers: Iterable[BrokerInfo], controller: NodeId | None
-    ) -> "ClusterImage":
-        by_id = {broker.id: broker for broker in sorted(brokers, key=lambda broker: broker.id)}
-        return replace(self, brokers=MappingProxyType(by_id), controller=controller)
+    def with_controller(self, controller: NodeId | None) -> "ClusterImage":
+        return replace(self, controller=controller)
 
 
 class ImageBuilder:
@@ -109,12 +117,14 @@ class ImageBuilder:
         self._entries: dict[str, bytes] = {}
         self._topics: dict[str, Topic] = {}
         self._scram: Mapping[str, Mapping[str, ScramCredential]] = MappingProxyType({})
+        self._registered: Mapping[NodeId, BrokerInfo] = MappingProxyType({})
 
     def load(self, sequence: int, entries: Mapping[str, bytes]) -> ClusterImage:
         self._entries = dict(entries)
         names = [key.removeprefix(TOPICS) for key in entries if key.startswith(TOPICS)]
         self._topics = {name: self._read_topic(name) for name in sorted(names)}
         self._scram = self._read_scram()
+        self._registered = self._read_brokers()
         return self._image(sequence)
 
     def apply(self, sequence: int, values: Mapping[str, bytes | None]) -> ClusterImage:
@@ -129,6 +139,8 @@ class ImageBuilder:
                 touched[key.split("/")[1]] = None
         if any(key.startswith(SCRAM) for key in values):
             self._scram = self._read_scram()
+        if any(key.startswith(LIVE) for key in values):
+            self._registered = self._read_brokers()
         for name in touched:
             if TOPICS + name in self._entries:
                 self._topics[name] = self._read_topic(name)
@@ -151,7 +163,18 @@ class ImageBuilder:
                 }
             ),
             self._scram,
+            self._registered,
+            MappingProxyType({n: b for n, b in self._registered.items() if not b.fenced}),
         )
+
+    def _read_brokers(self) -> Mapping[NodeId, BrokerInfo]:
+        brokers = (
+            decode_broker(NodeId(int(key.removeprefix(LIVE))), value)
+            for key, value in self._entries.items()
+            if key.startswith(LIVE)
+        )
+        by_id = {broker.id: broker for broker in sorted(brokers, key=lambda broker: broker.id)}
+        return MappingProxyType(by_id)
 
     def _read_scram(self) -> Mapping[str, Mapping[str, ScramCredential]]:
         scram: dict[str, dict[str, ScramCredential]] = {}
@@ -188,7 +211,7 @@ def encode_shards(topic: Topic) -> dict[str, bytes]:
     shards = {}
     for number, first in enumerate(range(0, len(topic.partitions), SHARD_PARTITIONS)):
         states = [
-            [s.leader, s.leader_epoch, s.partition_epoch, s.replicas, s.isr]
+            [s.leader, s.leader_epoch, s.partition_epoch, s.replicas, s.isr, *([1] * s.recovering)]
             for s in topic.partitions[first : first + SHARD_PARTITIONS]
         ]
         shards[shard_key(topic.name, number)] = json.dumps(states, separators=(",", ":")).encode()
@@ -198,9 +221,14 @@ def encode_shards(topic: Topic) -> dict[str, bytes]:
 def decode_shard(data: bytes) -> list[PartitionState]:
     return [
         PartitionState(
-            NodeId(leader), LeaderEpoch(epoch), partition_epoch, tuple(replicas), tuple(isr)
+            NodeId(leader),
+            LeaderEpoch(epoch),
+            partition_epoch,
+            tuple(replicas),
+            tuple(isr),
+            bool(recovering),
         )
-        for leader, epoch, partition_epoch, replicas, isr in json.loads(data)
+        for leader, epoch, partition_epoch, replicas, isr, *recovering in json.loads(data)
     ]
 
 
@@ -236,14 +264,20 @@ def decode_scram(data: bytes) -> dict[str, ScramCredential]:
 
 
 def encode_broker(broker: BrokerInfo) -> bytes:
-    """The value of a broker's registration."""
-    endpoints = [[e.listener, e.host, e.port] for e in broker.endpoints]
-    return json.dumps({"endpoints": endpoints, "rack": broker.rack}).encode()
+    """A broker as it registers itself, and as the controller journals it."""
+    value = {
+        "endpoints": [[e.listener, e.host, e.port] for e in broker.endpoints],
+        "rack": broker.rack,
+        "epoch": broker.epoch,
+        "fenced": broker.fenced,
+    }
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def decode_broker(node_id: NodeId, data: bytes) -> BrokerInfo:
     value = json.loads(data)
-    return BrokerInfo(node_id, tuple(Endpoint(*e) for e in value["endpoints"]), value["rack"])
+    endpoints = tuple(Endpoint(*e) for e in value["endpoints"])
+    return BrokerInfo(node_id, endpoints, value["rack"], value["epoch"], value["fenced"])
 
 
 def partitions_of(topic: Topic) -> Iterable[tuple[TopicPartition, PartitionState]]:
