@@ -309,3 +309,43 @@ def test_every_cut_and_every_flipped_bit_of_a_snapshot_is_noticed() -> None:
             decode_snapshot(bytes(damaged))
     with pytest.raises(DamagedSnapshot):
         decode_snapshot(whole + b"\0")
+
+
+# -- many at a time ----------------------------------------------------------------------------
+
+
+@st.composite
+def rows_of_headers(draw: st.DrawFn) -> list[list[BatchHeader]]:
+    """Batches of a log in rows of any length: epochs, gaps, transactions, some of no producer."""
+    offset, rows = 0, []
+    for length in draw(st.lists(st.integers(0, 12), max_size=5)):
+        row = []
+        for _ in range(length):
+            producer = (draw(st.integers(-1, 2)), draw(st.integers(0, 1)), draw(st.integers(0, 99)))
+            batch = batch_of(
+                draw(st.integers(1, 3)),
+                producer=producer if producer[0] >= 0 else None,
+                transactional=producer[0] >= 0 and draw(st.booleans()),
+            )
+            header = read_header(batch)._replace(base_offset=offset, max_timestamp=offset)
+            offset = header.next_offset + draw(st.integers(0, 1))
+            row.append(header)
+        rows.append(row)
+    return rows
+
+
+@given(rows_of_headers())
+def test_batches_taken_in_many_at_a_time_leave_what_they_leave_one_by_one(
+    rows: list[list[BatchHeader]],
+) -> None:
+    singly, together = Producers(), Producers()
+    for row in rows:
+        for header in row:
+            singly.replay(header)
+        together.replay_all(row)
+        assert together.end_offset == singly.end_offset
+        assert together.first_open_txn_offset == singly.first_open_txn_offset
+        by_id = [
+            sorted(p.all(), key=lambda producer: producer.producer_id) for p in (singly, together)
+        ]
+        assert by_id[0] == by_id[1]

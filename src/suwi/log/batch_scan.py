@@ -4,17 +4,20 @@
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from crc32c import crc32c
 
 from suwi.env import File
 from suwi.model.errors import CorruptMessage
 from suwi.records.batch import (
+    BATCH_LENGTH_MIN,
     CRC_COVERS_FROM,
+    HEADER,
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
+    MAGIC,
     BatchHeader,
-    batches,
     read_header,
 )
 
@@ -41,27 +44,69 @@ def scan_headers(file: File, start: int, end: int) -> Iterator[tuple[int, BatchH
         position = following
 
 
+class Row(NamedTuple):
+    """Whole batches, one after another, whose checksums fit."""
+
+    batches: list[tuple[int, BatchHeader]]
+    """Each with its position in the file."""
+    chunk: memoryview
+    chunk_at: int
+
+    def bytes_of(self, position: int, header: BatchHeader) -> memoryview:
+        start = position - self.chunk_at
+        return self.chunk[start : start + header.size_bytes]
+
+
 def scan_batches(file: File, start: int, end: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
     """Each whole batch from `start` on with its bytes; its CRC is checked.
 
     Ends where the next batch is incomplete. Raises CorruptMessage at what is no valid batch.
     """
+    for row in scan_rows(file, start, end):
+        for position, header in row.batches:
+            yield position, header, row.bytes_of(position, header)
+
+
+def scan_rows(file: File, start: int, end: int) -> Iterator[Row]:
+    """As `scan_batches`, many at a time: what is done for each is most of what a recovery takes."""
     position = start
     size_wanted = _BODIES_CHUNK_BYTES
     while position + HEADER_BYTES <= end:
         chunk = memoryview(file.pread(min(size_wanted, end - position), position))
-        used = 0
-        for at, header in batches(chunk):
-            used = at + header.batch_length + LOG_OVERHEAD_BYTES
-            batch = chunk[at:used]
-            if crc32c(batch[CRC_COVERS_FROM:]) != header.crc:
-                raise CorruptMessage(f"the checksum of the batch at {position + at} does not fit")
-            yield position + at, header, batch
-        if used == 0:
+        found: list[tuple[int, BatchHeader]] = []
+        try:
+            used = _check_batches(chunk, position, found)
+        except CorruptMessage:
+            if found:
+                yield Row(found, chunk, position)
+            raise
+        if found:
+            yield Row(found, chunk, position)
+            size_wanted = _BODIES_CHUNK_BYTES
+        else:
             needed = read_header(chunk).size_bytes
             if position + needed > end or len(chunk) < HEADER_BYTES:
                 return
             size_wanted = needed
-        else:
-            size_wanted = _BODIES_CHUNK_BYTES
         position += used
+
+
+def _check_batches(chunk: memoryview, chunk_at: int, found: list[tuple[int, BatchHeader]]) -> int:
+    """Add the whole batches of `chunk` to `found`; how many bytes they take.
+
+    Raises CorruptMessage at what is no valid batch; those before it are added.
+    """
+    unpack, make, crc = HEADER.unpack_from, BatchHeader._make, crc32c
+    at, end = 0, len(chunk)
+    while at + HEADER_BYTES <= end:
+        header = make(unpack(chunk, at))
+        if header[3] != MAGIC or header[1] < BATCH_LENGTH_MIN:
+            read_header(chunk, at)  # says what is wrong with it
+        following = at + header[1] + LOG_OVERHEAD_BYTES
+        if following > end:
+            break
+        if crc(chunk[at + CRC_COVERS_FROM : following]) != header[4]:
+            raise CorruptMessage(f"the checksum of the batch at {chunk_at + at} does not fit")
+        found.append((chunk_at + at, header))
+        at = following
+    return at

@@ -6,6 +6,7 @@ Invariant: the state is a function of the batches below `end_offset`.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from suwi.model.ids import (
     ProducerEpoch,
     ProducerId,
 )
-from suwi.records.batch import SEQUENCE_MAX, BatchHeader
+from suwi.records.batch import SEQUENCE_MAX, TRANSACTIONAL_BIT, BatchHeader
 from suwi.records.record import Marker, MarkerType
 
 REMEMBERED_BATCHES = 5  # Kafka's limit of requests in flight for an idempotent producer
@@ -122,10 +123,7 @@ class Producers:
         self.end_offset = Offset(header.next_offset)
         if header.producer_id < 0:
             return None
-        producer = self._producers.get(ProducerId(header.producer_id))
-        if producer is None:
-            producer = Producer(ProducerId(header.producer_id))
-            self._producers[producer.producer_id] = producer
+        producer = self._producer(header.producer_id)
         producer.last_timestamp = header.max_timestamp
         if header.is_control:
             return self._end_txn(producer, header, marker)
@@ -142,9 +140,44 @@ class Producers:
             )
         )
         if header.is_transactional and not producer.has_open_txn:
-            producer.txn_first_offset = Offset(header.base_offset)
-            self._open_txns[producer.producer_id] = producer
+            self._begin_txn(producer, Offset(header.base_offset))
         return None
+
+    def replay_all(self, headers: Sequence[BatchHeader]) -> None:
+        """Take in the next batches of the log, of which none is a control batch.
+
+        As `replay` would one by one; but what is not remembered in the end is left out.
+        """
+        newest: dict[int, deque[BatchHeader]] = {}
+        for header in headers:
+            producer_id = header.producer_id
+            if producer_id < 0:
+                continue
+            if producer_id in newest:
+                newest[producer_id].append(header)
+            else:
+                newest[producer_id] = deque((header,), maxlen=REMEMBERED_BATCHES)
+            if header.attributes & TRANSACTIONAL_BIT:
+                producer = self._producer(producer_id)
+                if not producer.has_open_txn:
+                    self._begin_txn(producer, Offset(header.base_offset))
+        for batches in newest.values():
+            for header in batches:
+                self.replay(header)
+        if headers:
+            self.end_offset = Offset(headers[-1].next_offset)
+
+    def _producer(self, producer_id: int) -> Producer:
+        """The producer of this id, made where there is none yet."""
+        producer = self._producers.get(ProducerId(producer_id))
+        if producer is None:
+            producer = Producer(ProducerId(producer_id))
+            self._producers[producer.producer_id] = producer
+        return producer
+
+    def _begin_txn(self, producer: Producer, first_offset: Offset) -> None:
+        producer.txn_first_offset = first_offset
+        self._open_txns[producer.producer_id] = producer
 
     def _end_txn(
         self, producer: Producer, header: BatchHeader, marker: Marker | None

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from suwi.log import checkpoints, names
-from suwi.log.batch_scan import scan_batches, scan_headers
+from suwi.log.batch_scan import Row, scan_headers, scan_rows
 from suwi.log.cleaned_segment import complete_swaps
 from suwi.log.directory_state import DirectoryState
 from suwi.log.epochs import LeaderEpochs
@@ -232,6 +232,7 @@ class Recovery:
         self._epoch_starts = dict(epochs.entries())
         self._last_epoch = -1
         self._gaps = 0
+        self._last_seen: BatchHeader | None = None
 
     def run(self, segments: list[Segment], first: int) -> Producers:
         """Check `segments` from number `first` on; drop from the list what is not valid."""
@@ -294,7 +295,7 @@ class Recovery:
         segment.txn_index.reset()
         file = self._files.pin(segment.log_path)
         try:
-            self._take_in(segment, scan_batches(file, 0, found_bytes), prefix, producers)
+            self._take_in(segment, scan_rows(file, 0, found_bytes), prefix, producers)
             if following is not None:
                 prefix.end_before(*self._start_of(following))
             elif self._gaps + prefix.gaps == 1 and not self._config.is_compacted:
@@ -332,31 +333,51 @@ class Recovery:
         return segment.base_offset, _EPOCH_UNKNOWN
 
     def _take_in(
-        self,
-        segment: Segment,
-        batches: Iterator[tuple[int, BatchHeader, memoryview]],
-        prefix: ValidPrefix,
-        producers: Producers,
+        self, segment: Segment, rows: Iterator[Row], prefix: ValidPrefix, producers: Producers
     ) -> None:
-        last: BatchHeader | None = None
+        """Take in batches until one is not valid: usual ones many at a time, others one by one."""
+        self._last_seen = None
         try:
-            for position, header, batch in batches:
-                marker = read_marker(batch, header) if header.is_control else None
-                if not prefix.accept(position, header):
-                    break
-                segment.note(position, header)
-                if last is None or header.partition_leader_epoch != last.partition_leader_epoch:
-                    self._observe(last)
-                    self._observe(header)
-                last = header
-                if header.producer_id >= 0:
-                    aborted = producers.replay(header, marker)
-                    if aborted is not None:
-                        segment.txn_index.append(aborted)
+            for row in rows:
+                batches, number = row.batches, 0
+                while number < len(batches):
+                    usual_end = prefix.accept_usual(batches, number)
+                    if usual_end > number:
+                        usual = batches[number:usual_end]
+                        segment.note_all(usual)
+                        producers.replay_all([header for _, header in usual])
+                        self._last_seen = usual[-1][1]
+                        number = usual_end
+                    elif self._take_in_one(segment, row, number, prefix, producers):
+                        number += 1
+                    else:
+                        return
         except (CorruptMessage, InvalidRecord):
             pass  # What is no batch ends the prefix.
-        producers.end_offset = Offset(prefix.expected)
-        self._observe(last)
+        finally:
+            producers.end_offset = Offset(prefix.expected)
+            self._observe(self._last_seen)
+
+    def _take_in_one(
+        self, segment: Segment, row: Row, number: int, prefix: ValidPrefix, producers: Producers
+    ) -> bool:
+        position, header = row.batches[number]
+        marker = None
+        if header.is_control:
+            marker = read_marker(row.bytes_of(position, header), header)
+        if not prefix.accept(position, header):
+            return False
+        segment.note(position, header)
+        last = self._last_seen
+        if last is None or header.partition_leader_epoch != last.partition_leader_epoch:
+            self._observe(last)
+            self._observe(header)
+        self._last_seen = header
+        if header.producer_id >= 0:
+            aborted = producers.replay(header, marker)
+            if aborted is not None:
+                segment.txn_index.append(aborted)
+        return True
 
     def _observe(self, header: BatchHeader | None) -> None:
         """The first and the last batch of a row of one epoch say all there is to know of it."""

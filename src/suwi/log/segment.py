@@ -17,7 +17,7 @@ from suwi.log.time_index import TimeIndex
 from suwi.log.txn_index import TxnIndex
 from suwi.model.errors import CorruptMessage
 from suwi.model.ids import NO_OFFSET, NO_TIMESTAMP, Offset
-from suwi.records.batch import HEADER_BYTES, BatchHeader, read_header
+from suwi.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, read_header
 
 log = logging.getLogger(__name__)
 
@@ -172,6 +172,23 @@ class Segment:
         """Take in that `header`'s batch lies at `position`: sizes, times, index entries."""
         base_offset, last_offset = Offset(header.base_offset), Offset(header.last_offset)
         self._note(position, header.size_bytes, base_offset, last_offset, header.max_timestamp)
+
+    def note_all(self, batches: list[tuple[int, BatchHeader]]) -> None:
+        """As `note`, for many that lie one after the other; only some of them leave a trace."""
+        interval_bytes, waiting_bytes = self._index_interval_bytes, self._bytes_since_index_entry
+        newest = self.max_timestamp
+        for position, header in batches:
+            if waiting_bytes <= interval_bytes and header.max_timestamp <= newest and position:
+                waiting_bytes += header.batch_length + LOG_OVERHEAD_BYTES
+                continue
+            self._bytes_since_index_entry = waiting_bytes
+            self.note(position, header)
+            waiting_bytes, newest = self._bytes_since_index_entry, self.max_timestamp
+        self._bytes_since_index_entry = waiting_bytes
+        self._last_position, last = batches[-1]
+        self._last_base_offset = Offset(last.base_offset)
+        self._next_offset = Offset(last.next_offset)
+        self.size_bytes = self._last_position + last.size_bytes
 
     def _note(
         self,

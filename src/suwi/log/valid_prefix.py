@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from suwi.log.segment import RELATIVE_OFFSET_MAX
 from suwi.model.ids import LeaderEpoch, Offset
-from suwi.records.batch import LOG_OVERHEAD_BYTES, BatchHeader
+from suwi.records.batch import CONTROL_BIT, LOG_OVERHEAD_BYTES, BatchHeader
 
 
 class _Unusual(NamedTuple):
@@ -66,6 +66,35 @@ class ValidPrefix:
         self.expected, self.last_epoch = base_offset + delta + 1, epoch
         self.size_bytes = position + header.batch_length + LOG_OVERHEAD_BYTES
         return True
+
+    def accept_usual(self, batches: list[tuple[int, BatchHeader]], first: int) -> int:
+        """Accept the batches from number `first` on that follow exactly on the one before.
+
+        Returns the number of the first that does not, or is a control batch: its record must be
+        read before `accept` may be asked.
+        """
+        number, expected, last_epoch = first, self.expected, self.last_epoch
+        expected_max = self.base_offset + RELATIVE_OFFSET_MAX + 1
+        for number in range(first, len(batches)):
+            header = batches[number][1]
+            delta = header.last_offset_delta
+            if (
+                header.base_offset != expected
+                or header.partition_leader_epoch != last_epoch
+                or delta < 0
+                or header.record_count < 0
+                or header.attributes & CONTROL_BIT
+                or expected + delta >= expected_max
+            ):
+                break
+            expected += delta + 1
+        else:
+            number = len(batches)
+        if number > first:
+            position, header = batches[number - 1]
+            self.expected, self._unusual = expected, None
+            self.size_bytes = position + header.size_bytes
+        return number
 
     def end_before(self, base_offset: int, epoch: int) -> None:
         """What the next segment starts with may deny the last batch of this one."""

@@ -38,7 +38,7 @@ _LENGTH_AT = 8
 _EPOCH_AT = 12
 _ATTRIBUTES_AT = 21
 _MAX_TIMESTAMP_AT = 35
-_BATCH_LENGTH_MIN = HEADER_BYTES - LOG_OVERHEAD_BYTES
+BATCH_LENGTH_MIN: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
 
 _CODECS = tuple(Compression)
 
@@ -121,7 +121,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         ) from None
     if header.magic != MAGIC:
         raise CorruptMessage(f"record format {header.magic} is not supported, only {MAGIC} is")
-    if header.batch_length < _BATCH_LENGTH_MIN:
+    if header.batch_length < BATCH_LENGTH_MIN:
         raise CorruptMessage(f"batch length {header.batch_length} is less than a header's")
     return header
 
