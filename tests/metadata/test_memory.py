@@ -21,6 +21,7 @@ from suwi.metadata.store import (
     allocate,
 )
 from suwi.model.ids import NodeId
+from suwi.sim import Simulation
 from tests.metadata.worlds import PATIENCE_S, SeededRandom, until
 
 ONE = NodeId(1)
@@ -298,3 +299,54 @@ def test_the_same_seed_gives_the_same_story() -> None:
 
     assert play(story(7)) == play(story(7))
     assert play(story(7)) != play(story(8))
+
+
+def test_a_notice_outlives_the_broker_whose_write_caused_it() -> None:
+    simulation = Simulation(1)
+    one, two = simulation.machine("b1"), simulation.machine("b2")
+
+    async def scenario() -> None:
+        store = make_store()
+        one.start()
+        two.start()
+        writer, reader = one.call(store.view), two.call(store.view)
+        reader.faults.notice_delay_s = (1.0, 1.0)
+        woken = asyncio.Event()
+        reader.subscribe(woken.set)
+        await one.spawn(writer.write([Put("a", b"1")]))
+        one.kill()
+        async with asyncio.timeout(PATIENCE_S):
+            await woken.wait()
+
+    simulation.run(scenario())
+
+
+def test_a_process_that_stood_still_past_its_session_learns_so_when_it_is_back() -> None:
+    async def scenario() -> None:
+        store = make_store(session_timeout_s=5.0)
+        view = store.view()
+        session = await view.open_session()
+        view.suspend()
+        await asyncio.sleep(6)
+        assert store.ledger.sessions == {}
+        assert session.state is SessionState.CONNECTED, "it has not looked"
+        with pytest.raises(Unavailable):
+            await view.read("a")
+        view.reconnect()
+        assert session.lost.is_set()
+
+    play(scenario())
+
+
+def test_observers_are_told_who_made_each_transaction() -> None:
+    async def scenario() -> None:
+        store = make_store()
+        view = store.view()
+        told: list[tuple[MemoryView | None, int]] = []
+        store.observers.append(lambda author, events: told.append((author, len(events))))
+        session = await view.open_session()
+        await view.write([Put("a", b"1")])
+        store.end_session(session.id)
+        assert told == [(view, 1), (view, 1), (None, 1)]
+
+    play(scenario())

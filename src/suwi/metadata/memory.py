@@ -2,9 +2,10 @@
 
 One `MemoryStore` is the ensemble; each broker gets a `view`. Every operation travels to the store
 and back with the view's latency, so that a cut in between loses the request or the answer. The
-view's `faults` make answers unknown, reads stale, notices late; `disconnect`, `reconnect`,
-`expire` and `kill` are the events of a session's life. All chance comes from the `Random` given,
-all time from the event loop.
+view's `faults` make answers unknown, reads stale, notices late; `disconnect`, `suspend`,
+`reconnect`, `expire` and `kill` are the events of a session's life. All chance comes from the
+`Random` given, all time from the event loop. What a view does belongs to the context it was made
+in, what the store does to none: neither ends with another broker's process.
 Invariant: a read shows the state after some transaction, not before the view's last one, except
 that a new session may start further back.
 """
@@ -13,8 +14,9 @@ import asyncio
 import enum
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context, copy_context
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from suwi.env.random import Random
 from suwi.metadata.ledger import Event, Ledger
@@ -49,12 +51,17 @@ class Faults:
     unknown_dropped_chance: float = 0.0
 
 
+Observer: TypeAlias = Callable[["MemoryView | None", tuple[Event, ...]], None]
+"""Told of each transaction who made it, None for the store itself, and what it did."""
+
+
 class MemoryStore:
     def __init__(self, random: Random, *, session_timeout_s: float = 6.0) -> None:
         self.session_timeout_s = session_timeout_s
         self.random = random
         self.ledger = Ledger()
         """The truth, for checkers; brokers go through a view."""
+        self.observers: list[Observer] = []
         self._base = Ledger()
         self._log: deque[tuple[Event, ...]] = deque()
         self._views: list[MemoryView] = []
@@ -65,10 +72,12 @@ class MemoryStore:
         self._views.append(view)
         return view
 
-    def commit(self, events: tuple[Event, ...]) -> None:
+    def commit(self, events: tuple[Event, ...], author: "MemoryView | None" = None) -> None:
         if not events:
             return
         self.ledger.replay(events)
+        for observer in self.observers:
+            observer(author, events)
         self._log.append(events)
         if len(self._log) > _LOG_TRANSACTIONS:
             self._base.replay(self._log.popleft())
@@ -107,6 +116,7 @@ class MemoryView(LocalView):
         """Counts connections; 0 while there is none."""
         self._connections = 1
         self._closed = False
+        self._context = copy_context()
         self._notice: asyncio.TimerHandle | None = None
         self._expiry: asyncio.TimerHandle | None = None
 
@@ -122,14 +132,23 @@ class MemoryView(LocalView):
         """Cut the view off. The store ends its session after the timeout; it cannot know."""
         if not self.connected:
             return
-        self._connection = 0
-        if self._session is not None and not self._session.lost.is_set():
-            loop = asyncio.get_running_loop()
-            self._expiry = loop.call_later(
-                self._store.session_timeout_s, self._store.end_session, self._session.id
-            )
+        self.suspend()
+        if self._session is not None:
             self._session.move_to(SessionState.DISCONNECTED)
         self.schedule_notice(even_if_disconnected=True)
+
+    def suspend(self) -> None:
+        """As `disconnect`, but unnoticed here: a process that stands still learns it later."""
+        if not self.connected:
+            return
+        self._connection = 0
+        if self._session is not None and not self._session.lost.is_set():
+            self._expiry = asyncio.get_running_loop().call_later(
+                self._store.session_timeout_s,
+                self._store.end_session,
+                self._session.id,
+                context=Context(),
+            )
 
     def reconnect(self) -> None:
         """Let the view back in. A session that has ended is known as lost only now."""
@@ -191,7 +210,7 @@ class MemoryView(LocalView):
             decision = decide(self._store.ledger)
             if isinstance(decision, Conflict):
                 return decision
-            self._store.commit(decision)
+            self._store.commit(decision, self)
             return Committed(decision, self._store.ledger.sequence)
 
         self._check_connected()
@@ -252,7 +271,9 @@ class MemoryView(LocalView):
             return  # Reconnecting gives one.
         least, most = self.faults.notice_delay_s
         delay_s = self._store.random.uniform(least, most) if most else 0.0
-        self._notice = asyncio.get_running_loop().call_later(delay_s, self._deliver_notice)
+        self._notice = asyncio.get_running_loop().call_later(
+            delay_s, self._deliver_notice, context=self._context
+        )
 
     def _deliver_notice(self) -> None:
         self._notice = None

@@ -1,0 +1,174 @@
+"""What clients did and what they were told, written down as it happens.
+
+Writers enter at `History.send`, readers at `History.reader`, and whoever reads everything at the
+end at `History.final`. `suwi.sim.verdict` says whether a correct log could have behaved so. Nothing
+here knows whether the clients are simulated, real, or ours.
+Invariant: no value is sent twice, so that a value that is read tells which write it is.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+ACKS_ALL = -1
+
+
+class Outcome(Enum):
+    """What a client knows of a write or of a transaction."""
+
+    UNKNOWN = "may have happened"
+    DONE = "was acknowledged"
+    NOT_DONE = "has certainly not happened"
+
+
+@dataclass(slots=True, eq=False)
+class Write:
+    """One record on its way."""
+
+    writer: str
+    partition: str
+    value: bytes
+    acks: int
+    idempotent: bool
+    """Stored at most once, in the order in which its writer sent it."""
+    transaction: str | None
+    outcome: Outcome = Outcome.UNKNOWN
+    offset: int | None = None
+    """Where the acknowledgement said it lies; None where that was not said."""
+
+    def acked(self, offset: int | None = None) -> None:
+        assert self.outcome is Outcome.UNKNOWN
+        self.outcome, self.offset = Outcome.DONE, offset
+
+    def refused(self) -> None:
+        """An answer says that it is not stored, and it will not be sent again."""
+        assert self.outcome is Outcome.UNKNOWN
+        self.outcome = Outcome.NOT_DONE
+
+    @property
+    def is_promised(self) -> bool:
+        """Acknowledged with acks=all: it may never be lost."""
+        return self.outcome is Outcome.DONE and self.acks == ACKS_ALL
+
+    def __str__(self) -> str:
+        return f"{self.value!r} of {self.writer} in {self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A reader goes to an offset: when it begins, seeks, or takes over a partition."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    offset: int
+    value: bytes
+
+
+@dataclass(slots=True, eq=False)
+class Reading:
+    """One reader: of each partition where it began, what it was given, and whether it is done."""
+
+    name: str
+    committed_only: bool = False
+    """It reads with isolation.level=read_committed."""
+    events: dict[str, list[Position | Seen]] = field(default_factory=dict)
+    is_finished: bool = False
+
+    def start_at(self, partition: str, offset: int) -> None:
+        self.events.setdefault(partition, []).append(Position(offset))
+
+    def saw(self, partition: str, offset: int, value: bytes) -> None:
+        self.events[partition].append(Seen(offset, value))
+
+    def finished(self) -> None:
+        """After healing it was given everything up to the end, or so it believes."""
+        self.is_finished = True
+
+
+@dataclass(frozen=True, slots=True)
+class FinalLog:
+    """A partition after everything has healed and no writer is left, read with read_committed."""
+
+    start: int
+    """Below it retention may have removed records."""
+    records: dict[int, bytes]
+
+    @property
+    def end(self) -> int:
+        return max(self.records, default=self.start - 1) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedLoss:
+    """A range of offsets of which the cluster itself said that its records are gone."""
+
+    partition: str
+    first: int
+    end: int
+
+
+@dataclass(slots=True)
+class History:
+    writes: dict[bytes, Write] = field(default_factory=dict)
+    """By value, in the order in which they were sent."""
+    transactions: dict[str, Outcome] = field(default_factory=dict)
+    readings: list[Reading] = field(default_factory=list)
+    finals: dict[str, FinalLog] = field(default_factory=dict)
+    reported: list[ReportedLoss] = field(default_factory=list)
+
+    def send(
+        self,
+        writer: str,
+        partition: str,
+        value: bytes,
+        *,
+        acks: int = ACKS_ALL,
+        idempotent: bool = False,
+        transaction: str | None = None,
+    ) -> Write:
+        """A writer begins to send a record; what becomes of it is told to the `Write`."""
+        assert value not in self.writes, f"{value!r} is sent twice"
+        assert transaction is None or transaction in self.transactions
+        write = Write(writer, partition, value, acks, idempotent, transaction)
+        self.writes[value] = write
+        return write
+
+    def begin(self, transaction: str) -> None:
+        assert transaction not in self.transactions
+        self.transactions[transaction] = Outcome.UNKNOWN
+
+    def committed(self, transaction: str) -> None:
+        assert self.transactions[transaction] is Outcome.UNKNOWN
+        self.transactions[transaction] = Outcome.DONE
+
+    def aborted(self, transaction: str) -> None:
+        assert self.transactions[transaction] is Outcome.UNKNOWN
+        self.transactions[transaction] = Outcome.NOT_DONE
+
+    def reader(self, name: str, *, committed_only: bool = False) -> Reading:
+        reading = Reading(name, committed_only)
+        self.readings.append(reading)
+        return reading
+
+    def final(
+        self, partition: str, records: Iterable[tuple[int, bytes]], *, start: int = 0
+    ) -> None:
+        self.finals[partition] = FinalLog(start, dict(records))
+
+    def reported_lost(self, partition: str, first: int, end: int) -> None:
+        """The cluster reported this loss: what lay there is not missed."""
+        self.reported.append(ReportedLoss(partition, first, end))
+
+    def is_reported(self, partition: str, offset: int | None) -> bool:
+        """Whether an offset lies in a reported loss; one that was never told may have."""
+        return any(
+            loss.partition == partition and (offset is None or loss.first <= offset < loss.end)
+            for loss in self.reported
+        )
+
+    def transaction_of(self, write: Write) -> Outcome:
+        """What became of the transaction that a write belongs to; none is as good as committed."""
+        return Outcome.DONE if write.transaction is None else self.transactions[write.transaction]

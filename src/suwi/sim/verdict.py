@@ -1,0 +1,284 @@
+"""Whether a correct log could have shown clients what a `History` says.
+
+`violations` runs every check; each check is a function of its own and looks for one kind of wrong.
+Pure: used by the simulation, by tests with real clients, and by chaos tests. A check is never
+weakened: what is beyond the budget must have been reported (`History.reported_lost`).
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from suwi.sim.history import FinalLog, History, Outcome, Position, Reading, Seen, Write
+
+
+class Violation(NamedTuple):
+    kind: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.what}"
+
+
+Check = Callable[[History], Iterable[str]]
+
+
+def violations(history: History) -> list[Violation]:
+    """Everything that is wrong, in a fixed order; empty is what a correct log gives."""
+    return [Violation(kind, what) for kind, check in CHECKS.items() for what in check(history)]
+
+
+# -- writes ------------------------------------------------------------------------------------
+
+
+def lost_writes(history: History) -> Iterator[str]:
+    """What was acknowledged with acks=all is there at the end."""
+    stored = {
+        (name, value) for name, log in history.finals.items() for value in log.records.values()
+    }
+    for write in history.writes.values():
+        log = history.finals.get(write.partition)
+        if log is None or not write.is_promised or (write.partition, write.value) in stored:
+            continue
+        if history.transaction_of(write) is not Outcome.DONE:
+            continue  # `torn_transactions` judges what is not decided.
+        if write.offset is not None and write.offset < log.start:
+            continue  # Retention.
+        if not history.is_reported(write.partition, write.offset):
+            yield f"{write}, acknowledged at offset {write.offset}, is gone"
+
+
+def two_values(history: History) -> Iterator[str]:
+    """One value for each offset, for ever: acknowledgements, readers and the end agree."""
+    claims: dict[tuple[str, int], dict[bytes, str]] = {}
+
+    def claim(partition: str, offset: int, value: bytes, by: str) -> None:
+        if not history.is_reported(partition, offset):
+            claims.setdefault((partition, offset), {}).setdefault(value, by)
+
+    for write in history.writes.values():
+        if write.is_promised and write.offset is not None:
+            claim(write.partition, write.offset, write.value, "the acknowledgement")
+    for reading in history.readings:
+        for partition, offset, value in _seen(reading):
+            claim(partition, offset, value, reading.name)
+    for partition, log in history.finals.items():
+        for offset, value in log.records.items():
+            claim(partition, offset, value, "the log at the end")
+    for (partition, offset), values in claims.items():
+        if len(values) > 1:
+            told = ", ".join(f"{value!r} says {by}" for value, by in values.items())
+            yield f"{partition} offset {offset}: {told}"
+
+
+def invented_records(history: History) -> Iterator[str]:
+    """Nobody reads what nobody sent, or what was certainly refused, or where it was not sent to."""
+    for partition, offset, value, by in _all_seen(history):
+        write = history.writes.get(value)
+        if write is None:
+            yield f"{partition} offset {offset}: {by} has {value!r}, which nobody sent"
+        elif write.partition != partition:
+            yield f"{partition} offset {offset}: {by} has {write}"
+        elif write.outcome is Outcome.NOT_DONE:
+            yield f"{partition} offset {offset}: {by} has {write}, which was refused"
+
+
+def duplicates(history: History) -> Iterator[str]:
+    """What an idempotent writer sends is stored once."""
+    for name, places in _by_reader(history):
+        at: dict[tuple[str, bytes], list[int]] = {}
+        for partition, offset, value in places:
+            offsets = at.setdefault((partition, value), [])
+            if offset not in offsets:
+                offsets.append(offset)
+        for (_, value), offsets in at.items():
+            write = history.writes.get(value)
+            if len(offsets) > 1 and write is not None and write.idempotent:
+                yield f"{write} is at offsets {offsets}, says {name}"
+
+
+def reordered_writes(history: History) -> Iterator[str]:
+    """What an idempotent writer sent to a partition lies there in the order of sending.
+
+    A write that was given up may still be on its way, and arrive after later ones.
+    """
+    order = {value: number for number, value in enumerate(history.writes)}
+    for partition, log in history.finals.items():
+        last: dict[str, Write] = {}
+        for offset in sorted(log.records):
+            write = history.writes.get(log.records[offset])
+            if write is None or not write.idempotent or write.outcome is not Outcome.DONE:
+                continue
+            before = last.get(write.writer)
+            if before is not None and order[before.value] > order[write.value]:
+                yield f"{partition} offset {offset}: {write} comes after {before.value!r}"
+            last[write.writer] = write
+
+
+# -- transactions ------------------------------------------------------------------------------
+
+
+def aborted_reads(history: History) -> Iterator[str]:
+    """With read_committed nobody sees a record of a transaction that was aborted."""
+    for name, places in _by_reader(history, committed_only=True):
+        for partition, offset, value in places:
+            write = history.writes.get(value)
+            if write is not None and history.transaction_of(write) is Outcome.NOT_DONE:
+                yield f"{partition} offset {offset}: {name} has {write}, which was aborted"
+
+
+def torn_transactions(history: History) -> Iterator[str]:
+    """Of a transaction all is there at the end, or nothing; all, if its commit was acknowledged."""
+    stored = {value for log in history.finals.values() for value in log.records.values()}
+    members: dict[str, list[Write]] = {}
+    for write in history.writes.values():
+        if write.transaction is not None and write.partition in history.finals:
+            members.setdefault(write.transaction, []).append(write)
+    for transaction, writes in members.items():
+        # A write that was refused is no part of it; the commit would have failed.
+        missing = [w for w in writes if w.value not in stored and w.outcome is not Outcome.NOT_DONE]
+        missing = [w for w in missing if not history.is_reported(w.partition, w.offset)]
+        present = [write for write in writes if write.value in stored]
+        must_be_whole = history.transactions[transaction] is Outcome.DONE or present
+        if missing and must_be_whole and history.transactions[transaction] is not Outcome.NOT_DONE:
+            yield f"{transaction}: {len(present)} of {len(writes)} records, {missing[0]} is not"
+
+
+# -- readers -----------------------------------------------------------------------------------
+
+
+def uncommitted_reads(history: History) -> Iterator[str]:
+    """What a reader was given stays: a record that vanishes afterwards was not committed."""
+    for reading in history.readings:
+        for partition, offset, value in _seen(reading):
+            log = history.finals.get(partition)
+            if log is None or offset < log.start or offset in log.records:
+                continue
+            write = history.writes.get(value)
+            undecided = write is not None and history.transaction_of(write) is not Outcome.DONE
+            if undecided and not reading.committed_only:
+                continue  # read_uncommitted may see what is aborted later.
+            if not history.is_reported(partition, offset):
+                yield f"{partition} offset {offset}: {reading.name} was given {value!r}, now gone"
+
+
+def reordered_reads(history: History) -> Iterator[str]:
+    """A reader's offsets rise, within a poll and from poll to poll, unless it seeks."""
+    for reading in history.readings:
+        for partition, run in _runs(reading):
+            for before, after in pairwise(run.seen):
+                if after.offset <= before.offset:
+                    yield (
+                        f"{partition}: {reading.name} was given offset {after.offset} "
+                        f"after {before.offset}"
+                    )
+            if run.seen and run.seen[0].offset < run.start:
+                first = run.seen[0].offset
+                yield f"{partition}: {reading.name} asked from {run.start}, was given {first}"
+
+
+def skipped_records(history: History) -> Iterator[str]:
+    """Between two records that a reader was given there is none that it was not given."""
+    for reading in history.readings:
+        for partition, run in _runs(reading):
+            log = history.finals.get(partition)
+            if log is None or not run.seen:
+                continue
+            seen = {each.offset for each in run.seen}
+            for offset in range(max(run.start, log.start), max(seen)):
+                if offset in log.records and offset not in seen:
+                    yield f"{partition}: {reading.name} was given later ones, but not {offset}"
+
+
+def unseen_records(history: History) -> Iterator[str]:
+    """A reader that has finished was given everything from where it began."""
+    for reading in history.readings:
+        if not reading.is_finished:
+            continue
+        for partition, events in reading.events.items():
+            log = history.finals.get(partition)
+            if log is None:
+                continue
+            begin = min(event.offset for event in events if isinstance(event, Position))
+            seen = {event.offset for event in events if isinstance(event, Seen)}
+            missing = [o for o in _offsets_from(log, begin) if o not in seen]
+            if missing:
+                yield (
+                    f"{partition}: {reading.name} never saw {len(missing)} records, "
+                    f"the first at offset {missing[0]}"
+                )
+
+
+CHECKS: dict[str, Check] = {
+    "lost": lost_writes,
+    "two values": two_values,
+    "invented": invented_records,
+    "duplicate": duplicates,
+    "reordered write": reordered_writes,
+    "aborted read": aborted_reads,
+    "torn transaction": torn_transactions,
+    "uncommitted read": uncommitted_reads,
+    "reordered read": reordered_reads,
+    "skipped": skipped_records,
+    "unseen": unseen_records,
+}
+
+
+# -- looking through a history -----------------------------------------------------------------
+
+
+class Place(NamedTuple):
+    partition: str
+    offset: int
+    value: bytes
+
+
+class _Run(NamedTuple):
+    """What a reader was given between two positions it chose."""
+
+    start: int
+    seen: list[Seen]
+
+
+def _seen(reading: Reading) -> Iterator[Place]:
+    for partition, events in reading.events.items():
+        for event in events:
+            if isinstance(event, Seen):
+                yield Place(partition, event.offset, event.value)
+
+
+def _runs(reading: Reading) -> Iterator[tuple[str, _Run]]:
+    for partition, events in reading.events.items():
+        runs: list[_Run] = []
+        for event in events:
+            if isinstance(event, Position):
+                runs.append(_Run(event.offset, []))
+            else:
+                runs[-1].seen.append(event)
+        for run in runs:
+            yield partition, run
+
+
+def _final(history: History) -> Iterator[Place]:
+    for partition, log in history.finals.items():
+        for offset, value in log.records.items():
+            yield Place(partition, offset, value)
+
+
+def _by_reader(
+    history: History, *, committed_only: bool = False
+) -> Iterator[tuple[str, Iterator[Place]]]:
+    for reading in history.readings:
+        if reading.committed_only or not committed_only:
+            yield reading.name, _seen(reading)
+    yield "the log at the end", _final(history)
+
+
+def _all_seen(history: History) -> Iterator[tuple[str, int, bytes, str]]:
+    for name, places in _by_reader(history):
+        for place in places:
+            yield *place, name
+
+
+def _offsets_from(log: FinalLog, begin: int) -> Iterator[int]:
+    return (offset for offset in sorted(log.records) if offset >= begin)
