@@ -42,6 +42,12 @@ class PartitionState:
     isr: tuple[NodeId, ...]
     recovering: bool = False
     """Led by a replica that was not in sync when it was elected (KIP-704)."""
+    eligible: tuple[NodeId, ...] = ()
+    """Left the in-sync set when it fell below its minimum: they hold all that is committed, because
+    nothing was committed since (KIP-966)."""
+    suspects: tuple[NodeId, ...] = ()
+    """In sync or eligible, but back from a power loss that may have cost them their last records.
+    Nobody leads then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,11 +217,18 @@ def encode_shards(topic: Topic) -> dict[str, bytes]:
     shards = {}
     for number, first in enumerate(range(0, len(topic.partitions), SHARD_PARTITIONS)):
         states = [
-            [s.leader, s.leader_epoch, s.partition_epoch, s.replicas, s.isr, *([1] * s.recovering)]
+            [s.leader, s.leader_epoch, s.partition_epoch, s.replicas, s.isr, *_rarely(s)]
             for s in topic.partitions[first : first + SHARD_PARTITIONS]
         ]
         shards[shard_key(topic.name, number)] = json.dumps(states, separators=(",", ":")).encode()
     return shards
+
+
+def _rarely(state: PartitionState) -> list[list[object]]:
+    """What is set in trouble only, and left out where it is not."""
+    if state.recovering or state.eligible or state.suspects:
+        return [[int(state.recovering), state.eligible, state.suspects]]
+    return []
 
 
 def decode_shard(data: bytes) -> list[PartitionState]:
@@ -226,9 +239,9 @@ def decode_shard(data: bytes) -> list[PartitionState]:
             partition_epoch,
             tuple(replicas),
             tuple(isr),
-            bool(recovering),
+            *((bool(rare[0][0]), tuple(rare[0][1]), tuple(rare[0][2])) if rare else ()),
         )
-        for leader, epoch, partition_epoch, replicas, isr, *recovering in json.loads(data)
+        for leader, epoch, partition_epoch, replicas, isr, *rare in json.loads(data)
     ]
 
 
