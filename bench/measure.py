@@ -61,12 +61,15 @@ Run = Callable[[], Mapping[str, float]]
 def take_turns(
     job: str, runs: Mapping[str, Run], repetitions: int, *, warm_ups: int = 1
 ) -> list[Figure]:
-    """Run all systems once per repetition, one after another; the first rounds do not count."""
+    """Run all systems once per repetition, one after another; the first rounds do not count.
+
+    Every other round goes backwards, so that what one leaves behind does not always hit the same.
+    """
     figures = {system: Figure(job, system) for system in runs}
     started = time.perf_counter()
     for number in range(warm_ups + repetitions):
-        for system, run in runs.items():
-            metrics = run()
+        for system in list(runs)[:: -1 if number % 2 else 1]:
+            metrics = runs[system]()
             if number >= warm_ups:
                 figures[system].add(metrics)
     print(f"{job}: {time.perf_counter() - started:.0f} s", file=sys.stderr)

@@ -6,8 +6,8 @@ import time
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
 from suwi.wire.fetch import FetchPartition, FetchRequest, FetchTopic, encode_fetch_request
-from suwi.wire.headers import request_header
-from suwi.wire.produce import encode_produce_request
+from suwi.wire.headers import read_response_header, request_header
+from suwi.wire.produce import decode_produce_response, encode_produce_request
 from suwi.wire.versions import ApiKey
 
 # Versions that librdkafka's mock cluster serves too, and that name topics.
@@ -15,6 +15,7 @@ PRODUCE_VERSION = 9
 FETCH_VERSION = 12
 RECORD_BYTES_MAX = 1_000
 CLIENT_ID = "bench"
+_NOT_READY = (3, 5, 6)  # unknown topic or partition, no leader, not the leader
 _SIZE = struct.Struct(">i")
 
 
@@ -36,13 +37,23 @@ def batch_of(size_bytes: int) -> tuple[bytes, int]:
         last_bytes -= len(batch) - size_bytes
 
 
-def produce_request(topic: str, batch: bytes, acks: int, correlation_id: int = 0) -> bytes:
-    """A framed Produce request with one batch for partition 0."""
+def produce_request(topic: str, batch: bytes, acks: int, partition: int = 0) -> bytes:
+    """A framed Produce request with one batch for one partition."""
     body = encode_produce_request(
-        PRODUCE_VERSION, None, acks, 30_000, [(topic, None, [(0, batch)])]
+        PRODUCE_VERSION, None, acks, 30_000, [(topic, None, [(partition, batch)])]
     )
-    header = request_header(ApiKey.PRODUCE, PRODUCE_VERSION, correlation_id, CLIENT_ID)
+    header = request_header(ApiKey.PRODUCE, PRODUCE_VERSION, 0, CLIENT_ID)
     return frame(header + b"".join(body))
+
+
+def base_offset(reply: bytes) -> int | None:
+    """Where the batch of such a request went; None as long as the partition is not ready."""
+    _, body_at = read_response_header(ApiKey.PRODUCE, PRODUCE_VERSION, reply)
+    answer = decode_produce_response(PRODUCE_VERSION, reply, body_at).topics[0].partitions[0]
+    if answer.error_code in _NOT_READY:
+        return None
+    assert answer.error_code == 0, f"error {answer.error_code}: {answer.error_message}"
+    return answer.base_offset
 
 
 def fetch_request(topic: str, offset: int, bytes_max: int, max_wait_ms: int = 500) -> bytes:

@@ -2,48 +2,72 @@
 
 from dataclasses import dataclass
 
+KIB, MIB = 1024, 1024 * 1024
+
 
 @dataclass(frozen=True)
 class Plan:
     name: str
     repetitions: int
+    warm_up_s: float  # of every broker, before the first job
     raw_requests: dict[int, int]  # by batch size in bytes
     raw_acks: tuple[str, ...]
     fetches: int
     records: dict[int, int]  # by record size in bytes
+    java_records: dict[int, int]
     latency_records: int
-    latency_rounds: int
-    startups: int
+    starts: int
+    idle_s: float
     connections: int
+    connection_rounds: int
     traffic_gb: int
+    crashed_log_bytes: int
+    restarts: int
+    partitions: tuple[int, int]  # few and many
+    partition_produces: int
+    partition_rounds: int
 
-
-KIB, MIB = 1024, 1024 * 1024
 
 FULL = Plan(
     name="full",
-    repetitions=7,
+    repetitions=5,
+    warm_up_s=15,
     raw_requests={KIB: 60_000, 16 * KIB: 24_000, MIB: 480},
-    raw_acks=("all", "1"),
+    raw_acks=("all",),
     fetches=2_000,
     records={1_000: 300_000, 100: 1_000_000},
+    java_records={1_000: 400_000, 100: 2_000_000},
     latency_records=2_000,
-    latency_rounds=5,
-    startups=9,
+    starts=5,
+    idle_s=5,
     connections=5_000,
-    traffic_gb=0,
+    connection_rounds=5,
+    traffic_gb=10,
+    crashed_log_bytes=1_000_000_000,
+    restarts=5,
+    partitions=(10, 10_000),
+    partition_produces=3_000,
+    partition_rounds=5,
 )
 
 QUICK = Plan(
     name="quick",
-    repetitions=3,
+    repetitions=2,
+    warm_up_s=3,
     raw_requests={KIB: 10_000, 16 * KIB: 6_000, MIB: 160},
     raw_acks=("all",),
     fetches=400,
     records={1_000: 60_000, 100: 150_000},
+    java_records={1_000: 60_000, 100: 300_000},
     latency_records=400,
-    latency_rounds=1,
-    startups=3,
+    starts=2,
+    idle_s=2,
     connections=1_000,
-    traffic_gb=0,
+    connection_rounds=1,
+    traffic_gb=1,
+    crashed_log_bytes=200_000_000,
+    restarts=1,
+    partitions=(10, 1_000),
+    partition_produces=1_000,
+    partition_rounds=2,
 )

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 _CPUCLOCK_SCHED = 2
+_RESET_PEAK = "5"
 
 
 def cpu_s(pid: int) -> float:
@@ -30,10 +31,34 @@ def cpu_split_s(pid: int) -> tuple[float, float] | None:
 def rss_mb(pid: int) -> float:
     """Resident memory in MB (10^6 bytes)."""
     if sys.platform == "linux":
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS"):
-                return int(line.split()[1]) * 1024 / 1e6
+        return _status_mb(pid, "VmRSS")
     return int(_ps(pid, "rss")) * 1024 / 1e6
+
+
+def peak_rss_mb(pid: int) -> float:
+    """The most that was resident since `forget_peak`; elsewhere than on Linux what is now."""
+    if sys.platform == "linux":
+        return _status_mb(pid, "VmHWM")
+    return rss_mb(pid)
+
+
+def forget_peak(pid: int) -> None:
+    if sys.platform == "linux":
+        Path(f"/proc/{pid}/clear_refs").write_text(_RESET_PEAK)
+
+
+def idle_cpu_percent(pid: int, seconds: float) -> float:
+    before_s = cpu_s(pid)
+    start = time.perf_counter()
+    time.sleep(seconds)
+    return (cpu_s(pid) - before_s) / (time.perf_counter() - start) * 100
+
+
+def _status_mb(pid: int, field: str) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) * 1024 / 1e6
+    raise ProcessLookupError(pid)
 
 
 def _ps(pid: int, field: str) -> str:
@@ -43,10 +68,11 @@ def _ps(pid: int, field: str) -> str:
 
 
 class Stopwatch:
-    """Wall time, and the CPU time that a server and this process spend meanwhile."""
+    """Wall time, the CPU time that a server and this process spend, and the server's memory."""
 
     def __init__(self, server_pid: int) -> None:
         self._pid = server_pid
+        forget_peak(server_pid)
         self._server_split = cpu_split_s(server_pid)
         self._server_s = cpu_s(server_pid)
         self._client_s = time.process_time()
@@ -58,6 +84,7 @@ class Stopwatch:
             "wall_s": wall_s,
             "server_cpu_s": cpu_s(self._pid) - self._server_s,
             "client_cpu_s": time.process_time() - self._client_s,
+            "peak_rss_mb": peak_rss_mb(self._pid),
         }
         split = cpu_split_s(self._pid)
         if split is not None and self._server_split is not None:

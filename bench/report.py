@@ -3,6 +3,8 @@
 import json
 import os
 import platform
+import re
+import subprocess
 import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -12,8 +14,10 @@ from confluent_kafka import libversion
 
 from bench.goals import Verdict
 from bench.measure import Figure
+from compat.kafka import KAFKA_VERSION
 from suwi import __version__
 
+_HOW_TO_READ = Path(__file__).parent / "how_to_read.md"
 # Metric, heading, format: what the tables show, where a figure has it.
 COLUMNS = [
     ("requests_per_s", "requests/s", "{:,.0f}"),
@@ -24,6 +28,10 @@ COLUMNS = [
     ("server_cpu_s_per_million", "server CPU s/million records", "{:.2f}"),
     ("server_system_share", "of it in the kernel", "{:.0%}"),
     ("server_busy", "server busy", "{:.0%}"),
+    ("server_cpu_s", "server CPU s", "{:.2f}"),
+    ("wall_s", "wall s", "{:.2f}"),
+    ("peak_rss_mb", "peak MB", "{:,.0f}"),
+    ("average_ms", "average ms", "{:.2f}"),
     ("p50_ms", "p50 ms", "{:.2f}"),
     ("p99_ms", "p99 ms", "{:.2f}"),
     ("p999_ms", "p99.9 ms", "{:.2f}"),
@@ -34,17 +42,30 @@ COLUMNS = [
     ("imports_ms", "imports ms", "{:.0f}"),
     ("listening_to_ack_ms", "listening to ack ms", "{:.0f}"),
     ("cpu_ms", "CPU ms", "{:.0f}"),
-    ("rss_mb", "resident MB", "{:.1f}"),
-    ("cpu_percent", "CPU %", "{:.2f}"),
+    ("create_s", "to create s", "{:.1f}"),
+    ("stop_s", "to stop s", "{:.1f}"),
+    ("rss_mb", "resident MB", "{:,.1f}"),
+    ("cpu_percent", "idle CPU %", "{:.2f}"),
     ("kb_each", "KB each", "{:.1f}"),
-    ("produce_cpu_ratio", "produce cost beside them", "{:.2f} ×"),
+    ("produce_cpu_ratio", "produce CPU beside them", "{:.2f} ×"),
+    ("produce_rate_ratio", "produce rate beside them", "{:.2f} ×"),
 ]
 # The metric whose spread stands for the figure's.
-_MAIN = ("server_cpu_us_per_request", "server_cpu_s_per_million", "p50_ms", "first_ack_ms")
+_MAIN = (
+    "records_per_s",
+    "gb_per_s",
+    "p50_ms",
+    "requests_per_s",
+    "average_ms",
+    "first_ack_ms",
+    "rss_mb",
+)
 
 
-def machine() -> dict[str, object]:
+def machine(kafka_missing: str | None) -> dict[str, object]:
     return {
+        "apache_kafka": f"not measured ({kafka_missing})" if kafka_missing else KAFKA_VERSION,
+        "java": None if kafka_missing else _java(),
         "cores": os.cpu_count(),
         "architecture": platform.machine(),
         "processor": _processor(),
@@ -54,6 +75,12 @@ def machine() -> dict[str, object]:
         "librdkafka": libversion()[0],
         "load_at_start": round(os.getloadavg()[0], 2),
     }
+
+
+def _java() -> str:
+    said = subprocess.run(["java", "-version"], stderr=subprocess.PIPE, text=True, check=True)
+    found = re.search(r'"(.+)"', said.stderr)
+    return found[1] if found else ""
 
 
 def _processor() -> str:
@@ -85,65 +112,63 @@ def write(
     (directory / "README.md").write_text(_markdown(results, figures, verdicts))
 
 
-_HOW_TO_READ = (
-    "Written by `make bench` from `results.json`. Medians over the repetitions. One broker, one "
-    "partition, loopback; the systems take turns. *Server CPU* is what the server's process used, "
-    "which a busy machine changes less than wall time; *least* is its lowest value and ± half the "
-    "range of its middle half (for latency and start-up: of the first time in the row). "
-    "*librdkafka mock* is librdkafka's in-memory mock cluster (C, nothing is checked or stored). "
-    "*bound* is recv, CRC-32C and pwrite (for fetch: sendfile) in a bare loop: the least that any "
-    "server must do."
-)
-
-
 def _markdown(results: dict[str, object], figures: list[Figure], verdicts: list[Verdict]) -> str:
     about = results["machine"]
     assert isinstance(about, dict)
     setting = (
         f"Suwi {results['suwi']}, {results['date']}, plan `{results['plan']}`: "
         f"{about['cores']} cores ({about['processor']}), {about['memory_gb']} GB, "
-        f"{about['system']}, Python {about['python']}, librdkafka {about['librdkafka']}; "
-        f"load of other work at the start {about['load_at_start']}."
+        f"{about['system']}, Python {about['python']}, librdkafka {about['librdkafka']}, "
+        f"Apache Kafka {about['apache_kafka']}"
+        + (f" on Java {about['java']}" if about["java"] else "")
+        + f"; load of other work at the start {about['load_at_start']}."
     )
     lines = [
         "# Benchmarks",
         "",
         setting,
         "",
-        _HOW_TO_READ,
-        "",
+        _HOW_TO_READ.read_text(),
         "![Results](results.svg)",
         "",
-        "## Goals",
-        "",
-        "| goal | wanted | got | |",
-        "|---|---|---|---|",
     ]
-    lines += [f"| {v.text} | {v.wanted} | {v.got} | {'✓' if v.met else '✗'} |" for v in verdicts]
+    lines += ["## Goals", "", "| job | Suwi | Apache Kafka | Suwi / Kafka | goal | |"]
+    lines += ["|---|---|---|---|---|---|"]
+    lines += [
+        f"| {v.text} | {v.suwi} | {v.kafka} | {_times(v.ratio)} | {v.wanted} "
+        f"| {'✓' if v.met else '✗'} |"
+        for v in verdicts
+    ]
     for job in dict.fromkeys(figure.job for figure in figures):
         lines += ["", f"## {job[0].upper()}{job[1:]}", ""]
         lines += _table([figure for figure in figures if figure.job == job])
     return "\n".join(lines) + "\n"
 
 
+def _times(ratio: float | None) -> str:
+    return f"{ratio:.3g} ×" if ratio is not None else ""
+
+
 def _table(figures: list[Figure]) -> Iterable[str]:
     columns = [c for c in COLUMNS if any(c[0] in figure.values for figure in figures)]
-    yield "| system | " + " | ".join(heading for _, heading, _ in columns) + " | least | ± | runs |"
-    yield "|---" * (len(columns) + 4) + "|"
+    yield "| system | " + " | ".join(heading for _, heading, _ in columns) + " | spread | runs |"
+    yield "|---" * (len(columns) + 3) + "|"
     for figure in figures:
         cells = [
             text.format(figure.median(metric)) if metric in figure.values else ""
             for metric, _, text in columns
         ]
         main = next((metric for metric in _MAIN if metric in figure.values), None)
-        spread = f"{figure.spread(main):.0%}" if main else ""
+        spread = f"± {figure.spread(main):.0%}" if main else ""
         runs = max(len(values) for values in figure.values.values())
-        least = f"{figure.least(main):,.3g}" if main else ""
-        yield f"| {figure.system} | {' | '.join(cells)} | {least} | {spread} | {runs} |"
+        yield f"| {figure.system} | {' | '.join(cells)} | {spread} | {runs} |"
 
 
 def show(verdicts: list[Verdict]) -> None:
     """The goals, for whoever waits at the terminal."""
     for verdict in verdicts:
         mark = "met   " if verdict.met else "MISSED"
-        sys.stdout.write(f"{mark} {verdict.text}: {verdict.got} (wanted {verdict.wanted})\n")
+        against = f", Kafka {verdict.kafka} ({_times(verdict.ratio)})" if verdict.kafka else ""
+        sys.stdout.write(
+            f"{mark} {verdict.text}: {verdict.suwi}{against}, wanted {verdict.wanted}\n"
+        )

@@ -1,4 +1,8 @@
-"""The systems under load: each a process of its own on loopback, ended by whoever started it."""
+"""The systems under load: each a process of its own on loopback, ended by whoever started it.
+
+Brokers (`homes`) keep data in a directory and can be started on it again; the mock cluster and the
+bare loop are here.
+"""
 
 import json
 import re
@@ -6,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,40 +21,49 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bench.base_env import ROOT, base_python, clean_environment
 from bench.clients import Options
 
-SUWI, MOCK, BOUND = "suwi", "librdkafka mock", "bound"
-_STOP_S_MAX = 20
-_ADMIN_S_MAX = 20
-_RUN_SUWI = "from suwi.cli.main import app; app()"
+SUWI, KAFKA, MOCK, BOUND = "Suwi", "Apache Kafka", "librdkafka mock", "bound"
+_STOP_S_MAX = 60
+_ADMIN_S_MAX = 120
 
 
 @dataclass(frozen=True)
 class Server:
     name: str
     address: str
-    process: subprocess.Popen[str]
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
+    pid: int
 
     @property
     def target(self) -> Options:
         """What every client needs to know of it."""
         return {"address": self.address, "server_pid": self.pid}
 
-    def make_topic(self, name: str, **config: str) -> None:
+    @property
+    def is_broker(self) -> bool:
+        """Whether it stores what it acknowledges, so that a client can check it."""
+        return self.name in (SUWI, KAFKA)
+
+    def make_topic(self, name: str, partitions: int = 1, **config: str) -> None:
+        """Returns when the topic has leaders."""
         admin = self._admin()
-        if self.name == MOCK:
-            admin.list_topics(name, timeout=_ADMIN_S_MAX)  # it creates what it is asked about
-            return
-        topic = NewTopic(name, 1, 1, config={k.replace("_", "."): v for k, v in config.items()})
-        for created in admin.create_topics([topic]).values():
-            created.result(_ADMIN_S_MAX)
+        if self.is_broker:
+            settings = {key.replace("_", "."): value for key, value in config.items()}
+            topic = NewTopic(name, partitions, 1, config=settings)
+            for created in admin.create_topics([topic]).values():
+                created.result(_ADMIN_S_MAX)
+        limit = time.monotonic() + _ADMIN_S_MAX
+        while time.monotonic() < limit:
+            # The mock cluster creates what it is asked about.
+            described = admin.list_topics(name, timeout=_ADMIN_S_MAX).topics[name]
+            leaders = [p.leader for p in described.partitions.values() if p.leader >= 0]
+            if len(leaders) >= partitions:
+                return
+            time.sleep(0.01)
+        raise RuntimeError(f"topic {name} has no leaders at {self.name}")
 
     def drop_topic(self, name: str) -> None:
-        """Remove a topic and, without delay, its files: their memory serves the next run."""
-        if self.name == SUWI:
-            admin = self._admin()
+        """Remove a topic and, soon, its files: their memory serves the next run."""
+        if self.is_broker:
+            admin = self._admin()  # kept: without it the answer is lost
             for deleted in admin.delete_topics([name]).values():
                 deleted.result(_ADMIN_S_MAX)
 
@@ -59,56 +73,37 @@ class Server:
 
 @contextmanager
 def temporary_directory() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="suwi-bench-") as directory:
+    with tempfile.TemporaryDirectory(prefix="suwi-bench-", ignore_cleanup_errors=True) as directory:
         yield Path(directory)
-
-
-def suwi_command(data: Path, *settings: str) -> list[str]:
-    command = [str(base_python()), "-c", _RUN_SUWI, "serve", "--log-level", "warning"]
-    command += ["--listen", "127.0.0.1:0", "--data", str(data)]
-    for setting in ("log.segment.delete.delay.ms=0", *settings):
-        command += ["--set", setting]
-    return command
-
-
-@contextmanager
-def suwi(*settings: str) -> Iterator[Server]:
-    """A broker from the base install, with its data in a directory that goes with it."""
-    with (
-        temporary_directory() as directory,
-        _process(suwi_command(directory / "data", *settings), cwd=directory) as process,
-    ):
-        yield Server(SUWI, _announced_address(process), process)
 
 
 @contextmanager
 def mock_cluster() -> Iterator[Server]:
-    with _process([sys.executable, "-m", "bench.mock_cluster"], cwd=ROOT) as process:
-        yield Server(MOCK, _announced_address(process), process)
+    with running([sys.executable, "-m", "bench.mock_cluster"], ROOT) as process:
+        yield Server(MOCK, announced_address(process), process.pid)
 
 
 @contextmanager
 def bound(work: str, path: Path, **options: object) -> Iterator[Server]:
     """One run of the bare loop; it ends with its client's connection."""
     arguments = json.dumps({"work": work, "path": str(path), **options})
-    with _process([str(base_python()), "-m", "bench.bound", arguments], cwd=ROOT) as process:
-        yield Server(BOUND, _announced_address(process), process)
+    with running([str(base_python()), "-m", "bench.bound", arguments], ROOT) as process:
+        yield Server(BOUND, announced_address(process), process.pid)
 
 
 @contextmanager
 def idle_connections(server: Server, count: int) -> Iterator[None]:
     """So many connections are open and silent."""
     arguments = json.dumps({"address": server.address, "connections": count})
-    with _process([str(base_python()), "-m", "bench.clients.idle", arguments], cwd=ROOT) as process:
+    with running([str(base_python()), "-m", "bench.clients.idle", arguments], ROOT) as process:
         assert process.stdout is not None
         if json.loads(process.stdout.readline() or "{}").get("open") != count:
             raise RuntimeError(f"could not open {count} connections")
         yield
 
 
-@contextmanager
-def _process(command: list[str], cwd: Path) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
+def start(command: list[str], cwd: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
         command,
         cwd=cwd,
         env=clean_environment(),
@@ -116,19 +111,24 @@ def _process(command: list[str], cwd: Path) -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE,
         text=True,
     )
+
+
+@contextmanager
+def running(command: list[str], cwd: Path) -> Iterator[subprocess.Popen[str]]:
+    process = start(command, cwd)
     try:
         yield process
     finally:
         end(process)
 
 
-def end(process: subprocess.Popen[str]) -> None:
+def end(process: subprocess.Popen[str], *, at_once: bool = False) -> None:
     """End one of our own processes: politely, then for certain."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.close()
     if process.poll() is None:
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGKILL if at_once else signal.SIGTERM)
     try:
         process.wait(_STOP_S_MAX)
     except subprocess.TimeoutExpired:
@@ -137,7 +137,7 @@ def end(process: subprocess.Popen[str]) -> None:
     process.stdout.close()
 
 
-def _announced_address(process: subprocess.Popen[str]) -> str:
+def announced_address(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     for line in process.stdout:
         if found := re.search(r"127\.0\.0\.1:[1-9]\d*", line):

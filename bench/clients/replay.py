@@ -6,11 +6,8 @@ Nothing is encoded or looked at on the way, so that the client costs as little a
 from bench import page_cache
 from bench.clients import Metrics, Options, client_main
 from bench.clients.sockets import Wire
-from bench.messages import PRODUCE_VERSION, batch_of, produce_request
+from bench.messages import base_offset, batch_of, produce_request
 from bench.processes import Stopwatch
-from suwi.wire.headers import read_response_header
-from suwi.wire.produce import decode_produce_response
-from suwi.wire.versions import ApiKey
 
 _BLOCK_BYTES = 256 * 1024
 _UNDER_WAY_BYTES = 4 * 1024 * 1024
@@ -23,15 +20,15 @@ def replay(options: Options) -> Metrics:
     per_block = max(1, _BLOCK_BYTES // len(request))
     total = -(-options["requests"] // per_block) * per_block
     with Wire(options["address"]) as wire:
-        first = wire.ask(request)
-        first_offset = _base_offset(first) if options["checks"] else 0
+        first = wire.first_produce(request) if options["checks"] else wire.ask(request)
+        first_offset = base_offset(first) if options["checks"] else None
         page_cache.warm(total * len(batch) * 5 // 4)
         watch = Stopwatch(options["server_pid"])
         _pump(wire, request * per_block, per_block, total, len(first) + 4)
         metrics = watch.stop()
-        if options["checks"]:
+        if first_offset is not None:
             expected = first_offset + records * (total + 1)
-            assert _base_offset(wire.ask(request)) == expected, "a batch is missing"
+            assert base_offset(wire.ask(request)) == expected, "a batch is missing"
     wall_s = metrics["wall_s"]
     return {
         "requests_per_s": total / wall_s,
@@ -58,13 +55,6 @@ def _pump(wire: Wire, block: bytes, per_block: int, total: int, reply_bytes: int
             raise ConnectionError("the server closed the connection")
         received += count
         answered = received // reply_bytes
-
-
-def _base_offset(reply: bytes) -> int:
-    _, body_at = read_response_header(ApiKey.PRODUCE, PRODUCE_VERSION, reply)
-    answer = decode_produce_response(PRODUCE_VERSION, reply, body_at).topics[0].partitions[0]
-    assert answer.error_code == 0, f"error {answer.error_code}: {answer.error_message}"
-    return answer.base_offset
 
 
 if __name__ == "__main__":

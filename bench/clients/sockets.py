@@ -2,7 +2,11 @@
 
 import socket
 import struct
+import time
 
+from bench.messages import base_offset
+
+_READY_S_MAX = 60
 _SIZE = struct.Struct(">i")
 
 
@@ -31,6 +35,15 @@ class Wire:
     def ask(self, request: bytes) -> bytes:
         self.send(request)
         return self.reply()
+
+    def first_produce(self, request: bytes) -> bytes:
+        """The answer to a produce, sent until the partition is ready for it."""
+        limit = time.monotonic() + _READY_S_MAX
+        while base_offset(reply := self.ask(request)) is None:
+            if time.monotonic() > limit:
+                raise RuntimeError("the partition does not become ready")
+            time.sleep(0.002)
+        return reply
 
     def exactly(self, size: int) -> bytes:
         data = bytearray(size)

@@ -3,61 +3,82 @@
 Without the mock cluster: it lets a fetch that found nothing wait for its whole time, half a second.
 """
 
-import itertools
 from collections.abc import Callable
 
 from bench.clients import Metrics, run_client
+from bench.clients.java import JavaClient
 from bench.measure import Figure, percentile, take_turns
-from bench.plan import Plan
-from bench.servers import SUWI, Server
+from bench.rig import Rig, Run
+from bench.servers import Server
 
-CLIENT_JOB = "end to end latency, librdkafka, acks=all"
 RAW_JOB = "end to end latency, raw sockets, acks=all"
+CLIENT_JOB = "end to end latency, librdkafka, acks=all"
+JAVA_JOB = "end to end latency, Java clients, acks=all"
+APACHE_JOB = "end to end latency, Apache's EndToEndLatency, acks=all"
 SHARES = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999}
 _RECORD_BYTES = 100
 _PAUSE_S = 0.002
-_WARM_UP = 100
-_topic_numbers = itertools.count()
+_WARM_UP = 200
 
 
-def measure(plan: Plan, suwi: Server) -> list[Figure]:
-    return [
-        *take_turns(RAW_JOB, {SUWI: _pings(plan, suwi)}, plan.latency_rounds, warm_ups=0),
-        *take_turns(CLIENT_JOB, {SUWI: _clients(plan, suwi)}, plan.latency_rounds, warm_ups=0),
+def measure(rig: Rig) -> list[Figure]:
+    def race(job: str, make_run: Callable[[Server], Run]) -> list[Figure]:
+        return take_turns(job, rig.for_each_broker(make_run), rig.plan.repetitions)
+
+    figures = [
+        *race(RAW_JOB, lambda server: lambda: _ping(rig, server)),
+        *race(CLIENT_JOB, lambda server: lambda: _librdkafka(rig, server)),
     ]
+    if (java := rig.java) is not None:
+        figures += race(JAVA_JOB, lambda server: lambda: _java(rig, java, server))
+        figures += race(APACHE_JOB, lambda server: lambda: _apache(rig, java, server))
+    return figures
 
 
-def _options(plan: Plan, server: Server) -> dict[str, object]:
-    topic = f"latency-{next(_topic_numbers)}"
+def _options(rig: Rig, server: Server) -> dict[str, object]:
+    topic = rig.new_topic()
     server.make_topic(topic)
     return {
         **server.target,
         "topic": topic,
         "record_bytes": _RECORD_BYTES,
-        "records": plan.latency_records,
+        "records": rig.plan.latency_records,
         "warm_up": _WARM_UP,
         "pause_s": _PAUSE_S,
     }
 
 
-def _pings(plan: Plan, server: Server) -> Callable[[], Metrics]:
-    def run() -> Metrics:
-        took = run_client("ping", {**_options(plan, server), "acks": -1})
-        acknowledged = _percentiles(took["acknowledged_ms"])
-        return _percentiles(took["took_ms"]) | {
-            f"acknowledged_{name}": value for name, value in acknowledged.items()
-        }
-
-    return run
+def _ping(rig: Rig, server: Server) -> Metrics:
+    took = run_client("ping", {**_options(rig, server), "acks": -1})
+    acknowledged = percentiles(took["acknowledged_ms"])
+    return percentiles(took["took_ms"]) | {
+        f"acknowledged_{name}": value for name, value in acknowledged.items()
+    }
 
 
-def _clients(plan: Plan, server: Server) -> Callable[[], Metrics]:
-    def run() -> Metrics:
-        options = {**_options(plan, server), "work": "latency", "settings": {}}
-        return _percentiles(run_client("librdkafka", options)["took_ms"])
-
-    return run
+def _librdkafka(rig: Rig, server: Server) -> Metrics:
+    options = {**_options(rig, server), "work": "latency", "settings": {}}
+    return percentiles(run_client("librdkafka", options)["took_ms"])
 
 
-def _percentiles(took_ms: list[float]) -> Metrics:
+def _java(rig: Rig, java: JavaClient, server: Server) -> Metrics:
+    """A send that is waited for, then a poll, one after the other."""
+    topic = rig.new_topic()
+    server.make_topic(topic)
+    records = rig.plan.latency_records
+    return percentiles(java.latencies_ms(server.address, topic, _WARM_UP, records, _RECORD_BYTES))
+
+
+def _apache(rig: Rig, java: JavaClient, server: Server) -> Metrics:
+    """The same by Apache's class, which knows percentiles in whole milliseconds only."""
+    topic = rig.new_topic()
+    server.make_topic(topic)
+    settings = rig.work_dir / "latency.properties"
+    settings.write_text("default.api.timeout.ms=1000\n")  # for its commit, where groups are absent
+    records = rig.plan.latency_records
+    average = java.average_latency_ms(server.address, topic, records, _RECORD_BYTES, settings)
+    return {"average_ms": average}
+
+
+def percentiles(took_ms: list[float]) -> Metrics:
     return {name: percentile(took_ms, share) for name, share in SHARES.items()}

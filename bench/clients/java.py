@@ -1,0 +1,117 @@
+"""Apache Kafka's Java clients: one JVM, kept warm, runs every Java load (`Loads.java`).
+
+Its options are those of `kafka-producer-perf-test`. What a load prints is all that comes back.
+"""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.base_env import clean_environment
+from bench.clients import Metrics
+from compat.kafka import kafka_classpath
+
+CONSUME, LATENCY = "Loads$Consume", "Loads$Latency"
+PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
+END_TO_END_LATENCY = "org.apache.kafka.tools.EndToEndLatency"
+_SOURCE = Path(__file__).parent / "Loads.java"
+_ENDED = "@ended "
+_STOP_S_MAX = 10
+
+
+class JavaClient:
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def run(self, main: str, *arguments: str) -> tuple[int, str]:
+        """Run a class to its end; its exit code and its output."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\t".join([main, *arguments]) + "\n")
+        self._process.stdin.flush()
+        printed: list[str] = []
+        for line in self._process.stdout:
+            if line.startswith(_ENDED):
+                return int(line.removeprefix(_ENDED)), "".join(printed)
+            printed.append(line)
+        raise RuntimeError(f"the JVM of {main} ended: {''.join(printed)[-2000:]}")
+
+    def produce(
+        self, address: str, topic: str, records: int, warm_up: int, payload: Path, *settings: str
+    ) -> Metrics:
+        """`kafka-producer-perf-test`: rates and latencies after the first `warm_up` records."""
+        arguments = ["--bootstrap-server", address, "--topic", topic, "--throughput", "-1"]
+        arguments += ["--num-records", str(warm_up + records), "--warmup-records", str(warm_up)]
+        arguments += ["--payload-file", str(payload)]
+        if settings:
+            arguments += ["--command-property", *settings]
+        code, text = self.run(PRODUCER_PERFORMANCE, *arguments)
+        found = re.search(
+            r"steady state records sent, ([\d.]+) records/sec.* (\d+) ms 50th.* (\d+) ms 99th", text
+        )
+        if code or not found:
+            raise RuntimeError(f"ProducerPerformance ended with {code}: {text[-2000:]}")
+        return {
+            "records_per_s": float(found[1]),
+            "ack_p50_ms": float(found[2]),
+            "ack_p99_ms": float(found[3]),
+        }
+
+    def consume(self, address: str, topic: str, records: int, times: int) -> Metrics:
+        """A consumer with `assign`, as groups are not served yet."""
+        code, text = self.run(CONSUME, address, topic, str(records), str(times))
+        if code:
+            raise RuntimeError(f"the Java consumer ended with {code}: {text[-2000:]}")
+        got, size_bytes, took_ns = (int(word) for word in text.split()[-3:])
+        return {
+            "records": got,
+            "records_per_s": got / took_ns * 1e9,
+            "mb_per_s": size_bytes / took_ns * 1e3,
+        }
+
+    def latencies_ms(
+        self, address: str, topic: str, warm_up: int, records: int, record_bytes: int
+    ) -> list[float]:
+        arguments = [address, topic, str(warm_up), str(records), str(record_bytes)]
+        code, text = self.run(LATENCY, *arguments)
+        if code:
+            raise RuntimeError(f"the Java latency test ended with {code}: {text[-2000:]}")
+        return [int(word) / 1e6 for word in text.splitlines()[-1].split()]
+
+    def average_latency_ms(
+        self, address: str, topic: str, records: int, record_bytes: int, settings: Path
+    ) -> float:
+        """`kafka-e2e-latency`. Its commit at the end fails where groups are not served."""
+        arguments = [address, topic, str(records), "all", str(record_bytes), str(settings)]
+        _, text = self.run(END_TO_END_LATENCY, *arguments)
+        found = re.search(r"Avg latency: ([\d.]+) ms", text)
+        if not found:
+            raise RuntimeError(f"EndToEndLatency: {text[-2000:]}")
+        return float(found[1])
+
+
+@contextmanager
+def java_client() -> Iterator[JavaClient]:
+    command = ["java", "-Xmx512M", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
+    process = subprocess.Popen(
+        [*command, "-cp", kafka_classpath(), str(_SOURCE)],
+        env=clean_environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield JavaClient(process)
+    finally:
+        process.stdin.close()  # its last line: it ends
+        try:
+            process.wait(_STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()

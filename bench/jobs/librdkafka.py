@@ -1,0 +1,91 @@
+"""librdkafka's producer and consumer as an application uses them, from Python."""
+
+from bench.clients import Metrics, run_client
+from bench.measure import Figure, take_turns
+from bench.rig import Rig, Run
+from bench.servers import Server
+
+# By default librdkafka stops fetching for a second whenever 100,000 records wait to be consumed;
+# with small records one would measure that second.
+_CONSUMER_SETTINGS: dict[str, object] = {"queued.min.messages": 1_000_000}
+
+
+def produce_job(record_bytes: int) -> str:
+    return f"librdkafka produce, {record_bytes} B records, acks=all"
+
+
+BATCHES_JOB = "librdkafka produce, 100 B records in 16 KB batches, acks=all"
+
+
+def consume_job(record_bytes: int) -> str:
+    return f"librdkafka consume, {record_bytes} B records"
+
+
+def measure(rig: Rig) -> list[Figure]:
+    figures = []
+    for record_bytes, records in rig.plan.records.items():
+        figures += _race(rig, produce_job(record_bytes), record_bytes, records, {})
+        figures += _consume(rig, record_bytes, records)
+    settings: dict[str, object] = {"batch.size": 16_384}
+    figures += _race(rig, BATCHES_JOB, 100, rig.plan.records[100], settings)
+    return figures
+
+
+def _race(
+    rig: Rig, job: str, record_bytes: int, records: int, settings: dict[str, object]
+) -> list[Figure]:
+    def producer(server: Server) -> Run:
+        return lambda: _produce_once(rig, server, record_bytes, records, settings)
+
+    runs = rig.for_each_broker(producer) | {rig.mock.name: producer(rig.mock)}
+    return take_turns(job, runs, rig.plan.repetitions)
+
+
+def _produce_once(
+    rig: Rig, server: Server, record_bytes: int, records: int, settings: dict[str, object]
+) -> Metrics:
+    topic = rig.new_topic()
+    server.make_topic(topic)
+    metrics = _produce(server, topic, record_bytes, records, settings)
+    server.drop_topic(topic)
+    return metrics
+
+
+def _produce(
+    server: Server, topic: str, record_bytes: int, records: int, settings: dict[str, object]
+) -> Metrics:
+    return run_client(
+        "librdkafka",
+        {
+            **server.target,
+            "work": "produce",
+            "topic": topic,
+            "record_bytes": record_bytes,
+            "records": records,
+            "settings": settings,
+        },
+    )
+
+
+def _consume(rig: Rig, record_bytes: int, records: int) -> list[Figure]:
+    """Without the mock cluster, which keeps no more than 5 MiB of a partition."""
+    topic = rig.new_topic()
+
+    def consumer(server: Server) -> Run:
+        server.make_topic(topic)
+        _produce(server, topic, record_bytes, records, {})
+        options = {
+            **server.target,
+            "work": "consume",
+            "topic": topic,
+            "record_bytes": record_bytes,
+            "records": records,
+            "settings": _CONSUMER_SETTINGS,
+        }
+        return lambda: run_client("librdkafka", options)
+
+    runs = rig.for_each_broker(consumer)
+    figures = take_turns(consume_job(record_bytes), runs, rig.plan.repetitions)
+    for server in rig.servers.values():
+        server.drop_topic(topic)
+    return figures

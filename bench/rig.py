@@ -1,0 +1,46 @@
+"""What a job has to work with: the plan, the brokers in the race, and those that already run."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.clients import Metrics
+from bench.clients.java import JavaClient, java_client
+from bench.homes import home
+from bench.plan import Plan
+from bench.servers import KAFKA, SUWI, Server, mock_cluster, temporary_directory
+
+Run = Callable[[], Metrics]
+
+
+@dataclass(frozen=True)
+class Rig:
+    """`brokers` are the names in the race; `servers`, `mock` and `java` run while a job runs."""
+
+    plan: Plan
+    brokers: tuple[str, ...]
+    work_dir: Path
+    servers: dict[str, Server]
+    mock: Server
+    java: JavaClient | None
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def new_topic(self) -> str:
+        return f"bench-{next(self._numbers)}"
+
+    def for_each_broker(self, make_run: Callable[[Server], Run]) -> dict[str, Run]:
+        return {name: make_run(server) for name, server in self.servers.items()}
+
+
+@contextmanager
+def rig(plan: Plan, *, with_kafka: bool) -> Iterator[Rig]:
+    """One broker of each kind, the mock cluster and a JVM for Java clients, all running."""
+    brokers = (SUWI, KAFKA) if with_kafka else (SUWI,)
+    with ExitStack() as stack:
+        work_dir = stack.enter_context(temporary_directory())
+        servers = {name: stack.enter_context(home(name)).start() for name in brokers}
+        mock = stack.enter_context(mock_cluster())
+        java = stack.enter_context(java_client()) if with_kafka else None
+        yield Rig(plan, brokers, work_dir, servers, mock, java)
