@@ -50,6 +50,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.job_delay_s_max = 0.05
         """The longest that a job waits for its thread."""
         self.tasks = TaskList()
+        self.ran: Incarnation | None = None
+        """Whose callback ran last; None for the test's own and the network's. For step hooks."""
         self._now = 0.0
         self._timers: list[tuple[float, int, SimHandle]] = []
         self._cancelled_timers = 0
@@ -194,6 +196,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         owner = handle.owner
         if handle.is_cancelled or (owner is not None and not self._may_run(owner, handle)):
             return
+        self.ran = owner
         self.trace.add(self._now, owner.name if owner is not None else "-", *handle.describe())
         try:
             handle.context.run(handle.callback, *handle.args)

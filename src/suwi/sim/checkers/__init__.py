@@ -1,0 +1,29 @@
+"""What must hold at every step of a simulated cluster, one idea in each file.
+
+Checkers know facts (`facts`), not production objects: `suwi.sim.watch` gathers them, tests plant
+them. A checker raises `Broken` where something is not as it must be.
+"""
+
+from suwi.sim.checkers.committed import Committed
+from suwi.sim.checkers.controllers import Controllers
+from suwi.sim.checkers.elections import Elections
+from suwi.sim.checkers.facts import Broken, Checker
+from suwi.sim.checkers.leaders import Leaders
+from suwi.sim.checkers.logs import Logs
+from suwi.sim.checkers.recovery import Recovery
+from suwi.sim.checkers.watermarks import Watermarks
+
+__all__ = ["Broken", "Checker", "Committed", "all_checkers"]
+
+
+def all_checkers(committed: Committed) -> list[Checker]:
+    """One of each; `committed` is given because others ask it what is."""
+    return [
+        Controllers(),
+        Elections(),
+        Recovery(),
+        Logs(),
+        Leaders(),
+        Watermarks(),
+        committed,
+    ]

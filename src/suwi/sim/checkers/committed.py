@@ -1,0 +1,165 @@
+"""What is committed stays, has one value for ever, and lies where it must.
+
+A batch is committed once it lies below the watermark of a leader, whoever else thinks otherwise:
+from then on readers may have it. That is written down here, and everything is compared with it:
+other leaders, followers below their own watermark, members of the in-sync set, those elected.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from suwi.metadata.image import PartitionState
+from suwi.model.ids import NO_NODE, NodeId
+from suwi.sim.checkers.facts import (
+    Batch,
+    Broken,
+    Checker,
+    LogId,
+    Replica,
+    StateChange,
+    World,
+    first_from,
+)
+
+
+class Lost(NamedTuple):
+    """A committed range that an unclean election gave up."""
+
+    log: LogId
+    first: int
+    end: int
+
+
+class Committed(Checker):
+    def __init__(self) -> None:
+        self._batches: dict[LogId, list[Batch]] = {}
+        self._compared: dict[tuple[NodeId, str, LogId, int], int] = {}
+        """Up to where each life of a replica was compared in an epoch."""
+        self.losses: list[Lost] = []
+
+    def end_of(self, log: LogId) -> int:
+        batches = self._batches.get(log)
+        return batches[-1].last + 1 if batches else 0
+
+    # -- watermarks ------------------------------------------------------------------------------
+
+    def on_replica(self, world: World, replica: Replica, appended: list[Batch]) -> None:
+        key = (replica.node, replica.life, replica.log, replica.leader_epoch)
+        compared = self._compared.get(key, 0)
+        if replica.watermark <= compared:
+            return
+        self._compared[key] = replica.watermark
+        visible = replica.between(compared, replica.watermark)
+        known = self.end_of(replica.log)
+        for batch in visible:
+            if batch.base < known:
+                self._compare(replica, batch)
+            elif replica.leads:
+                self._commit(world, replica, batch)
+            elif all(loss.log != replica.log for loss in self.losses):
+                # (One that returns after an unclean election still counts what was given up.)
+                raise Broken(f"{replica}, a follower, counts {batch} as committed; no leader did")
+
+    def _compare(self, replica: Replica, batch: Batch) -> None:
+        committed = self._batches[replica.log]
+        number = first_from(committed, batch.base)
+        if committed[number] != batch:
+            raise Broken(f"{replica} shows {batch}; committed was {committed[number]}")
+
+    def _commit(self, world: World, leader: Replica, batch: Batch) -> None:
+        log = leader.log
+        self._batches.setdefault(log, []).append(batch)
+        state = world.states.get(log)
+        if state is None:
+            return  # Deleted; this leader does not know yet.
+        holders = [r.node for r in world.replicas_of(log) if r.holds(batch)]
+        needed = min(world.rules_of(log).min_insync_replicas, len(state.replicas))
+        if len(holders) < needed:
+            raise Broken(f"{batch} of {log} is committed, but only {holders} have it, not {needed}")
+        self._check_in_sync(world, log, state, batch)
+
+    # -- the in-sync set -------------------------------------------------------------------------
+
+    def on_states(
+        self, world: World, changes: Iterable[StateChange], author: NodeId | None
+    ) -> None:
+        for log, before, after in changes:
+            if after is None:
+                continue
+            if after.recovering and (before is None or after.leader != before.leader):
+                self._give_up(world, log, after.leader)
+            batches = self._batches.get(log)
+            if batches:
+                self._check_in_sync(world, log, after, batches[-1])
+                if before is None or after.leader_epoch != before.leader_epoch:
+                    self._check_leader(world, log, after, batches[-1])
+
+    def on_truncated(self, world: World, replica: Replica, removed: list[Batch]) -> None:
+        state = world.states.get(replica.log)
+        batches = self._batches.get(replica.log)
+        if state is None or not batches or not removed or replica.is_suspect:
+            return
+        known = self.end_of(replica.log)
+        gone = [
+            batch for batch in removed if batch.base < known and self._is_committed(replica, batch)
+        ]
+        if gone and replica.node in state.isr:
+            raise Broken(f"{replica}, which is in sync, truncates {gone[0]}, which is committed")
+
+    def _is_committed(self, replica: Replica, batch: Batch) -> bool:
+        committed = self._batches[replica.log]
+        number = first_from(committed, batch.base)
+        return number < len(committed) and committed[number] == batch
+
+    def _check_in_sync(self, world: World, log: LogId, state: PartitionState, last: Batch) -> None:
+        """Every live member has the last committed batch, so (by `at_end`) all before it."""
+        for node in state.isr:
+            replica = world.replica(node, log)
+            if replica is not None and (replica.is_suspect or not replica.is_live):
+                continue
+            if replica is None or not (replica.holds(last) or last.last < replica.start):
+                raise Broken(f"{log}: b{node} is in sync, but does not have {last}: {state}")
+
+    @staticmethod
+    def _check_leader(world: World, log: LogId, state: PartitionState, last: Batch) -> None:
+        """Suspect or not: whoever leads has what is committed."""
+        replica = world.replica(state.leader, log)
+        if replica is None or not replica.is_live or last.last < replica.start:
+            return
+        if not replica.holds(last):
+            raise Broken(f"{log}: b{state.leader} is elected without {last}: {state}")
+
+    def _give_up(self, world: World, log: LogId, leader: NodeId) -> None:
+        """An unclean election: what the new leader does not have is lost, and must be reported."""
+        assert leader != NO_NODE
+        replica = world.replica(leader, log)
+        batches = self._batches.get(log, [])
+        kept = [b for b in batches if replica is not None and replica.holds(b)]
+        if len(kept) < len(batches):
+            first = kept[-1].last + 1 if kept else 0
+            self.losses.append(Lost(log, first, batches[-1].last + 1))
+            self._batches[log] = kept
+            self._compared = {k: v for k, v in self._compared.items() if k[2] != log}
+
+    # -- at the end ------------------------------------------------------------------------------
+
+    def at_end(self, world: World) -> None:
+        """Every replica holds all that is committed, and all replicas are the same."""
+        for log, state in world.states.items():
+            replicas = [world.replica(node, log) for node in state.replicas]
+            for batch in self._batches.get(log, []):
+                for node, replica in zip(state.replicas, replicas, strict=True):
+                    if replica is None:
+                        raise Broken(f"{log}: b{node} has nothing, {batch} is committed")
+                    if batch.last >= replica.start and not replica.holds(batch):
+                        raise Broken(f"{replica} does not have {batch}, which is committed")
+            self._check_same([replica for replica in replicas if replica is not None])
+
+    @staticmethod
+    def _check_same(replicas: list[Replica]) -> None:
+        for one in replicas:
+            for other in replicas:
+                start = max(one.start, other.start)
+                end = min(one.watermark, other.watermark)
+                if one.between(start, end) != other.between(start, end):
+                    raise Broken(f"{one} and {other} differ below {end}")

@@ -1,0 +1,49 @@
+"""What the controller may make of a partition: epochs rise, leaders come from the in-sync set."""
+
+from collections.abc import Iterable
+
+from suwi.metadata.image import PartitionState
+from suwi.model.ids import NO_NODE, NodeId
+from suwi.sim.checkers.facts import Broken, Checker, LogId, StateChange, World
+
+
+class Elections(Checker):
+    def on_states(
+        self, world: World, changes: Iterable[StateChange], author: NodeId | None
+    ) -> None:
+        for log, before, after in changes:
+            if after is None:
+                continue
+            self._check_state(str(log), after)
+            if before is not None:
+                self._check_epochs(str(log), before, after)
+                if after.leader not in (before.leader, NO_NODE):
+                    self._check_election(world, log, before, after)
+
+    @staticmethod
+    def _check_state(log: str, state: PartitionState) -> None:
+        if not state.isr:
+            raise Broken(f"{log} has nobody in sync: {state}")
+        if not set(state.isr) <= set(state.replicas):
+            raise Broken(f"{log} has strangers in sync: {state}")
+        if state.leader != NO_NODE and state.leader not in state.isr:
+            raise Broken(f"{log} is led by one that is not in sync: {state}")
+
+    @staticmethod
+    def _check_epochs(log: str, before: PartitionState, after: PartitionState) -> None:
+        if after.partition_epoch <= before.partition_epoch:
+            raise Broken(f"{log}: the partition epoch does not rise: {before} -> {after}")
+        if after.leader_epoch < before.leader_epoch:
+            raise Broken(f"{log}: the leader epoch falls: {before} -> {after}")
+        is_new = after.leader not in (before.leader, NO_NODE)
+        if is_new and after.leader_epoch == before.leader_epoch:
+            raise Broken(f"{log}: another leader in the same epoch: {before} -> {after}")
+
+    @staticmethod
+    def _check_election(
+        world: World, log: LogId, before: PartitionState, after: PartitionState
+    ) -> None:
+        if after.leader in (*before.isr, *before.eligible):
+            return  # Whether it holds what is committed is for `committed` to say.
+        if not (after.recovering and world.rules_of(log).unclean_election):
+            raise Broken(f"{log}: elected from outside the in-sync set: {before} -> {after}")

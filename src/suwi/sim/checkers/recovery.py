@@ -1,0 +1,20 @@
+"""What a log holds after a crash: everything that was written; after a power loss: a valid prefix
+of it that includes all that was synced."""
+
+from suwi.sim.checkers.facts import Batch, Broken, Checker, Replica, World
+
+
+class Recovery(Checker):
+    def on_reopened(
+        self, world: World, replica: Replica, before: list[Batch], safe_end: int | None
+    ) -> None:
+        after = replica.batches
+        common = min(len(before), len(after))
+        for old, new in zip(before[:common], after[:common], strict=True):
+            if old != new:
+                raise Broken(f"{replica}: recovery made {new} of {old}")
+        if len(after) > len(before) + 1:  # One may have been written as the process died.
+            raise Broken(f"{replica}: recovery found {after[len(before) + 1]} that nobody wrote")
+        must_have = before if safe_end is None else [b for b in before if b.last < safe_end]
+        if len(after) < len(must_have):
+            raise Broken(f"{replica}: recovery lost {must_have[len(after)]}")

@@ -1,0 +1,24 @@
+"""Where the marks of a replica may stand, and that a watermark never falls within an epoch."""
+
+from suwi.sim.checkers.facts import Batch, Broken, Checker, LogId, Replica, World
+
+
+class Watermarks(Checker):
+    def __init__(self) -> None:
+        self._highest: dict[tuple[LogId, int, str], int] = {}
+
+    def on_replica(self, world: World, replica: Replica, appended: list[Batch]) -> None:
+        marks = (replica.start, replica.stable, replica.watermark, replica.end)
+        if sorted(marks) != list(marks):
+            raise Broken(
+                f"{replica}: start {replica.start} <= stable {replica.stable} <= "
+                f"watermark {replica.watermark} <= end {replica.end} does not hold"
+            )
+        seen = (replica.log, replica.leader_epoch, replica.life)
+        highest = self._highest.get(seen, 0)
+        if replica.watermark < highest:
+            raise Broken(
+                f"{replica}: the watermark falls from {highest} to {replica.watermark} "
+                f"within epoch {replica.leader_epoch}"
+            )
+        self._highest[seen] = replica.watermark

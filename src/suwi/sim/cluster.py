@@ -1,0 +1,187 @@
+"""A cluster of production brokers in a simulated world.
+
+`SimCluster` has machines b1, b2, … with a broker each, and one metadata store that they share.
+`SimNode` is one of them: it starts and stops, is killed, loses power, freezes, and comes back. What
+happens to the network and the disks is done to `simulation.network` and `node.machine.disk`.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from suwi.broker.broker import Broker
+from suwi.client.addresses import Address
+from suwi.client.cluster import Cluster
+from suwi.client.settings import ClientSettings
+from suwi.metadata.memory import MemoryStore, MemoryView
+from suwi.model.broker_config import BrokerConfig, parse_broker_config
+from suwi.model.ids import NodeId
+from suwi.sim.incarnation import Incarnation
+from suwi.sim.simulation import Machine, Simulation
+
+PORT = 9092
+DATA = "/data"
+
+
+class SimNode:
+    """One broker of the cluster, through all lives of its process."""
+
+    def __init__(self, cluster: "SimCluster", node_id: NodeId) -> None:
+        self.id = node_id
+        self.name = f"b{node_id}"
+        self.machine: Machine = cluster.simulation.machine(self.name)
+        self.view: MemoryView | None = None
+        self.broker: Broker | None = None
+        """Of the life that runs, or ran last."""
+        self.in_service = asyncio.Event()
+        """Set while its process runs and has told that it is ready."""
+        self.start_failure: Exception | None = None
+        self._cluster = cluster
+        self._store_is_cut = False
+
+    @property
+    def is_running(self) -> bool:
+        return self.machine.is_running
+
+    @property
+    def is_frozen(self) -> bool:
+        return self.is_running and self.machine.incarnation.frozen
+
+    # -- its life --------------------------------------------------------------------------------
+
+    def begin(self) -> "asyncio.Task[None]":
+        """Start a process; the task ends when it is in service, or has failed or died before."""
+        env = self.machine.start()
+        incarnation = self.machine.incarnation
+        self.view = view = self.machine.call(self._cluster.store.view)
+        self._cluster.views[view] = self.id
+        view.faults = self._cluster.store_faults
+        if self._store_is_cut:
+            view.disconnect()
+        self.broker = Broker(env, self._cluster.config_of(self.id), view)
+        incarnation.on_revoke(lambda: self._ended(view))
+        for callback in self._cluster.on_birth:
+            callback(self)
+        starting = self.machine.spawn(self.broker.start(), name=f"start {incarnation.name}")
+        return asyncio.create_task(self._wait_for(starting, incarnation))
+
+    async def start(self) -> None:
+        """Start a process and return when it is in service. Raises what kept it from that."""
+        await self.begin()
+        if self.start_failure is not None:
+            raise self.start_failure
+
+    async def _wait_for(self, starting: "asyncio.Task[None]", life: Incarnation) -> None:
+        self.start_failure = None
+        await asyncio.wait([starting])
+        if life.revoked or starting.cancelled():
+            return
+        error = starting.exception()
+        if error is None:
+            self.in_service.set()
+        else:
+            assert isinstance(error, Exception), error
+            self.start_failure = error
+            self.machine.kill()
+
+    def _ended(self, view: MemoryView) -> None:
+        self.in_service.clear()
+        view.kill()
+        self._tell_death(lost_power=False)
+
+    def kill(self) -> None:
+        """SIGKILL: what was written stays."""
+        self.machine.kill()
+
+    def power_off(self, *, tear: bool = True) -> None:
+        """What was not synced is lost, whole or in part; peers hear nothing."""
+        self.machine.power_off(tear=tear)
+        self._tell_death(lost_power=True)
+
+    async def stop(self) -> bool:
+        """A clean stop, as on SIGTERM; whether it was one."""
+        assert self.broker is not None
+        life = self.machine.incarnation
+        stopping = self.machine.spawn(self.broker.stop(), name=f"stop {life.name}")
+        await asyncio.wait([stopping])
+        if life.revoked or stopping.cancelled():
+            return False
+        clean = stopping.result()
+        self.kill()
+        return clean
+
+    def freeze(self) -> None:
+        """SIGSTOP: it does nothing and notices nothing; its session runs out."""
+        assert self.view is not None
+        self.machine.freeze()
+        self.view.suspend()
+
+    def thaw(self, notices_after_s: float = 0.1) -> None:
+        """SIGCONT. For a while it does not know yet what has become of its session."""
+        assert self.view is not None
+        view = self.view
+        self.machine.thaw()
+        if not self._store_is_cut:
+            asyncio.get_running_loop().call_later(notices_after_s, view.reconnect)
+
+    def _tell_death(self, *, lost_power: bool) -> None:
+        for callback in self._cluster.on_death:
+            callback(self, lost_power)
+
+    # -- the way to the store --------------------------------------------------------------------
+
+    def cut_store(self) -> None:
+        """The store cannot be reached, in this life and the next, until `heal_store`."""
+        self._store_is_cut = True
+        if self.view is not None:
+            self.view.disconnect()
+
+    def heal_store(self) -> None:
+        self._store_is_cut = False
+        if self.view is not None and not self.is_frozen:
+            self.view.reconnect()
+
+
+class SimCluster:
+    def __init__(
+        self,
+        simulation: Simulation,
+        *,
+        brokers: int = 3,
+        session_timeout_s: float = 6.0,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self.simulation = simulation
+        self.store = MemoryStore(
+            simulation.random.stream("store"), session_timeout_s=session_timeout_s
+        )
+        self.store_faults = self.store.view().faults
+        """Shared by the views of all brokers."""
+        self.views: dict[MemoryView, NodeId] = {}
+        """Whose view of the store each is."""
+        self.on_birth: list[Callable[[SimNode], None]] = []
+        self.on_death: list[Callable[[SimNode, bool], None]] = []
+        """Told when a process ends, and again, with True, when its machine has lost power."""
+        self._settings = dict(settings or {})
+        self.nodes = {NodeId(n): SimNode(self, NodeId(n)) for n in range(1, brokers + 1)}
+
+    def __getitem__(self, number: int) -> SimNode:
+        return self.nodes[NodeId(number)]
+
+    def config_of(self, node_id: NodeId) -> BrokerConfig:
+        properties = {
+            "node.id": str(node_id),
+            "listeners": f"PLAINTEXT://b{node_id}:{PORT}",
+            "log.dirs": DATA,
+            **self._settings,
+        }
+        return parse_broker_config(properties).config
+
+    async def start(self) -> None:
+        """Start all brokers; returns when all are in service."""
+        await asyncio.gather(*(node.start() for node in self.nodes.values()))
+
+    def client(self, name: str, settings: ClientSettings | None = None) -> Cluster:
+        """The cluster as a client on the calling machine sees it."""
+        addresses = [Address(node.name, PORT) for node in self.nodes.values()]
+        random = self.simulation.workload.stream(f"client/{name}")
+        return Cluster(addresses, random=random, settings=settings)
