@@ -12,6 +12,7 @@ from suwi.broker.compaction import Compaction
 from suwi.broker.housekeeping import Housekeeping
 from suwi.broker.listeners import parse_listeners
 from suwi.broker.security import ListenerSecurity, ScramUsers
+from suwi.client.connection import PeerConnection
 from suwi.controller.config_admin import ConfigAdmin
 from suwi.controller.metadata_writer import MetadataWriter
 from suwi.controller.scram_admin import ScramAdmin
@@ -56,7 +57,10 @@ from suwi.net.dispatch import Dispatcher, Handler
 from suwi.net.limits import Limits
 from suwi.net.listener import Budget, Listener
 from suwi.net.stats import Measured, NetStats
+from suwi.replica.copying import PeerCopying
+from suwi.replica.nearest import RACK_AWARE, NearestReplica
 from suwi.replica.partition import Partition
+from suwi.replica.peers import Peers
 from suwi.replica.replicas import Replicas
 from suwi.txn.producer_ids import ProducerIds
 from suwi.wire.versions import ApiKey, advertised
@@ -98,7 +102,13 @@ class Broker:
         self.replicas = Replicas(self.node_id, self.directories, env.clock, config, self._put_away)
         self._housekeeping = Housekeeping(env, config, self.directories, self.replicas)
         self._follower = MetadataFollower(store, self._follow)
+        self._copying: PeerCopying | None = None
         self._session: Session | None = None
+        self._peers = Peers(
+            lambda: self.replicas.image,
+            config.inter_broker_listener_name or self._specs[0].name,
+            lambda endpoint: PeerConnection.open(endpoint.host, endpoint.port),
+        )
         self._scram_users = ScramUsers(lambda: self.replicas.image)
         self._security = [
             ListenerSecurity.of(spec, config, env, self._scram_users) for spec in self._specs
@@ -229,6 +239,9 @@ class Broker:
     async def _register(self, session: Session, writer: MetadataWriter) -> None:
         info = BrokerInfo(self.node_id, tuple(self.endpoints), self.config.broker_rack or None)
         epoch = await session.register(f"{BROKERS}{self.node_id}", encode_broker(info))
+        self._copying = PeerCopying(self.node_id, self._peers, self.config, self.replicas)
+        self.replicas.copying = self._copying
+        self.replicas.live_as(epoch)
         journaled = encode_broker(replace(info, epoch=epoch))
         await writer.alone(writer.write([Put(f"{LIVE}{self.node_id}", journaled)]))
         await self._follower.registered(self.node_id, epoch)
@@ -240,7 +253,7 @@ class Broker:
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, self._env.random)
         handlers: dict[int, Handler] = {
             ApiKey.PRODUCE: Produce(replicas, self._env.clock),
-            ApiKey.FETCH: Fetch(replicas, sessions, config.fetch_max_bytes),
+            ApiKey.FETCH: Fetch(replicas, sessions, config.fetch_max_bytes, self._nearest()),
             ApiKey.LIST_OFFSETS: ListOffsets(replicas),
             ApiKey.METADATA: Metadata(replicas, topics, config),
             ApiKey.FIND_COORDINATOR: find_coordinator,
@@ -265,6 +278,11 @@ class Broker:
         handlers[ApiKey.API_VERSIONS] = ApiVersions(advertised([*handlers, ApiKey.API_VERSIONS]))
         return handlers
 
+    def _nearest(self) -> NearestReplica | None:
+        if not self.config.replica_selector_class.endswith(RACK_AWARE):
+            return None
+        return NearestReplica(self.node_id, lambda: self.replicas.image)
+
     # -- stopping ------------------------------------------------------------------------------
 
     async def stop(self) -> bool:
@@ -276,6 +294,8 @@ class Broker:
         await asyncio.sleep(0)  # Now no new request starts, and those that wait can be told.
         for partition in self.replicas:
             partition.close()
+        if self._copying is not None:
+            await self._copying.stop()
         await asyncio.gather(*stopping)
         clean = await self._housekeeping.stop()
         await self._leave()

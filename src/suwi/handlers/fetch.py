@@ -1,13 +1,15 @@
 """Fetch v4-v18. Waits until there is enough to read, or the client's patience ends.
 
-v5: log start offset. v7: sessions. v9: epoch check. v12: diverging epochs. v13: topic ids.
+v5: log start offset. v7: sessions. v9: epoch check. v11: reading from followers (KIP-392).
+v12: diverging epochs. v13: topic ids. v15: the epoch of a follower that asks (KIP-903).
+Followers fetch like consumers do, but up to the end; where they fetch from is what they have.
 """
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -26,12 +28,14 @@ from suwi.model.errors import (
     BrokerError,
     NotLeaderOrFollower,
     OffsetOutOfRange,
+    StaleBrokerEpoch,
     UnsupportedCompressionType,
 )
-from suwi.model.ids import LeaderEpoch, Offset
+from suwi.model.ids import LeaderEpoch, NodeId, Offset
 from suwi.net.answers import Answer, Exclusive, Reply
 from suwi.net.dispatch import Request
 from suwi.records.compression import Compression
+from suwi.replica.nearest import NearestReplica
 from suwi.replica.partition import Partition
 from suwi.replica.replicas import Replicas
 from suwi.wire.fetch import (
@@ -47,6 +51,7 @@ from suwi.wire.fetch import (
 )
 
 _TOPIC_IDS_FROM = 13
+_FROM_FOLLOWERS_FROM = 11
 _ZSTD_FROM = 10
 # A client that asked for more patience asks again; one that is gone, with requests still waiting
 # behind this one, is found out by then.
@@ -75,10 +80,18 @@ class _Look:
 
 
 class Fetch:
-    def __init__(self, replicas: Replicas, sessions: FetchSessions, bytes_max: int) -> None:
+    def __init__(
+        self,
+        replicas: Replicas,
+        sessions: FetchSessions,
+        bytes_max: int,
+        nearest: NearestReplica | None = None,
+    ) -> None:
+        """`nearest` chooses whom a consumer reads from; without it that is the leader."""
         self._replicas = replicas
         self._sessions = sessions
         self._bytes_max = bytes_max
+        self.nearest = nearest
 
     def __call__(self, request: Request) -> Answer:
         version = request.version
@@ -98,10 +111,21 @@ class Fetch:
         wait_ms = min(asked.max_wait_ms, _WAIT_MS_MAX)
         return Exclusive(job.wait(loop.time() + wait_ms / 1000))
 
-    def partition_of(self, key: PartitionKey) -> Partition:
+    def partition_of(self, key: PartitionKey, *, leader_only: bool) -> Partition:
         topic, index = key
         name = topic if isinstance(topic, str) else self._replicas.topic_name(topic)
-        return self._replicas.leader_of(name, index)
+        if leader_only:
+            return self._replicas.leader_of(name, index)
+        return self._replicas.replica_of(name, index)
+
+    def check_follower(self, partition: Partition, node: NodeId, epoch: int) -> None:
+        """Whether a broker has a replica of this, and is in the life that the controller knows."""
+        leadership = partition.leadership
+        if leadership is None or node not in leadership.followers:
+            raise NotLeaderOrFollower(f"broker {node} has no replica of {partition.partition}")
+        journaled = self._replicas.image.registered.get(node)
+        if journaled is None or journaled.epoch != epoch:
+            raise StaleBrokerEpoch(f"broker {node} is not known with epoch {epoch}")
 
     @property
     def bytes_max(self) -> int:
@@ -118,6 +142,7 @@ class _Job:
     session: FetchSession | None
     is_full: bool
     partitions: list[tuple[PartitionKey, FetchPartition]]
+    is_first_look: bool = True
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -132,53 +157,101 @@ class _Job:
                 look.found.append(_Found(key, _refused(asked.partition, error), None))
                 continue
             look.found.append(found)
-            look.has_news |= found.answer.diverging_epoch is not None
+            answer = found.answer
+            look.has_news |= (
+                answer.diverging_epoch is not None
+                or answer.error_code != 0
+                or answer.preferred_read_replica >= 0
+            )
             if found.slice is not None:
                 look.size_bytes += found.slice.size_bytes
                 left = max(0, left - found.slice.size_bytes)
+        if self.asked.replica_id >= 0 and not look.has_news:
+            look.has_news = self._is_behind(look)
+        self.is_first_look = False
         return look
+
+    def _partition(self, key: PartitionKey) -> Partition:
+        leader_only = self.asked.replica_id >= 0 or self.version < _FROM_FOLLOWERS_FROM
+        return self.fetch.partition_of(key, leader_only=leader_only)
 
     def _look_at(
         self, key: PartitionKey, asked: FetchPartition, left: int, *, whole_batch: bool
     ) -> _Found:
-        partition = self.fetch.partition_of(key)
-        if self.asked.replica_id >= 0:
-            raise NotLeaderOrFollower(f"broker {self.asked.replica_id} has no replica of this")
+        partition = self._partition(key)
         partition.check_epoch(asked.current_leader_epoch)
-        log = partition.log
-        committed_only = self.asked.isolation_level == _READ_COMMITTED
+        bytes_max = min(asked.max_bytes, left)
         diverging = _divergence(partition, asked)
-        found = None
-        if diverging is None:
-            bytes_max = min(asked.max_bytes, left)
-            if self.version < _ZSTD_FROM:
-                bytes_max = min(bytes_max, _SCANNED_BYTES_MAX)
-            found = partition.read(
-                Offset(asked.fetch_offset),
-                bytes_max,
-                committed_only=committed_only,
-                whole_batch=whole_batch,
-            )
-            if found is not None and self.version < _ZSTD_FROM:
-                _refuse_zstd(found)
-        stable = partition.last_stable_offset
+        if self.asked.replica_id >= 0:
+            return self._look_for_follower(key, partition, asked, diverging, bytes_max, whole_batch)
+        if diverging is not None:
+            return _Found(key, _answer(partition, asked, diverging_epoch=diverging), None)
+        nearest = self._nearest(partition, asked)
+        if nearest is not None:
+            return _Found(key, _answer(partition, asked, preferred_read_replica=nearest), None)
+        if self.version < _ZSTD_FROM:
+            bytes_max = min(bytes_max, _SCANNED_BYTES_MAX)
+        committed_only = self.asked.isolation_level == _READ_COMMITTED
+        first = Offset(asked.fetch_offset)
+        found = partition.read(
+            first, bytes_max, committed_only=committed_only, whole_batch=whole_batch
+        )
+        if found is not None and self.version < _ZSTD_FROM:
+            _refuse_zstd(found)
         aborted = None
         if committed_only:
-            first = Offset(asked.fetch_offset)
+            stable = partition.last_stable_offset
             aborted = [
                 AbortedTransaction(txn.producer_id, txn.first_offset)
-                for txn in (log.aborted_between(first, stable) if found is not None else ())
+                for txn in (
+                    partition.log.aborted_between(first, stable) if found is not None else ()
+                )
             ]
-        answer = FetchedPartition(
-            asked.partition,
-            0,
-            partition.high_watermark,
-            stable,
-            log.start_offset,
-            aborted,
-            diverging_epoch=diverging,
-        )
-        return _Found(key, answer, found)
+        return _Found(key, _answer(partition, asked, aborted=aborted), found)
+
+    def _look_for_follower(
+        self,
+        key: PartitionKey,
+        partition: Partition,
+        asked: FetchPartition,
+        diverging: EpochEnd | None,
+        bytes_max: int,
+        whole_batch: bool,
+    ) -> _Found:
+        node = NodeId(self.asked.replica_id)
+        self.fetch.check_follower(partition, node, self.asked.replica_epoch)
+        if diverging is not None:
+            # Hazard 5: what diverges is no progress.
+            return _Found(key, _answer(partition, asked, diverging_epoch=diverging), None)
+        offset = Offset(asked.fetch_offset)
+        if not partition.log.start_offset <= offset <= partition.log.end_offset:
+            # The follower goes on where this log starts.
+            code = OffsetOutOfRange.code
+            return _Found(key, _answer(partition, asked, error_code=code), None)
+        if self.is_first_look:
+            partition.record_progress(
+                node, offset, Offset(asked.log_start_offset), self.asked.replica_epoch
+            )
+        found = partition.read_for_follower(offset, bytes_max, whole_batch=whole_batch)
+        return _Found(key, _answer(partition, asked), found)
+
+    def _nearest(self, partition: Partition, asked: FetchPartition) -> NodeId | None:
+        """A replica that is nearer to the consumer than this one, the leader."""
+        nearest = self.fetch.nearest
+        if nearest is None or not self.asked.rack_id or partition.leadership is None:
+            return None
+        return nearest.choose(partition.leadership, Offset(asked.fetch_offset), self.asked.rack_id)
+
+    def _is_behind(self, look: _Look) -> bool:
+        """Whether a follower has yet to hear of a watermark."""
+        for key, answer, _ in look.found:
+            if answer.error_code == 0:
+                leadership = self._partition(key).leadership
+                assert leadership is not None
+                follower = leadership.followers[NodeId(self.asked.replica_id)]
+                if follower.watermark_told < answer.high_watermark:
+                    return True
+        return False
 
     def is_enough(self, look: _Look) -> bool:
         return (
@@ -195,7 +268,7 @@ class _Job:
         watched: list[Partition] = []
         for key, _ in self.partitions:
             try:
-                watched.append(self.fetch.partition_of(key))
+                watched.append(self._partition(key))
             except BrokerError:
                 pass  # It has gone since the first look; the next one tells.
         ring = alarm.set
@@ -210,7 +283,7 @@ class _Job:
         timer = loop.call_at(until_s, give_up)
         try:
             for partition in watched:
-                partition.watch(ring)
+                partition.watch(ring, also_uncommitted=self.asked.replica_id >= 0)
             while True:
                 look = self.look()
                 if is_late or self.is_enough(look):
@@ -227,6 +300,8 @@ class _Job:
     def reply(self, look: _Look) -> Reply:
         releases: list[Callable[[], None]] = []
         topics: dict[TopicKey, list[FetchedPartition]] = {}
+        if self.asked.replica_id >= 0:
+            self._tell_watermarks(look)
         for key, answer, found in look.found:
             if self.session is not None:
                 news = self.session.changed(key, answer, has_records=found is not None)
@@ -241,6 +316,25 @@ class _Job:
             session_id=self.session.id if self.session is not None else 0,
         )
         return Reply(body, partial(_release_all, releases) if releases else None)
+
+    def _tell_watermarks(self, look: _Look) -> None:
+        node = NodeId(self.asked.replica_id)
+        for key, answer, _ in look.found:
+            if answer.error_code == 0 and answer.diverging_epoch is None:
+                leadership = self._partition(key).leadership
+                assert leadership is not None
+                leadership.followers[node].watermark_told = Offset(answer.high_watermark)
+
+
+def _answer(partition: Partition, asked: FetchPartition, **facts: Any) -> FetchedPartition:
+    """What there is to say of a partition beside its records: one look at it, no await."""
+    return FetchedPartition(
+        partition=asked.partition,
+        high_watermark=partition.high_watermark,
+        last_stable_offset=partition.last_stable_offset,
+        log_start_offset=partition.log.start_offset,
+        **facts,
+    )
 
 
 def _records(found: LogSlice, releases: list[Callable[[], None]]) -> Chunk:

@@ -19,21 +19,23 @@ class OffsetForLeaderEpoch:
         topics = [
             {
                 "topic": topic.topic,
-                "partitions": [self._find(topic.topic, asked) for asked in topic.partitions],
+                "partitions": [
+                    self._find(topic.topic, asked, is_follower=request.message.replica_id >= 0)
+                    for asked in topic.partitions
+                ],
             }
             for topic in request.message.topics
         ]
         return reply(request, {"throttle_time": 0, "topics": topics})
 
-    def _find(self, topic: str, asked: Any) -> dict[str, Any]:
+    def _find(self, topic: str, asked: Any, *, is_follower: bool) -> dict[str, Any]:
         error, epoch, end = ErrorCode.none, NO_EPOCH, NO_OFFSET
         try:
             partition = self._replicas.leader_of(topic, asked.partition)
             partition.check_epoch(asked.current_leader_epoch)
             # A consumer must not learn of records that are not committed yet.
-            epoch, end = partition.log.epochs.end_of(
-                LeaderEpoch(asked.leader_epoch), partition.high_watermark
-            )
+            log_end = partition.log.end_offset if is_follower else partition.high_watermark
+            epoch, end = partition.log.epochs.end_of(LeaderEpoch(asked.leader_epoch), log_end)
         except Exception as problem:
             error, _ = error_of(problem)
         return {

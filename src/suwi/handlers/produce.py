@@ -40,6 +40,7 @@ from suwi.wire.produce import (
 )
 
 _ACKS_NONE = 0
+_ACKS_ALL = -1
 _TRANSACTION_ABORTABLE_FROM = 11
 # Threads share their processor with the event loop, and each may hold a large batch unpacked.
 _CONVERSIONS_MAX = 2
@@ -88,6 +89,8 @@ class Produce:
                     if acks not in (-1, 0, 1):
                         raise InvalidRequiredAcks(f"acks must be -1, 0 or 1, not {acks}")
                     partition = self._partition(name, topic_id, index)
+                    if acks == _ACKS_ALL:
+                        partition.check_enough_replicas()
                     done = converted.get((topic_number, number)) if converted else None
                     batch, header = self._admit(partition, records, version, now_ms, done)
                     base_offset, last_offset, _ = partition.append(batch, header, now_ms)

@@ -16,7 +16,7 @@ from suwi.log import checkpoints, names
 from suwi.log.directory_state import DirectoryState
 from suwi.log.epochs import LeaderEpochs
 from suwi.log.file_cache import FileCache
-from suwi.log.producer_loading import load_producers
+from suwi.log.producer_loading import load_producers, remove_snapshots
 from suwi.log.producer_snapshot import encode_snapshot
 from suwi.log.producers import Producers
 from suwi.log.segment import RELATIVE_OFFSET_MAX, Located, Segment, TornSegment
@@ -457,6 +457,31 @@ class PartitionLog:
             self.producers = load_producers(
                 self.files, self.dir, self._segments, self.start_offset, self._end_offset
             )
+
+    def restart_at(self, offset: Offset) -> None:
+        """Give up all records and go on at `offset`: the leader has nothing that follows on these.
+
+        As after `truncate_to`, checkpoints must be written before the next append.
+        """
+        self.state.check()
+        self.generation += 1
+        self._names_version += 1
+        self._truncation_synced = False
+        with self.state.guard(always_offline=True):
+            while self._segments:
+                self._remove_last_segment()
+            self._segments.append(self._create_segment(offset, 0))
+            self._bases.append(offset)
+            self._end_offset = self.start_offset = self.recovery_point = self.cleaned_to = offset
+            self.epochs = LeaderEpochs()
+            self._epochs_shrank()
+            remove_snapshots(self.files, self.dir)
+            self.producers = Producers(end_offset=offset)
+
+    def forget_epochs_beyond_end(self) -> None:
+        """An epoch that began at the end and wrote nothing is no part of this log's history."""
+        if self.epochs.truncate_end(self._end_offset):
+            self._epochs_shrank()
 
     def _remove_last_segment(self) -> None:
         """The last one first: whatever a crash leaves behind is without holes."""

@@ -47,6 +47,12 @@ def remove_stray_snapshots(files: FileCache, directory: str, bases: Iterable[Off
             files.disk.remove(_snapshot_path(directory, offset))
 
 
+def remove_snapshots(files: FileCache, directory: str) -> None:
+    """Nothing is left of what they speak of."""
+    for offset in _snapshot_offsets(files, directory):
+        files.disk.remove(_snapshot_path(directory, offset))
+
+
 def _newest_snapshot(files: FileCache, directory: str, end: Offset) -> Producers | None:
     disk = files.disk
     for offset in reversed(_snapshot_offsets(files, directory)):

@@ -151,6 +151,61 @@ class BrokerConfig(SecurityConfig):
         5000,
         "How often high watermarks are written down.",
     )
+    inter_broker_listener_name: str = key(
+        "inter.broker.listener.name",
+        text(),
+        "",
+        "Which listener brokers use among themselves; default: the first.",
+    )
+    replica_lag_time_max_ms: int = key(
+        "replica.lag.time.max.ms",
+        int64(1),
+        30_000,
+        "After how long without having caught up a follower is out of sync.",
+    )
+    replica_fetch_wait_max_ms: int = key(
+        "replica.fetch.wait.max.ms",
+        int32(0),
+        500,
+        "How long a leader may hold back its answer to a follower that has everything.",
+    )
+    replica_fetch_min_bytes: int = key(
+        "replica.fetch.min.bytes",
+        int32(0),
+        1,
+        "How much a leader gathers before it answers a follower.",
+    )
+    replica_fetch_max_bytes: int = key(
+        "replica.fetch.max.bytes",
+        int32(0),
+        1024 * 1024,
+        "How much of one partition a follower asks for at once.",
+    )
+    replica_fetch_response_max_bytes: int = key(
+        "replica.fetch.response.max.bytes",
+        int32(0),
+        10 * 1024 * 1024,
+        "How much a follower asks for at once.",
+    )
+    replica_fetch_backoff_ms: int = key(
+        "replica.fetch.backoff.ms",
+        int32(1),
+        1000,
+        "How long a follower waits at most after a fetch that failed.",
+    )
+    replica_socket_timeout_ms: int = key(
+        "replica.socket.timeout.ms",
+        int32(1),
+        30_000,
+        "After how long without an answer a follower gives its leader up and connects anew.",
+    )
+    replica_selector_class: str = key(
+        "replica.selector.class",
+        text(),
+        "",
+        "Whether consumers read from a follower in their own rack (client.rack): "
+        "org.apache.kafka.common.replica.RackAwareReplicaSelector. Empty: from the leader.",
+    )
     producer_id_expiration_ms: int = key(
         "producer.id.expiration.ms",
         int32(1),
@@ -190,7 +245,7 @@ IGNORED_BROKER_KEYS = frozenset(
     """
     background.threads compression.gzip.level compression.lz4.level compression.zstd.level
     controller.listener.names controller.quorum.bootstrap.servers controller.quorum.voters
-    group.initial.rebalance.delay.ms inter.broker.listener.name
+    group.initial.rebalance.delay.ms
     log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.threads
     metadata.log.dir num.io.threads num.network.threads
     num.recovery.threads.per.data.dir num.replica.fetchers offsets.topic.num.partitions

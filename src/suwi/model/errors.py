@@ -196,3 +196,35 @@ class DuplicateResource(BrokerError):
 
 class UnacceptableCredential(BrokerError):
     code = ErrorCode.unacceptable_credential
+
+
+class StaleBrokerEpoch(BrokerError):
+    code = ErrorCode.stale_broker_epoch
+
+
+class BrokerIdNotRegistered(BrokerError):
+    code = ErrorCode.broker_id_not_registered
+
+
+class InvalidUpdateVersion(BrokerError):
+    code = ErrorCode.invalid_update_version
+
+
+class IneligibleReplica(BrokerError):
+    code = ErrorCode.ineligible_replica
+
+
+class NewLeaderElected(BrokerError):
+    code = ErrorCode.new_leader_elected
+
+
+class ElectionNotNeeded(BrokerError):
+    code = ErrorCode.election_not_needed
+
+
+class PreferredLeaderNotAvailable(BrokerError):
+    code = ErrorCode.preferred_leader_not_available
+
+
+class EligibleLeadersNotAvailable(BrokerError):
+    code = ErrorCode.eligible_leaders_not_available

@@ -1,6 +1,7 @@
-"""One partition on this broker: what its leader appends, what is committed, and who waits for it.
+"""One partition's replica on this broker: it leads or it follows, and knows what is committed.
 
-Produce enters at `append`, readers at `read`, waiting at `committed` and `watch`.
+Produce enters at `append`, readers at `read`, followers' progress at `record_progress`, waiting at
+`committed` and `watch`. A follower's fetcher enters at `append_fetched`, `diverge`, `start_over`.
 Invariant: start offset <= last stable offset <= high watermark <= end offset.
 """
 
@@ -8,56 +9,99 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from suwi.env import Clock
 from suwi.log.partition_log import Appended, LogSlice, PartitionLog
+from suwi.metadata.image import PartitionState
 from suwi.model.errors import (
     BrokerError,
     FencedLeaderEpoch,
     KafkaStorageError,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
     UnknownLeaderEpoch,
 )
-from suwi.model.ids import NO_EPOCH, LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
+from suwi.model.ids import (
+    NO_EPOCH,
+    NO_NODE,
+    LeaderEpoch,
+    NodeId,
+    Offset,
+    TopicId,
+    TopicPartition,
+)
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import BatchHeader
 from suwi.replica.intake import intake_of
+from suwi.replica.leadership import IsLive, Leadership, Proposal
+from suwi.replica.loss import Loss, lost_between
 
 log = logging.getLogger(__name__)
 
 _ACKS_ALL = -1
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a partition needs of the broker that it lives on."""
+
+    node_id: NodeId
+    clock: Clock
+    lag_s_max: float
+    """After how long a follower that has not caught up is out of sync."""
+    is_live: IsLive
+    on_append: Callable[["Partition"], None] = lambda _: None
+    """Told once of a partition that has changed, and again after `touched` is reset."""
+    propose: Callable[["Partition", Proposal], None] = lambda *_: None
+    """Brings a new in-sync set to the controller."""
+    on_isr: Callable[[frozenset[NodeId], frozenset[NodeId]], None] = lambda *_: None
+    """Told the in-sync set before and after a change."""
+    on_loss: Callable[[Loss], None] = lambda _: None
+    """Told of committed records that had to be truncated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where the partition's log lies."""
+
+    open_log: Callable[[TopicConfig], PartitionLog]
+    checkpointed_watermark: Callable[[], Offset]
+    """What was committed when it was last written down."""
+    after_truncation: Callable[[], None] = lambda: None
+    """Called before anything is appended to a log that has become shorter."""
+
+
 class Partition:
-    """A partition that this broker leads. Its log is opened at the first use."""
+    """A replica. Its log is opened at the first use."""
 
     def __init__(
         self,
         partition: TopicPartition,
         topic_id: TopicId,
         config: TopicConfig,
-        open_log: Callable[[TopicConfig], PartitionLog],
-        clock: Clock,
-        *,
-        leader: NodeId,
-        leader_epoch: LeaderEpoch,
-        on_append: Callable[["Partition"], None] = lambda _: None,
+        home: Home,
+        around: Surroundings,
     ) -> None:
         self.partition = partition
         self.topic_id = topic_id
         self.config = config
         self.intake = intake_of(config)
-        self.leader = leader
-        self.leader_epoch = leader_epoch
-        self._open_log = open_log
-        self._clock = clock
-        self._on_append = on_append
-        """Told once of a partition that has changed, and again after `touched` is reset."""
+        self.leader = NO_NODE
+        self.leader_epoch = NO_EPOCH
+        self.leadership: Leadership | None = None
+        """What it knows as the leader; None while another leads, or nobody."""
         self.touched = False
+        self._home = home
+        self._around = around
         self._log: PartitionLog | None = None
+        self._in_office = False
+        self._has_enough_replicas = True
         self._high_watermark = Offset(0)
         self._commit_waiters: deque[tuple[Offset, asyncio.Future[None]]] = deque()
         self._watchers: dict[Callable[[], None], None] = {}
+        self._end_watchers: dict[Callable[[], None], None] = {}
         self._sync: asyncio.Task[None] | None = None
         self._closed: BrokerError | None = None
 
@@ -65,8 +109,8 @@ class Partition:
 
     @property
     def log(self) -> PartitionLog:
-        if self._log is None:
-            self._become_leader()
+        if self._log is None or (self.leadership is not None and not self._in_office):
+            self._open()
         assert self._log is not None
         return self._log
 
@@ -77,30 +121,34 @@ class Partition:
 
     @property
     def is_closed(self) -> bool:
-        """Whether this broker has ceased to lead it, or it was deleted."""
+        """Whether it was deleted, or this broker stops."""
         return self._closed is not None
+
+    @property
+    def is_leader(self) -> bool:
+        return self.leadership is not None
 
     def open(self) -> None:
         """Open the log now, rather than at the first use."""
-        self._become_leader()
+        self._open()
 
-    def _become_leader(self) -> None:
+    def _open(self) -> None:
         if self._closed is not None:
             raise self._closed
-        try:
-            self._log = self._open_log(self.config)
-        except OSError as error:
-            raise KafkaStorageError(f"{self.partition}: {error}") from error
-        self._log.assign_epoch(self.leader_epoch, self._log.end_offset)
-        # The only in-sync replica: all that it holds is committed.
-        self._high_watermark = self._log.end_offset
+        if self._log is None:
+            try:
+                self._log = self._home.open_log(self.config)
+            except OSError as error:
+                raise KafkaStorageError(f"{self.partition}: {error}") from error
+            known = self._home.checkpointed_watermark()
+            self._high_watermark = max(self._log.start_offset, min(known, self._log.end_offset))
+        if self.leadership is not None and not self._in_office:
+            self._enter_office(self._log, self.leadership)
 
     @property
     def high_watermark(self) -> Offset:
-        return self._high_watermark if self._log is not None else self._first_high_watermark()
-
-    def _first_high_watermark(self) -> Offset:
-        self._become_leader()
+        if self._log is None or (self.leadership is not None and not self._in_office):
+            self._open()
         return self._high_watermark
 
     @property
@@ -115,6 +163,10 @@ class Partition:
         self.intake = intake_of(config)
         if self._log is not None:
             self._log.config = config
+        if self.leadership is not None:
+            self._count_replicas(self.leadership)
+            if self._in_office:
+                self._update_watermark()
 
     def check_epoch(self, known_to_client: int) -> None:
         """Hazard 4: a client that knows another epoch may be talking to the wrong leader."""
@@ -124,10 +176,112 @@ class Partition:
             raise FencedLeaderEpoch(f"epoch {known_to_client} is over: {self.leader_epoch}")
         raise UnknownLeaderEpoch(f"epoch {known_to_client} is not known yet: {self.leader_epoch}")
 
+    # -- taking and giving up the lead ---------------------------------------------------------
+
+    def lead(self, state: PartitionState, broker_epoch: int) -> None:
+        """The controller has made this replica the leader, or has changed the in-sync set."""
+        current = self.leadership
+        if current is not None and current.leader_epoch == state.leader_epoch:
+            self.confirm(state)
+            return
+        self._begin_epoch(state)
+        self.leadership = Leadership(
+            self._around.node_id,
+            broker_epoch,
+            state,
+            epoch_start=Offset(0),  # known when the log is open
+            now_s=asyncio.get_running_loop().time(),
+        )
+        self._count_replicas(self.leadership)
+        if self._log is not None or len(state.replicas) > 1:
+            try:
+                self._open()
+            except KafkaStorageError as error:
+                log.error(
+                    "cannot lead", extra={"partition": str(self.partition), "reason": str(error)}
+                )
+
+    def follow(self, state: PartitionState) -> None:
+        """Another broker leads, or nobody does."""
+        if self.leadership is None and self.leader_epoch == state.leader_epoch:
+            self.leader = state.leader
+            return
+        self._begin_epoch(state)
+
+    def stand_by(self) -> None:
+        """This broker has lost its place in the cluster: it may not lead until told so again."""
+        if self.leadership is not None:
+            self._begin_epoch(None)
+
+    def _begin_epoch(self, state: PartitionState | None) -> None:
+        """Whatever was under way in the last epoch must be tried again, perhaps elsewhere."""
+        self.leadership = None
+        self._in_office = False
+        self.leader = state.leader if state is not None else NO_NODE
+        if state is not None:
+            self.leader_epoch = state.leader_epoch
+        self._fail_waiters(NotLeaderOrFollower(f"{self.partition} has another leader epoch"))
+        self._tell(self._watchers)
+        self._tell(self._end_watchers)
+
+    def _enter_office(self, partition_log: PartitionLog, leadership: Leadership) -> None:
+        leadership.epoch_start = partition_log.end_offset
+        partition_log.assign_epoch(self.leader_epoch, partition_log.end_offset)
+        self._in_office = True
+        if len(leadership.replicas) == 1:
+            # All that the only replica holds is committed.
+            self._advance(partition_log.end_offset)
+        else:
+            self._sync_if_due(partition_log)
+            self._update_watermark()
+
+    def confirm(self, state: PartitionState) -> None:
+        """The controller's word on the in-sync set of this leader's epoch."""
+        leadership = self.leadership
+        if leadership is None or leadership.leader_epoch != state.leader_epoch:
+            return
+        before = leadership.members
+        if not leadership.confirm(state):
+            return
+        log.info(
+            "in-sync set confirmed",
+            extra={"partition": str(self.partition), "isr": sorted(leadership.members)},
+        )
+        self._around.on_isr(before, leadership.members)
+        self._count_replicas(leadership)
+        if self._in_office:
+            self._update_watermark()
+
+    def refused(self, proposal: Proposal, *, settled: bool) -> None:
+        leadership = self.leadership
+        if leadership is not None and leadership.leader_epoch == proposal.leader_epoch:
+            leadership.refused(proposal, settled=settled)
+
+    def _count_replicas(self, leadership: Leadership) -> None:
+        needed = min(self.config.min_insync_replicas, len(leadership.replicas))
+        self._has_enough_replicas = len(leadership.members) >= needed
+        if not self._has_enough_replicas:
+            self._fail_waiters(
+                NotEnoughReplicasAfterAppend(
+                    f"{self.partition} has {len(leadership.members)} replicas in sync, "
+                    f"fewer than min.insync.replicas {needed}"
+                )
+            )
+
     # -- writing -------------------------------------------------------------------------------
+
+    def check_enough_replicas(self) -> None:
+        """Raises NotEnoughReplicas where acks=all cannot be kept."""
+        if not self._has_enough_replicas:
+            raise NotEnoughReplicas(
+                f"{self.partition} has fewer replicas in sync than "
+                f"min.insync.replicas {self.config.min_insync_replicas}"
+            )
 
     def append(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Appended:
         """Append a batch that `intake` accepted; changes it in place. Raises a `BrokerError`."""
+        if self.leadership is None:
+            raise NotLeaderOrFollower(f"{self.partition} is led by another broker")
         partition_log = self.log
         appended = partition_log.append_as_leader(batch, header, self.leader_epoch, now_ms)
         if not appended.is_duplicate:
@@ -135,18 +289,40 @@ class Partition:
         return appended
 
     def _after_append(self, partition_log: PartitionLog) -> None:
+        self._touch()
+        self._sync_if_due(partition_log)
+        leadership = self.leadership
+        assert leadership is not None
+        if leadership.followers:
+            self._update_watermark()
+            if self._end_watchers:
+                self._tell(self._end_watchers)
+        elif self.config.flush_messages > 1:
+            self._advance(partition_log.end_offset)
+
+    def _touch(self) -> None:
         if not self.touched:
             self.touched = True
-            self._on_append(self)
-        end_offset = partition_log.end_offset
-        flush_messages = self.config.flush_messages
-        if self._sync is None and end_offset - partition_log.recovery_point >= flush_messages:
-            self._sync = asyncio.get_running_loop().create_task(self._sync_until_done())
-        if flush_messages > 1:
-            self._advance(end_offset)
+            self._around.on_append(self)
 
-    def _committed_end(self, partition_log: PartitionLog) -> Offset:
-        """What may be acknowledged: with a sync for each message, only what is on the disk."""
+    def _update_watermark(self) -> None:
+        leadership = self.leadership
+        partition_log = self._log
+        assert leadership is not None
+        assert partition_log is not None
+        self._advance(
+            leadership.watermark(
+                self._safe_end(partition_log),
+                members_min=self.config.min_insync_replicas,
+                leader_end=partition_log.end_offset,
+                now_s=asyncio.get_running_loop().time(),
+                lag_s_max=self._around.lag_s_max,
+                is_live=self._around.is_live,
+            )
+        )
+
+    def _safe_end(self, partition_log: PartitionLog) -> Offset:
+        """What this replica vouches for: with a sync for each message, only what is on the disk."""
         if self.config.flush_messages == 1:
             return partition_log.recovery_point
         return partition_log.end_offset
@@ -161,43 +337,101 @@ class Partition:
             if not waiter.done():
                 waiter.set_result(None)
         if self._watchers:
-            self._tell_watchers()
+            self._tell(self._watchers)
+        if self._end_watchers:
+            self._tell(self._end_watchers)
 
-    def _tell_watchers(self) -> None:
-        for watcher in list(self._watchers):
+    def _tell(self, watchers: dict[Callable[[], None], None]) -> None:
+        for watcher in list(watchers):
             watcher()
+
+    def _sync_if_due(self, partition_log: PartitionLog) -> None:
+        unsynced = partition_log.end_offset - partition_log.recovery_point
+        if self._sync is None and unsynced >= self.config.flush_messages:
+            self._sync = asyncio.get_running_loop().create_task(self._sync_until_done())
 
     async def _sync_until_done(self) -> None:
         """One sync serves all that wait; those who come meanwhile are served by the next."""
-        loop = asyncio.get_running_loop()
         partition_log = self.log
         try:
             while self._closed is None:
                 try:
-                    job = partition_log.sync_job()
+                    if not await self.sync_once(partition_log):
+                        return
                 except KafkaStorageError as error:
                     self._fail_waiters(error)
                     return
-                if job is None:
-                    return
-                try:
-                    await loop.run_in_executor(None, job.run)
-                except OSError as error:
-                    partition_log.sync_failed(job, error)
-                    self._fail_waiters(KafkaStorageError(str(error)))
-                    return
-                partition_log.synced(job)
-                self._advance(self._committed_end(partition_log))
+                if self._in_office:
+                    if len(self.leadership.replicas if self.leadership else ()) > 1:
+                        self._update_watermark()
+                    else:
+                        self._advance(self._safe_end(partition_log))
                 if self.config.flush_messages > 1:
                     return
         finally:
             self._sync = None
 
+    async def sync_once(self, partition_log: PartitionLog) -> bool:
+        """Sync what is there; whether there was anything. Raises KafkaStorageError."""
+        job = partition_log.sync_job()
+        if job is None:
+            return False
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, job.run)
+        except OSError as error:
+            partition_log.sync_failed(job, error)
+            raise KafkaStorageError(str(error)) from error
+        partition_log.synced(job)
+        return True
+
     def delete_before(self, offset: Offset) -> None:
         """Records below `offset`, which is committed, are gone for readers at once."""
         assert offset <= self.high_watermark
         self.log.advance_start(offset)
-        self._tell_watchers()
+        self._touch()
+        self._tell(self._watchers)
+        self._tell(self._end_watchers)
+
+    # -- followers -----------------------------------------------------------------------------
+
+    def record_progress(
+        self, node: NodeId, end_offset: Offset, start_offset: Offset, broker_epoch: int
+    ) -> None:
+        """A follower has everything below `end_offset`."""
+        leadership = self.leadership
+        assert leadership is not None
+        partition_log = self.log
+        counts = leadership.record_progress(
+            node,
+            end_offset,
+            start_offset=start_offset,
+            broker_epoch=broker_epoch,
+            leader_end=partition_log.end_offset,
+            now_s=asyncio.get_running_loop().time(),
+        )
+        if not counts:
+            return
+        self._update_watermark()
+        if leadership.joins(node, self._high_watermark, self._around.is_live):
+            self._around.propose(self, leadership.expand(node))
+
+    def drop_laggards(self) -> None:
+        """Ask for those to be taken out of the in-sync set that have not kept up."""
+        leadership = self.leadership
+        if leadership is None or self._log is None or not self._in_office:
+            return
+        leaving = leadership.laggards(
+            self._log.end_offset, asyncio.get_running_loop().time(), self._around.lag_s_max
+        )
+        if leaving:
+            self._around.propose(self, leadership.shrink(leaving))
+        else:
+            # Someone may have been waited for who was about to join and no longer keeps up.
+            self._update_watermark()
+
+    def live_brokers_changed(self) -> None:
+        if self._in_office and self.leadership is not None and self.leadership.followers:
+            self._update_watermark()
 
     # -- waiting -------------------------------------------------------------------------------
 
@@ -219,18 +453,20 @@ class Partition:
             self._commit_waiters.append((end_offset, waiter))
         return waiter
 
-    def watch(self, watcher: Callable[[], None]) -> None:
+    def watch(self, watcher: Callable[[], None], *, also_uncommitted: bool = False) -> None:
         """Call `watcher` whenever there is more to read, until `unwatch`."""
-        self._watchers[watcher] = None
+        (self._end_watchers if also_uncommitted else self._watchers)[watcher] = None
 
     def unwatch(self, watcher: Callable[[], None]) -> None:
         self._watchers.pop(watcher, None)
+        self._end_watchers.pop(watcher, None)
 
     def close(self, reason: BrokerError | None = None) -> None:
-        """This broker is no longer the leader: nobody need wait here any more."""
+        """Deleted, or the broker stops: nobody need wait here any more."""
         self._closed = reason or NotLeaderOrFollower(f"{self.partition} is led by another broker")
         self._fail_waiters(self._closed)
-        self._tell_watchers()
+        self._tell(self._watchers)
+        self._tell(self._end_watchers)
 
     def _fail_waiters(self, error: BrokerError) -> None:
         waiters, self._commit_waiters = self._commit_waiters, deque()
@@ -247,3 +483,72 @@ class Partition:
         partition_log = self.log
         limit = self.last_stable_offset if committed_only else self._high_watermark
         return partition_log.read(offset, bytes_max, limit, whole_batch=whole_batch)
+
+    def read_for_follower(
+        self, offset: Offset, bytes_max: int, *, whole_batch: bool
+    ) -> LogSlice | None:
+        """Batches up to the end, committed or not."""
+        partition_log = self.log
+        return partition_log.read(
+            offset, bytes_max, partition_log.end_offset, whole_batch=whole_batch
+        )
+
+    # -- following -----------------------------------------------------------------------------
+
+    def append_fetched(
+        self, records: memoryview, leader_epoch: LeaderEpoch, watermark: Offset, start: Offset
+    ) -> None:
+        """Take in what the leader sent. Raises CorruptMessage, InvalidRecord, KafkaStorageError."""
+        assert self.leadership is None
+        partition_log = self.log
+        if records:
+            now_ms = self._around.clock.now_ms()
+            partition_log.append_as_follower(records, leader_epoch, now_ms)
+            self._touch()
+        if start > partition_log.start_offset:
+            partition_log.advance_start(min(start, partition_log.end_offset))
+            self._touch()
+        known = min(watermark, partition_log.end_offset)
+        if known > self._high_watermark:
+            self._touch()
+            self._advance(known)
+
+    def diverge(self, epoch: LeaderEpoch, end_offset: Offset) -> None:
+        """The leader's log has `epoch` up to `end_offset`, and parts from this one at the latest
+        there. Hazards 1 and 3: truncate by epoch, never by watermark, and then ask again."""
+        assert self.leadership is None
+        partition_log = self.log
+        _, own_end = partition_log.epochs.end_of(epoch, partition_log.end_offset)
+        self._truncate(max(min(own_end, end_offset), Offset(0)))
+
+    def start_over(self, start: Offset) -> None:
+        """The leader has nothing left of what follows this log: go on where its log starts."""
+        assert self.leadership is None
+        partition_log = self.log
+        if not partition_log.start_offset <= start <= partition_log.end_offset:
+            log.info("starting over", extra={"partition": str(self.partition), "at": start})
+            partition_log.restart_at(start)
+            self._high_watermark = start
+            self._home.after_truncation()
+            self._touch()
+
+    def _truncate(self, offset: Offset) -> None:
+        partition_log = self.log
+        if offset < self._high_watermark:
+            loss = lost_between(self.partition, partition_log.epochs, offset, self._high_watermark)
+            log.error("committed records are lost", extra={"loss": str(loss)})
+            self._around.on_loss(loss)
+        log.info(
+            "truncated",
+            extra={
+                "partition": str(self.partition),
+                "from": partition_log.end_offset,
+                "to": offset,
+                "epoch": self.leader_epoch,
+            },
+        )
+        partition_log.truncate_to(offset)
+        partition_log.forget_epochs_beyond_end()
+        self._high_watermark = min(self._high_watermark, partition_log.end_offset)
+        self._home.after_truncation()
+        self._touch()

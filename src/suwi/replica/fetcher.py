@@ -1,0 +1,315 @@
+"""A follower's copying: one `Fetcher` for each leader, all its partitions in one request.
+
+`Fetchers.assign` and `release` say what is copied from where. A fetch from an offset is also the
+acknowledgement of everything before it, so nothing is asked for that is not in the log.
+Invariant: what is appended was fetched under the leader epoch that the partition is still in.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kio.schema.errors import ErrorCode
+
+from suwi.client.connection import PeerConnection
+from suwi.model.broker_config import BrokerConfig
+from suwi.model.errors import BrokerError
+from suwi.model.ids import LeaderEpoch, NodeId, Offset
+from suwi.replica.fetch_session import FetchSession, Key, fetch_request
+from suwi.replica.partition import Partition
+from suwi.replica.peers import Peers
+from suwi.wire.errors import MalformedResponse
+from suwi.wire.fetch import (
+    FetchedPartition,
+    FetchPartition,
+    decode_fetch_response,
+    encode_fetch_request,
+)
+from suwi.wire.versions import APIS, ApiKey
+
+log = logging.getLogger(__name__)
+
+_VERSION = APIS[ApiKey.FETCH].max_version
+_PAUSE_S_MIN = 0.01
+
+
+@dataclass(slots=True)
+class _Copy:
+    """One partition that is being copied."""
+
+    partition: Partition
+    epoch: LeaderEpoch
+    """The leader epoch it was assigned under."""
+    pause_s: float = 0.0
+    paused_until_s: float = float("-inf")
+
+    @property
+    def is_current(self) -> bool:
+        return self.partition.leader_epoch == self.epoch and not self.partition.is_closed
+
+    def pause(self, now_s: float, pause_s_max: float) -> None:
+        """Try again a little later, and later each time."""
+        self.pause_s = min(max(2 * self.pause_s, _PAUSE_S_MIN), pause_s_max)
+        self.paused_until_s = now_s + self.pause_s
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What a request under way asked for."""
+
+    copies: dict[Key, _Copy] = field(default_factory=dict)
+    wanted: dict[Key, FetchPartition] = field(default_factory=dict)
+
+
+class Fetcher:
+    def __init__(
+        self,
+        leader: NodeId,
+        node_id: NodeId,
+        peers: Peers,
+        config: BrokerConfig,
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        self._leader = leader
+        self._node_id = node_id
+        self._peers = peers
+        self._config = config
+        self._broker_epoch = broker_epoch
+        self._copies: dict[Key, _Copy] = {}
+        self._changed = asyncio.Event()
+        self._connection: PeerConnection | None = None
+        self._session = FetchSession()
+        self._is_waiting = False
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def __len__(self) -> int:
+        return len(self._copies)
+
+    def add(self, partition: Partition) -> None:
+        key = (partition.topic_id, int(partition.partition.partition))
+        self._copies[key] = _Copy(partition, partition.leader_epoch)
+        self._changed.set()
+        if self._is_waiting and self._connection is not None:
+            # The leader may hold its answer back for half a second, and producers wait for this
+            # partition: hang up and ask again, for this one too.
+            self._connection.abort()
+
+    def remove(self, partition: Partition) -> None:
+        self._copies.pop((partition.topic_id, int(partition.partition.partition)), None)
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    # -- asking --------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        failures = 0
+        try:
+            while True:
+                await self._until_there_is_work()
+                try:
+                    if self._connection is None or not self._connection.is_open:
+                        self._session.restart()
+                        self._connection = await self._connect()
+                    await self._fetch(self._connection)
+                    failures = 0
+                except (OSError, MalformedResponse, TimeoutError) as error:
+                    failures += 1
+                    await self._after_failure(error, failures)
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.exception("fetcher stopped", extra={"leader": self._leader})
+            raise
+        finally:
+            if self._connection is not None:
+                self._connection.abort()
+
+    async def _connect(self) -> PeerConnection:
+        async with asyncio.timeout(self._config.replica_socket_timeout_ms / 1000):
+            return await self._peers.connect(self._leader)
+
+    async def _until_there_is_work(self) -> None:
+        """Wait while nothing is to be copied, or all of it pauses."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self._changed.clear()
+            now_s = loop.time()
+            ends = [c.paused_until_s for c in self._copies.values() if c.is_current]
+            if any(end <= now_s for end in ends):
+                return
+            try:
+                async with asyncio.timeout_at(min(ends) if ends else None):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+
+    async def _after_failure(self, error: Exception, failures: int) -> None:
+        if self._connection is not None:
+            self._connection.abort()
+            self._connection = None
+        if self._changed.is_set():
+            return  # Hung up by `add`.
+        log.info(
+            "cannot fetch",
+            extra={"leader": self._leader, "reason": str(error), "failures": failures},
+        )
+        pause_s = min(_PAUSE_S_MIN * 2**failures, self._config.replica_fetch_backoff_ms / 1000)
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    async def _fetch(self, connection: PeerConnection) -> None:
+        asked = self._ask()
+        config = self._config
+        request = fetch_request(
+            self._session,
+            asked.wanted,
+            replica_id=self._node_id,
+            replica_epoch=self._broker_epoch(),
+            wait_ms_max=config.replica_fetch_wait_max_ms,
+            bytes_min=config.replica_fetch_min_bytes,
+            bytes_max=config.replica_fetch_response_max_bytes,
+        )
+        self._is_waiting = True
+        try:
+            async with asyncio.timeout(config.replica_socket_timeout_ms / 1000):
+                body = await connection.send(
+                    ApiKey.FETCH, _VERSION, [encode_fetch_request(_VERSION, request)]
+                )
+        finally:
+            self._is_waiting = False
+        response = decode_fetch_response(_VERSION, body)
+        self._session.answered(response)
+        synced: list[Partition] = []
+        for topic in response.topics:
+            assert topic.topic_id is not None
+            for fetched in topic.partitions:
+                key = (topic.topic_id, fetched.partition)
+                copy = asked.copies.get(key)
+                if copy is not None and self._copies.get(key) is copy and copy.is_current:
+                    self._take_in(copy, asked.wanted[key], fetched)
+                    if copy.partition.config.flush_messages == 1:
+                        synced.append(copy.partition)
+        for partition in synced:
+            await self._sync(partition)
+
+    def _ask(self) -> _Asked:
+        """What to fetch: everything that does not pause and whose log can be read."""
+        asked = _Asked()
+        now_s = asyncio.get_running_loop().time()
+        for key, copy in list(self._copies.items()):
+            if not copy.is_current:
+                del self._copies[key]
+                continue
+            if copy.paused_until_s > now_s:
+                continue
+            try:
+                partition_log = copy.partition.log
+                partition_log.state.check()
+            except BrokerError as error:
+                self._pause(copy, error)
+                continue
+            asked.copies[key] = copy
+            asked.wanted[key] = FetchPartition(
+                key[1],
+                copy.epoch,
+                partition_log.end_offset,
+                partition_log.epochs.latest,
+                partition_log.start_offset,
+                self._config.replica_fetch_max_bytes,
+            )
+        return asked
+
+    # -- taking in -----------------------------------------------------------------------------
+
+    def _take_in(self, copy: _Copy, asked: FetchPartition, fetched: FetchedPartition) -> None:
+        partition = copy.partition
+        try:
+            if fetched.error_code == ErrorCode.offset_out_of_range:
+                partition.start_over(Offset(fetched.log_start_offset))
+            elif fetched.error_code != ErrorCode.none:
+                self._pause(copy, ErrorCode(fetched.error_code).name)
+                return
+            elif fetched.diverging_epoch is not None:
+                # Hazard 6: what the leader says of its watermark means nothing before that.
+                epoch, end_offset = fetched.diverging_epoch
+                partition.diverge(LeaderEpoch(epoch), Offset(end_offset))
+            elif partition.log.end_offset == asked.fetch_offset:
+                partition.append_fetched(
+                    memoryview(fetched.records or b""),  # type: ignore[arg-type]
+                    copy.epoch,
+                    Offset(fetched.high_watermark),
+                    Offset(fetched.log_start_offset),
+                )
+            copy.pause_s = 0.0
+        except BrokerError as error:
+            self._pause(copy, error)
+
+    def _pause(self, copy: _Copy, reason: object) -> None:
+        first = copy.pause_s == 0.0
+        copy.pause(asyncio.get_running_loop().time(), self._config.replica_fetch_backoff_ms / 1000)
+        if first:
+            log.info(
+                "not copied for now",
+                extra={
+                    "partition": str(copy.partition.partition),
+                    "leader": self._leader,
+                    "reason": str(reason),
+                },
+            )
+
+    async def _sync(self, partition: Partition) -> None:
+        """With a sync for each message, a follower too vouches only for what is on its disk."""
+        try:
+            await partition.sync_once(partition.log)
+        except BrokerError as error:
+            log.error(
+                "not synced", extra={"partition": str(partition.partition), "reason": str(error)}
+            )
+
+
+class Fetchers:
+    """All copying of this broker, by leader."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        peers: Peers,
+        config: BrokerConfig,
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        self._node_id = node_id
+        self._peers = peers
+        self._config = config
+        self._broker_epoch = broker_epoch
+        self._fetchers: dict[NodeId, Fetcher] = {}
+        self._homes: dict[Partition, NodeId] = {}
+
+    def assign(self, partition: Partition) -> None:
+        """Copy a partition from its leader, under its present epoch."""
+        leader = partition.leader
+        self.release(partition)
+        fetcher = self._fetchers.get(leader)
+        if fetcher is None:
+            fetcher = self._fetchers[leader] = Fetcher(
+                leader, self._node_id, self._peers, self._config, self._broker_epoch
+            )
+        self._homes[partition] = leader
+        fetcher.add(partition)
+
+    def release(self, partition: Partition) -> None:
+        home = self._homes.pop(partition, None)
+        if home is not None:
+            self._fetchers[home].remove(partition)
+
+    def has(self, partition: Partition) -> bool:
+        return partition in self._homes
+
+    async def stop(self) -> None:
+        for fetcher in list(self._fetchers.values()):
+            await fetcher.stop()

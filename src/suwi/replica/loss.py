@@ -1,0 +1,38 @@
+"""What an unclean election has cost: committed records that a replica had to give up."""
+
+from dataclasses import dataclass
+
+from suwi.log.epochs import LeaderEpochs
+from suwi.model.ids import LeaderEpoch, Offset, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class LostRange:
+    epoch: LeaderEpoch
+    first: Offset
+    end: Offset
+    """The first offset that is not lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    partition: TopicPartition
+    ranges: tuple[LostRange, ...]
+
+    def __str__(self) -> str:
+        ranges = ", ".join(f"{r.first}-{r.end - 1} of epoch {r.epoch}" for r in self.ranges)
+        return f"{self.partition}: {ranges}"
+
+
+def lost_between(
+    partition: TopicPartition, epochs: LeaderEpochs, first: Offset, end: Offset
+) -> Loss:
+    """The committed records from `first` up to but without `end`, by the epoch they were written
+    in."""
+    entries = epochs.entries()
+    starts = [max(start, first) for _, start in entries[1:] if first < start < end]
+    ranges = [
+        LostRange(epochs.epoch_at(Offset(a)), Offset(a), Offset(b))
+        for a, b in zip([first, *starts], [*starts, end], strict=True)
+    ]
+    return Loss(partition, tuple(ranges))

@@ -1,0 +1,33 @@
+"""Connections from this broker to others, made as the cluster image says."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from suwi.client.connection import ConnectionLost, PeerConnection
+from suwi.metadata.image import ClusterImage, Endpoint
+from suwi.model.ids import NodeId
+
+Connect: TypeAlias = Callable[[Endpoint], Awaitable[PeerConnection]]
+"""Opens a connection, with TLS and a log-in where the listener asks for them. Raises OSError."""
+
+
+class Peers:
+    def __init__(self, image: Callable[[], ClusterImage], listener: str, connect: Connect) -> None:
+        self._image = image
+        self._listener = listener
+        self._connect = connect
+
+    async def connect(self, node: NodeId) -> PeerConnection:
+        """A new connection to a broker, for the caller alone. Raises OSError."""
+        broker = self._image().registered.get(node)
+        endpoint = broker.endpoint(self._listener) if broker is not None else None
+        if endpoint is None:
+            raise ConnectionLost(f"broker {node} is not known on listener {self._listener}")
+        return await self._connect(endpoint)
+
+    async def connect_to_controller(self) -> PeerConnection:
+        """Raises OSError, also while there is no controller."""
+        controller = self._image().controller
+        if controller is None:
+            raise ConnectionLost("there is no controller at the moment")
+        return await self.connect(controller)
