@@ -1,9 +1,10 @@
 # `make help` lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test demo fuzz bench compat docs lock clean
+.PHONY: help setup check format test sim demo fuzz bench compat docs lock clean
 MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 SECONDS ?= 120
+MINUTES ?= 5
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -23,6 +24,9 @@ format: setup ## let ruff format the code and order its imports
 
 test: setup ## all tests; HYPOTHESIS_PROFILE=thorough for many more examples
 	@$(BIN)/python -m pytest
+
+sim: setup ## simulated clusters in trouble; MINUTES=60 FROM=0 JOBS=2 as you like
+	@$(BIN)/python -m suwi.sim --minutes $(MINUTES) --from $(or $(FROM),0) --jobs $(or $(JOBS),1)
 
 demo: setup ## a broker, a few thousand messages, and what lies on disk
 	@$(BIN)/python demo/demo.py

@@ -1,0 +1,146 @@
+"""`python -m suwi.sim`: runs of simulated clusters, one after the other, each from a seed.
+
+    python -m suwi.sim --seeds 200            seeds 0 to 199
+    python -m suwi.sim --minutes 60 --jobs 2  as many as fit into an hour, on two cores
+    python -m suwi.sim --seed 4711            one run, with what went wrong in it and when
+
+A run that fails is reported with the one command that repeats it, and the exit code is 1.
+"""
+
+import argparse
+import importlib
+import logging
+import multiprocessing
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from itertools import count, islice
+from typing import Any, NamedTuple
+
+from suwi.sim.scenario import Run, run_seed
+
+_MUTANTS = "tests.sim.mutants"
+_CHUNK = 4
+
+
+class Failure(NamedTuple):
+    seed: int
+    text: str
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    if options.seed is not None:
+        return _run_one(options)
+    return _run_many(options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m suwi.sim", description="Simulated clusters.")
+    parser.add_argument("--seed", type=int, help="one run, told in detail")
+    parser.add_argument("--seeds", type=int, help="how many runs; without end if not given")
+    parser.add_argument("--from", type=int, default=0, dest="first", help="the first seed")
+    parser.add_argument("--minutes", type=float, help="stop after so much real time")
+    parser.add_argument("--jobs", type=int, default=1, help="how many processes")
+    parser.add_argument("--mutant", help=f"a bug of {_MUTANTS} to put in; then a failure is meant")
+    parser.add_argument(
+        "--keep-going", action="store_true", help="do not end with the first failure"
+    )
+    parser.add_argument("--trace", action="store_true", help="with --seed: also what brokers log")
+    return parser
+
+
+def _run_one(options: argparse.Namespace) -> int:
+    if options.trace:
+        logging.basicConfig(level=logging.DEBUG, format="%(levelname)s %(name)s %(message)s")
+    failure = _try(options.seed, options.mutant)
+    if isinstance(failure, Failure):
+        _say(failure.text)
+        return 1
+    _say(str(failure))
+    return 0
+
+
+def _run_many(options: argparse.Namespace) -> int:
+    began_s = _now_s()
+    end_s = began_s + options.minutes * 60 if options.minutes else None
+    runs: list[Run] = []
+    failures: list[Failure] = []
+    for outcome in _outcomes(options):
+        if isinstance(outcome, Failure):
+            failures.append(outcome)
+            _report(outcome, options)
+            if not options.keep_going:
+                break
+        else:
+            runs.append(outcome)
+            if len(runs) % 100 == 0:
+                _say(f"{len(runs)} runs, {len(failures)} failed, {_rate(runs, began_s)}")
+        if end_s is not None and _now_s() >= end_s:
+            break
+    _say(_summary(runs, failures, began_s))
+    return 1 if failures else 0
+
+
+def _outcomes(options: argparse.Namespace) -> Iterator[Run | Failure]:
+    seeds: Iterator[int] = count(options.first)
+    if options.seeds is not None:
+        seeds = islice(seeds, options.seeds)
+    jobs = ((seed, options.mutant) for seed in seeds)
+    if options.jobs == 1:
+        yield from (_try(*job) for job in jobs)
+        return
+    with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
+        # In turns, so that a run without end does not fill the queue.
+        while chunk := list(islice(jobs, options.jobs * _CHUNK)):
+            yield from pool.starmap(_try, chunk, chunksize=1)
+
+
+def _try(seed: int, mutant: str | None) -> Run | Failure:
+    try:
+        with _mutant(mutant):
+            return run_seed(seed)
+    except Exception:
+        return Failure(seed, traceback.format_exc())
+
+
+def _mutant(name: str | None) -> AbstractContextManager[Any]:
+    if name is None:
+        return nullcontext()
+    module: Any = importlib.import_module(_MUTANTS)
+    mutant: AbstractContextManager[Any] = module.find(name).applied()
+    return mutant
+
+
+def _report(failure: Failure, options: argparse.Namespace) -> None:
+    _say(failure.text)
+    mutant = f" --mutant {options.mutant}" if options.mutant else ""
+    _say(f"seed {failure.seed} failed; again: python -m suwi.sim --seed {failure.seed}{mutant}")
+
+
+def _summary(runs: list[Run], failures: list[Failure], began_s: float) -> str:
+    return (
+        f"{len(runs)} runs passed, {len(failures)} failed; {_rate(runs, began_s)}; "
+        f"{sum(run.virtual_s for run in runs) / 3600:.1f} h of virtual time, "
+        f"{sum(run.steps for run in runs)} steps, {sum(run.acked for run in runs)} records "
+        f"acknowledged, {sum(run.leader_epochs for run in runs)} leader epochs"
+    )
+
+
+def _rate(runs: list[Run], began_s: float) -> str:
+    return f"{len(runs) / max(_now_s() - began_s, 1e-9):.2f} seeds/s"
+
+
+def _now_s() -> float:
+    return time.monotonic()  # noqa: TID251 - real time: how long all this may take
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

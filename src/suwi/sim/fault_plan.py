@@ -1,0 +1,397 @@
+"""What goes wrong in a simulated cluster, and when: drawn from the seed, and mended in the end.
+
+`FaultPlan.run` makes trouble for a while, `heal` mends everything. Each run draws which kinds of
+trouble it has (a run with few kinds gets deeper than one with all of them), and aims at leaders and
+the controller more often than at others.
+Invariant: power losses stay within the budget in which no acknowledged record may be lost.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeAlias
+
+from suwi.metadata.memory import Faults
+from suwi.model.ids import NO_NODE, NodeId
+from suwi.sim.cluster import SimCluster, SimNode
+from suwi.sim.random import SimRandom
+from suwi.sim.watch import Watch
+
+_START_AGAIN_S = 0.5
+_AT_ONCE_MAX = 3
+"""How many troubles there are at the same time, at most."""
+
+
+class FaultPlan:
+    def __init__(
+        self,
+        cluster: SimCluster,
+        watch: Watch,
+        random: SimRandom,
+        *,
+        kinds: Sequence[str] | None = None,
+        power_losses: str = "budget",
+    ) -> None:
+        """`power_losses`: "budget", or "any" where every message is synced before its answer."""
+        self._cluster = cluster
+        self._watch = watch
+        self._random = random
+        self._network = cluster.simulation.network
+        self._session_s = cluster.store.session_timeout_s
+        self._power_losses = power_losses
+        self._busy: set[NodeId] = set()
+        """Nodes whose process is being taken care of."""
+        self._under_way: dict[asyncio.Task[None], None] = {}
+        self._without_power: set[NodeId] = set()
+        """Nodes that lost power and are not back in every in-sync set."""
+        self._healing = False
+        self.said: list[str] = []
+        """What was done when, for people."""
+        self._kinds = list(kinds) if kinds is not None else self._draw_kinds()
+
+    def _draw_kinds(self) -> list[str]:
+        share = self._random.choice((0.15, 0.4, 0.8))
+        return [kind for kind in KINDS if self._random.chance(share)] or ["kill"]
+
+    # -- for how long, and whom ------------------------------------------------------------------
+
+    async def run(self, duration_s: float, pause_s_max: float = 3.0) -> None:
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + duration_s
+        while loop.time() < end_s:
+            await asyncio.sleep(self._random.uniform(0, pause_s_max))
+            if len(self._under_way) < _AT_ONCE_MAX:
+                kind = self._random.choice(self._kinds)
+                task = asyncio.create_task(KINDS[kind](self), name=kind)
+                self._under_way[task] = None
+                task.add_done_callback(lambda task: self._under_way.pop(task, None))
+
+    async def heal(self) -> None:
+        """Mend everything, and return when every broker is in service."""
+        self._say("heal")
+        self._healing = True
+        self._network.heal()
+        for host in [*(node.name for node in self._cluster.nodes.values()), "c1", "c2"]:
+            self._network.slow(host, 0)
+        self._set_store_faults(Faults())
+        while self._under_way:
+            await asyncio.wait(list(self._under_way))
+        for node in self._cluster.nodes.values():
+            node.heal_store()
+            disk = node.machine.disk
+            disk.faults.clear()
+            disk.capacity_bytes = None
+        await asyncio.gather(*(self._bring_back(node) for node in self._cluster.nodes.values()))
+
+    def _say(self, what: str) -> None:
+        self.said.append(f"{self._cluster.simulation.loop.time():10.3f} {what}")
+
+    async def _for_a_while(self) -> None:
+        """A moment, about a session's time, or much longer."""
+        longest = self._random.choice((0.05, 0.5, 2.0, 1.5 * self._session_s, 3 * self._session_s))
+        await self._pause(self._random.uniform(0, longest))
+
+    async def _pause(self, duration_s: float) -> None:
+        step_s = 0.25
+        while duration_s > 0 and not self._healing:
+            await asyncio.sleep(min(step_s, duration_s))
+            duration_s -= step_s
+
+    def _pick(self) -> SimNode | None:
+        """A running broker that nothing is happening to; leaders and the controller rather."""
+        free = [n for n in self._cluster.nodes.values() if n.is_running and n.id not in self._busy]
+        if not free:
+            return None
+        truth = self._watch.truth
+        draw = self._random.random()
+        wanted: NodeId | None = None
+        if draw < 0.5 and truth.topics:
+            topic = self._random.choice(list(truth.topics.values()))
+            wanted = self._random.choice(topic.partitions).leader
+        elif draw < 0.65:
+            controller = self._cluster.store.ledger.controller
+            wanted = controller.node_id if controller else None
+        return next((n for n in free if n.id == wanted), None) or self._random.choice(free)
+
+    async def _bring_back(self, node: SimNode) -> None:
+        """Have it running and in service, however often that takes."""
+        while not node.in_service.is_set():
+            if node.is_frozen:
+                node.thaw()
+            if not node.is_running:
+                await node.begin()
+                if node.start_failure is not None:
+                    await asyncio.sleep(_START_AGAIN_S)
+            else:
+                await asyncio.sleep(_START_AGAIN_S)
+
+    async def _alone(self, act: Callable[[SimNode], Awaitable[None]]) -> None:
+        """Do something to one broker's process that nobody else interferes with."""
+        node = self._pick()
+        if node is None:
+            return
+        self._busy.add(node.id)
+        try:
+            await act(node)
+        finally:
+            self._busy.discard(node.id)
+
+    # -- processes -------------------------------------------------------------------------------
+
+    async def kill(self) -> None:
+        await self._alone(self._kill)
+
+    async def _kill(self, node: SimNode) -> None:
+        self._say(f"kill {node.name}")
+        node.kill()
+        await self._for_a_while()
+        self._say(f"start {node.name}")
+        await self._start(node)
+
+    async def _start(self, node: SimNode) -> None:
+        """Begin its next life, again where that fails, and do not wait long for it."""
+        for _ in range(5):
+            if node.is_running or self._healing:
+                return
+            await asyncio.wait([node.begin()], timeout=self._session_s)
+            await self._pause(_START_AGAIN_S)
+
+    async def crash_in_a_write(self) -> None:
+        await self._alone(self._crash_in_a_write)
+
+    async def _crash_in_a_write(self, node: SimNode) -> None:
+        self._say(f"crash {node.name} in a write")
+        node.machine.disk.faults.crash_after(self._random.below(20))
+        await self._pause(2.0)
+        if node.is_running:
+            node.kill()
+        await self._for_a_while()
+        self._say(f"start {node.name}")
+        await self._start(node)
+
+    async def stop(self) -> None:
+        await self._alone(self._stop)
+
+    async def _stop(self, node: SimNode) -> None:
+        if not node.in_service.is_set():
+            return
+        self._say(f"stop {node.name}")
+        stopping = asyncio.ensure_future(node.stop())
+        await asyncio.wait([stopping], timeout=2 * self._session_s)
+        if node.is_running:
+            node.kill()
+        await asyncio.wait([stopping])
+        await self._for_a_while()
+        self._say(f"start {node.name}")
+        await self._start(node)
+
+    async def lose_power(self) -> None:
+        await self._alone(self._lose_power)
+
+    async def _lose_power(self, node: SimNode) -> None:
+        if not self._may_lose_power(node):
+            return
+        self._say(f"power off {node.name}")
+        self._without_power.add(node.id)
+        node.power_off()
+        await self._for_a_while()
+        self._say(f"start {node.name}")
+        await self._start(node)
+
+    def _may_lose_power(self, node: SimNode) -> bool:
+        """Whether the budget allows it: at most min.insync.replicas - 1 replicas of a partition
+        lose power before the others are back in sync."""
+        if self._power_losses == "any":
+            return True
+        world = self._watch.world
+        for log, state in world.states.items():
+            if node.id not in state.replicas:
+                continue
+            rules = world.rules_of(log)
+            if min(rules.min_insync_replicas, len(state.replicas)) < 2:
+                return False
+            if set(state.isr) != set(state.replicas) or state.leader == NO_NODE:
+                return False
+        return all(self._is_back(other) for other in self._without_power)
+
+    def _is_back(self, node_id: NodeId) -> bool:
+        """Whether what a power loss took is replaced: it is in sync again, in its new life."""
+        registered = self._watch.truth.registered.get(node_id)
+        held = self._cluster.store.ledger.registrations.get(f"brokers/{node_id}")
+        return (
+            registered is not None
+            and held is not None
+            and registered.epoch == held.epoch
+            and self._cluster.nodes[node_id].in_service.is_set()
+            and not any(
+                r.is_suspect for (n, _), r in self._watch.world.replicas.items() if n == node_id
+            )
+        )
+
+    async def freeze(self) -> None:
+        await self._alone(self._freeze)
+
+    async def _freeze(self, node: SimNode) -> None:
+        self._say(f"freeze {node.name}")
+        node.freeze()
+        await self._for_a_while()
+        self._say(f"thaw {node.name}")
+        node.thaw(self._random.uniform(0, 0.5))
+
+    async def restart_all(self) -> None:
+        """Every process dies, at about the same time, and comes back in any order."""
+        nodes = [n for n in self._cluster.nodes.values() if n.id not in self._busy]
+        self._busy.update(node.id for node in nodes)
+        try:
+            self._random.shuffle(nodes)
+            for node in nodes:
+                if node.is_running:
+                    self._say(f"kill {node.name}")
+                    node.kill()
+                    await self._pause(self._random.uniform(0, 0.1))
+            await self._for_a_while()
+            self._random.shuffle(nodes)
+            for node in nodes:
+                self._say(f"start {node.name}")
+                await self._start(node)
+                await self._pause(self._random.uniform(0, 1))
+        finally:
+            self._busy.difference_update(node.id for node in nodes)
+
+    # -- the network -----------------------------------------------------------------------------
+
+    def _two(self) -> tuple[str, str]:
+        names = [node.name for node in self._cluster.nodes.values()]
+        self._random.shuffle(names)
+        return names[0], names[1]
+
+    async def cut(self) -> None:
+        """One way or both ways between two brokers."""
+        one, other = self._two()
+        both = self._random.chance(0.5)
+        self._say(f"cut {one} -> {other}{' and back' if both else ''}")
+        self._network.cut(one, other)
+        if both:
+            self._network.cut(other, one)
+        await self._for_a_while()
+        self._say(f"mend {one} - {other}")
+        self._network.heal(one, other)
+
+    async def isolate(self) -> None:
+        """One broker from the other brokers; clients and the store still reach it, or not."""
+        node = self._pick()
+        if node is None:
+            return
+        others = [other.name for other in self._cluster.nodes.values() if other is not node]
+        with_clients = self._random.chance(0.3)
+        with_store = self._random.chance(0.3)
+        self._say(
+            f"isolate {node.name}{' from clients' * with_clients}{' and the store' * with_store}"
+        )
+        self._network.partition([node.name], [*others, *(["c1", "c2"] if with_clients else [])])
+        if with_store:
+            node.cut_store()
+        await self._for_a_while()
+        self._say(f"mend {node.name}")
+        if with_store:
+            node.heal_store()
+        for other in [*others, "c1", "c2"]:
+            self._network.heal(node.name, other)
+
+    async def reset(self) -> None:
+        node = self._pick()
+        if node is not None:
+            self._say(f"reset connections of {node.name}")
+            self._network.reset(node.name)
+
+    async def slow(self) -> None:
+        node = self._pick()
+        if node is None:
+            return
+        delay_ms = self._random.choice((20, 200, 2000))
+        self._say(f"slow {node.name} by {delay_ms} ms")
+        self._network.slow(node.name, delay_ms)
+        await self._for_a_while()
+        self._say(f"{node.name} is fast again")
+        self._network.slow(node.name, 0)
+
+    # -- disks -----------------------------------------------------------------------------------
+
+    async def fill_disk(self) -> None:
+        node = self._pick()
+        if node is None:
+            return
+        disk = node.machine.disk
+        room = self._random.below(2000)
+        self._say(f"disk of {node.name} has {room} bytes left")
+        disk.capacity_bytes = disk.drive.volume.used_bytes + room
+        await self._for_a_while()
+        self._say(f"disk of {node.name} has space again")
+        node.machine.disk.capacity_bytes = None
+
+    async def stall_disk(self) -> None:
+        node = self._pick()
+        if node is not None:
+            duration_s = self._random.choice((0.1, 1.0, 1.5 * self._session_s))
+            self._say(f"disk of {node.name} stalls for {duration_s} s")
+            node.machine.disk.faults.stall(duration_s, "write")
+
+    # -- the store -------------------------------------------------------------------------------
+
+    async def cut_store(self) -> None:
+        node = self._pick()
+        if node is None:
+            return
+        self._say(f"{node.name} cannot reach the store")
+        node.cut_store()
+        await self._for_a_while()
+        self._say(f"{node.name} can reach the store again")
+        node.heal_store()
+
+    async def expire(self) -> None:
+        node = self._pick()
+        if node is not None and node.view is not None:
+            self._say(f"the session of {node.name} expires")
+            node.view.expire()
+
+    async def worsen_store(self) -> None:
+        """Slow answers, lost answers, stale reads and late notices for everybody."""
+        self._say("the store is slow and forgetful")
+        random = self._random
+        self._set_store_faults(
+            Faults(
+                latency_s=(0.0, random.choice((0.001, 0.05, 0.5))),
+                notice_delay_s=(0.0, random.choice((0.01, 0.3, 1.0))),
+                read_lag_max=random.choice((0, 2, 8)),
+                new_session_lag_max=random.choice((0, 4)),
+                unknown_applied_chance=random.choice((0.0, 0.2)),
+                unknown_dropped_chance=random.choice((0.0, 0.2)),
+            )
+        )
+        await self._for_a_while()
+        self._say("the store is well")
+        self._set_store_faults(Faults())
+
+    def _set_store_faults(self, faults: Faults) -> None:
+        for name in Faults.__slots__:
+            setattr(self._cluster.store_faults, name, getattr(faults, name))
+
+
+Trouble: TypeAlias = Callable[[FaultPlan], Coroutine[Any, Any, None]]
+
+KINDS: dict[str, Trouble] = {
+    "kill": FaultPlan.kill,
+    "crash in a write": FaultPlan.crash_in_a_write,
+    "stop": FaultPlan.stop,
+    "lose power": FaultPlan.lose_power,
+    "freeze": FaultPlan.freeze,
+    "restart all": FaultPlan.restart_all,
+    "cut": FaultPlan.cut,
+    "isolate": FaultPlan.isolate,
+    "reset": FaultPlan.reset,
+    "slow": FaultPlan.slow,
+    "fill disk": FaultPlan.fill_disk,
+    "stall disk": FaultPlan.stall_disk,
+    "cut store": FaultPlan.cut_store,
+    "expire": FaultPlan.expire,
+    "worsen store": FaultPlan.worsen_store,
+}

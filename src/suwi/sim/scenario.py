@@ -1,0 +1,221 @@
+"""One run from one seed: a cluster, clients, trouble; then everything is healed and compared.
+
+`run_seed` is the whole of it. What it raises says what is wrong.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from suwi.model.ids import NO_NODE
+from suwi.sim.checkers import Broken, Committed, all_checkers
+from suwi.sim.cluster import SimCluster
+from suwi.sim.fault_plan import FaultPlan
+from suwi.sim.history import History, Outcome
+from suwi.sim.random import SimRandom
+from suwi.sim.simulation import Simulation
+from suwi.sim.verdict import violations
+from suwi.sim.watch import Watch
+from suwi.sim.workload import NotHealed, Shape, Workload, WriterKind
+
+TROUBLE_S = 25.0
+HEALED_WITHIN_S = 60.0
+"""Within so long after healing there is a leader everywhere, all replicas are in sync and the same,
+and every broker agrees."""
+SESSION_TIMEOUT_S = 3.0
+
+_SETTINGS = {
+    "replica.lag.time.max.ms": "4000",
+    "offsets.topic.num.partitions": "1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a run was like."""
+
+    seed: int
+    trace_hash: str
+    steps: int
+    virtual_s: float
+    writes: int
+    acked: int
+    read: int
+    leader_epochs: int
+    """How many leaders there were, in all partitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    shape: Shape | None = None
+    """Drawn where it is None, as are the kinds of trouble."""
+    kinds: Sequence[str] | None = None
+    trouble_s: float = TROUBLE_S
+    on_fault: Callable[[str], None] | None = None
+
+
+def draw_shape(random: SimRandom) -> Shape:
+    min_insync = random.choice((1, 2, 2))
+    writers = random.choice(
+        (
+            (WriterKind(), WriterKind(acks=1, idempotent=False)),
+            (WriterKind(), WriterKind()),
+            (WriterKind(idempotent=False), WriterKind()),
+        )
+    )
+    return Shape(
+        partitions=random.choice((1, 1, 2, 3)),
+        replication_factor=random.choice((3, 3, 3, 2)),
+        min_insync_replicas=min_insync,
+        flushes_each=random.chance(0.2),
+        writers=writers,
+        readers=random.choice((1, 1, 2)),
+        churns=random.chance(0.25),
+        pause_s_max=random.choice((0.3, 1.0)),
+    )
+
+
+def run_seed(seed: int, options: Options | None = None) -> Run:
+    """Raises where anything is not as it must be."""
+    simulation = Simulation(seed)
+    scenario = Scenario(simulation, options or Options())
+    simulation.run(scenario.play())
+    return scenario.result()
+
+
+class Scenario:
+    def __init__(self, simulation: Simulation, options: Options) -> None:
+        self.simulation = simulation
+        self.options = options
+        self.shape = options.shape or draw_shape(simulation.random.stream("shape"))
+        self.cluster = SimCluster(
+            simulation, session_timeout_s=SESSION_TIMEOUT_S, settings=_SETTINGS
+        )
+        self.committed = Committed()
+        self.watch = Watch(self.cluster, all_checkers(self.committed))
+        self.history = History()
+        self.plan = FaultPlan(
+            self.cluster,
+            self.watch,
+            simulation.faults,
+            kinds=options.kinds,
+            power_losses="any" if self.shape.flushes_each else "budget",
+        )
+        self.errors = _Errors()
+
+    async def play(self) -> None:
+        with self.errors:
+            try:
+                await self._play()
+            except BaseException as error:
+                for line in self.plan.said:
+                    error.add_note(line)
+                raise
+
+    async def _play(self) -> None:
+        await self.cluster.start()
+        workload = Workload(self.cluster, self.shape, self.history)
+        await workload.begin()
+        await self.plan.run(self.options.trouble_s)
+        await self.plan.heal()
+        await self._healed(while_writing=True)
+        await workload.stop_writing()
+        await self._healed()
+        await workload.finish()
+        self.watch.at_end()
+        self.errors.check()
+        for loss in self.committed.losses:
+            self.history.reported_lost(str(loss.log), loss.first, loss.end)
+        wrong = violations(self.history)
+        if wrong:
+            raise Broken("\n".join(str(each) for each in wrong))
+
+    async def _healed(self, *, while_writing: bool = False) -> None:
+        """Wait until everything is well again."""
+        missing: str | None = None
+        for _ in range(int(HEALED_WITHIN_S / 0.25)):
+            missing = self._not_agreed() or self._not_in_sync()
+            if missing is None and not while_writing:
+                missing = self._not_the_same()
+            if missing is None:
+                return
+            await asyncio.sleep(0.25)
+        raise NotHealed(f"{HEALED_WITHIN_S:g} s after everything was mended: {missing}")
+
+    def _not_agreed(self) -> str | None:
+        sequence = self.cluster.store.ledger.sequence
+        for node in self.cluster.nodes.values():
+            if not node.in_service.is_set() or node.broker is None:
+                return f"{node.name} is not in service"
+            if node.broker.replicas.image.sequence != sequence:
+                return f"{node.name} does not know change {sequence}"
+        return None
+
+    def _not_in_sync(self) -> str | None:
+        for log, state in self.watch.world.states.items():
+            if state.leader == NO_NODE:
+                return f"{log} has no leader: {state}"
+            if set(state.isr) != set(state.replicas):
+                return f"{log} has not all replicas in sync: {state}"
+        return None
+
+    def _not_the_same(self) -> str | None:
+        for log, state in self.watch.world.states.items():
+            leader = self.watch.world.replica(state.leader, log)
+            if leader is None:
+                continue  # Nothing was ever written to it.
+            for node_id in state.replicas:
+                replica = self.watch.world.replica(node_id, log)
+                if replica is None:
+                    if leader.end:
+                        return f"{log}: b{node_id} has nothing yet"
+                elif replica.leader_epoch != state.leader_epoch:
+                    return f"{replica} is in epoch {replica.leader_epoch}: {state}"
+                elif (replica.end, replica.watermark) != (leader.end, leader.end):
+                    return (
+                        f"{replica} ends at {replica.end}, watermark {replica.watermark}; "
+                        f"the leader's at {leader.end}"
+                    )
+        return None
+
+    def result(self) -> Run:
+        simulation = self.simulation
+        states = self.watch.world.states.values()
+        return Run(
+            simulation.seed,
+            simulation.trace_hash,
+            simulation.loop.trace.events,
+            simulation.loop.time(),
+            len(self.history.writes),
+            sum(write.outcome is Outcome.DONE for write in self.history.writes.values()),
+            sum(len(events) for r in self.history.readings for events in r.events.values()),
+            sum(state.leader_epoch + 1 for state in states),
+        )
+
+
+class UnexpectedError(AssertionError):
+    """A broker met an error that it did not expect, and only logged it."""
+
+
+class _Errors(logging.Handler):
+    """Notices what brokers log with a traceback: errors that nobody thought of."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self._first: logging.LogRecord | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and self._first is None:
+            self._first = record
+
+    def check(self) -> None:
+        if self._first is not None:
+            assert self._first.exc_info
+            raise UnexpectedError(self._first.getMessage()) from self._first.exc_info[1]
+
+    def __enter__(self) -> None:
+        logging.getLogger("suwi").addHandler(self)
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("suwi").removeHandler(self)

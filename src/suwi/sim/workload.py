@@ -1,0 +1,289 @@
+"""Clients of a simulated cluster: they write, read, create and delete, and note what they are told.
+
+The clients are Suwi's own (`suwi.client`), on machines of their own. `Workload.run` keeps them busy
+until told to stop; `finish` lets the readers read to the end and reads everything once more.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from suwi.client.admin import Admin, Resource, ResourceType
+from suwi.client.cluster import Cluster
+from suwi.client.delivery import Delivery
+from suwi.client.errors import is_transient
+from suwi.client.outbox import ProducerSettings
+from suwi.client.producer import Producer
+from suwi.client.reader import Fetched, Reader, ReadSettings
+from suwi.client.settings import ClientSettings
+from suwi.env import Env
+from suwi.model.errors import BrokerError, TopicAlreadyExists, UnknownTopicOrPartition
+from suwi.model.ids import Offset, PartitionIndex, TopicPartition
+from suwi.sim.cluster import SimCluster
+from suwi.sim.history import ACKS_ALL, History, Reading, Write
+from suwi.sim.random import SimRandom
+
+TOPIC = "orders"
+CHURNED = "scratch"
+"""A topic that is deleted and made anew all the time."""
+READ_TO_END_S = 60.0
+"""Within so long after healing every reader has everything."""
+
+_CLIENT = ClientSettings(connect_timeout_s=2, request_timeout_s=5, patience_s=20)
+_READ = ReadSettings(max_wait_ms=500)
+_OUTSTANDING_MAX = 8
+
+
+class NotHealed(AssertionError):
+    """What must be well again within a certain time is not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterKind:
+    acks: int = ACKS_ALL
+    idempotent: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What one run's cluster and clients are like."""
+
+    partitions: int = 2
+    replication_factor: int = 3
+    min_insync_replicas: int = 2
+    flushes_each: bool = False
+    """log.flush.interval.messages=1"""
+    unclean_elections: bool = False
+    writers: tuple[WriterKind, ...] = (WriterKind(), WriterKind(acks=1, idempotent=False))
+    readers: int = 1
+    churns: bool = False
+    pause_s_max: float = 0.3
+    """How long a writer waits between records, at most."""
+
+    def topic_configs(self) -> dict[str, str]:
+        configs = {
+            "min.insync.replicas": str(self.min_insync_replicas),
+            "segment.bytes": "4096",
+        }
+        if self.flushes_each:
+            configs["flush.messages"] = "1"
+        if self.unclean_elections:
+            configs["unclean.leader.election.enable"] = "true"
+        return configs
+
+
+class _PlainSettings(ProducerSettings):
+    """acks=all without idempotence: a retry may be stored twice."""
+
+    @property
+    def is_idempotent(self) -> bool:
+        return False
+
+
+class Workload:
+    def __init__(self, cluster: SimCluster, shape: Shape, history: History) -> None:
+        self.history = history
+        self.shape = shape
+        self.partitions = [
+            TopicPartition(TOPIC, PartitionIndex(i)) for i in range(shape.partitions)
+        ]
+        self._cluster = cluster
+        self._random = cluster.simulation.workload
+        self._writers = cluster.simulation.machine("c1")
+        self._readers = cluster.simulation.machine("c2")
+        self._stopped = asyncio.Event()
+        self._settings: dict[str, ProducerSettings] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._reading: list[tuple[Reading, asyncio.Task[None], dict[TopicPartition, int]]] = []
+
+    async def begin(self) -> None:
+        """Create the topic and set the clients to work."""
+        env, _ = self._writers.start(), self._readers.start()
+        await self._writers.spawn(self._create(TOPIC, self.shape.partitions))
+        for number, kind in enumerate(self.shape.writers):
+            name = f"w{number}"
+            random = self._random.stream(name)
+            self._tasks.append(self._writers.spawn(self._write(name, kind, env, random)))
+        for number in range(self.shape.readers):
+            self._start_reader(f"r{number}", self._random.stream(f"r{number}"))
+        if self.shape.churns:
+            self._tasks.append(self._writers.spawn(self._churn(env, self._random.stream("churn"))))
+
+    async def stop_writing(self) -> None:
+        """Returns when all writers know what became of their records, or have given them up."""
+        self._stopped.set()
+        await asyncio.gather(*self._tasks)
+
+    async def finish(self) -> None:
+        """After healing: read everything, and let the readers come to the end."""
+        ends = await self._readers.spawn(self._read_finally())
+        for reading, task, positions in self._reading:
+            for _ in range(int(READ_TO_END_S / 0.1)):
+                if all(positions[tp] >= end for tp, end in ends.items()):
+                    break
+                await asyncio.sleep(0.1)
+            else:
+                raise NotHealed(f"{reading.name} is at {positions}, the ends are {ends}")
+            reading.finished()
+            task.cancel()
+        await asyncio.wait([task for _, task, _ in self._reading])
+
+    # -- topics ----------------------------------------------------------------------------------
+
+    async def _create(self, name: str, partitions: int) -> None:
+        async with self._cluster.client(f"admin {name}", _CLIENT) as client:
+            while True:
+                try:
+                    await Admin(client).create_topic(
+                        name,
+                        partitions=partitions,
+                        replication_factor=self.shape.replication_factor,
+                        configs=self.shape.topic_configs(),
+                    )
+                    return
+                except TopicAlreadyExists:
+                    return
+                except (BrokerError, OSError):
+                    await asyncio.sleep(0.5)
+
+    async def _churn(self, env: Env, random: SimRandom) -> None:
+        """A topic comes and goes; what is written to it does not matter, where it ends up does."""
+        async with self._cluster.client("churn", _CLIENT) as client:
+            admin = Admin(client)
+            while not await self._stopped_within(random.uniform(0.5, 4)):
+                try:
+                    await self._create(CHURNED, 1)
+                    async with Producer(client, env.clock, ProducerSettings(acks=1)) as producer:
+                        for _ in range(random.between(1, 6)):
+                            await producer.send(CHURNED, random.token(8), partition=0)
+                    if await self._stopped_within(random.uniform(0, 2)):
+                        break
+                    if random.chance(0.3):
+                        key = Resource(ResourceType.TOPIC, CHURNED)
+                        await admin.alter_configs(key, {"segment.bytes": "8192"})
+                    await admin.delete_topic(CHURNED)
+                except (BrokerError, OSError):
+                    pass
+
+    async def _stopped_within(self, duration_s: float) -> bool:
+        try:
+            async with asyncio.timeout(duration_s):
+                await self._stopped.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    # -- writers ---------------------------------------------------------------------------------
+
+    async def _write(self, name: str, kind: WriterKind, env: Env, random: SimRandom) -> None:
+        plain = not kind.idempotent and kind.acks == ACKS_ALL
+        settings = (_PlainSettings if plain else ProducerSettings)(
+            acks=kind.acks, delivery_timeout_s=20, request_timeout_s=5
+        )
+        self._settings[name] = settings
+        async with (
+            self._cluster.client(name, _CLIENT) as client,
+            Producer(client, env.clock, settings) as producer,
+        ):
+            room = asyncio.Semaphore(_OUTSTANDING_MAX)
+            waiting: list[asyncio.Task[None]] = []
+            number = 0
+            while not await self._stopped_within(random.uniform(0, self.shape.pause_s_max)):
+                for _ in range(random.choice((1, 1, 2, 5))):
+                    await room.acquire()
+                    value = f"{name}:{number}".encode()
+                    number += 1
+                    outcome = self._send(producer, random.choice(self.partitions), name, value)
+                    # Handed over one after the other: that is the order they must be stored in.
+                    waiting.append(asyncio.create_task(_wait(await outcome, room)))
+                waiting = [task for task in waiting if not task.done()]
+            if waiting:
+                await asyncio.wait(waiting)
+
+    async def _send(
+        self, producer: Producer, partition: TopicPartition, name: str, value: bytes
+    ) -> tuple[Write, Delivery | None]:
+        settings = self._settings[name]
+        write = self.history.send(
+            name, str(partition), value, acks=settings.acks, idempotent=settings.is_idempotent
+        )
+        try:
+            return write, await producer.send(
+                partition.topic, value, partition=int(partition.partition)
+            )
+        except (BrokerError, OSError):
+            return write, None
+
+    # -- readers ---------------------------------------------------------------------------------
+
+    def _start_reader(self, name: str, random: SimRandom) -> None:
+        reading = self.history.reader(name)
+        positions = dict.fromkeys(self.partitions, 0)
+        task = self._readers.spawn(self._read(reading, positions, random))
+        self._reading.append((reading, task, positions))
+
+    async def _read(
+        self, reading: Reading, positions: dict[TopicPartition, int], random: SimRandom
+    ) -> None:
+        """Read for ever; now and then with a new connection, from where it was."""
+        while True:
+            async with self._cluster.client(reading.name, _CLIENT) as client:
+                try:
+                    await self._read_with(client, reading, positions, random.between(5, 60))
+                except (BrokerError, OSError) as error:
+                    if not (is_transient(error) or isinstance(error, UnknownTopicOrPartition)):
+                        raise
+                    await asyncio.sleep(0.5)
+
+    async def _read_with(
+        self,
+        client: Cluster,
+        reading: Reading,
+        positions: dict[TopicPartition, int],
+        times: int,
+    ) -> None:
+        for partition, position in positions.items():
+            reading.start_at(str(partition), position)
+        start = {partition: Offset(position) for partition, position in positions.items()}
+        async with Reader(client, start, _READ) as reader:
+            for _ in range(times):
+                for fetched in await reader.read():
+                    for record in fetched.records:
+                        reading.saw(str(fetched.partition), record.offset, record.value or b"")
+                    positions[fetched.partition] = fetched.next_offset
+
+    async def _read_finally(self) -> dict[TopicPartition, int]:
+        """Everything that is there, for the history; where each partition ends."""
+        ends: dict[TopicPartition, int] = {}
+        async with self._cluster.client("final", _CLIENT) as client:
+            for partition in self.partitions:
+                found: list[tuple[int, bytes]] = []
+                async with Reader(client, {partition: Offset(0)}, _READ) as reader:
+                    while True:
+                        (fetched,) = await _one(reader)
+                        found += [
+                            (record.offset, record.value or b"") for record in fetched.records
+                        ]
+                        if fetched.next_offset >= fetched.end_offset:
+                            break
+                ends[partition] = fetched.next_offset
+                self.history.final(str(partition), found)
+        return ends
+
+
+async def _wait(sent: tuple[Write, Delivery | None], room: asyncio.Semaphore) -> None:
+    write, delivery = sent
+    try:
+        if delivery is not None:
+            delivered = await delivery
+            write.acked(delivered.offset if delivered.offset >= 0 else None)
+    except (BrokerError, OSError):
+        pass  # It may be stored, or not.
+    finally:
+        room.release()
+
+
+async def _one(reader: Reader) -> list[Fetched]:
+    while True:
+        fetched = await reader.read()
+        if fetched:
+            return fetched
