@@ -8,9 +8,8 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import chart, report
+from bench import report
 from bench.base_env import ROOT, base_python
-from bench.goals import judge
 from bench.homes import why_no_kafka
 from bench.jobs import (
     connections,
@@ -51,6 +50,9 @@ def main() -> None:
     # An exit like any other, so that servers and clients end with us.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     started = time.perf_counter()
+    if options.redraw:
+        report.show(report.write(options.out, report.read(options.out)))
+        return
     plan = QUICK if options.quick else FULL
     missing = "not asked for" if options.no_kafka else why_no_kafka()
     if missing:
@@ -58,10 +60,7 @@ def main() -> None:
     base_python()
     about = report.machine(missing)
     figures, failed = measure(plan, options.only or [*SHARED, *OWN], with_kafka=not missing)
-    verdicts = judge(figures)
-    report.write(options.out, plan.name, about, figures, verdicts)
-    chart.draw(options.out / "results.svg", figures, verdicts)
-    report.show(verdicts)
+    report.show(report.write(options.out, report.Results(plan.name, about, figures)))
     took_s = time.perf_counter() - started
     print(f"wrote {options.out} after {took_s:.0f} s", file=sys.stderr)
     if failed:
@@ -75,6 +74,9 @@ def _options() -> argparse.Namespace:
         "--only", action="append", choices=[*SHARED, *OWN], help="one job; repeatable"
     )
     parser.add_argument("--no-kafka", action="store_true", help="do not race Apache Kafka")
+    parser.add_argument(
+        "--redraw", action="store_true", help="no run: table and picture from results.json"
+    )
     parser.add_argument(
         "--out", type=Path, default=ROOT / "docs" / "benchmarks", help="where results go"
     )

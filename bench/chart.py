@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
-from bench.goals import Verdict
+from bench.goals import Verdict, number
 from bench.measure import Figure
 from bench.panels import PANELS, Panel, Row
 from bench.servers import BOUND, KAFKA, MOCK, SUWI
@@ -26,7 +26,7 @@ def draw(path: Path, figures: Iterable[Figure], verdicts: Iterable[Verdict]) -> 
     for panel in PANELS:
         drawn, top = _panel(panel, found, top)
         parts += drawn
-    legend = "".join(_legend(number, system) for number, system in enumerate(COLOURS))
+    legend = "".join(_legend(place, system) for place, system in enumerate(COLOURS))
     legend += _goal_mark(620, 14, 18) + _text(630, 28, "goal")
     path.write_text(
         f"<svg xmlns='http://www.w3.org/2000/svg' width='{_WIDTH}' height='{top}' "
@@ -51,8 +51,8 @@ def _goal_mark(x: float, top: float, height: float) -> str:
     return f"<path d='M {x:.1f} {top} v {height}' stroke='#b3261e' stroke-width='2'/>"
 
 
-def _legend(number: int, system: str) -> str:
-    left = 20 + number * 150
+def _legend(place: int, system: str) -> str:
+    left = 20 + place * 150
     return _rect(left, 16, 14, 14, COLOURS[system]) + _text(left + 20, 28, system)
 
 
@@ -86,10 +86,10 @@ def _race(verdicts: list[Verdict], top: int) -> tuple[list[str], int]:
             parts.append(f"<path d='M {x(times):.1f} {top - 4} V {bottom}' stroke='{colour}'/>")
             centred = "text-anchor='middle' fill='#666' font-size='11'"
             parts.append(_text(x(times), bottom + 12, f"{times:g} ×", centred))
-    for number, verdict in enumerate(verdicts):
+    for row, verdict in enumerate(verdicts):
         assert verdict.advantage is not None
         assert verdict.advantage_wanted is not None
-        y = top + number * (_BAR + 5)
+        y = top + row * (_BAR + 5)
         start, end = sorted((x(1), x(verdict.advantage)))
         colour = COLOURS[SUWI] if verdict.advantage >= 1 else _BEHIND
         parts.append(_label(y + 12.5, verdict.text))
@@ -119,8 +119,8 @@ def _panel(panel: Panel, found: dict[tuple[str, str], Figure], top: int) -> tupl
         height = len(shown) * (_BAR + _GAP)
         parts.append(_label(top + height / 2 + 3, row.label))
         parts += [
-            _bar(row, figure, system, top + number * (_BAR + _GAP), longest)
-            for number, (system, figure) in enumerate(shown.items())
+            _bar(row, figure, system, top + place * (_BAR + _GAP), longest)
+            for place, (system, figure) in enumerate(shown.items())
         ]
         if row.goal is not None:
             parts.append(_goal_mark(_x(row.goal, longest), top - 3, height + 3))
@@ -140,7 +140,6 @@ def _bar(row: Row, figure: Figure, system: str, y: int, longest: float) -> str:
     value = figure.median(row.metric) * row.scale
     end = max(_LEFT + 1.0, _x(value, longest))
     low, high = (_x(max(0, e) * row.scale, longest) for e in figure.middle_half(row.metric))
-    text = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
     middle = y + _BAR / 2
     text_at = max(end, high) + 8
     if row.goal is not None and -8 < _x(row.goal, longest) - text_at < 45:
@@ -148,5 +147,5 @@ def _bar(row: Row, figure: Figure, system: str, y: int, longest: float) -> str:
     return (
         _rect(_LEFT, y, end - _LEFT, _BAR, COLOURS[system])
         + f"<path d='M {low:.1f} {middle} H {high:.1f}' stroke='#111' stroke-opacity='0.45'/>"
-        + _text(text_at, y + 12.5, text)
+        + _text(text_at, y + 12.5, number(value))
     )

@@ -195,6 +195,10 @@ GOALS = [
 ]
 
 
+def number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
 def judge(figures: Iterable[Figure]) -> list[Verdict]:
     """Every goal that this run has figures for."""
     found = Figures(figures)
@@ -226,8 +230,8 @@ def _judge(goal: Goal, suwi: float, kafka: float | None) -> Verdict:
     return Verdict(
         text=goal.text,
         wanted=goal.wanted,
-        suwi=f"{suwi:,.3g} {goal.unit}",
-        kafka=f"{kafka:,.3g} {goal.unit}" if kafka is not None else "",
+        suwi=f"{number(suwi)} {goal.unit}",
+        kafka=f"{number(kafka)} {goal.unit}" if kafka is not None else "",
         ratio=ratio,
         met=met,
         advantage=advantage,

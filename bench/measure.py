@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass
@@ -53,6 +54,11 @@ class Figure:
                 for name, values in self.values.items()
             },
         }
+
+
+def figure_from_json(data: dict[str, Any]) -> Figure:
+    values = {name: list(metric["values"]) for name, metric in data["metrics"].items()}
+    return Figure(data["job"], data["system"], values)
 
 
 Run = Callable[[], Mapping[str, float]]

@@ -7,13 +7,16 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import libversion
 
-from bench.goals import Verdict
-from bench.measure import Figure
+from bench import chart
+from bench.goals import Verdict, judge
+from bench.measure import Figure, figure_from_json
 from compat.kafka import KAFKA_VERSION
 from suwi import __version__
 
@@ -62,7 +65,16 @@ _MAIN = (
 )
 
 
-def machine(kafka_missing: str | None) -> dict[str, object]:
+@dataclass(frozen=True)
+class Results:
+    plan: str
+    machine: dict[str, Any]
+    figures: list[Figure]
+    suwi: str = __version__
+    date: str = field(default_factory=lambda: datetime.now(UTC).date().isoformat())
+
+
+def machine(kafka_missing: str | None) -> dict[str, Any]:
     return {
         "apache_kafka": f"not measured ({kafka_missing})" if kafka_missing else KAFKA_VERSION,
         "java": None if kafka_missing else _java(),
@@ -92,31 +104,35 @@ def _processor() -> str:
     return platform.processor()
 
 
-def write(
-    directory: Path,
-    plan: str,
-    about: dict[str, object],
-    figures: list[Figure],
-    verdicts: list[Verdict],
-) -> None:
+def write(directory: Path, results: Results) -> list[Verdict]:
+    """Everything that follows from a run's figures."""
     directory.mkdir(parents=True, exist_ok=True)
-    results: dict[str, object] = {
-        "suwi": __version__,
-        "date": datetime.now(UTC).date().isoformat(),
-        "plan": plan,
-        "machine": about,
+    verdicts = judge(results.figures)
+    content = {
+        "suwi": results.suwi,
+        "date": results.date,
+        "plan": results.plan,
+        "machine": results.machine,
         "goals": [vars(verdict) for verdict in verdicts],
-        "figures": [figure.as_json() for figure in figures],
+        "figures": [figure.as_json() for figure in results.figures],
     }
-    (directory / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    (directory / "README.md").write_text(_markdown(results, figures, verdicts))
+    (directory / "results.json").write_text(json.dumps(content, indent=1) + "\n")
+    (directory / "README.md").write_text(_markdown(results, verdicts))
+    chart.draw(directory / "results.svg", results.figures, verdicts)
+    return verdicts
 
 
-def _markdown(results: dict[str, object], figures: list[Figure], verdicts: list[Verdict]) -> str:
-    about = results["machine"]
-    assert isinstance(about, dict)
+def read(directory: Path) -> Results:
+    """What an earlier run left."""
+    content = json.loads((directory / "results.json").read_text())
+    figures = [figure_from_json(figure) for figure in content["figures"]]
+    return Results(content["plan"], content["machine"], figures, content["suwi"], content["date"])
+
+
+def _markdown(results: Results, verdicts: list[Verdict]) -> str:
+    about, figures = results.machine, results.figures
     setting = (
-        f"Suwi {results['suwi']}, {results['date']}, plan `{results['plan']}`: "
+        f"Suwi {results.suwi}, {results.date}, plan `{results.plan}`: "
         f"{about['cores']} cores ({about['processor']}), {about['memory_gb']} GB, "
         f"{about['system']}, Python {about['python']}, librdkafka {about['librdkafka']}, "
         f"Apache Kafka {about['apache_kafka']}"
