@@ -1,0 +1,1 @@
+"""From records to columns: JSON, text, bytes, Avro, Protobuf; what does not fit is kept apart."""

@@ -1,0 +1,316 @@
+"""Avro values, by fastavro: read with the schema they were written with, resolved to ours.
+
+Columns are what Spark's own Avro functions make of a schema: unions with null are nullable columns,
+`date`, `timestamp-*`, `local-timestamp-*` and `decimal` have types of their own, other logical
+types are the plain type beneath them. Refused: recursive records, unions of several types.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from suwi.env import local_env
+from suwi.spark.decoders.confluent import split_header
+from suwi.spark.decoders.errors import BadRecord, CannotDecode, RegistryUnavailable
+from suwi.spark.decoders.in_python import Decoder
+from suwi.spark.decoders.registry import (
+    Registry,
+    Schema,
+    newest_schema,
+    referenced_schema,
+    schema_by_id,
+)
+
+_PLAIN = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+}
+_LOGICAL = {
+    "date": pa.date32(),
+    "timestamp-millis": pa.timestamp("us", "UTC"),
+    "timestamp-micros": pa.timestamp("us", "UTC"),
+    "local-timestamp-millis": pa.timestamp("us"),
+    "local-timestamp-micros": pa.timestamp("us"),
+}
+_WIDER = {frozenset(("int", "long")): "long", frozenset(("float", "double")): "double"}
+_DECIMAL_DIGITS_MAX = 38
+_VALUE = "value"
+
+Convert = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AvroFormat:
+    reader: str
+    """The schema that says which columns there are, as JSON."""
+    registry: Registry | None
+    has_header: bool
+
+    @property
+    def schema(self) -> pa.Schema:
+        return _columns(self.reader).schema
+
+    def open(self) -> Decoder:
+        return _Decoder(self)
+
+
+def avro_format(
+    avro: str | dict[str, Any] | bool | None,
+    registry: Registry | None,
+    subject: str | None,
+    has_header: bool,
+) -> AvroFormat:
+    """Raises `CannotDecode` and `RegistryUnavailable`."""
+    try:
+        import fastavro  # noqa: F401
+    except ImportError:
+        raise CannotDecode("Avro needs fastavro: `pip install suwi[avro]`") from None
+    if avro is True:
+        if registry is None or subject is None:
+            raise CannotDecode("avro=True takes the schema from a registry: give it and a subject")
+        try:
+            text = json.dumps(_complete(newest_schema(registry, subject), registry))
+        except BadRecord as error:
+            raise CannotDecode(str(error)) from None
+    elif isinstance(avro, dict):
+        text = json.dumps(avro)
+    else:
+        assert isinstance(avro, str)
+        text = avro
+        if avro.endswith(".avsc"):
+            try:
+                text = local_env().disk.read_bytes(avro).decode()
+            except (OSError, UnicodeDecodeError) as error:
+                raise CannotDecode(f"{avro}: {error}") from None
+    form = AvroFormat(text, registry, has_header)
+    _ = form.schema  # What is wrong with it is said now.
+    return form
+
+
+class _Decoder:
+    def __init__(self, form: AvroFormat) -> None:
+        self._form = form
+        self._columns = _columns(form.reader)
+        self._reader = _parsed(form.reader)
+        self._writers: dict[int, Any] = {}
+
+    def __call__(self, value: bytes) -> dict[str, Any]:
+        from fastavro import schemaless_reader
+
+        writer, body = self._reader, memoryview(value)
+        if self._form.has_header:
+            schema_id, body = split_header(value)
+            writer = self._writer(schema_id)
+        stream = io.BytesIO(body)
+        try:
+            found = schemaless_reader(
+                stream, writer, None if writer is self._reader else self._reader
+            )
+        except Exception as error:
+            # Bytes that are something else fail in many ways: EOFError, IndexError, …
+            text = str(error) or type(error).__name__
+            raise BadRecord(f"not an Avro record of this schema: {text}") from None
+        left = len(body) - stream.tell()
+        if left:
+            raise BadRecord(f"not an Avro record of this schema: {left} bytes too many")
+        row: dict[str, Any] = self._columns.convert(found)
+        return row
+
+    def _writer(self, schema_id: int) -> Any:
+        """The schema a record was written with; ours if there is no registry to ask."""
+        if self._form.registry is None:
+            return self._reader
+        if schema_id not in self._writers:
+            schema = schema_by_id(self._form.registry, schema_id)
+            try:
+                text = json.dumps(_complete(schema, self._form.registry))
+                self._writers[schema_id] = _parsed(text)
+            except CannotDecode as error:
+                raise BadRecord(f"schema {schema_id}: {error}") from None
+        return self._writers[schema_id]
+
+
+def _complete(schema: Schema, registry: Registry) -> Any:
+    """A schema as JSON, with those that it refers to written out where they are first used."""
+    if schema.kind != "AVRO":
+        raise BadRecord(f"schema {schema.id} is {schema.kind}, not AVRO")
+    known: dict[str, Any] = {}
+    for reference in schema.references:
+        found = referenced_schema(registry, reference)
+        if found.id == schema.id:
+            raise RegistryUnavailable(f"schema {schema.id} of the registry refers to itself")
+        known[reference.name] = _complete(found, registry)
+    return _inline(_loads(schema.text), known)
+
+
+def _inline(schema: Any, known: dict[str, Any]) -> Any:
+    if isinstance(schema, str):
+        return known.pop(schema, schema)
+    if isinstance(schema, list):
+        return [_inline(one, known) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    nested = {
+        key: _inline(schema[key], known) for key in ("type", "items", "values") if key in schema
+    }
+    if isinstance(schema.get("fields"), list):
+        nested["fields"] = [_inline(one, known) for one in schema["fields"]]
+    return {**schema, **nested}
+
+
+def _loads(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        if text in _PLAIN:
+            return text  # Some registries write `string` without quotes.
+        raise CannotDecode(f"the Avro schema is not JSON: {text[:100]!r}") from None
+
+
+def _parsed(text: str) -> Any:
+    from fastavro import parse_schema
+    from fastavro.schema import SchemaParseException, UnknownType
+
+    try:
+        return parse_schema(_without_unused_types(_loads(text)))
+    except (SchemaParseException, UnknownType, KeyError, TypeError, AttributeError) as error:
+        raise CannotDecode(f"the Avro schema is not understood: {error!r}") from None
+
+
+def _without_unused_types(schema: Any) -> Any:
+    """Without logical types that have no column type: fastavro would make objects of them."""
+    if isinstance(schema, list):
+        return [_without_unused_types(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {key: _without_unused_types(value) for key, value in schema.items() if key != "default"}
+    if "default" in schema:
+        kept["default"] = schema["default"]
+    if kept.get("logicalType") not in (*_LOGICAL, "decimal"):
+        kept.pop("logicalType", None)
+    return kept
+
+
+# -- columns -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    schema: pa.Schema
+    convert: Convert
+    """From what fastavro gives to what Arrow takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    type: pa.DataType
+    convert: Convert | None = None
+
+
+@lru_cache(maxsize=64)
+def _columns(text: str) -> _Columns:
+    found = _Types().kind(_parsed(text), ())
+    if pa.types.is_struct(found.type):
+        return _Columns(pa.schema(list(found.type)), found.convert or (lambda row: row))
+    convert = found.convert or (lambda value: value)
+    return _Columns(pa.schema([(_VALUE, found.type)]), lambda value: {_VALUE: convert(value)})
+
+
+class _Types:
+    """Avro types as Arrow types; names are known after they were defined."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, Any] = {}
+
+    def kind(self, schema: Any, inside: tuple[str, ...]) -> _Kind:
+        """`inside`: the records around it."""
+        if isinstance(schema, list):
+            return self._union(schema, inside)
+        if isinstance(schema, str):
+            if schema in _PLAIN:
+                return _Kind(_PLAIN[schema])
+            if schema in inside:
+                raise CannotDecode(f"record {schema} contains itself: no columns can hold that")
+            if schema not in self._named:
+                raise CannotDecode(f"the Avro type {schema!r} has no column type")
+            return self.kind(self._named[schema], inside)
+        if schema.get("logicalType") in _LOGICAL:
+            return _Kind(_LOGICAL[schema["logicalType"]])
+        if schema.get("logicalType") == "decimal":
+            digits = schema["precision"]
+            if digits > _DECIMAL_DIGITS_MAX:
+                raise CannotDecode(f"a decimal of {digits} digits; columns have 38 at most")
+            return _Kind(pa.decimal128(digits, schema.get("scale", 0)))
+        match schema["type"]:
+            case "record" | "error":
+                return self._record(schema, inside)
+            case "enum":
+                self._named[schema["name"]] = schema
+                return _Kind(pa.string())
+            case "fixed":
+                self._named[schema["name"]] = schema
+                return _Kind(pa.binary())
+            case "array":
+                return _list_of(self.kind(schema["items"], inside))
+            case "map":
+                return _map_of(self.kind(schema["values"], inside))
+            case other:
+                return self.kind(other, inside)
+
+    def _record(self, schema: dict[str, Any], inside: tuple[str, ...]) -> _Kind:
+        name = schema["name"]
+        self._named[name] = schema
+        if name in inside:
+            raise CannotDecode(f"record {name} contains itself: no columns can hold that")
+        fields = {f["name"]: self.kind(f["type"], (*inside, name)) for f in schema["fields"]}
+        if not fields:
+            raise CannotDecode(f"record {name} has no fields")
+        struct = pa.struct([(field, kind.type) for field, kind in fields.items()])
+        converts = {field: kind.convert for field, kind in fields.items() if kind.convert}
+        if not converts:
+            return _Kind(struct)
+
+        def convert(row: dict[str, Any]) -> dict[str, Any]:
+            for field, one in converts.items():
+                if row[field] is not None:
+                    row[field] = one(row[field])
+            return row
+
+        return _Kind(struct, convert)
+
+    def _union(self, members: list[Any], inside: tuple[str, ...]) -> _Kind:
+        kinds = [member for member in members if member != "null"]
+        if len(kinds) == 1:
+            return self.kind(kinds[0], inside)
+        if all(isinstance(member, str) for member in kinds):
+            wider = _WIDER.get(frozenset(kinds))
+            if wider is not None:
+                return _Kind(_PLAIN[wider])
+        raise CannotDecode("a union of several types has no column type: decode it yourself")
+
+
+def _list_of(item: _Kind) -> _Kind:
+    one = item.convert
+    if one is None:
+        return _Kind(pa.list_(item.type))
+    return _Kind(pa.list_(item.type), lambda values: [v if v is None else one(v) for v in values])
+
+
+def _map_of(item: _Kind) -> _Kind:
+    one = item.convert or (lambda value: value)
+    return _Kind(
+        pa.map_(pa.string(), item.type),
+        lambda found: [(key, v if v is None else one(v)) for key, v in found.items()],
+    )

@@ -1,0 +1,114 @@
+"""Decoding in Python, on Arrow batches: what Spark's pip package has no jars for.
+
+`decode_in_python` runs a format's decoder in Spark's Python workers. A `Format` travels there; what
+it opens there is kept for as long as the worker lives.
+Invariant: a record that cannot be decoded is a bad row, whatever it holds; anything else that goes
+wrong (a registry that is down) fails the task.
+"""
+
+from collections.abc import Callable, Hashable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from suwi.spark.decoders.errors import BadRecord
+from suwi.spark.decoders.parsed import Parsed
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType
+
+Decoder = Callable[[bytes], dict[str, Any]]
+"""The fields of one value. Raises `BadRecord`."""
+
+_REASON = "__reason"
+_DOES_NOT_FIT = (pa.ArrowException, ValueError, TypeError, OverflowError)
+
+
+class Format(Hashable, Protocol):
+    """How values are decoded: hashable, and small enough to be sent to every task."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def open(self) -> Decoder: ...
+
+
+def decode_in_python(body: "Column", form: Format) -> Parsed:
+    # Not mapInArrow: PySpark asks for pandas there, though it does not use it.
+    from pyspark.sql.functions import arrow_udf
+
+    def parse(values: pa.Array) -> pa.Array:
+        return decode_values(values, form)
+
+    struct = arrow_udf(parse, spark_type(_row_type(form)))(body)
+    return Parsed(
+        value=struct,
+        names=form.schema.names,
+        is_good=lambda parsed: parsed[_REASON].isNull(),
+        reason=lambda parsed: parsed[_REASON],
+    )
+
+
+def decode_values(values: pa.Array, form: Format) -> pa.Array:
+    """A struct of the columns and the reason, which is null where a value is good."""
+    decoder, kind = _open(form), _row_type(form)
+    rows = [v if v is None else _decode(v, decoder) for v in values.to_pylist()]
+    try:
+        return pa.array(rows, kind)
+    except _DOES_NOT_FIT:
+        # Some value has no place in its column: a moment beyond the calendar, a number too large.
+        return pa.array([_checked(row, kind) for row in rows], kind)
+
+
+def _decode(value: bytes, decoder: Decoder) -> dict[str, Any]:
+    try:
+        return decoder(value)
+    except BadRecord as bad:
+        return {_REASON: str(bad)}
+
+
+def _checked(row: dict[str, Any] | None, kind: pa.StructType) -> dict[str, Any] | None:
+    try:
+        pa.array([row], kind)
+        return row
+    except _DOES_NOT_FIT as error:
+        return {_REASON: f"a value has no place in its column: {error}"}
+
+
+def _row_type(form: Format) -> pa.StructType:
+    return pa.struct([*form.schema, (_REASON, pa.string())])
+
+
+@lru_cache(maxsize=64)
+def _open(form: Format) -> Decoder:
+    return form.open()
+
+
+def spark_type(kind: pa.DataType) -> "DataType":
+    from pyspark.sql import types as t
+
+    simple = {
+        pa.bool_(): t.BooleanType(),
+        pa.int32(): t.IntegerType(),
+        pa.int64(): t.LongType(),
+        pa.float32(): t.FloatType(),
+        pa.float64(): t.DoubleType(),
+        pa.string(): t.StringType(),
+        pa.binary(): t.BinaryType(),
+        pa.date32(): t.DateType(),
+        pa.timestamp("us", "UTC"): t.TimestampType(),
+        pa.timestamp("us"): t.TimestampNTZType(),
+        pa.duration("us"): t.DayTimeIntervalType(),
+    }
+    if kind in simple:
+        return simple[kind]
+    if pa.types.is_decimal(kind):
+        return t.DecimalType(kind.precision, kind.scale)
+    if pa.types.is_map(kind):
+        return t.MapType(spark_type(kind.key_type), spark_type(kind.item_type))
+    if pa.types.is_list(kind):
+        return t.ArrayType(spark_type(kind.value_type))
+    assert pa.types.is_struct(kind), kind
+    return t.StructType([t.StructField(one.name, spark_type(one.type)) for one in kind])

@@ -1,0 +1,247 @@
+"""`decode`: good rows as columns, bad rows with where they come from and why."""
+
+import io
+import json
+import struct
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from suwi.spark.decoders.errors import CannotDecode
+from tests.spark.decoders.fake_registry import FakeRegistry, running_registry
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+ROWS = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[FakeRegistry]:
+    with running_registry() as running:
+        yield running
+
+
+def rows(spark: "SparkSession", *values: str | bytes | None) -> "DataFrame":
+    """A topic's rows, with these values at offsets 0, 1, …"""
+    data = [
+        (b"k", value.encode() if isinstance(value, str) else value, "orders", 3, offset, AT)
+        for offset, value in enumerate(values)
+    ]
+    return spark.createDataFrame(data, ROWS)
+
+
+def decoded(df: "DataFrame", **how: Any) -> tuple[dict[int, Any], dict[int, str]]:
+    """Good rows without what decode adds, and the reasons of the bad ones, by offset."""
+    from suwi.spark.decoders.decode import decode
+
+    good, bad = decode(df, **how)
+    kept = {
+        row["_offset"]: tuple(v for k, v in row.asDict(True).items() if not k.startswith("_"))
+        for row in good.collect()
+    }
+    return kept, {row["offset"]: row["reason"] for row in bad.collect()}
+
+
+def test_good_rows_say_where_they_come_from_and_bad_rows_keep_everything(
+    spark: "SparkSession",
+) -> None:
+    from suwi.spark.decoders.decode import decode
+
+    good, bad = decode(rows(spark, '{"id": 1}', "nope"), json="id BIGINT")
+    assert [row.asDict() for row in good.collect()] == [
+        {
+            "id": 1,
+            "_key": b"k",
+            "_topic": "orders",
+            "_partition": 3,
+            "_offset": 0,
+            "_timestamp": AT.replace(tzinfo=None),
+        }
+    ]
+    assert [row.asDict() for row in bad.collect()] == [
+        {
+            "key": b"k",
+            "topic": "orders",
+            "partition": 3,
+            "offset": 1,
+            "timestamp": AT.replace(tzinfo=None),
+            "value": b"nope",
+            "reason": "not valid JSON",
+        }
+    ]
+
+
+def test_json_is_strict_about_what_it_does_not_understand(spark: "SparkSession") -> None:
+    schema = "id BIGINT NOT NULL, at TIMESTAMP, who STRUCT<name: STRING NOT NULL, age: INT>"
+    good, bad = decoded(
+        rows(
+            spark,
+            '{"id": 1, "at": "2026-01-01T00:00:00Z", "who": {"name": "a", "age": 3}, "more": []}',
+            '  {"id": 2}\n',
+            '{"id": "3"}',
+            '{"id": 1.5}',
+            '{"id": 9999999999999999999}',
+            '{"at": "2026-01-01T00:00:00Z"}',
+            '{"id": 6, "at": "yesterday"}',
+            '{"id": 7, "who": {"age": 3}}',
+            '{"id": 8, "who": {"name": "a", "age": "three"}}',
+            "{'id': 9",
+            "",
+            "[1, 2]",
+            "null",
+            '{"id": 13} and more',
+            b'{"id": 14, "who": {"name": "\xff\xfe"}}',
+            None,
+        ),
+        json=schema,
+    )
+    assert {offset: row[0] for offset, row in good.items()} == {0: 1, 1: 2}
+    assert bad == {
+        2: "field 'id' is not of type BIGINT",
+        3: "field 'id' is not of type BIGINT",
+        4: "field 'id' is not of type BIGINT",
+        5: "field 'id' is missing or null",
+        6: "field 'at' is not of type TIMESTAMP",
+        7: "field 'who.name' is missing or null",
+        8: "does not fit the schema",
+        9: "not valid JSON",
+        10: "the value is empty",
+        11: "not a JSON object",
+        12: "not a JSON object",
+        13: "there is text after the object",
+        14: "not text in UTF-8",
+        15: "the value is null",
+    }
+
+
+@pytest.mark.parametrize(
+    ("how", "step"),
+    [
+        ({"json": "id BIGINT NOT NULL, n INT"}, "from_json("),
+        (
+            {"avro": {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}},
+            "+- ArrowEvalPython",
+        ),
+    ],
+)
+def test_values_are_parsed_once(spark: "SparkSession", how: Any, step: str) -> None:
+    from suwi.spark.decoders.decode import decode
+
+    good, _ = decode(rows(spark, "{}"), **how)
+    plan = good.filter("n > 1")._jdf.queryExecution().executedPlan().toString()
+    assert plan.count(step) == 1, plan
+
+
+def test_fields_that_nobody_selects_are_checked_all_the_same(spark: "SparkSession") -> None:
+    from suwi.spark.decoders.decode import decode
+
+    good, _ = decode(rows(spark, '{"id": 1, "n": "x"}', '{"id": 2}'), json="id BIGINT, n INT")
+    assert [row.id for row in good.select("id").collect()] == [2]
+
+
+@pytest.mark.parametrize(
+    ("nulls", "good", "bad"),
+    [
+        ("bad", {0: (1,)}, {1: "the value is null"}),
+        ("keep", {0: (1,), 1: (None,)}, {}),
+        ("drop", {0: (1,)}, {}),
+    ],
+)
+def test_rows_without_a_value_go_where_they_are_told_to(
+    spark: "SparkSession", nulls: str, good: Any, bad: Any
+) -> None:
+    assert decoded(rows(spark, '{"id": 1}', None), json="id INT", nulls=nulls) == (good, bad)
+
+
+def test_strings_are_utf8(spark: "SparkSession") -> None:
+    good, bad = decoded(rows(spark, "é", "", b"\xff", None), string=True)
+    assert good == {0: ("é",), 1: ("",)}
+    assert bad == {2: "not text in UTF-8", 3: "the value is null"}
+
+
+def test_raw_takes_everything(spark: "SparkSession") -> None:
+    good, bad = decoded(rows(spark, b"\xff", None), raw=True)
+    assert good == {0: (b"\xff",), 1: (None,)}
+    assert bad == {}
+
+
+def test_json_may_have_the_header_of_confluents_serializer(spark: "SparkSession") -> None:
+    df = rows(spark, b"\0\0\0\0\7" + b'{"id": 1}', '{"id": 2}', b"\0")
+    good, bad = decoded(df, json="id INT", confluent_header=True)
+    assert good == {0: (1,)}
+    assert set(bad) == {1, 2}
+
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "tags", "type": {"type": "map", "values": "string"}, "default": {}},
+    ],
+}
+
+
+def test_avro_by_a_registry_in_sparks_workers(
+    spark: "SparkSession", registry: FakeRegistry
+) -> None:
+    fastavro = pytest.importorskip("fastavro")
+
+    def encoded(row: dict[str, Any]) -> bytes:
+        stream = io.BytesIO()
+        fastavro.schemaless_writer(stream, fastavro.parse_schema(dict(ORDER)), row)
+        return struct.pack(">bI", 0, schema_id) + stream.getvalue()
+
+    schema_id = registry.register("orders-value", json.dumps(ORDER))
+    first = encoded({"id": 1, "at": AT, "tags": {"a": "b"}})
+    df = rows(spark, first, "text", encoded({"id": 2, "at": AT, "tags": {}}), None, first[:-2])
+    good, bad = decoded(df, avro=True, registry=registry.url, subject="orders-value")
+    at = AT.replace(tzinfo=None)
+    assert good == {0: (1, at, {"a": "b"}), 2: (2, at, {})}
+    assert list(bad) == [1, 3, 4]
+    assert bad[3] == "the value is null"
+    good, bad = decoded(df, avro=ORDER, registry=registry.url, nulls="keep")
+    assert good[3] == (None, None, None)
+    assert list(bad) == [1, 4]
+
+
+def test_protobuf_in_sparks_workers(spark: "SparkSession") -> None:
+    descriptor_pb2 = pytest.importorskip("google.protobuf.descriptor_pb2")
+    file = descriptor_pb2.FileDescriptorProto(name="o.proto", package="shop", syntax="proto3")
+    message = file.message_type.add(name="Order")
+    message.field.add(name="id", number=1, type=4, label=1)  # uint64
+    message.field.add(name="note", number=2, type=9, label=1)  # string
+    files = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    df = rows(spark, b"\x08\x05\x12\x01x", b"\xff")
+    good, bad = decoded(df, protobuf="shop.Order", descriptor=files)
+    assert good == {0: (5, "x")}
+    assert bad == {1: "not a Protobuf message shop.Order"}
+
+
+@pytest.mark.parametrize(
+    ("how", "problem"),
+    [
+        ({}, "with one of json, string, raw, avro, protobuf: none"),
+        ({"string": True, "raw": True}, "string, raw"),
+        ({"json": "id BIGINT", "nulls": "what"}, "bad, keep or drop"),
+        ({"json": "id BIGNT"}, "not understood"),
+        ({"json": "_offset BIGINT"}, "name of a column that decode adds"),
+        ({"avro": True}, "give it and a subject"),
+        ({"protobuf": "a.B"}, "in a descriptor, or in a registry"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(
+    spark: "SparkSession", how: Any, problem: str
+) -> None:
+    with pytest.raises(CannotDecode, match=problem):
+        decoded(rows(spark, "x"), **how)
+
+
+def test_a_frame_that_is_no_topics_rows_is_refused(spark: "SparkSession") -> None:
+    with pytest.raises(CannotDecode, match="no column topic, partition, offset"):
+        decoded(rows(spark, "x").select("value"), raw=True)
