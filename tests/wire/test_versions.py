@@ -4,8 +4,9 @@ import pytest
 from kio.index import load_request_schema, load_response_schema
 
 from suwi.wire.versions import APIS, Api, ApiKey, advertised
+from tests.wire.samples import KAFKAS
 
-_ENTRIES = [pytest.param(api, id=api.name) for api in APIS.values()]
+_ENTRIES = [pytest.param(APIS[key], id=APIS[key].name) for key in KAFKAS]
 
 
 @pytest.mark.parametrize("api", _ENTRIES)

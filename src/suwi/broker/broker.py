@@ -29,6 +29,7 @@ from suwi.handlers.describe_cluster import DescribeCluster
 from suwi.handlers.describe_configs import DescribeConfigs
 from suwi.handlers.describe_log_dirs import DescribeLogDirs
 from suwi.handlers.describe_producers import DescribeProducers
+from suwi.handlers.describe_replicas import DescribeReplicas
 from suwi.handlers.describe_topic_partitions import DescribeTopicPartitions
 from suwi.handlers.describe_user_scram_credentials import DescribeUserScramCredentials
 from suwi.handlers.fetch import Fetch
@@ -270,6 +271,7 @@ class Broker:
             ApiKey.DESCRIBE_CONFIGS: DescribeConfigs(replicas, config, self.node_id),
             ApiKey.ALTER_CONFIGS: AlterConfigs(configs, incremental=False),
             ApiKey.INCREMENTAL_ALTER_CONFIGS: AlterConfigs(configs, incremental=True),
+            ApiKey.DESCRIBE_REPLICAS: DescribeReplicas(replicas, self.node_id),
             ApiKey.SASL_HANDSHAKE: sasl_handshake,
             ApiKey.SASL_AUTHENTICATE: sasl_authenticate,
             ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: DescribeUserScramCredentials(scram),

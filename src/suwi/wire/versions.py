@@ -76,10 +76,12 @@ class ApiKey(IntEnum):
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
     DESCRIBE_TOPIC_PARTITIONS = 75
+    DESCRIBE_REPLICAS = 20_000
+    """Suwi's own: see `handlers/describe_replicas.py`."""
 
 
-# Their handlers get the body as bytes and decode it with `wire.produce` and `wire.fetch`.
-RAW_BODY: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
+# Their handlers get the body as bytes, decoded with `wire.produce` and `wire.fetch`, or as JSON.
+RAW_BODY: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.DESCRIBE_REPLICAS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ class Api:
     advertised_from: int
     """The lowest version in the answer to ApiVersions; below `min_version` for Produce only."""
     between_brokers: bool
-    """Served to other brokers and never advertised."""
+    """Served to other brokers (and Suwi's tools) and never advertised."""
 
     def serves(self, version: int) -> bool:
         return self.min_version <= version <= self.max_version
@@ -187,6 +189,7 @@ _ENTRIES = (
     _entry(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, 0),
     _entry(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, 0),
     _entry(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0),
+    _entry(ApiKey.DESCRIBE_REPLICAS, 0, 0, 0, between_brokers=True),
 )
 
 APIS: Final[Mapping[int, Api]] = MappingProxyType({int(api.key): api for api in _ENTRIES})

@@ -1,0 +1,100 @@
+"""The state of a replica as plain values, for people and machines that look on."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from suwi.model.errors import BrokerError
+from suwi.replica.isr import Stable, proposed_members
+from suwi.replica.partition import Partition
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerState:
+    """A follower as its leader sees it."""
+
+    node: int
+    end_offset: int
+    """-1: it has not fetched since this leader took over."""
+    lag_ms: int | None
+    """For how long it has not had everything; None: since before this leader took over."""
+    in_sync: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    topic: str
+    topic_id: str
+    partition: int
+    node: int
+    role: str
+    """leader, follower, or waiting: for a leader to be named."""
+    leader: int
+    leader_epoch: int
+    epochs: tuple[tuple[int, int], ...]
+    """Each leader epoch in the log with its first offset, as `leader-epoch-checkpoint` has it."""
+    log_start: int
+    last_stable: int
+    high_watermark: int
+    log_end: int
+    recovery_point: int
+    """Below it everything is synced to the disk."""
+    isr: tuple[int, ...] | None = None
+    """The in-sync set that the controller has confirmed; the leader knows it."""
+    isr_proposed: tuple[int, ...] | None = None
+    """What the leader has asked for, while it has no answer."""
+    followers: tuple[FollowerState, ...] = ()
+    problem: str | None = None
+    """Why the log cannot be read."""
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def describe(partition: Partition, node: int, now_s: float) -> ReplicaState:
+    leadership = partition.leadership
+    facts: dict[str, Any] = {}
+    if leadership is not None:
+        in_order = [n for n in leadership.replicas if n in leadership.members]
+        facts["isr"] = tuple(in_order)
+        if not isinstance(leadership.isr, Stable):
+            wanted = proposed_members(leadership.isr)
+            facts["isr_proposed"] = tuple(n for n in leadership.replicas if n in wanted)
+        facts["followers"] = tuple(
+            FollowerState(
+                follower,
+                leadership.followers[follower].end_offset,
+                None if lag_s == float("inf") else round(lag_s * 1000),
+                follower in leadership.members,
+            )
+            for follower, lag_s in leadership.lags(now_s)
+        )
+    role = (
+        "leader" if leadership is not None else "follower" if partition.leader >= 0 else "waiting"
+    )
+    tp = partition.partition
+    identity = (tp.topic, str(partition.topic_id), int(tp.partition), node, role)
+    try:
+        log = partition.log
+        return ReplicaState(
+            *identity,
+            partition.leader,
+            partition.leader_epoch,
+            tuple(log.epochs.entries()),
+            log.start_offset,
+            partition.last_stable_offset,
+            partition.high_watermark,
+            log.end_offset,
+            log.recovery_point,
+            **facts,
+        )
+    except BrokerError as error:
+        nothing = (-1, -1, -1, -1, -1)
+        return ReplicaState(
+            *identity,
+            partition.leader,
+            partition.leader_epoch,
+            (),
+            *nothing,
+            problem=str(error),
+            **facts,
+        )

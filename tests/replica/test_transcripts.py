@@ -1,0 +1,25 @@
+"""Every scenario in `transcripts/` runs as it is written there.
+
+`SUWI_REWRITE=1 pytest tests/replica/test_transcripts.py` writes what happens into the files; then
+`git diff` shows what has changed.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.replica.transcript import parse, play, render
+
+TRANSCRIPTS = sorted((Path(__file__).parent / "transcripts").glob("*.txt"))
+
+
+@pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
+def test_transcript(path: Path) -> None:
+    text = path.read_text()
+    blocks = parse(text)
+    found = render(blocks, play(blocks))
+    if os.environ.get("SUWI_REWRITE"):
+        path.write_text(found)
+    else:
+        assert found == text

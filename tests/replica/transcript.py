@@ -1,0 +1,373 @@
+"""Runs a transcript: commands to a simulated cluster, and after each block what they changed.
+
+A transcript is text. Blocks are separated by empty lines; a block is commands, a line `----`, and
+what then has changed. Lines that begin with `#` are for people. Time stands still between commands;
+at the end of a block the cluster gets a second to settle, unless its last command is `until` or
+`wait`. These are the commands; topics have one partition:
+
+    topic orders b1 b2 b3 min.insync.replicas=2   create it, with these replicas
+    delete orders
+    produce b1 acks=all "x"                       send to b1; the answer is shown when it comes
+    read b1                                       what b1 gives a consumer
+    logs                                          what lies in every replica's log
+    kill b1 / start b1 / stop b1 / power-off b1   its process, or its machine
+    freeze b1 / thaw b1
+    cut b1 -> b2 / cut b1 <-> b2 / heal
+    cut-store b1 / heal-store b1 / expire b1      its way to the metadata store, its session
+    slow b1 200ms
+    until b1 hw 1 / until b2 end 1 / until leader b2 / until in-sync b1 b2
+    wait 5s
+
+The network takes half a millisecond for everything and nothing is left to chance, so the same
+transcript always runs the same.
+"""
+
+import asyncio
+import contextlib
+import re
+import shlex
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from suwi.client.connection import PeerConnection
+from suwi.model.ids import NO_NODE, NodeId
+from suwi.sim import Simulation
+from suwi.sim.checkers import Committed, all_checkers
+from suwi.sim.checkers.facts import LogId
+from suwi.sim.cluster import PORT, SimCluster, SimNode
+from suwi.sim.watch import Watch
+from suwi.wire.versions import ApiKey
+from tests.broker.simulated import fetch_on, produce
+
+SESSION_S = 3.0
+SETTLE_S = 1.0
+PATIENCE_S = 60.0
+"""How long `until` waits, in virtual time."""
+SETTINGS = {"replica.lag.time.max.ms": "4000", "auto.leader.rebalance.enable": "false"}
+RESULT = "----"
+
+
+@dataclass
+class Block:
+    commands: list[str]
+    expected: list[str]
+    comments: list[str] = field(default_factory=list)
+
+
+def parse(text: str) -> list[Block]:
+    """The blocks of a transcript, each with the comments that stand before and in it."""
+    blocks = []
+    for part in re.split(r"\n\s*\n", text.strip("\n")):
+        lines = part.splitlines()
+        told = lines.index(RESULT) if RESULT in lines else len(lines)
+        commands = [line for line in lines[:told] if line.strip()]
+        blocks.append(Block(commands, [line for line in lines[told + 1 :] if line.strip()]))
+    return blocks
+
+
+def render(blocks: list[Block], found: list[list[str]]) -> str:
+    """The transcript with what was found in place of what was expected."""
+    parts = []
+    for block, lines in zip(blocks, found, strict=True):
+        is_comment = all(line.startswith("#") for line in block.commands)
+        parts.append("\n".join(block.commands if is_comment else [*block.commands, RESULT, *lines]))
+    return "\n\n".join(parts) + "\n"
+
+
+def play(blocks: list[Block]) -> list[list[str]]:
+    """Run a transcript; what each block changed. Raises what a checker finds."""
+    simulation = Simulation(0, schedule="fifo")
+    simulation.network.delay_ms = (0.5, 0.5)
+    simulation.network.chop_chance = 0.0
+    stage = Stage(simulation)
+    return simulation.run(stage.play(blocks))
+
+
+class Stage:
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.cluster = SimCluster(simulation, session_timeout_s=SESSION_S, settings=SETTINGS)
+        self.watch = Watch(self.cluster, all_checkers(Committed()))
+        self.told: list[str] = []
+        self._background: dict[asyncio.Task[None], None] = {}
+        self._waits: list[tuple[Callable[[], bool], asyncio.Event]] = []
+        simulation.add_checker(self._look)
+        self._values: dict[tuple[str, int, int], str] = {}
+
+    async def play(self, blocks: list[Block]) -> list[list[str]]:
+        # One after the other: b1 is the controller, and ids do not depend on who was faster.
+        for node in self.cluster.nodes.values():
+            await node.start()
+        await asyncio.sleep(SETTLE_S)
+        found = []
+        for block in blocks:
+            commands = [line for line in block.commands if not line.startswith("#")]
+            found.append(await self._play_block(commands) if commands else [])
+        for task in self._background:
+            task.cancel()
+        return found
+
+    async def _play_block(self, commands: list[str]) -> list[str]:
+        before = self._state()
+        self.told = []
+        for command in commands:
+            words = shlex.split(command, comments=True)
+            await getattr(self, "do_" + words[0].replace("-", "_"))(*words[1:])
+        if commands[-1].split()[0] not in ("until", "wait"):
+            await asyncio.sleep(SETTLE_S)
+        changed = _differences(before, self._state())
+        return [*changed, *self.told] or ["nothing changes"]
+
+    # -- what is to be seen ----------------------------------------------------------------------
+
+    def _state(self) -> dict[str, dict[str, str]]:
+        """Everything that a transcript tells about, as text, by whom it concerns."""
+        state: dict[str, dict[str, str]] = {}
+        for log, partition in self.watch.world.states.items():
+            leader = "none" if partition.leader == NO_NODE else f"b{partition.leader}"
+            state[log.name.topic] = {
+                "leader": leader,
+                "epoch": str(partition.leader_epoch),
+                "in sync": " ".join(f"b{node}" for node in partition.isr),
+            }
+        for node in self.cluster.nodes.values():
+            for log in self.watch.world.states:
+                replica = self.watch.world.replica(node.id, log)
+                if replica is not None:
+                    state[self._name(node, log)] = {
+                        "end": str(replica.end),
+                        "hw": str(replica.watermark),
+                    }
+        return state
+
+    def _name(self, node: SimNode, log: LogId) -> str:
+        return node.name if len(self.watch.world.states) == 1 else f"{node.name} {log.name.topic}"
+
+    def _look(self) -> None:
+        for condition, event in self._waits:
+            if not event.is_set() and condition():
+                event.set()
+
+    def _node(self, name: str) -> SimNode:
+        return self.cluster[int(name.removeprefix("b"))]
+
+    def _later(self, what: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(what)
+        self._background[task] = None
+        task.add_done_callback(lambda task: self._background.pop(task, None))
+
+    # -- topics and records ----------------------------------------------------------------------
+
+    async def _controller(self) -> PeerConnection:
+        controller = self.cluster.store.ledger.controller
+        assert controller is not None, "the cluster has no controller"
+        return await PeerConnection.open(f"b{controller.node_id}", PORT)
+
+    async def do_topic(self, name: str, *words: str) -> None:
+        replicas = [int(word[1:]) for word in words if "=" not in word]
+        configs = [word.split("=", 1) for word in words if "=" in word]
+        client = await self._controller()
+        answer = await client.call(
+            ApiKey.CREATE_TOPICS,
+            7,
+            {
+                "topics": [
+                    {
+                        "name": name,
+                        "num_partitions": -1,
+                        "replication_factor": -1,
+                        "assignments": [{"partition_index": 0, "broker_ids": replicas}],
+                        "configs": [{"name": key, "value": value} for key, value in configs],
+                    }
+                ]
+            },
+        )
+        assert answer.topics[0].error_code == 0, answer
+        await client.close()
+
+    async def do_delete(self, name: str) -> None:
+        client = await self._controller()
+        answer = await client.call(
+            ApiKey.DELETE_TOPICS, 5, {"topic_names": [name], "timeout": 30_000}
+        )
+        assert answer.responses[0].error_code == 0, answer
+        await client.close()
+
+    async def do_produce(self, broker: str, acks: str, *values: str) -> None:
+        topic = next(log.name.topic for log in self.watch.world.states)
+        if "=" not in acks:
+            topic, (acks, *rest) = acks, values
+            values = tuple(rest)
+        number = {"acks=all": -1, "acks=1": 1}[acks]
+        self._later(self._produce(broker, topic, number, values))
+        await asyncio.sleep(0)
+
+    async def _produce(self, broker: str, topic: str, acks: int, values: tuple[str, ...]) -> None:
+        what = " ".join(f'"{value}"' for value in values)
+        try:
+            client = await PeerConnection.open(broker, PORT)
+            answer = await produce(client, topic, [v.encode() for v in values], acks=acks)
+            await client.close()
+        except OSError:
+            self.told.append(f"{what} gets no answer from {broker}")
+            return
+        if answer.error_code:
+            error = ErrorCode(answer.error_code).name.upper()
+            self.told.append(f"{what} is refused by {broker}: {error}")
+        else:
+            self.told.append(f"{what} is acknowledged at offset {answer.base_offset}")
+
+    async def do_read(self, broker: str, topic: str | None = None) -> None:
+        topic = topic or next(log.name.topic for log in self.watch.world.states)
+        client = await PeerConnection.open(broker, PORT)
+        try:
+            records, _ = await fetch_on(client, topic, 0)
+        except AssertionError as error:
+            self.told.append(f"{broker} shows nothing: {_code(str(error))}")
+            return
+        finally:
+            await client.close()
+        shown = ", ".join(f'{r.offset} "{(r.value or b"").decode()}"' for r in records)
+        self.told.append(f"{broker} shows {shown or 'nothing'}")
+
+    async def do_logs(self) -> None:
+        for log in self.watch.world.states:
+            for node in self.cluster.nodes.values():
+                replica = self.watch.world.replica(node.id, log)
+                if replica is not None:
+                    lines = [
+                        f'{batch.base} "{self._value(node, log, batch.base)}" (epoch {batch.epoch})'
+                        for batch in replica.batches
+                    ]
+                    self.told.append(f"{self._name(node, log)} has {', '.join(lines) or 'nothing'}")
+
+    def _value(self, node: SimNode, log: LogId, offset: int) -> str:
+        from suwi.records.batch import batches
+        from suwi.records.record import iter_records
+
+        disk = node.machine.disk
+        directory = f"/data/{log.name}"
+        for name in disk.list_dir(directory):
+            if name.endswith(".log"):
+                data = memoryview(bytes(disk.peek(f"{directory}/{name}")))
+                for position, header in batches(data):
+                    if header.base_offset == offset:
+                        batch = data[position : position + header.size_bytes]
+                        return " ".join(
+                            (record.value or b"").decode() for record in iter_records(batch, header)
+                        )
+        return "?"
+
+    # -- processes -------------------------------------------------------------------------------
+
+    async def do_kill(self, broker: str) -> None:
+        self._node(broker).kill()
+
+    async def do_power_off(self, broker: str) -> None:
+        self._node(broker).power_off(tear=False)
+
+    async def do_start(self, broker: str) -> None:
+        """Returns when it is in service, or after a while without."""
+        await asyncio.wait([self._node(broker).begin()], timeout=2 * SESSION_S)
+
+    async def do_stop(self, broker: str) -> None:
+        clean = await self._node(broker).stop()
+        self.told.append(f"{broker} stops{'' if clean else ', but not cleanly'}")
+
+    async def do_freeze(self, broker: str) -> None:
+        self._node(broker).freeze()
+
+    async def do_thaw(self, broker: str) -> None:
+        self._node(broker).thaw()
+
+    # -- links -----------------------------------------------------------------------------------
+
+    async def do_cut(self, one: str, arrow: str, other: str) -> None:
+        assert arrow in ("->", "<->"), arrow
+        self.simulation.network.cut(one, other)
+        if arrow == "<->":
+            self.simulation.network.cut(other, one)
+
+    async def do_heal(self) -> None:
+        self.simulation.network.heal()
+
+    async def do_slow(self, broker: str, delay: str) -> None:
+        self.simulation.network.slow(broker, float(delay.removesuffix("ms")))
+
+    async def do_cut_store(self, broker: str) -> None:
+        self._node(broker).cut_store()
+
+    async def do_heal_store(self, broker: str) -> None:
+        self._node(broker).heal_store()
+
+    async def do_expire(self, broker: str) -> None:
+        view = self._node(broker).view
+        assert view is not None
+        view.expire()
+
+    # -- time ------------------------------------------------------------------------------------
+
+    async def do_wait(self, duration: str) -> None:
+        unit, factor = ("ms", 0.001) if duration.endswith("ms") else ("s", 1.0)
+        await asyncio.sleep(float(duration.removesuffix(unit)) * factor)
+
+    async def do_until(self, *words: str) -> None:
+        """Go on at the very step after which it is so."""
+        condition = self._condition(*words)
+        if condition():
+            return
+        event = asyncio.Event()
+        self._waits.append((condition, event))
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await event.wait()
+        except TimeoutError:
+            raise AssertionError(f"until {' '.join(words)}: {self._state()}") from None
+        finally:
+            self._waits = [wait for wait in self._waits if wait[1] is not event]
+
+    def _condition(self, *words: str) -> Callable[[], bool]:
+        states = self.watch.world.states
+        match words:
+            case ("leader", broker):
+                node = NodeId(int(broker[1:]))
+                return lambda: any(state.leader == node for state in states.values())
+            case ("in-sync", *brokers):
+                nodes = {NodeId(int(broker[1:])) for broker in brokers}
+                return lambda: any(set(state.isr) == nodes for state in states.values())
+            case (broker, mark, value):
+                node = NodeId(int(broker[1:]))
+                attribute = {"hw": "watermark", "end": "end"}[mark]
+                return lambda: any(
+                    getattr(replica, attribute) == int(value)
+                    for (owner, log), replica in self.watch.world.replicas.items()
+                    if owner == node and log in states
+                )
+        raise AssertionError(f"until what? {words}")
+
+
+def _differences(before: dict[str, dict[str, str]], after: dict[str, dict[str, str]]) -> list[str]:
+    lines = []
+    for name in {**before, **after}:
+        old, new = before.get(name), after.get(name)
+        if new is None:
+            lines.append(f"{name} is gone")
+        elif old is None and "leader" in new:
+            facts = f"leader {new['leader']}, epoch {new['epoch']}, in sync {new['in sync']}"
+            lines.append(f"{name}: {facts}")
+        else:
+            known = old or {"end": "0", "hw": "0"}
+            facts = ", ".join(f"{k} {known[k]} -> {new[k]}" for k in new if known[k] != new[k])
+            if facts:
+                lines.append(f"{name}: {facts}" if "leader" in new else f"{name} {facts}")
+    return lines
+
+
+def _code(text: str) -> str:
+    found = re.search(r"error_code=(\d+)", text)
+    with contextlib.suppress(ValueError):
+        return ErrorCode(int(found.group(1))).name.upper() if found else text
+    return text
