@@ -212,10 +212,13 @@ def encode_topic(topic: Topic) -> bytes:
     return json.dumps(head, separators=(",", ":")).encode()
 
 
-def encode_shards(topic: Topic) -> dict[str, bytes]:
-    """The partition states of a topic, as entries."""
+def encode_shards(topic: Topic, only: Iterable[int] | None = None) -> dict[str, bytes]:
+    """The partition states of a topic, as entries; all shards, or `only` some."""
+    if only is None:
+        only = range(-(-len(topic.partitions) // SHARD_PARTITIONS))
     shards = {}
-    for number, first in enumerate(range(0, len(topic.partitions), SHARD_PARTITIONS)):
+    for number in only:
+        first = number * SHARD_PARTITIONS
         states = [
             [s.leader, s.leader_epoch, s.partition_epoch, s.replicas, s.isr, *_rarely(s)]
             for s in topic.partitions[first : first + SHARD_PARTITIONS]

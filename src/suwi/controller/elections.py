@@ -1,0 +1,223 @@
+"""Who leads a partition and who is in sync with it, as brokers come and go. Pure.
+
+`settle` gives the state of a partition after births, deaths and fencing; `elect_greatest` ends the
+wait for replicas that all came back from a power loss, `prefer` gives a partition back to its
+preferred leader. A `Census` says who lives.
+Invariants: an in-sync set is never empty; whoever is elected lives; epochs only rise; only an
+unclean election, where it is allowed, chooses a replica that may miss what others had committed.
+"""
+
+import enum
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from suwi.metadata.image import BrokerInfo, PartitionState
+from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId, Offset
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """The brokers, once an event has happened."""
+
+    live: frozenset[NodeId]
+    """They may lead and be in sync."""
+    fenced: frozenset[NodeId] = frozenset()
+    """Registered, but to be given nothing: their sessions are not over."""
+    reborn: frozenset[NodeId] = frozenset()
+    """A life of theirs begins with the event: what they were before, they are no more."""
+    suspects: frozenset[NodeId] = frozenset()
+    """Of those, the ones that come back from a power loss."""
+
+    @classmethod
+    def of(
+        cls,
+        before: Mapping[NodeId, BrokerInfo],
+        after: Mapping[NodeId, BrokerInfo],
+        suspects: Collection[NodeId] = (),
+    ) -> "Census":
+        """From the registered brokers before and after an event."""
+        reborn = frozenset(
+            node
+            for node, broker in after.items()
+            if node not in before or before[node].epoch != broker.epoch
+        )
+        return cls(
+            live=frozenset(node for node, broker in after.items() if not broker.fenced),
+            fenced=frozenset(node for node, broker in after.items() if broker.fenced),
+            reborn=reborn,
+            suspects=reborn.intersection(suspects),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a topic's configuration says about its elections."""
+
+    unclean: bool = False
+    insync_min: int = 1
+
+
+class Election(enum.Enum):
+    NONE = "none"
+    CLEAN = "clean"
+    SUSPECT = "suspect"
+    """Of a replica that may have lost its last records, as all others may have."""
+    UNCLEAN = "unclean"
+
+
+class Settled(NamedTuple):
+    state: PartitionState
+    election: Election = Election.NONE
+
+
+class Position(NamedTuple):
+    """How far the log of a replica goes; the greater one knows more."""
+
+    last_epoch: LeaderEpoch
+    end_offset: Offset
+
+
+def settle(state: PartitionState, census: Census, rules: Rules) -> Settled:
+    """The state of a partition among the brokers that live now."""
+    suspects = _suspects(state, census)
+    clean = [node for node in state.isr if node in census.live and node not in suspects]
+    # Who begins a new life has to catch up first, unless there is nobody else.
+    members = [node for node in clean if node not in census.reborn] or clean
+    if members:
+        return _lead(state, members, census, suspects, rules, Election.CLEAN)
+    return _without_clean_member(state, census, suspects, rules)
+
+
+def _suspects(state: PartitionState, census: Census) -> tuple[NodeId, ...]:
+    return tuple(
+        node
+        for node in state.replicas
+        if node in state.suspects
+        or (node in census.suspects and (node in state.isr or node in state.eligible))
+    )
+
+
+def _without_clean_member(
+    state: PartitionState, census: Census, suspects: tuple[NodeId, ...], rules: Rules
+) -> Settled:
+    holders = (*state.isr, *state.eligible)
+    if all(node in suspects for node in state.isr):
+        heirs = [n for n in state.eligible if n in census.live and n not in suspects]
+        if heirs:
+            return _lead(state, heirs, census, suspects, rules, Election.CLEAN)
+        if all(node in suspects and node in census.live for node in holders):
+            if len(holders) == 1:
+                return _lead(state, holders, census, suspects, rules, Election.SUSPECT)
+            return _leaderless(state, census, suspects)  # until their positions are known
+    # The session of a fenced broker is not over: it may be back with everything.
+    if rules.unclean and not any(node in census.fenced for node in holders):
+        for node in (*holders, *state.replicas):
+            if node in census.live:
+                return _lead_uncleanly(state, node)
+    return _leaderless(state, census, suspects)
+
+
+def awaits_positions(state: PartitionState, live: Collection[NodeId]) -> bool:
+    """Whether everyone who may hold what is committed is back, all from a power loss."""
+    holders = (*state.isr, *state.eligible)
+    return state.leader == NO_NODE and all(n in state.suspects and n in live for n in holders)
+
+
+def elect_greatest(
+    state: PartitionState, live: Collection[NodeId], positions: Mapping[NodeId, Position]
+) -> Settled:
+    """Of replicas that all came back from a power loss, the one that lost the least leads."""
+    holders = [n for n in state.replicas if n in state.isr or n in state.eligible]
+    if not awaits_positions(state, live) or any(node not in positions for node in holders):
+        return Settled(state)
+    greatest = max(holders, key=lambda node: positions[node])
+    elected = replace(
+        state,
+        leader=greatest,
+        leader_epoch=LeaderEpoch(state.leader_epoch + 1),
+        isr=(greatest,),
+        eligible=(),
+        suspects=(),
+    )
+    return Settled(_numbered(state, elected), Election.SUSPECT)
+
+
+def prefer(state: PartitionState, live: Collection[NodeId]) -> PartitionState | None:
+    """The state with the preferred leader; None where it leads already, or cannot."""
+    preferred = state.replicas[0]
+    if state.leader in (preferred, NO_NODE) or preferred not in live or preferred not in state.isr:
+        return None
+    return replace(
+        state,
+        leader=preferred,
+        leader_epoch=LeaderEpoch(state.leader_epoch + 1),
+        partition_epoch=state.partition_epoch + 1,
+    )
+
+
+def with_members(
+    state: PartitionState,
+    members: Iterable[NodeId],
+    rules: Rules,
+    suspects: Collection[NodeId] = (),
+) -> PartitionState:
+    """The state with another in-sync set, and those who may lead beside it (KIP-966)."""
+    isr = tuple(members)
+    assert isr, "an in-sync set is never empty"
+    eligible: tuple[NodeId, ...] = ()
+    if len(isr) < min(rules.insync_min, len(state.replicas)):
+        eligible = tuple(
+            node
+            for node in state.replicas
+            if (node in state.isr or node in state.eligible)
+            and node not in isr
+            and node not in suspects
+        )
+    return _numbered(state, replace(state, isr=isr, eligible=eligible, suspects=()))
+
+
+def _lead(
+    state: PartitionState,
+    members: Collection[NodeId],
+    census: Census,
+    suspects: tuple[NodeId, ...],
+    rules: Rules,
+    election: Election,
+) -> Settled:
+    """Let one of these lead, the present leader if it can, and these be in sync."""
+    settled = with_members(state, members, rules, suspects)
+    if state.leader in members and state.leader not in census.reborn:
+        return Settled(settled)
+    leader = next(node for node in state.replicas if node in members)
+    elected = replace(settled, leader=leader, leader_epoch=LeaderEpoch(state.leader_epoch + 1))
+    return Settled(_numbered(state, elected), election)
+
+
+def _lead_uncleanly(state: PartitionState, node: NodeId) -> Settled:
+    elected = replace(
+        state,
+        leader=node,
+        leader_epoch=LeaderEpoch(state.leader_epoch + 1),
+        isr=(node,),
+        recovering=True,
+        eligible=(),
+        suspects=(),
+    )
+    return Settled(_numbered(state, elected), Election.UNCLEAN)
+
+
+def _leaderless(state: PartitionState, census: Census, suspects: tuple[NodeId, ...]) -> Settled:
+    waiting = replace(state, suspects=suspects)
+    stays = state.leader in census.fenced and state.leader not in census.reborn
+    if state.leader != NO_NODE and not stays:
+        epoch = LeaderEpoch(state.leader_epoch + 1)
+        waiting = replace(waiting, leader=NO_NODE, leader_epoch=epoch)
+    return Settled(_numbered(state, waiting))
+
+
+def _numbered(old: PartitionState, new: PartitionState) -> PartitionState:
+    """Every change of a state has a number, one above the last."""
+    if new == old:
+        return old
+    return replace(new, partition_epoch=old.partition_epoch + 1)

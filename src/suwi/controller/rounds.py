@@ -1,0 +1,107 @@
+"""Decisions over all partitions at once, and the entries they become. Pure.
+
+`settle_all` is what a birth, a death or a fencing does to the cluster; `prefer_all` gives
+partitions back to their preferred leaders; `shard_puts` writes down what was decided.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from suwi.controller.elections import Census, Election, Rules, awaits_positions, prefer, settle
+from suwi.metadata.image import (
+    SHARD_PARTITIONS,
+    ClusterImage,
+    PartitionState,
+    Topic,
+    encode_shards,
+    partitions_of,
+)
+from suwi.metadata.store import Put
+from suwi.model.ids import TopicPartition
+
+RulesOf = Callable[[Topic], Rules]
+
+
+@dataclass(slots=True)
+class Round:
+    """New states, and how those who lead now were elected."""
+
+    states: dict[TopicPartition, PartitionState] = field(default_factory=dict)
+    elections: dict[TopicPartition, Election] = field(default_factory=dict)
+
+    def elected(self, election: Election) -> list[TopicPartition]:
+        return [tp for tp, kind in self.elections.items() if kind is election]
+
+
+def settle_all(image: ClusterImage, census: Census, rules_of: RulesOf) -> Round:
+    """What births, deaths and fencing do to every partition."""
+    decided = Round()
+    steady = census.live - census.reborn
+    for topic in image.topics.values():
+        rules: Rules | None = None
+        for tp, state in partitions_of(topic):
+            if state.leader in steady and not state.eligible and steady.issuperset(state.isr):
+                continue  # Nobody who matters here came or went.
+            rules = rules or rules_of(topic)
+            settled, election = settle(state, census, rules)
+            if settled is not state:
+                decided.states[tp] = settled
+            if election is not Election.NONE:
+                decided.elections[tp] = election
+    return decided
+
+
+def prefer_all(image: ClusterImage, partitions_max: int) -> Round:
+    """Give partitions back to their preferred leaders, so many at most."""
+    decided = Round()
+    for topic in image.topics.values():
+        for tp, state in partitions_of(topic):
+            preferred = prefer(state, image.brokers)
+            if preferred is not None:
+                decided.states[tp] = preferred
+                decided.elections[tp] = Election.CLEAN
+                if len(decided.states) >= partitions_max:
+                    return decided
+    return decided
+
+
+def awaiting_positions(image: ClusterImage) -> dict[TopicPartition, PartitionState]:
+    """Partitions all of whose holders came back from a power loss; see `elect_greatest`."""
+    return {
+        tp: state
+        for topic in image.topics.values()
+        for tp, state in partitions_of(topic)
+        if state.suspects and awaits_positions(state, image.brokers)
+    }
+
+
+def shard_puts(image: ClusterImage, states: Mapping[TopicPartition, PartitionState]) -> list[Put]:
+    """The entries that make these states the partitions' states."""
+    by_topic: dict[str, dict[int, PartitionState]] = {}
+    for tp, state in states.items():
+        by_topic.setdefault(tp.topic, {})[tp.partition] = state
+    return [
+        Put(key, value)
+        for name, changed in by_topic.items()
+        for key, value in _changed_shards(image.topics[name], changed).items()
+    ]
+
+
+def _changed_shards(topic: Topic, changed: Mapping[int, PartitionState]) -> dict[str, bytes]:
+    partitions = list(topic.partitions)
+    for index, state in changed.items():
+        partitions[index] = state
+    shards = sorted({index // SHARD_PARTITIONS for index in changed})
+    return encode_shards(replace(topic, partitions=tuple(partitions)), shards)
+
+
+def without_eligible(
+    image: ClusterImage, topics: Iterable[str]
+) -> dict[TopicPartition, PartitionState]:
+    """Forget who may lead beside the in-sync sets: a new minimum lets more be committed."""
+    return {
+        tp: replace(state, eligible=(), partition_epoch=state.partition_epoch + 1)
+        for name in topics
+        for tp, state in partitions_of(image.topics[name])
+        if state.eligible
+    }

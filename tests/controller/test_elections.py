@@ -1,0 +1,312 @@
+"""Who leads and who is in sync when brokers come and go."""
+
+from dataclasses import replace
+
+import pytest
+
+from suwi.controller.elections import (
+    Census,
+    Election,
+    Position,
+    Rules,
+    Settled,
+    awaits_positions,
+    elect_greatest,
+    prefer,
+    settle,
+)
+from suwi.metadata.image import BrokerInfo, PartitionState
+from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId, Offset
+
+B1, B2, B3 = NodeId(1), NodeId(2), NodeId(3)
+ALL = (B1, B2, B3)
+
+
+def nodes(*ids: int) -> frozenset[NodeId]:
+    return frozenset(NodeId(node) for node in ids)
+
+
+def partition(
+    leader: int = 1,
+    isr: tuple[int, ...] = (1, 2, 3),
+    eligible: tuple[int, ...] = (),
+    suspects: tuple[int, ...] = (),
+    replicas: tuple[int, ...] = (1, 2, 3),
+) -> PartitionState:
+    return PartitionState(
+        NodeId(leader),
+        LeaderEpoch(4),
+        9,
+        tuple(map(NodeId, replicas)),
+        tuple(map(NodeId, isr)),
+        eligible=tuple(map(NodeId, eligible)),
+        suspects=tuple(map(NodeId, suspects)),
+    )
+
+
+def settled(
+    state: PartitionState, census: Census, *, unclean: bool = False, insync_min: int = 1
+) -> Settled:
+    return settle(state, census, Rules(unclean, insync_min))
+
+
+# -- deaths --------------------------------------------------------------------------------------
+
+
+def test_when_the_leader_dies_the_first_in_sync_replica_in_assignment_order_leads() -> None:
+    state, election = settled(partition(1, (1, 3, 2)), Census(nodes(2, 3)))
+    assert (state.leader, state.leader_epoch, state.partition_epoch) == (2, 5, 10)
+    assert state.isr == (3, 2)
+    assert election is Election.CLEAN
+
+
+def test_a_dead_follower_leaves_the_in_sync_set_and_the_leader_epoch_stays() -> None:
+    state, election = settled(partition(1), Census(nodes(1, 2)))
+    assert (state.leader, state.leader_epoch, state.partition_epoch) == (1, 4, 10)
+    assert state.isr == (1, 2)
+    assert election is Election.NONE
+
+
+def test_a_live_replica_that_is_not_in_sync_is_not_elected() -> None:
+    state, election = settled(partition(1, (1,)), Census(nodes(2, 3)))
+    assert (state.leader, state.leader_epoch, state.isr) == (NO_NODE, 5, (1,))
+    assert election is Election.NONE
+
+
+def test_the_last_in_sync_replicas_stay_when_they_die_together() -> None:
+    state, _ = settled(partition(1, (1, 2)), Census(nodes(3)))
+    assert (state.leader, state.isr) == (NO_NODE, (1, 2))
+    state, election = settled(state, Census(nodes(2, 3), reborn=nodes(2)))
+    assert (state.leader, state.leader_epoch, state.isr) == (2, 6, (2,))
+    assert election is Election.CLEAN
+
+
+def test_a_partition_without_a_leader_does_not_change_for_ever() -> None:
+    state, _ = settled(partition(1, (1,)), Census(nodes(2, 3)))
+    assert settled(state, Census(nodes(2))).state is state
+
+
+def test_a_partition_that_nobody_touched_does_not_change() -> None:
+    state = partition(1)
+    assert settled(state, Census(nodes(1, 2, 3))).state is state
+
+
+# -- births --------------------------------------------------------------------------------------
+
+
+def test_a_returning_replica_leads_again_in_a_new_epoch() -> None:
+    left = partition(NO_NODE, (1,))
+    state, election = settled(left, Census(nodes(1, 2), reborn=nodes(1)))
+    assert (state.leader, state.leader_epoch, state.isr) == (1, 5, (1,))
+    assert election is Election.CLEAN
+
+
+def test_a_leader_that_is_back_before_its_death_was_noticed_loses_the_lead() -> None:
+    state, _ = settled(partition(1), Census(nodes(1, 2, 3), reborn=nodes(1)))
+    assert (state.leader, state.leader_epoch, state.isr) == (2, 5, (2, 3))
+
+
+def test_a_lonely_leader_that_is_back_leads_in_a_new_epoch() -> None:
+    state, election = settled(partition(1, (1,)), Census(nodes(1, 2), reborn=nodes(1)))
+    assert (state.leader, state.leader_epoch, state.isr) == (1, 5, (1,))
+    assert election is Election.CLEAN
+
+
+def test_a_follower_that_begins_a_new_life_has_to_catch_up_before_it_is_in_sync() -> None:
+    state, _ = settled(partition(1), Census(nodes(1, 2, 3), reborn=nodes(2)))
+    assert (state.leader, state.leader_epoch, state.isr) == (1, 4, (1, 3))
+
+
+def test_when_all_begin_a_new_life_at_once_all_stay_in_sync() -> None:
+    state, _ = settled(partition(2, (2, 3)), Census(nodes(2, 3), reborn=nodes(2, 3)))
+    assert (state.leader, state.leader_epoch, state.isr) == (2, 5, (2, 3))
+
+
+# -- fenced brokers ------------------------------------------------------------------------------
+
+
+def test_a_fenced_leader_gives_way_where_another_is_in_sync() -> None:
+    state, election = settled(partition(1), Census(nodes(2, 3), fenced=nodes(1)))
+    assert (state.leader, state.leader_epoch, state.isr) == (2, 5, (2, 3))
+    assert election is Election.CLEAN
+
+
+def test_a_fenced_leader_that_is_alone_in_sync_is_not_demoted() -> None:
+    state = partition(1, (1,))
+    census = Census(nodes(2, 3), fenced=nodes(1))
+    assert settled(state, census).state is state
+    assert settled(state, census, unclean=True).state is state
+
+
+def test_once_its_session_is_over_an_unclean_election_is_considered() -> None:
+    state, election = settled(partition(1, (1,)), Census(nodes(2, 3)), unclean=True)
+    assert (state.leader, state.leader_epoch, state.isr) == (2, 5, (2,))
+    assert state.recovering
+    assert election is Election.UNCLEAN
+
+
+def test_an_unclean_election_is_not_made_while_a_member_is_in_sync() -> None:
+    state, election = settled(partition(1, (1, 3)), Census(nodes(2, 3)), unclean=True)
+    assert (state.leader, state.isr, state.recovering) == (3, (3,), False)
+    assert election is Election.CLEAN
+
+
+def test_an_unclean_election_prefers_who_holds_all_that_is_committed() -> None:
+    state, _ = settled(partition(1, (1,), eligible=(3,)), Census(nodes(2, 3)), unclean=True)
+    assert state.leader == 3
+
+
+def test_without_any_live_replica_there_is_no_leader_however_unclean() -> None:
+    state, _ = settled(partition(1, (1,)), Census(nodes(4)), unclean=True)
+    assert (state.leader, state.isr, state.recovering) == (NO_NODE, (1,), False)
+
+
+# -- below the minimum (KIP-966) -----------------------------------------------------------------
+
+
+def test_who_leaves_below_the_minimum_may_still_hold_all_that_is_committed() -> None:
+    state, _ = settled(partition(1, (1, 2)), Census(nodes(1)), insync_min=2)
+    assert (state.isr, state.eligible) == ((1,), (2,))
+
+
+def test_who_leaves_above_the_minimum_may_not() -> None:
+    state, _ = settled(partition(1), Census(nodes(1, 2)), insync_min=2)
+    assert (state.isr, state.eligible) == ((1, 2), ())
+
+
+def test_a_minimum_above_the_number_of_replicas_means_all_of_them() -> None:
+    lonely = partition(1, (1,), replicas=(1,))
+    state, _ = settled(lonely, Census(nodes(1), reborn=nodes(1)), insync_min=2)
+    assert (state.leader, state.isr, state.eligible) == (1, (1,), ())
+
+
+def test_an_eligible_replica_does_not_lead_while_an_in_sync_one_may_come_back() -> None:
+    state, _ = settled(partition(1, (1,), eligible=(2,)), Census(nodes(2)), insync_min=2)
+    assert (state.leader, state.isr, state.eligible) == (NO_NODE, (1,), (2,))
+
+
+# -- after a power loss --------------------------------------------------------------------------
+
+
+def test_a_suspect_leaves_the_in_sync_set_that_has_a_member_which_is_not() -> None:
+    state, _ = settled(partition(2), Census(nodes(1, 2, 3), reborn=nodes(1), suspects=nodes(1)))
+    assert (state.leader, state.isr, state.suspects) == (2, (2, 3), ())
+
+
+def test_a_lonely_suspect_waits_for_nobody() -> None:
+    back = Census(nodes(1), reborn=nodes(1), suspects=nodes(1))
+    state, election = settled(partition(1, (1,)), back)
+    assert (state.leader, state.leader_epoch, state.isr, state.suspects) == (1, 5, (1,), ())
+    assert election is Election.SUSPECT
+
+
+def test_a_suspect_waits_for_members_that_have_not_come_back() -> None:
+    left = partition(NO_NODE, (1, 2))
+    state, _ = settled(left, Census(nodes(1), reborn=nodes(1), suspects=nodes(1)))
+    assert (state.leader, state.isr, state.suspects) == (NO_NODE, (1, 2), (1,))
+    # Its next life does not make it good, and the other one has everything.
+    state, _ = settled(state, Census(nodes(), reborn=nodes()))
+    state, _ = settled(state, Census(nodes(1), reborn=nodes(1)))
+    assert (state.leader, state.suspects) == (NO_NODE, (1,))
+    state, election = settled(state, Census(nodes(1, 2), reborn=nodes(2)))
+    assert (state.leader, state.isr, state.suspects) == (2, (2,), ())
+    assert election is Election.CLEAN
+
+
+def test_of_suspects_that_are_all_back_the_one_with_the_longest_log_leads() -> None:
+    left = partition(NO_NODE, (1, 2, 3), suspects=(1, 3))
+    state, election = settled(left, Census(nodes(1, 2, 3), reborn=nodes(2), suspects=nodes(2)))
+    assert (state.leader, state.suspects) == (NO_NODE, (1, 2, 3))
+    assert election is Election.NONE
+    assert awaits_positions(state, ALL)
+    positions = {
+        B1: Position(LeaderEpoch(3), Offset(100)),
+        B2: Position(LeaderEpoch(4), Offset(80)),
+        B3: Position(LeaderEpoch(4), Offset(70)),
+    }
+    state, election = elect_greatest(state, ALL, positions)
+    assert (state.leader, state.leader_epoch, state.isr, state.suspects) == (2, 5, (2,), ())
+    assert election is Election.SUSPECT
+
+
+def test_nothing_is_decided_before_all_positions_are_known() -> None:
+    state = partition(NO_NODE, (1, 2), suspects=(1, 2))
+    known = {B1: Position(LeaderEpoch(3), Offset(100))}
+    assert elect_greatest(state, ALL, known).state is state
+    known[B2] = known[B1]
+    assert elect_greatest(state, (B1,), known).state is state
+    assert elect_greatest(state, ALL, known).state.leader == 1
+
+
+def test_hazard_12_a_lonely_suspect_gives_way_to_one_that_left_before_it() -> None:
+    """Nothing was committed while one replica was too few: the other holds everything."""
+    lonely = partition(NO_NODE, (1,), eligible=(2,))
+    back = Census(nodes(1, 2), reborn=nodes(1), suspects=nodes(1))
+    state, election = settled(lonely, back, insync_min=2)
+    assert (state.leader, state.isr, state.suspects, state.eligible) == (2, (2,), (), ())
+    assert election is Election.CLEAN
+
+
+def test_a_lonely_suspect_waits_for_one_that_left_before_it() -> None:
+    lonely = partition(NO_NODE, (1,), eligible=(2,))
+    back = Census(nodes(1, 3), reborn=nodes(1), suspects=nodes(1))
+    state, _ = settled(lonely, back, insync_min=2)
+    assert (state.leader, state.isr, state.suspects) == (NO_NODE, (1,), (1,))
+    state, election = settled(state, Census(nodes(1, 2), reborn=nodes(2)), insync_min=2)
+    assert (state.leader, state.isr) == (2, (2,))
+    assert election is Election.CLEAN
+
+
+def test_an_eligible_replica_that_comes_back_from_a_power_loss_is_not_eligible_any_more() -> None:
+    lonely = partition(1, (1,), eligible=(2, 3))
+    back = Census(nodes(1, 2), reborn=nodes(2), suspects=nodes(2))
+    state, _ = settled(lonely, back, insync_min=2)
+    assert (state.leader, state.leader_epoch, state.eligible) == (1, 4, (3,))
+
+
+def test_a_suspect_that_holds_nothing_of_a_partition_does_not_matter_to_it() -> None:
+    state = partition(1, (1, 2))
+    back = Census(nodes(1, 2, 3), reborn=nodes(3), suspects=nodes(3))
+    assert settled(state, back).state is state
+
+
+# -- preferred leaders ---------------------------------------------------------------------------
+
+
+def test_the_preferred_leader_gets_its_partition_back_in_a_new_epoch() -> None:
+    state = prefer(partition(2), ALL)
+    assert state is not None
+    assert (state.leader, state.leader_epoch, state.partition_epoch) == (1, 5, 10)
+    assert state.isr == (1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("state", "live"),
+    [
+        pytest.param(partition(1), ALL, id="leads already"),
+        pytest.param(partition(2, (2, 3)), ALL, id="not in sync"),
+        pytest.param(partition(2), (B2, B3), id="dead or fenced"),
+        pytest.param(partition(NO_NODE, (1,)), (B2, B3), id="no leader at all"),
+    ],
+)
+def test_the_preferred_leader_does_not_get_it_when_it_cannot_or_need_not(
+    state: PartitionState, live: tuple[NodeId, ...]
+) -> None:
+    assert prefer(state, live) is None
+
+
+# -- the census ----------------------------------------------------------------------------------
+
+
+def test_a_census_tells_who_lives_who_is_fenced_and_whose_life_began() -> None:
+    def broker(node: int, epoch: int) -> BrokerInfo:
+        return BrokerInfo(NodeId(node), (), None, epoch)
+
+    before = {B1: broker(1, 10), B2: broker(2, 20), NodeId(4): broker(4, 40)}
+    after = {
+        B1: broker(1, 11),
+        B2: replace(broker(2, 20), fenced=True),
+        B3: broker(3, 30),
+    }
+    census = Census.of(before, after, suspects=[B2, B3])
+    assert census == Census(nodes(1, 3), nodes(2), reborn=nodes(1, 3), suspects=nodes(3))

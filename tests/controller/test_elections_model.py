@@ -1,0 +1,299 @@
+"""Elections against a model of what replicas hold: what is committed is never led away.
+
+Three replicas of one partition live, die, lose power, come back; a leader appends, its followers
+copy, it proposes other in-sync sets. The controller sees registrations and decides. Demanded at
+every step: no acked record is lost while fewer replicas than the minimum lose power.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from random import Random
+
+import pytest
+
+from suwi.controller.elections import (
+    Census,
+    Election,
+    Position,
+    Rules,
+    awaits_positions,
+    elect_greatest,
+    prefer,
+    settle,
+)
+from suwi.controller.isr_proposals import IsrProposal, judge
+from suwi.metadata.image import BrokerInfo, PartitionState
+from suwi.model.errors import BrokerError
+from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId, Offset
+
+NODES = (NodeId(1), NodeId(2), NodeId(3))
+WALKS = 3000
+STEPS = 40
+
+
+@dataclass
+class Replica:
+    log: list[tuple[int, int]] = field(default_factory=list)
+    """Records: the leader epoch they were written in, and a number of their own."""
+    runs: bool = True
+    epoch: int = 0
+    """Of its registration; 0 while it has none."""
+    is_suspect: bool = False
+
+
+class World:
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.rules = Rules(unclean=random.random() < 0.3, insync_min=random.randint(1, 3))
+        self.replicas = {node: Replica() for node in NODES}
+        self.journal: dict[NodeId, BrokerInfo] = {}
+        self.state = PartitionState(NODES[0], LeaderEpoch(0), 0, NODES, NODES)
+        self.committed: list[tuple[int, int]] = []
+        self.acked: dict[NodeId, int] = {}
+        self.acked_lives: dict[NodeId, int] = {}
+        self.wounded: set[NodeId] = set()
+        self.spoiled = False
+        self.epochs = 0
+        self.numbers = 0
+        for node in NODES:
+            self._register(node)
+        self._journal_all()
+
+    def step(self) -> None:
+        """Something happens."""
+        draw, node = self.random, self.random.choice(NODES)
+        noticed = draw.random() < 0.6
+        happenings: list[tuple[float, Callable[[], None]]] = [
+            (3, lambda: self.crash(node, noticed)),
+            (2, lambda: self.lose_power(node, draw.randint(0, 2), noticed)),
+            (5, lambda: self.start(node, noticed)),
+            (1, self.notice),
+            (1, lambda: self.notice_fast(node)),
+            (0.5, self.balance),
+            (1, self.ask_for_positions),
+        ]
+        if self._leader() is not None:
+            some = tuple(n for n in NODES if draw.random() < 0.7)
+            happenings += [
+                (5, lambda: self.produce(some)),
+                (2, lambda: self.replicate(node)),
+                (3, lambda: self.propose(some, resigns=draw.random() < 0.2)),
+            ]
+        (happening,) = draw.choices(
+            [act for _, act in happenings], [weight for weight, _ in happenings]
+        )
+        happening()
+
+    def check(self) -> None:
+        self.the_state_is_sound()
+        self.somebody_leads_where_a_good_replica_lives()
+        self.a_leader_has_all_that_is_committed()
+
+    # -- the world -------------------------------------------------------------------------------
+
+    def _register(self, node: NodeId) -> None:
+        self.epochs += 1
+        self.replicas[node].runs = True
+        self.replicas[node].epoch = self.epochs
+
+    def _leader(self) -> Replica | None:
+        """The leader, if it runs and is journaled in the life it lives."""
+        replica = self.replicas.get(self.state.leader)
+        journaled = self.journal.get(self.state.leader)
+        if replica is None or not replica.runs or journaled is None:
+            return None
+        return replica if journaled.epoch == replica.epoch else None
+
+    def produce(self, followers: tuple[NodeId, ...]) -> None:
+        """The leader appends a record, and some copy it at once."""
+        leader = self._leader()
+        assert leader is not None
+        self.numbers += 1
+        leader.log.append((self.state.leader_epoch, self.numbers))
+        for node in followers:
+            self.replicate(node)
+
+    def replicate(self, node: NodeId) -> None:
+        leader, follower = self._leader(), self.replicas[node]
+        assert leader is not None
+        if follower.runs and follower is not leader:
+            follower.log = list(leader.log)
+            self.acked[node] = len(leader.log)
+            self.acked_lives[node] = follower.epoch
+        self._commit()
+
+    def _commit(self) -> None:
+        """The leader commits what all that are in sync have, if these are enough."""
+        leader = self._leader()
+        if leader is None or len(self.state.isr) < min(self.rules.insync_min, len(NODES)):
+            return
+        ends = [self.acked.get(n, 0) for n in self.state.isr if n != self.state.leader]
+        end = min([len(leader.log), *ends])
+        if end > len(self.committed):
+            self.committed = leader.log[:end]
+
+    def propose(self, members: list[NodeId], resigns: bool) -> None:
+        """Another in-sync set, of followers that have all that the leader has."""
+        leader, at = self._leader(), self.state.leader
+        assert leader is not None
+        chosen = {at: leader.epoch}
+        for node in members:
+            if node in self.state.isr or self.acked.get(node, -1) == len(leader.log):
+                chosen.setdefault(node, self.acked_lives.get(node, self.replicas[node].epoch))
+        if resigns:
+            del chosen[at]
+        lives = tuple(chosen.items())
+        proposal = IsrProposal(self.state.leader_epoch, self.state.partition_epoch, lives)
+        live = {n: b for n, b in self.journal.items() if not b.fenced}
+        try:
+            self._become(judge(self.state, self.state.leader, proposal, live, self.rules))
+        except BrokerError:
+            return
+        for node, life in lives:
+            replica = self.replicas[node]
+            if replica.runs and replica.epoch == life == self.acked_lives.get(node):
+                self.wounded.discard(node)
+
+    def crash(self, node: NodeId, noticed: bool) -> None:
+        self.replicas[node].runs = False
+        if noticed:
+            self._journal_all()
+
+    def lose_power(self, node: NodeId, lost: int, noticed: bool) -> None:
+        replica = self.replicas[node]
+        replica.runs = False
+        replica.is_suspect = True
+        replica.log = replica.log[: max(0, len(replica.log) - lost)]
+        self.wounded.add(node)
+        if len(self.wounded) > min(self.rules.insync_min, len(NODES)) - 1:
+            self.spoiled = True
+        if noticed:
+            self._journal_all()
+
+    def start(self, node: NodeId, noticed: bool) -> None:
+        if not self.replicas[node].runs:
+            self._register(node)
+        if noticed:
+            self._journal_all()
+
+    # -- the controller --------------------------------------------------------------------------
+
+    def _become(self, state: PartitionState) -> None:
+        assert state.leader_epoch >= self.state.leader_epoch
+        if state == self.state:
+            return
+        assert state.partition_epoch == self.state.partition_epoch + 1
+        if state.leader != self.state.leader:
+            assert state.leader_epoch > self.state.leader_epoch
+        if state.leader_epoch != self.state.leader_epoch:
+            self.acked, self.acked_lives = {}, {}
+        self.state = state
+
+    def _settle(self, after: dict[NodeId, BrokerInfo], suspects: list[NodeId]) -> None:
+        census = Census.of(self.journal, after, suspects)
+        before = self.state
+        state, election = settle(before, census, self.rules)
+        self.journal = after
+        self._become(state)
+        holders = (*before.isr, *before.eligible)
+        if election in (Election.CLEAN, Election.SUSPECT):
+            assert state.leader in holders
+            assert state.leader in census.live
+        if before.leader in census.reborn and state.leader == before.leader:
+            assert state.leader_epoch > before.leader_epoch
+        if election is Election.UNCLEAN:
+            assert self.rules.unclean
+            assert not any(
+                n in census.live and n not in before.suspects
+                for n in before.isr
+                if n not in census.suspects
+            )
+            self.committed = []  # What is left of it has no guarantee any more.
+
+    def notice(self) -> None:
+        self._journal_all()
+
+    def _journal_all(self) -> None:
+        """The controller compares the registrations with its journal."""
+        after = {
+            node: BrokerInfo(node, (), None, replica.epoch)
+            for node, replica in self.replicas.items()
+            if replica.runs
+        }
+        suspects = [node for node in after if self.replicas[node].is_suspect]
+        self._settle(after, suspects)
+        for node in suspects:
+            self.replicas[node].is_suspect = False
+
+    def notice_fast(self, node: NodeId) -> None:
+        """The connection to a broker is lost, and another one refused."""
+        if node in self.journal and not self.replicas[node].runs:
+            fenced = replace(self.journal[node], fenced=True)
+            self._settle({**self.journal, node: fenced}, [])
+
+    def balance(self) -> None:
+        live = [node for node, broker in self.journal.items() if not broker.fenced]
+        preferred = prefer(self.state, live)
+        if preferred is not None:
+            self._become(preferred)
+
+    def ask_for_positions(self) -> None:
+        live = [node for node, broker in self.journal.items() if not broker.fenced]
+        if not awaits_positions(self.state, live):
+            return
+        positions = {
+            node: Position(
+                LeaderEpoch(replica.log[-1][0] if replica.log else -1), Offset(len(replica.log))
+            )
+            for node, replica in self.replicas.items()
+            if replica.runs
+        }
+        state, election = elect_greatest(self.state, live, positions)
+        if election is Election.SUSPECT:
+            self._become(state)
+
+    # -- what must be true -----------------------------------------------------------------------
+
+    def the_state_is_sound(self) -> None:
+        state = self.state
+        assert state.isr
+        assert set(state.isr) <= set(state.replicas)
+        assert len(set(state.isr)) == len(state.isr)
+        assert not set(state.eligible) & set(state.isr)
+        assert set(state.suspects) <= {*state.isr, *state.eligible}
+        if state.leader != NO_NODE:
+            assert state.leader in state.isr
+        live = {node for node, broker in self.journal.items() if not broker.fenced}
+        if state.leader in live:
+            assert not state.suspects
+            assert set(state.isr) <= live
+
+    def somebody_leads_where_a_good_replica_lives(self) -> None:
+        live = {node for node, broker in self.journal.items() if not broker.fenced}
+        if any(node in live and node not in self.state.suspects for node in self.state.isr):
+            assert self.state.leader in live
+
+    def a_leader_has_all_that_is_committed(self) -> None:
+        if self.spoiled:
+            return
+        leader = self._leader()
+        if leader is not None:
+            assert leader.log[: len(self.committed)] == self.committed
+
+
+def walk(seed: int) -> None:
+    """One history, drawn from a seed."""
+    world = World(Random(seed))
+    for _ in range(STEPS):
+        world.step()
+        world.check()
+
+
+@pytest.mark.parametrize("first", range(0, WALKS, WALKS // 4))
+def test_no_history_leads_committed_records_away(first: int) -> None:
+    for seed in range(first, first + WALKS // 4):
+        try:
+            walk(seed)
+        except AssertionError as error:
+            error.add_note(f"replay: walk({seed})")
+            raise
