@@ -8,47 +8,18 @@ Invariant: every record from a partition's position on is given once, in order.
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kio.schema.errors import ErrorCode
-
 from suwi.client.cluster import Cluster, Place
-from suwi.client.errors import error_from, is_transient
+from suwi.client.errors import is_transient
+from suwi.client.fetching import Answer, ReadSettings, Wanted, fetch_from, refusal
 from suwi.client.retry import Retry
 from suwi.client.visible import visible_records
-from suwi.model.errors import (
-    BrokerError,
-    NotLeaderOrFollower,
-    OffsetOutOfRange,
-    UnknownTopicOrPartition,
-)
-from suwi.model.ids import NO_EPOCH, NO_OFFSET, NO_TOPIC_ID, NodeId, Offset, TopicId, TopicPartition
+from suwi.model.errors import UnknownTopicOrPartition
+from suwi.model.ids import NodeId, Offset, TopicId, TopicPartition
 from suwi.records.record import Record
-from suwi.wire.fetch import (
-    FetchedPartition,
-    FetchPartition,
-    FetchRequest,
-    FetchTopic,
-    decode_fetch_response,
-    encode_fetch_request,
-)
-from suwi.wire.versions import ApiKey
 
-_TOPIC_IDS_FROM = 13
-# A broker that has not heard of a topic yet, or of its leadership: others know better.
-_NOT_HERE = (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadSettings:
-    max_wait_ms: int = 500
-    """How long a leader waits until it has `min_bytes`."""
-    min_bytes: int = 1
-    max_bytes: int = 50 * 1024 * 1024
-    partition_bytes_max: int = 1024 * 1024
-    committed_only: bool = False
-    """Leave out transactions that were aborted, and what comes after those still open."""
+__all__ = ["Fetched", "ReadSettings", "Reader", "TopicReplaced"]
 
 
 class TopicReplaced(UnknownTopicOrPartition):
@@ -65,12 +36,6 @@ class Fetched(NamedTuple):
     """How far it may be read: the high watermark, or the last stable offset."""
 
 
-class _Answer(NamedTuple):
-    partition: TopicPartition
-    asked: Offset
-    fetched: FetchedPartition
-
-
 class Reader:
     def __init__(
         self,
@@ -83,7 +48,7 @@ class Reader:
         self._cluster = cluster
         self._settings = settings or ReadSettings()
         self._topic_ids: dict[str, TopicId] = {}
-        self._tasks: dict[asyncio.Task[list[_Answer]], Sequence[TopicPartition]] = {}
+        self._tasks: dict[asyncio.Task[list[Answer]], Sequence[TopicPartition]] = {}
         """Fetches under way, and pauses before the next attempt, with what they are about."""
         self._retries: dict[TopicPartition, Retry] = {}
         """Of the partitions that cannot be read at the moment."""
@@ -141,7 +106,7 @@ class Reader:
             raise TopicReplaced(f"topic {topic.name!r} was deleted and created again")
 
     def _start(
-        self, work: Coroutine[Any, Any, list[_Answer]], about: Sequence[TopicPartition]
+        self, work: Coroutine[Any, Any, list[Answer]], about: Sequence[TopicPartition]
     ) -> None:
         self._tasks[asyncio.get_running_loop().create_task(work)] = about
 
@@ -157,50 +122,12 @@ class Reader:
                 self._retries[partition] = retry
             self._start(_pause(retry.next_pause_s(error)), [partition])
 
-    async def _fetch(self, leader: NodeId, places: Mapping[TopicPartition, Place]) -> list[_Answer]:
-        link = await self._cluster.link(leader)
-        has_ids = all(place.topic.id != NO_TOPIC_ID for place in places.values())
-        version = link.version(ApiKey.FETCH, at_most=None if has_ids else _TOPIC_IDS_FROM - 1)
-        asked = {partition: self.positions[partition] for partition in places}
-        timeout_s = self._settings.max_wait_ms / 1000 + self._cluster.settings.request_timeout_s
-        body = [encode_fetch_request(version, self._request(asked, places))]
-        answer = await link.send(ApiKey.FETCH, version, body, timeout_s=timeout_s)
-        response = decode_fetch_response(version, answer)
-        if response.error_code:
-            raise error_from(response.error_code)
-        names = {place.topic.id: place.topic.name for place in places.values()}
-        answers = []
-        for topic in response.topics:
-            name = topic.name if topic.topic_id is None else names.get(TopicId(topic.topic_id))
-            for fetched in topic.partitions:
-                partition = TopicPartition(name or "", fetched.partition)  # type: ignore[arg-type]
-                if partition in asked:
-                    answers.append(_Answer(partition, asked[partition], fetched))
-        return answers
-
-    def _request(
-        self, asked: Mapping[TopicPartition, Offset], places: Mapping[TopicPartition, Place]
-    ) -> FetchRequest:
-        settings = self._settings
-        by_topic: dict[tuple[str, TopicId], list[FetchPartition]] = {}
-        for partition, place in places.items():
-            by_topic.setdefault((partition.topic, place.topic.id), []).append(
-                FetchPartition(
-                    partition.partition,
-                    place.partition.leader_epoch,
-                    asked[partition],
-                    NO_EPOCH,
-                    NO_OFFSET,
-                    settings.partition_bytes_max,
-                )
-            )
-        return FetchRequest(
-            settings.max_wait_ms,
-            settings.min_bytes,
-            settings.max_bytes,
-            [FetchTopic(name, id_, partitions) for (name, id_), partitions in by_topic.items()],
-            isolation_level=int(settings.committed_only),
-        )
+    async def _fetch(self, leader: NodeId, places: Mapping[TopicPartition, Place]) -> list[Answer]:
+        wanted = {
+            partition: Wanted(self.positions[partition], place)
+            for partition, place in places.items()
+        }
+        return await fetch_from(self._cluster, leader, wanted, self._settings)
 
     # -- answers ---------------------------------------------------------------------------------
 
@@ -217,12 +144,12 @@ class Reader:
                 if answer.partition not in self.positions:
                     continue
                 if answer.fetched.error_code:
-                    self._try_again_later([answer.partition], _refusal(answer))
+                    self._try_again_later([answer.partition], refusal(answer))
                 else:
                     fetched.append(self._accept(answer))
         return fetched
 
-    def _accept(self, answer: _Answer) -> Fetched:
+    def _accept(self, answer: Answer) -> Fetched:
         partition, fetched = answer.partition, answer.fetched
         self._retries.pop(partition, None)
         data = fetched.records
@@ -237,15 +164,6 @@ class Reader:
         return Fetched(partition, records, position, Offset(end))
 
 
-async def _pause(pause_s: float) -> list[_Answer]:
+async def _pause(pause_s: float) -> list[Answer]:
     await asyncio.sleep(pause_s)
     return []
-
-
-def _refusal(answer: _Answer) -> BrokerError:
-    code = answer.fetched.error_code
-    if code == ErrorCode.offset_out_of_range:
-        return OffsetOutOfRange(f"{answer.partition} has no offset {answer.asked}")
-    if code in _NOT_HERE:
-        return NotLeaderOrFollower(f"the broker has no {answer.partition}")
-    return error_from(code)

@@ -8,7 +8,7 @@ import asyncio
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
@@ -61,10 +61,7 @@ def read_client_security(
 
     Raises `BadConfig`, which names keys, never secrets.
     """
-    given = {key: value for key, value in properties.items() if key in _KEYS}
-    protocol = given.get("security.protocol", "PLAINTEXT").upper()
-    if protocol not in _PROTOCOLS:
-        raise BadConfig(f"security.protocol={protocol}: allowed: {', '.join(_PROTOCOLS)}")
+    given, protocol = _given(properties)
     try:
         return ClientSecurity(
             _tls(given, disk) if protocol.endswith("SSL") else None,
@@ -72,6 +69,24 @@ def read_client_security(
         )
     except BadTls as error:
         raise BadConfig(str(error)) from None
+
+
+def check_client_security(properties: Mapping[str, str]) -> None:
+    """All that can be judged without reading files, which may lie on another machine.
+
+    Raises `BadConfig` as above.
+    """
+    given, protocol = _given(properties)
+    if protocol.startswith("SASL_"):
+        _credentials(given)
+
+
+def _given(properties: Mapping[str, str]) -> tuple[dict[str, str], str]:
+    given = {key: value for key, value in properties.items() if key in _KEYS}
+    protocol = given.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in _PROTOCOLS:
+        raise BadConfig(f"security.protocol={protocol}: allowed: {', '.join(_PROTOCOLS)}")
+    return given, protocol
 
 
 def _tls(given: Mapping[str, str], disk: Disk) -> ssl.SSLContext:
@@ -101,7 +116,16 @@ def _tls(given: Mapping[str, str], disk: Disk) -> ssl.SSLContext:
     return make_client_context(settings, disk, check_host_name=checked != "")
 
 
-def _log_in(given: Mapping[str, str], random: Random) -> Callable[[], ClientMechanism]:
+class _Credentials(NamedTuple):
+    mechanism: str
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"_Credentials({self.mechanism}, [hidden])"
+
+
+def _credentials(given: Mapping[str, str]) -> _Credentials:
     mechanism = given.get("sasl.mechanism", "")
     if mechanism != PLAIN and mechanism not in MECHANISMS:
         raise BadConfig(f"sasl.mechanism={mechanism}: allowed: {', '.join([PLAIN, *MECHANISMS])}")
@@ -112,6 +136,11 @@ def _log_in(given: Mapping[str, str], random: Random) -> Callable[[], ClientMech
     user, password = module.options.get("username"), module.options.get("password")
     if not user or not password:
         raise BadConfig('sasl.jaas.config: username="…" and password="…" are missing')
+    return _Credentials(mechanism, user, password)
+
+
+def _log_in(given: Mapping[str, str], random: Random) -> Callable[[], ClientMechanism]:
+    mechanism, user, password = _credentials(given)
 
     def log_in() -> ClientMechanism:
         if mechanism == PLAIN:

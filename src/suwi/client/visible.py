@@ -1,6 +1,8 @@
 """Which records of fetched bytes a reader sees: from its position on, committed, no markers.
 
-Pure. Invariant: the next position never lies within a batch that was read to its end.
+`visible_records` gives them one by one, `visible_batches` the batches they are in, for those who
+decode in bulk; `position_after` says how far bytes reach. Pure.
+Invariant: the next position never lies within a batch that was read to its end.
 """
 
 from collections.abc import Iterator, Sequence
@@ -8,7 +10,7 @@ from typing import NamedTuple
 
 from suwi.model.errors import CorruptMessage
 from suwi.model.ids import Offset
-from suwi.records.batch import batches, compute_crc
+from suwi.records.batch import BatchHeader, batches, compute_crc
 from suwi.records.compression import Buffer
 from suwi.records.record import MarkerType, Record, iter_records, read_marker
 from suwi.wire.fetch import AbortedTransaction
@@ -24,13 +26,22 @@ def visible_records(
 ) -> Visible:
     """`aborted` are the transactions to leave out. Raises `CorruptMessage`, `InvalidRecord`."""
     records: list[Record] = []
+    for header, batch in visible_batches(data, aborted):
+        records += _from(position, iter_records(batch, header))
+    return Visible(records, position_after(data, position))
+
+
+def visible_batches(
+    data: Buffer, aborted: Sequence[AbortedTransaction] | None = None, *, check_crcs: bool = True
+) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Whole batches with records that a reader sees. Raises `CorruptMessage`."""
     begins = sorted(aborted or (), key=lambda transaction: transaction.first_offset)
     under_way: set[int] = set()
     """Producers whose records, up to their marker, were aborted."""
     view = memoryview(data)
     for at, header in batches(view):
         batch = view[at : at + header.size_bytes]
-        if compute_crc(batch, 0, header.size_bytes) != header.crc:
+        if check_crcs and compute_crc(batch, 0, header.size_bytes) != header.crc:
             raise CorruptMessage(f"the checksum of the batch at {header.base_offset} does not fit")
         while begins and begins[0].first_offset <= header.last_offset:
             under_way.add(begins.pop(0).producer_id)
@@ -39,9 +50,14 @@ def visible_records(
             if marker is not None and marker.type is MarkerType.ABORT:
                 under_way.discard(header.producer_id)
         elif not (header.is_transactional and header.producer_id in under_way):
-            records += _from(position, iter_records(batch, header))
+            yield header, batch
+
+
+def position_after(data: Buffer, position: Offset) -> Offset:
+    """Where to read on after all whole batches of the data."""
+    for _, header in batches(data):
         position = max(position, Offset(header.next_offset))
-    return Visible(records, position)
+    return position
 
 
 def _from(position: Offset, records: Iterator[Record]) -> Iterator[Record]:

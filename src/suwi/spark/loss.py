@@ -1,0 +1,25 @@
+"""Records that are gone before they were read: an error, or a warning, as `failOnDataLoss` says."""
+
+import logging
+
+log = logging.getLogger(__name__)
+
+_WAY_OUT = (
+    "Records were removed by retention or DeleteRecords, or a topic was deleted, before they were "
+    'read. To go on with what is there, set the option failOnDataLoss to "false"'
+)
+
+
+class DataLoss(RuntimeError):
+    """What a query had to read is not there any more."""
+
+
+class LossReporter:
+    def __init__(self, *, fail: bool) -> None:
+        self._fail = fail
+
+    def report(self, what: str) -> None:
+        """Raises `DataLoss`, unless the query shall go on."""
+        if self._fail:
+            raise DataLoss(f"{what}. {_WAY_OUT}.")
+        log.warning("data lost", extra={"what": what})

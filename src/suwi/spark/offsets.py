@@ -1,0 +1,159 @@
+"""Where to begin and where to end: the connector's ways to say it, and offsets as JSON.
+
+`read_bound` understands the options; `to_json` and `from_json` are the form that Spark keeps in a
+checkpoint: `{"topic": {"0": 23}}`, as the connector has it. Pure.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from suwi.model.ids import Offset, PartitionIndex, TopicPartition
+
+LATEST: Final = Offset(-1)
+EARLIEST: Final = Offset(-2)
+
+Offsets: TypeAlias = dict[TopicPartition, Offset]
+
+# No topic can be called so. Spark asks for the initial offsets of a query again when it was
+# stopped in its first batch, and "latest" would by then be later: the end of the first batch
+# carries where that batch began.
+_BEGAN: Final = "#began"
+
+
+class BadOffsets(ValueError):
+    """An option about offsets that cannot be understood or used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Everywhere:
+    """The same offset of every partition: EARLIEST or LATEST."""
+
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class ByPartition:
+    offsets: Mapping[TopicPartition, Offset]
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """The first record that is not older. Where there is none: the end, or an error."""
+
+    times_ms: Mapping[TopicPartition, int] | int
+    """One for all partitions, or each its own."""
+    or_latest: bool
+
+    def time_ms(self, partition: TopicPartition) -> int:
+        return self.times_ms if isinstance(self.times_ms, int) else self.times_ms[partition]
+
+
+Bound: TypeAlias = Everywhere | ByPartition | AtTime
+
+
+def read_bound(
+    options: Mapping[str, str], which: str, default: Offset, *, or_latest: bool
+) -> Bound:
+    """From `{which}Timestamp`, else `{which}OffsetsByTimestamp`, else `{which}Offsets`."""
+    timestamp = options.get(f"{which}timestamp")
+    if timestamp is not None:
+        name = f"{which}Timestamp"
+        return AtTime(_integer(name, timestamp), or_latest)
+    by_timestamp = options.get(f"{which}offsetsbytimestamp")
+    if by_timestamp is not None:
+        name = f"{which}OffsetsByTimestamp"
+        return AtTime(_by_partition(name, by_timestamp, least=0), or_latest)
+    text = options.get(f"{which}offsets", "").strip()
+    match text.lower():
+        case "":
+            return Everywhere(default)
+        case "earliest":
+            return Everywhere(EARLIEST)
+        case "latest":
+            return Everywhere(LATEST)
+    numbers = _by_partition(f"{which}Offsets", text, least=EARLIEST)
+    return ByPartition({partition: Offset(number) for partition, number in numbers.items()})
+
+
+def read_partitions(text: str) -> list[TopicPartition]:
+    """The value of `assign`."""
+    try:
+        found = json.loads(text)
+        return [
+            TopicPartition(topic, PartitionIndex(_whole(number)))
+            for topic, numbers in found.items()
+            for number in numbers
+        ]
+    except (ValueError, TypeError, AttributeError):
+        raise BadOffsets(f'assign: expected like {{"a":[0,1],"b":[2]}}, got {text}') from None
+
+
+def _by_partition(name: str, text: str, least: int) -> dict[TopicPartition, int]:
+    try:
+        numbers = {
+            TopicPartition(topic, PartitionIndex(int(partition))): _whole(number)
+            for topic, partitions in json.loads(text).items()
+            for partition, number in partitions.items()
+        }
+    except (ValueError, TypeError, AttributeError):
+        raise BadOffsets(f'{name}: expected like {{"a":{{"0":23,"1":5}}}}, got {text}') from None
+    for partition, number in numbers.items():
+        if number < least:
+            raise BadOffsets(f"{name}: {number} of {partition} is too small")
+    return numbers
+
+
+def _whole(number: Any) -> int:
+    if type(number) is not int:
+        raise TypeError
+    return number
+
+
+def _integer(name: str, text: str) -> int:
+    try:
+        number = int(text.strip())
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise BadOffsets(f"{name}: expected milliseconds since 1970, got {text}")
+    return number
+
+
+# -- offsets of a query ----------------------------------------------------------------------------
+
+
+def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
+    """In a fixed order: Spark compares texts to see whether there is anything new."""
+    by_topic: dict[str, Any] = {}
+    for partition in sorted(offsets):
+        numbers = by_topic.setdefault(partition.topic, {})
+        numbers[str(partition.partition)] = int(offsets[partition])
+    return by_topic
+
+
+def from_json(by_topic: Mapping[str, Any]) -> Offsets:
+    return {
+        TopicPartition(topic, PartitionIndex(int(partition))): Offset(offset)
+        for topic, partitions in by_topic.items()
+        if topic != _BEGAN
+        for partition, offset in partitions.items()
+    }
+
+
+def with_beginning(end: dict[str, Any], start: Mapping[str, Any]) -> dict[str, Any]:
+    """The end of a query's first batch, which also says where that batch began."""
+    return {**end, _BEGAN: dict(start)}
+
+
+def beginning(start: Mapping[str, Any], end: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Where a batch begins: what its end says if it is the first, else where the last ended."""
+    if _BEGAN in end and _BEGAN not in start:
+        began: Mapping[str, Any] = end[_BEGAN]
+        return began
+    return start
+
+
+def describe(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(str(partition) for partition in sorted(partitions)) or "none"

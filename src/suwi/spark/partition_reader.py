@@ -1,0 +1,148 @@
+"""A task: one partition's records from one offset to another, as Arrow record batches.
+
+`read_range` is all there is. The next fetch is under way while the last one is decoded.
+Gaps are normal, transactions and compaction leave them; what is gone is reported (`loss`).
+"""
+
+import asyncio
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from suwi.client.offsets import EARLIEST as EARLIEST_TIME
+from suwi.client.offsets import LATEST as LATEST_TIME
+from suwi.client.offsets import list_offsets
+from suwi.client.partition_fetcher import PartitionFetcher
+from suwi.client.visible import position_after, visible_batches
+from suwi.model.errors import OffsetOutOfRange, UnknownTopicOrPartition
+from suwi.model.ids import Offset
+from suwi.spark.columns import Decoder
+from suwi.spark.loss import LossReporter
+from suwi.spark.offsets import EARLIEST, LATEST
+from suwi.spark.options import SourceOptions
+from suwi.spark.ranges import OffsetRange
+from suwi.spark.session import session_for
+from suwi.wire.fetch import FetchedPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Before anything is known of the records.
+_RECORD_BYTES_GUESS = 1024
+_FETCH_BYTES_MIN = 64 * 1024
+
+
+def read_range(options: SourceOptions, range_: OffsetRange) -> Iterator["pa.RecordBatch"]:
+    """Raises `DataLoss`, `BrokerError`s, TimeoutError and other OSErrors."""
+    return _RangeReader(options, range_).batches()
+
+
+class _RangeReader:
+    def __init__(self, options: SourceOptions, range_: OffsetRange) -> None:
+        self._options = options
+        self._partition = range_.partition
+        self._range = range_
+        self._session = session_for(options.connection)
+        self._fetcher = PartitionFetcher(self._session.cluster, self._partition, options.read)
+        self._decoder = Decoder(self._partition, include_headers=options.include_headers)
+        self._loss = LossReporter(fail=options.fail_on_data_loss)
+        self._next: asyncio.Task[FetchedPartition] | None = None
+        self._bytes_read = 0
+        self._offsets_read = 0
+
+    def batches(self) -> Iterator["pa.RecordBatch"]:
+        position, end = self._settle()
+        try:
+            while position < end:
+                fetched = self._fetch(position, end)
+                if isinstance(fetched, int):  # Something is lost; read on there.
+                    position = Offset(fetched)
+                    continue
+                data = fetched.records
+                assert isinstance(data, bytes | memoryview)
+                after = position_after(data, position)
+                self._bytes_read += len(data)
+                self._offsets_read += after - position
+                if after < end:
+                    self._next = self._session.start(self._ask(after, end))
+                visible = visible_batches(
+                    data, fetched.aborted, check_crcs=self._options.check_crcs
+                )
+                yield from self._decoder.decode(visible, position, end)
+                position = after
+        finally:
+            if self._next is not None:
+                self._next.cancel()
+
+    def _settle(self) -> tuple[Offset, Offset]:
+        start, end = self._range.start, self._range.end
+        if start == EARLIEST:
+            start = self._offset_at(EARLIEST_TIME)
+        if end == LATEST:
+            end = self._offset_at(LATEST_TIME)
+        return start, end
+
+    def _offset_at(self, time: int) -> Offset:
+        committed = self._options.read.committed_only
+        asked = list_offsets(
+            self._session.cluster, {self._partition: time}, committed_only=committed
+        )
+        return self._session.run(asked)[self._partition].offset
+
+    async def _ask(self, position: Offset, end: Offset) -> FetchedPartition:
+        """Something, or what an empty answer says when there was nothing for too long."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self._options.poll_timeout_ms / 1000
+        while True:
+            fetched = await self._fetcher.fetch(
+                position, bytes_max=self._bytes_wanted(position, end)
+            )
+            if fetched.records or loop.time() >= until_s:
+                return fetched
+
+    def _bytes_wanted(self, position: Offset, end: Offset) -> int:
+        """Not much more than the rest of the range: what lies behind it is read by others."""
+        guess = _RECORD_BYTES_GUESS
+        if self._offsets_read:
+            guess = self._bytes_read // self._offsets_read + 1
+        wanted = (end - position) * guess * 5 // 4
+        return min(self._options.read.partition_bytes_max, max(wanted, _FETCH_BYTES_MIN))
+
+    def _fetch(self, position: Offset, end: Offset) -> FetchedPartition | int:
+        """What lies at the position; where it is gone, the offset to read on at."""
+        task, self._next = self._next, None
+        try:
+            fetched = self._session.run(self._wait(task, position, end))
+        except OffsetOutOfRange:
+            return self._skip(position, end)
+        except UnknownTopicOrPartition:
+            self._loss.report(
+                f"{self._partition} is gone, and its offsets {position} to {end - 1} with it"
+            )
+            return end
+        if fetched.records:
+            return fetched
+        there = fetched.last_stable_offset
+        if not self._options.read.committed_only:
+            there = fetched.high_watermark
+        if position < there:
+            waited_s = self._options.poll_timeout_ms / 1000
+            raise TimeoutError(f"{self._partition}: offset {position} did not come in {waited_s} s")
+        self._loss.report(
+            f"{self._partition} ends at {there}: its offsets {position} to {end - 1} are gone"
+        )
+        return end
+
+    async def _wait(
+        self, task: asyncio.Task[FetchedPartition] | None, position: Offset, end: Offset
+    ) -> FetchedPartition:
+        return await (task or self._ask(position, end))
+
+    def _skip(self, position: Offset, end: Offset) -> int:
+        first, last = self._offset_at(EARLIEST_TIME), self._offset_at(LATEST_TIME)
+        is_apart = position >= last or first >= end
+        lost_to = end if is_apart else max(first, position + 1)
+        self._loss.report(
+            f"{self._partition} has offsets {first} to {last - 1} now: {position} to {lost_to - 1} "
+            "are gone"
+        )
+        return end if is_apart else max(first, position)

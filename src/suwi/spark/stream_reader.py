@@ -1,0 +1,161 @@
+"""A streaming query's reader on the driver: offsets, admission and the plan of each micro-batch.
+
+`StreamReader` is for PySpark from 4.2 on, where Spark says from where on and how much;
+`OldStreamReader` for 4.1, where a batch always takes all there is.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from suwi.env import local_env
+from suwi.spark.admission import Delay, limit
+from suwi.spark.input_partition import RangePartition
+from suwi.spark.lookup import Lookup
+from suwi.spark.offsets import Offsets, beginning, from_json, to_json, with_beginning
+from suwi.spark.options import BadOption, SourceOptions
+from suwi.spark.partition_reader import read_range
+from suwi.spark.planning import plan_stream
+from suwi.spark.session import Session
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:
+    HAS_ADMISSION_CONTROL = False
+else:
+    HAS_ADMISSION_CONTROL = True
+
+# An idle query is asked for its latest offset some forty times a second.
+_ASK_EVERY_MS = 100
+
+
+def make_stream_reader(options: SourceOptions) -> DataSourceStreamReader:
+    """The reader for this PySpark. Raises `BadOption` where it is too old for an option."""
+    if HAS_ADMISSION_CONTROL:
+        return StreamReader(options)
+    for name, value in (
+        ("maxOffsetsPerTrigger", options.max_offsets_per_trigger),
+        ("minOffsetsPerTrigger", options.min_offsets_per_trigger),
+    ):
+        if value is not None:
+            raise BadOption(f"{name} needs PySpark 4.2 or newer: this one cannot limit a batch")
+    return OldStreamReader(options)
+
+
+class _StreamReader(DataSourceStreamReader):
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._session: Session | None = None
+        self._lookup: Lookup | None = None
+        self._latest: Offsets = {}
+        self._asked_ms = 0
+        self._initial: dict[str, Any] | None = None
+        """Where the query begins, if it was begun by this reader."""
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        session, lookup = self._connect()
+        self._initial = to_json(session.run(lookup.resolve(self._options.starting)))
+        return self._initial
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        if start == end:
+            return []
+        session, lookup = self._connect()
+        first, last = from_json(beginning(start, end)), from_json(end)
+        ranges = session.run(plan_stream(lookup, self._options, first, last))
+        return [RangePartition(each) for each in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        assert isinstance(partition, RangePartition)
+        return read_range(self._options, partition.range)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: it comes one batch late, and never for the last one."""
+
+    def stop(self) -> None:
+        if self._session is not None:
+            self._session.close()
+
+    def _connect(self) -> tuple[Session, Lookup]:
+        # Not in the constructor: Spark sends readers to the executors too.
+        if self._session is None or self._lookup is None:
+            self._session = Session(self._options.connection)
+            self._lookup = Lookup(self._session.cluster, self._options)
+        return self._session, self._lookup
+
+    def _ask_latest(self, known: Offsets) -> Offsets:
+        now_ms = local_env().clock.now_ms()
+        if not 0 <= now_ms - self._asked_ms < _ASK_EVERY_MS:
+            session, lookup = self._connect()
+            self._latest = session.run(lookup.latest_beyond(known))
+            self._asked_ms = now_ms
+        return self._latest
+
+
+class OldStreamReader(_StreamReader):
+    def latestOffset(self) -> dict[str, Any]:  # noqa: N802
+        end = to_json(self._ask_latest({}))
+        # Spark does not say where the batch begins, so whether it is the first is not known here.
+        return end if self._initial is None else with_beginning(end, self._initial)
+
+
+if HAS_ADMISSION_CONTROL:
+
+    class StreamReader(_StreamReader, SupportsTriggerAvailableNow):
+        def __init__(self, options: SourceOptions) -> None:
+            super().__init__(options)
+            self._delay = Delay(options.min_offsets_per_trigger or 0, options.max_trigger_delay_ms)
+            self._is_available_now = False
+            self._target: Offsets | None = None
+
+        def getDefaultReadLimit(self) -> "ReadLimit":  # noqa: N802
+            if self._options.max_offsets_per_trigger is not None:
+                return ReadMaxRows(self._options.max_offsets_per_trigger)
+            if self._options.min_offsets_per_trigger is not None:
+                return ReadMinRows(self._options.min_offsets_per_trigger)
+            return ReadAllAvailable()
+
+        def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+            self._is_available_now = True
+
+        def latestOffset(self, start: dict[str, Any], limit: "ReadLimit") -> dict[str, Any]:  # noqa: N802
+            first = from_json(start)
+            last = self._admitted(first, self._available(first), limit)
+            if last == first:
+                # As it was written: Spark compares texts.
+                return start if start != self._initial else with_beginning(start, start)
+            end = to_json(last)
+            return with_beginning(end, start) if start == self._initial else end
+
+        def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+            return to_json(self._latest) if self._latest else None
+
+        def _available(self, start: Offsets) -> Offsets:
+            if not self._is_available_now:
+                return self._ask_latest(start)
+            if self._target is None:
+                self._target = self._ask_latest(start)
+            return self._target
+
+        def _admitted(self, start: Offsets, end: Offsets, read_limit: "ReadLimit") -> Offsets:
+            if isinstance(read_limit, ReadAllAvailable):
+                return end
+            now_ms = local_env().clock.now_ms()
+            # A query that reads what is there and ends must not wait for more.
+            if not self._is_available_now and self._delay.holds_back(start, end, now_ms):
+                return start
+            if not isinstance(read_limit, ReadMaxRows):
+                return end
+            session, lookup = self._connect()
+            added = session.run(lookup.earliest(end.keys() - start.keys()))
+            return limit(read_limit.max_rows, {**start, **added}, end)

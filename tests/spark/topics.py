@@ -1,0 +1,67 @@
+"""Topics for tests: made and filled with the client."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from suwi.client.addresses import parse_addresses
+from suwi.client.admin import Admin
+from suwi.client.cluster import Cluster
+from suwi.client.outbox import ProducerSettings
+from suwi.client.producer import Producer
+from suwi.env import local_env
+from suwi.records.compression import Compression
+from suwi.records.record import Record
+from tests.broker_process import unique_name
+
+
+def make_topic(address: str, *, partitions: int = 1, word: str = "topic", **configs: str) -> str:
+    """Records may be of any age: nothing is removed unless a test says so."""
+    name = unique_name(word)
+    given = {"retention_ms": "-1", **configs}
+    settings = {key.replace("_", "."): value for key, value in given.items()}
+
+    async def work(cluster: Cluster) -> None:
+        await Admin(cluster).create_topic(name, partitions=partitions, configs=settings)
+
+    _run(address, work)
+    return name
+
+
+def add_partitions(address: str, topic: str, partitions: int) -> None:
+    _run(address, lambda cluster: Admin(cluster).add_partitions(topic, partitions))
+
+
+def fill(
+    address: str,
+    topic: str,
+    records: Sequence[Record | bytes],
+    *,
+    partition: int = 0,
+    codec: Compression = Compression.NONE,
+) -> None:
+    """Records in their order; an offset that a record names is not looked at."""
+
+    async def work(cluster: Cluster) -> None:
+        settings = ProducerSettings(codec=codec)
+        async with Producer(cluster, local_env().clock, settings) as producer:
+            for each in records:
+                record = Record(value=each) if isinstance(each, bytes) else each
+                await producer.send(
+                    topic,
+                    record.value,
+                    key=record.key,
+                    headers=record.headers,
+                    partition=partition,
+                    timestamp=None if record.timestamp < 0 else record.timestamp,
+                )
+
+    _run(address, work)
+
+
+def _run(address: str, work: Any) -> None:
+    async def run() -> None:
+        async with Cluster(parse_addresses(address), random=local_env().random) as cluster:
+            await work(cluster)
+
+    asyncio.run(run())
