@@ -22,8 +22,10 @@ from suwi.handlers.fetch_sessions import (
     TopicKey,
     asked_partitions,
 )
+from suwi.handlers.leader_hints import hinted_endpoints, leader_hint
 from suwi.log.batch_scan import scan_headers
 from suwi.log.partition_log import LogSlice
+from suwi.metadata.image import ClusterImage
 from suwi.model.errors import (
     BrokerError,
     NotLeaderOrFollower,
@@ -104,7 +106,8 @@ class Fetch:
         except BrokerError as error:
             return Reply(encode_fetch_response(version, [], error_code=error.code))
         partitions = session.asked() if session is not None else list(asked_partitions(asked))
-        job = _Job(self, version, asked, session, is_full, partitions)
+        listener = request.connection.listener_name
+        job = _Job(self, version, listener, asked, session, is_full, partitions)
         look = job.look()
         if job.is_enough(look):
             return job.reply(look)
@@ -128,6 +131,14 @@ class Fetch:
             raise StaleBrokerEpoch(f"broker {node} is not known with epoch {epoch}")
 
     @property
+    def image(self) -> ClusterImage:
+        return self._replicas.image
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        topic = self._replicas.image.topics_by_id.get(topic_id)
+        return topic.name if topic is not None else None
+
+    @property
     def bytes_max(self) -> int:
         return self._bytes_max
 
@@ -138,6 +149,7 @@ class _Job:
 
     fetch: Fetch
     version: int
+    listener: str
     asked: FetchRequest
     session: FetchSession | None
     is_full: bool
@@ -154,7 +166,7 @@ class _Job:
                 found = self._look_at(key, asked, left, whole_batch=look.size_bytes == 0)
             except Exception as error:
                 look.has_news = True
-                look.found.append(_Found(key, _refused(asked.partition, error), None))
+                look.found.append(_Found(key, self._refused(key, error), None))
                 continue
             look.found.append(found)
             answer = found.answer
@@ -310,12 +322,21 @@ class _Job:
             if found is not None:
                 answer = answer._replace(records=_records(found, releases))
             topics.setdefault(key[0], []).append(answer)
+        hints = [found.answer.current_leader for found in look.found] if look.has_news else ()
         body = encode_fetch_response(
             self.version,
             [_fetched_topic(topic, partitions) for topic, partitions in topics.items()],
             session_id=self.session.id if self.session is not None else 0,
+            node_endpoints=hinted_endpoints(self.fetch.image, self.listener, hints),
         )
         return Reply(body, partial(_release_all, releases) if releases else None)
+
+    def _refused(self, key: PartitionKey, error: Exception) -> FetchedPartition:
+        code: ErrorCode = error_of(error)[0]
+        topic, index = key
+        name = topic if isinstance(topic, str) else self.fetch.name_of(topic)
+        hint = leader_hint(self.fetch.image, name, index, code)
+        return FetchedPartition(index, code, current_leader=hint)
 
     def _tell_watermarks(self, look: _Look) -> None:
         node = NodeId(self.asked.replica_id)
@@ -373,8 +394,3 @@ def _refuse_zstd(found: LogSlice) -> None:
     for _, header in scan_headers(file, found.position, found.position + found.size_bytes):
         if header.codec is Compression.ZSTD:
             raise UnsupportedCompressionType(f"zstd needs Fetch v{_ZSTD_FROM}")
-
-
-def _refused(index: int, error: Exception) -> FetchedPartition:
-    code: ErrorCode = error_of(error)[0]
-    return FetchedPartition(index, code)

@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 from suwi.controller.topic_names import INTERNAL_TOPICS
 from suwi.env import Clock
 from suwi.handlers.errors import error_of
+from suwi.handlers.leader_hints import hinted_endpoints, leader_hint
 from suwi.model.errors import (
     BrokerError,
     InvalidRecord,
@@ -42,6 +43,7 @@ from suwi.wire.produce import (
 _ACKS_NONE = 0
 _ACKS_ALL = -1
 _TRANSACTION_ABORTABLE_FROM = 11
+_LEADER_HINTS_FROM = 10
 # Threads share their processor with the event loop, and each may hold a large batch unpacked.
 _CONVERSIONS_MAX = 2
 _NO_TIME = -1
@@ -54,6 +56,13 @@ class _Waiting(NamedTuple):
     place: int
     partition: Partition
     end_offset: Offset
+
+
+class _Form(NamedTuple):
+    """How a client asked, and so wants its answer."""
+
+    version: int
+    listener: str
 
 
 _Converted: TypeAlias = Mapping[tuple[int, int], memoryview | BrokerError]
@@ -69,18 +78,20 @@ class Produce:
     def __call__(self, request: Request) -> Answer:
         version = request.version
         asked = decode_produce_request(version, request.body)
+        form = _Form(version, request.connection.listener_name)
         if self._any_takes_long(asked):
             # The request outlives this call, its bytes in the receive buffer do not.
             asked = decode_produce_request(version, memoryview(bytearray(request.body)))
-            return Exclusive(self._convert_and_append(asked, version))
-        return self._append(asked, version, {})
+            return Exclusive(self._convert_and_append(asked, form))
+        return self._append(asked, form, {})
 
     def _append(
-        self, asked: ProduceRequest, version: int, converted: _Converted
+        self, asked: ProduceRequest, form: _Form, converted: _Converted
     ) -> Reply | Later | NoReply:
         answers: list[TopicProduced] = []
         waiting: list[_Waiting] = []
         acks = asked.acks
+        version = form.version
         now_ms = self._clock.now_ms()
         for topic_number, (name, topic_id, partitions) in enumerate(asked.topics):
             produced: list[PartitionProduced] = []
@@ -109,8 +120,42 @@ class Produce:
             _close_where_refused(answers)
             return NO_REPLY
         if waiting:
-            return Later(_when_committed(answers, waiting, version, asked.timeout_ms / 1000))
-        return Reply([encode_produce_response(version, answers)])
+            return Later(self._when_committed(answers, waiting, form, asked.timeout_ms / 1000))
+        return self._reply(form, answers)
+
+    def _reply(self, form: _Form, answers: list[TopicProduced]) -> Reply:
+        version = form.version
+        if version < _LEADER_HINTS_FROM or not any(
+            produced.error_code for topic in answers for produced in topic.partitions
+        ):
+            return Reply([encode_produce_response(version, answers)])
+        image = self._replicas.image
+        answers = [
+            topic._replace(
+                partitions=[
+                    produced._replace(
+                        current_leader=leader_hint(
+                            image,
+                            self._name_of(topic),
+                            produced.partition,
+                            produced.error_code,
+                        )
+                    )
+                    for produced in topic.partitions
+                ]
+            )
+            for topic in answers
+        ]
+        hints = [produced.current_leader for topic in answers for produced in topic.partitions]
+        endpoints = hinted_endpoints(image, form.listener, hints)
+        return Reply([encode_produce_response(version, answers, node_endpoints=endpoints)])
+
+    def _name_of(self, topic: TopicProduced) -> str | None:
+        if topic.name is not None:
+            return topic.name
+        assert topic.topic_id is not None
+        found = self._replicas.image.topics_by_id.get(topic.topic_id)
+        return found.name if found is not None else None
 
     def _partition(self, name: str | None, topic_id: UUID | None, index: int) -> Partition:
         if name is None:
@@ -169,7 +214,7 @@ class Produce:
         except BrokerError:
             return False  # `_append` meets the same error and answers it.
 
-    async def _convert_and_append(self, asked: ProduceRequest, version: int) -> Reply | NoReply:
+    async def _convert_and_append(self, asked: ProduceRequest, form: _Form) -> Reply | NoReply:
         loop = asyncio.get_running_loop()
         converted: dict[tuple[int, int], memoryview | BrokerError] = {}
         for topic_number, topic in enumerate(asked.topics):
@@ -180,7 +225,7 @@ class Produce:
                 intake = self._partition(name, topic_id, index).intake
                 try:
                     header = judge(
-                        intake, records, now_ms=self._clock.now_ms(), produce_version=version
+                        intake, records, now_ms=self._clock.now_ms(), produce_version=form.version
                     )
                     async with self._converting:
                         converted[topic_number, number] = await loop.run_in_executor(
@@ -189,30 +234,33 @@ class Produce:
                 except BrokerError as error:
                     converted[topic_number, number] = error
         try:
-            answer = self._append(asked, version, converted)
+            answer = self._append(asked, form, converted)
         finally:
             # An error's frames hold the unpacked records and ours hold the error: break the circle.
             converted.clear()
         return await answer.reply if isinstance(answer, Later) else answer
 
-
-async def _when_committed(
-    answers: list[TopicProduced], waiting: list[_Waiting], version: int, timeout_s: float
-) -> Reply:
-    """Wait for each partition's commit; those that fail or take too long answer with an error."""
-    commits = [w.partition.committed(w.end_offset) for w in waiting]
-    await asyncio.wait(commits, timeout=timeout_s)
-    for commit, (topic, place, _, _) in zip(commits, waiting, strict=True):
-        error = commit.exception() if commit.done() else None
-        if not commit.done():
-            commit.cancel()
-            error = RequestTimedOut("the batch was not committed in time")
-        if error is not None:
-            assert isinstance(error, Exception)
-            partitions = list(answers[topic].partitions)
-            partitions[place] = _refused(partitions[place].partition, error)
-            answers[topic] = answers[topic]._replace(partitions=partitions)
-    return Reply([encode_produce_response(version, answers)])
+    async def _when_committed(
+        self,
+        answers: list[TopicProduced],
+        waiting: list[_Waiting],
+        form: _Form,
+        timeout_s: float,
+    ) -> Reply:
+        """Wait for each partition's commit; those that fail or take too long answer so."""
+        commits = [w.partition.committed(w.end_offset) for w in waiting]
+        await asyncio.wait(commits, timeout=timeout_s)
+        for commit, (topic, place, _, _) in zip(commits, waiting, strict=True):
+            error = commit.exception() if commit.done() else None
+            if not commit.done():
+                commit.cancel()
+                error = RequestTimedOut("the batch was not committed in time")
+            if error is not None:
+                assert isinstance(error, Exception)
+                partitions = list(answers[topic].partitions)
+                partitions[place] = _refused(partitions[place].partition, error)
+                answers[topic] = answers[topic]._replace(partitions=partitions)
+        return self._reply(form, answers)
 
 
 def _refused(index: int, error: Exception) -> PartitionProduced:

@@ -1,0 +1,37 @@
+"""Telling a client that asked the wrong broker who leads now, and where (KIP-951)."""
+
+from collections.abc import Iterable
+
+from kio.schema.errors import ErrorCode
+
+from suwi.metadata.image import ClusterImage
+from suwi.model.ids import NodeId, PartitionIndex, TopicPartition
+from suwi.wire.leaders import CurrentLeader, NodeEndpoint
+
+_ASKED_THE_WRONG_ONE = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
+
+
+def leader_hint(
+    image: ClusterImage, topic: str | None, partition: int, error_code: int
+) -> CurrentLeader | None:
+    """Who leads a partition that was asked for here in vain, if that is known."""
+    if error_code not in _ASKED_THE_WRONG_ONE or topic is None:
+        return None
+    state = image.partition(TopicPartition(topic, PartitionIndex(partition)))
+    if state is None or state.leader not in image.brokers:
+        return None
+    return CurrentLeader(state.leader, state.leader_epoch)
+
+
+def hinted_endpoints(
+    image: ClusterImage, listener: str, hints: Iterable[CurrentLeader | None]
+) -> list[NodeEndpoint]:
+    """Where the leaders that were named are reached by clients of a listener."""
+    named = sorted({hint.leader_id for hint in hints if hint is not None})
+    endpoints = []
+    for node in named:
+        broker = image.brokers.get(NodeId(node))
+        endpoint = broker.endpoint(listener) if broker is not None else None
+        if broker is not None and endpoint is not None:
+            endpoints.append(NodeEndpoint(node, endpoint.host, endpoint.port, broker.rack))
+    return endpoints
