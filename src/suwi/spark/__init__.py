@@ -3,6 +3,9 @@
 Nothing here imports PySpark, Arrow or numba before it is used.
 """
 
+from suwi.spark.dead_letter import dead_letter
 from suwi.spark.register import register
+from suwi.spark.to_delta import to_delta
+from suwi.spark.to_topic import to_topic
 
-__all__ = ["register"]
+__all__ = ["dead_letter", "register", "to_delta", "to_topic"]

@@ -1,0 +1,177 @@
+"""`format("suwi-delta")`: the sink as Spark sees it, streaming and batch.
+
+Tasks write Parquet files and return what they wrote; the driver commits all of it at once, or
+none. Spark builds a new writer for every step, on the driver and in tasks, so nothing is kept in
+one: what a commit must know comes with the tasks' messages.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from suwi.env import SystemRandom
+from suwi.spark.delta.commit import Apply, Batch, Origin, append_files, commit_batch
+from suwi.spark.delta.errors import DeltaSinkError
+from suwi.spark.delta.files import FilePlan, FileWriter, WrittenFile
+from suwi.spark.delta.options import DeltaOptions, read_options
+from suwi.spark.delta.schema import arrow_schema, check_types, new_columns
+from suwi.spark.delta.storage import storage_of
+from suwi.spark.delta.table import (
+    check_partitions,
+    check_supported,
+    open_table,
+    statistics_columns,
+    table_schema,
+)
+from suwi.spark.delta.upsert import STAGING, check_keys, merge_files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMAT: Final = "suwi-delta"
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
+_RUN_ID: Final = "spark.jobGroup.id"
+"""A streaming query runs its jobs under the id of its run."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskWrote(WriterCommitMessage):
+    origin: Origin | None
+    partition_by: tuple[str, ...]
+    files: tuple[WrittenFile, ...]
+
+
+class DeltaSink(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":  # noqa: N802
+        return StreamWriter(read_options(self.options), schema, overwrite)
+
+    def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
+        return BatchWriter(read_options(self.options), schema, overwrite)
+
+
+class _Writing:
+    """What writing a stream and writing a batch have in common."""
+
+    def __init__(self, options: DeltaOptions, schema: StructType, overwrite: bool) -> None:
+        """On the driver, before tasks start. Raises `DeltaSinkError`."""
+        self._options = options
+        self._schema = schema
+        self._overwrite = overwrite
+        self._partition_by = self._judge()
+
+    def _judge(self) -> tuple[str, ...]:
+        """Refuse early what the commit would refuse; the columns that files are parted by."""
+        table = open_table(self._options)
+        partition_by = self._options.partition_by
+        if table is not None:
+            check_supported(table)
+            if partition_by:
+                check_partitions(table, partition_by)
+            partition_by = tuple(table.metadata().partition_columns)
+            new_columns(self._schema, table_schema(table), merge=self._options.merge_schema)
+        check_types(self._schema, partition_by)
+        check_keys(self._options, self._schema)
+        if self._options.keys and self._overwrite:
+            raise DeltaSinkError("keys replace rows one by one: they do not go with overwriting")
+        is_staged = bool(self._options.keys)
+        self._plan = FilePlan(
+            schema=arrow_schema(self._schema),
+            partition_by=() if is_staged else partition_by,
+            target_bytes=self._options.target_bytes,
+            codec=self._options.codec,
+            columns_with_statistics=statistics_columns(table),
+            subdirectory=STAGING if is_staged else "",
+        )
+        return partition_by
+
+    def _write(self, batches: Iterator["pa.RecordBatch"], origin: Origin | None) -> TaskWrote:
+        """In a task."""
+        random = SystemRandom()
+        storage = storage_of(self._options.uri, self._options.storage)
+        writer = FileWriter(storage, self._plan, lambda: f"part-{random.uuid()}")
+        try:
+            writer.write(batches)
+            return TaskWrote(origin, self._partition_by, tuple(writer.close()))
+        except BaseException:
+            writer.discard()
+            raise
+
+    def _commit(self, messages: Iterable[TaskWrote | None]) -> None:
+        """On the driver, when all tasks have written."""
+        wrote = [message for message in messages if message is not None]
+        files = [file for message in wrote for file in message.files]
+        if not wrote or (not files and not self._overwrite):
+            return  # There is nothing to say, so nothing that could be said twice.
+        batch = Batch(wrote[0].origin, self._schema, wrote[0].partition_by, files, self._overwrite)
+        apply: Apply = merge_files(self._options) if self._options.keys else append_files
+        outcome = commit_batch(self._options, batch, SystemRandom(), apply)
+        if self._options.keys or (outcome.is_suppressed and not outcome.may_hold_files):
+            self._remove(files)
+
+    def _abort(self, messages: Sequence[TaskWrote | None]) -> None:
+        """Tasks failed, or the commit did."""
+        if messages and None not in messages:
+            # All tasks were done, so a commit was tried. It may have been stored and only its
+            # answer lost: the files may be in the table. What is not goes with the next clean-up.
+            return
+        self._remove([file for message in messages if message for file in message.files])
+
+    def _remove(self, files: Iterable[WrittenFile]) -> None:
+        storage = storage_of(self._options.uri, self._options.storage)
+        storage.remove(file.path for file in files)
+
+
+class StreamWriter(_Writing, DataSourceStreamArrowWriter):
+    def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskWrote:
+        return self._write(iterator, origin_of_task())
+
+    def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+        self._commit(messages)
+
+    def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+        self._abort(messages)
+
+
+class BatchWriter(_Writing, DataSourceArrowWriter):
+    def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskWrote:
+        origin = None
+        if self._options.txn_from_query:
+            origin = origin_of_task()
+        elif self._options.txn is not None:
+            origin = Origin(*self._options.txn, None)
+        return self._write(iterator, origin)
+
+    def commit(self, messages: list[Any]) -> None:
+        self._commit(messages)
+
+    def abort(self, messages: list[Any]) -> None:
+        self._abort(messages)
+
+
+def origin_of_task() -> Origin:
+    """Which query, and which of its batches, this task works for.
+
+    The checkpoint's id, not the query's name or the run's: with a new checkpoint batches count
+    from 0 again, and under an old name they would be taken for replays and dropped.
+    """
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None, "only inside of a task"
+    query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+    if query is None or batch is None:
+        raise DeltaSinkError("this is not part of a streaming query")
+    return Origin(query, int(batch), context.getLocalProperty(_RUN_ID))

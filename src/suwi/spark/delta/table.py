@@ -1,0 +1,98 @@
+"""The table as a commit sees it: opened fresh, made if it is missing, and judged.
+
+`open_table` for looking, `open_or_create` for writing.
+Invariant: a table is made empty. Made together with data, two that race would both win.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from suwi.spark.delta.errors import SchemaMismatch, UnsupportedTable
+from suwi.spark.delta.schema import delta_schema
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyspark.sql.types import StructType
+
+    from suwi.spark.delta.options import DeltaOptions
+
+_STATISTICS_MAX: Final = 32
+# Features that bind whoever writes data files, where the schema or the settings do not show it.
+_BINDING: Final = frozenset({"rowTracking", "icebergCompatV1", "icebergCompatV2", "clustering"})
+
+
+def open_table(options: "DeltaOptions") -> "DeltaTable | None":
+    """The newest version, or None where no table is."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
+    try:
+        return DeltaTable(options.uri, storage_options=dict(options.storage) or None)
+    except TableNotFoundError:
+        return None
+
+
+def open_or_create(options: "DeltaOptions", data: "StructType") -> "DeltaTable":
+    from deltalake import DeltaTable, Schema
+
+    table = open_table(options)
+    if table is None:
+        table = DeltaTable.create(
+            options.uri,
+            Schema.from_json(json.dumps(delta_schema(data))),
+            mode="ignore",
+            partition_by=list(options.partition_by),
+            storage_options=dict(options.storage) or None,
+        )
+    return table
+
+
+def table_schema(table: "DeltaTable") -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads(table.schema().to_json())
+    return schema
+
+
+def statistics_columns(table: "DeltaTable | None") -> int:
+    """Of how many columns, from the first, files state their bounds; negative is all."""
+    if table is None:
+        return _STATISTICS_MAX
+    said = table.metadata().configuration.get("delta.dataSkippingNumIndexedCols")
+    return _STATISTICS_MAX if said is None else int(said)
+
+
+def check_partitions(table: "DeltaTable", partition_by: tuple[str, ...]) -> None:
+    """Raises `SchemaMismatch`."""
+    has = tuple(table.metadata().partition_columns)
+    if has != partition_by:
+        raise SchemaMismatch(
+            f"the table is partitioned by {_columns(has)}, the data by {_columns(partition_by)}"
+        )
+
+
+def _columns(names: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "nothing"
+
+
+def check_supported(table: "DeltaTable") -> None:
+    """Refuse a table whose writers have duties that we do not know. Raises `UnsupportedTable`.
+
+    delta-rs checks what it commits, but not what is in files that others wrote.
+    """
+    settings: Mapping[str, str] = table.metadata().configuration
+    faults = [
+        f"constraint {name.removeprefix('delta.constraints.')}"
+        for name in settings
+        if name.startswith("delta.constraints.")
+    ]
+    if settings.get("delta.columnMapping.mode", "none") != "none":
+        faults.append("column mapping")
+    faults += sorted(_BINDING.intersection(table.protocol().writer_features or ()))
+    for field in table_schema(table)["fields"]:
+        for rule in field["metadata"]:
+            if rule in ("delta.invariants", "delta.generationExpression") or rule.startswith(
+                "delta.identity"
+            ):
+                faults.append(f"{rule} of `{field['name']}`")
+    if faults:
+        raise UnsupportedTable(f"this table cannot be written to from here: {', '.join(faults)}")

@@ -1,0 +1,105 @@
+"""Rows that replace rows: the batch is merged into the table by key, in the same single commit.
+
+Tasks write the batch beside the table, in `_suwi_staging`; the driver keeps the last row of each
+key and lets delta-rs merge them. It does so in memory: a batch should be of the size of a
+micro-batch, and the table's files that hold none of its keys are passed over by their statistics.
+Invariant: after the commit the table has, for each key of the batch, one row: the one with the
+greatest `orderBy`, whether it came now or was there before.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from suwi.spark.delta.commit import Apply, Batch
+from suwi.spark.delta.errors import SchemaMismatch
+from suwi.spark.delta.files import WrittenFile
+from suwi.spark.delta.options import DeltaOptions
+from suwi.spark.delta.storage import storage_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import CommitProperties, DeltaTable
+    from pyspark.sql.types import StructType
+
+STAGING: Final = "_suwi_staging"
+_ROW: Final = "__suwi_row"
+
+
+def check_keys(options: DeltaOptions, data: "StructType") -> None:
+    """Raises `SchemaMismatch`."""
+    wanted = [*options.keys, *([options.order_by] if options.order_by else [])]
+    missing = [name for name in wanted if name not in data.fieldNames()]
+    if missing:
+        raise SchemaMismatch(f"`{missing[0]}` is a key or an order and is not in the data")
+
+
+def merge_files(options: DeltaOptions) -> Apply:
+    """How a batch of staged files gets into the table."""
+
+    def apply(table: "DeltaTable", batch: Batch, properties: "CommitProperties") -> None:
+        rows = last_of_each_key(read_staged(options, batch.files), options.keys, options.order_by)
+        same = " AND ".join(_same(key, rows) for key in options.keys)
+        merger = table.merge(
+            rows,
+            same,
+            source_alias="source",
+            target_alias="target",
+            commit_properties=properties,
+        )
+        newer = None
+        if options.order_by:
+            order = _quote(options.order_by)
+            newer = f"(target.{order} IS NULL OR source.{order} >= target.{order})"
+        columns = {_quote(name): f"source.{_quote(name)}" for name in rows.schema.names}
+        if options.delete_when:
+            gone = f"({options.delete_when})"
+            both = f"{gone} AND {newer}" if newer else gone
+            merger = merger.when_matched_delete(both)
+            merger = merger.when_matched_update(columns, newer)
+            merger = merger.when_not_matched_insert(columns, f"NOT COALESCE({gone}, FALSE)")
+        else:
+            merger = merger.when_matched_update(columns, newer)
+            merger = merger.when_not_matched_insert(columns)
+        merger.execute()
+
+    return apply
+
+
+def read_staged(options: DeltaOptions, files: Sequence[WrittenFile]) -> "pa.Table":
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    storage = storage_of(options.uri, options.storage)
+    return pa.concat_tables(pq.read_table(storage.read(file.path)) for file in files)
+
+
+def last_of_each_key(rows: "pa.Table", keys: Sequence[str], order_by: str | None) -> "pa.Table":
+    """One row for each key: the greatest by `order_by`, else whichever came last.
+
+    Which came last means little where several tasks wrote, so an order is worth having.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if order_by is not None:
+        # Nulls first, which is said in another way by every release of pyarrow. Stable: of
+        # equals the last stays.
+        ranked = pa.table({"known": pc.is_valid(rows[order_by]), "order": rows[order_by]})
+        by_order = pc.sort_indices(
+            ranked, sort_keys=[("known", "ascending"), ("order", "ascending")]
+        )
+        rows = rows.take(by_order)
+    numbered = rows.select(list(keys)).append_column(_ROW, pa.array(range(rows.num_rows)))
+    last = numbered.group_by(list(keys)).aggregate([(_ROW, "max")])
+    return rows.take(last.column(f"{_ROW}_max"))
+
+
+def _same(key: str, rows: "pa.Table") -> str:
+    """A null key is a key; but only `=` lets files be passed over by their statistics."""
+    name = _quote(key)
+    equal = "=" if rows[key].null_count == 0 else "IS NOT DISTINCT FROM"
+    return f"(target.{name} {equal} source.{name})"
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

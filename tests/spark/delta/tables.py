@@ -1,0 +1,73 @@
+"""Delta tables for tests: batches as tasks write them, without Spark."""
+
+from collections.abc import Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyspark.sql.types import StructType
+
+from suwi.env import SystemRandom
+from suwi.spark.delta.commit import Apply, Batch, Origin, Outcome, append_files, commit_batch
+from suwi.spark.delta.files import FilePlan, FileWriter, WrittenFile
+from suwi.spark.delta.options import DeltaOptions, read_options
+from suwi.spark.delta.schema import arrow_schema
+from suwi.spark.delta.storage import storage_of
+
+_numbers = count()
+
+
+def options_of(table: Path, **given: str) -> DeltaOptions:
+    return read_options({"path": str(table), **given})
+
+
+def write_files(
+    options: DeltaOptions,
+    schema: StructType,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    columns_with_statistics: int = 32,
+    subdirectory: str = "",
+) -> list[WrittenFile]:
+    plan = FilePlan(
+        schema=arrow_schema(schema),
+        partition_by=options.partition_by,
+        target_bytes=options.target_bytes,
+        codec=options.codec,
+        columns_with_statistics=columns_with_statistics,
+        subdirectory=subdirectory,
+    )
+    writer = FileWriter(
+        storage_of(options.uri, options.storage), plan, lambda: f"part-{next(_numbers)}"
+    )
+    writer.write(pa.Table.from_pylist(list(rows), plan.schema).to_batches())
+    return writer.close()
+
+
+def commit(
+    options: DeltaOptions,
+    schema: StructType,
+    rows: Sequence[Mapping[str, Any]],
+    origin: Origin | None = None,
+    apply: Apply = append_files,
+) -> Outcome:
+    """A batch as a driver gets it into the table."""
+    files = write_files(options, schema, rows)
+    batch = Batch(origin, schema, options.partition_by, files)
+    return commit_batch(options, batch, SystemRandom(), apply)
+
+
+def rows_of(table: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = DeltaTable(str(table)).to_pyarrow_table().to_pylist()
+    return found
+
+
+def schema_of(text: str) -> StructType:
+    """`id long, name string`, without a session to parse it."""
+    fields = []
+    for column in text.split(", "):
+        name, kind, *rest = column.split()
+        fields.append({"name": name, "type": kind, "nullable": rest != ["!"], "metadata": {}})
+    return StructType.fromJson({"type": "struct", "fields": fields})

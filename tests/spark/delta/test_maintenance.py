@@ -1,0 +1,70 @@
+"""Compaction and clean-up change no row of any version."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="PyArrow is not installed: pip install .[spark]")
+pytest.importorskip("deltalake", reason="deltalake is not installed: pip install .[spark]")
+
+from deltalake import DeltaTable
+
+from suwi.spark.delta.commit import Origin
+from suwi.spark.delta.maintenance import clean_orphans, compact
+from tests.spark.delta.tables import commit, options_of, rows_of, schema_of
+
+SCHEMA = schema_of("n long")
+
+
+def fill(table: Path, batches: int) -> None:
+    for batch in range(batches):
+        commit(options_of(table), SCHEMA, [{"n": batch}], Origin("q", batch, "r"))
+
+
+def leave(file: Path, hours: float) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(b"x")
+    age(file, hours)
+
+
+def age(file: Path, hours: float) -> None:
+    then = time.time() - hours * 3600
+    os.utime(file, (then, then))
+
+
+def test_small_files_become_one_and_a_replay_is_still_known(tmp_path: Path) -> None:
+    fill(tmp_path, 6)
+    assert compact(str(tmp_path))["numFilesRemoved"] == 6
+    assert len(DeltaTable(str(tmp_path)).file_uris()) == 1
+    assert commit(options_of(tmp_path), SCHEMA, [{"n": 5}], Origin("q", 5, "r2")).is_suppressed
+    assert sorted(row["n"] for row in rows_of(tmp_path)) == list(range(6))
+
+
+def test_only_old_files_that_no_version_names_are_removed(tmp_path: Path) -> None:
+    fill(tmp_path, 3)
+    compact(str(tmp_path))
+    for file in tmp_path.glob("part-*.parquet"):
+        age(file, 50)
+    leave(tmp_path / "part-old.parquet", 50)
+    leave(tmp_path / "day=1" / "part-old.parquet", 50)
+    leave(tmp_path / "_suwi_staging" / "part-old.parquet", 50)
+    leave(tmp_path / "part-new.parquet", 0)
+    leave(tmp_path / "README.txt", 50)
+    orphans = ["_suwi_staging/part-old.parquet", "day=1/part-old.parquet", "part-old.parquet"]
+    assert sorted(clean_orphans(str(tmp_path), dry_run=True)) == orphans
+    assert (tmp_path / "part-old.parquet").exists()
+    assert sorted(clean_orphans(str(tmp_path))) == orphans
+    assert not (tmp_path / "day=1" / "part-old.parquet").exists()
+    assert (tmp_path / "part-new.parquet").exists()
+    assert (tmp_path / "README.txt").exists()
+    assert len(rows_of(tmp_path)) == 3
+    old = DeltaTable(str(tmp_path), version=2)
+    assert old.to_pyarrow_table().num_rows == 2, "versions before the compaction stay readable"
+
+
+def test_files_that_may_belong_to_a_batch_under_way_are_not_asked_for(tmp_path: Path) -> None:
+    fill(tmp_path, 1)
+    with pytest.raises(ValueError, match="may belong to a batch under way"):
+        clean_orphans(str(tmp_path), older_than_hours=0)

@@ -1,0 +1,109 @@
+"""Types that a Delta table can have, and what is said of those that it cannot."""
+
+import pytest
+
+pytest.importorskip("pyspark", reason="PySpark is not installed: pip install .[spark]")
+
+from pyspark.sql.types import (
+    ArrayType,
+    DayTimeIntervalType,
+    IntegerType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from suwi.spark.delta.errors import DeltaSinkError, SchemaMismatch
+from suwi.spark.delta.options import read_options
+from suwi.spark.delta.schema import check_types, delta_schema, describe, new_columns
+from tests.spark.delta.tables import schema_of
+
+
+def test_types_that_a_table_cannot_have_are_named_all_at_once() -> None:
+    schema = StructType(
+        [
+            StructField("nothing", NullType()),
+            StructField("pause", ArrayType(DayTimeIntervalType())),
+            StructField("fine", MapType(StringType(), IntegerType())),
+        ]
+    )
+    with pytest.raises(SchemaMismatch, match=r"`nothing` is void.*`pause` is array<interval"):
+        check_types(schema, ())
+
+
+@pytest.mark.parametrize(
+    ("schema", "partition_by", "complaint"),
+    [
+        ("a long, b binary", ("b",), "`b` is binary: a table cannot be partitioned by it"),
+        ("a long, m decimal(3,1)", ("m",), "`m` is decimal.3,1.: a table cannot be partitioned"),
+        ("a long", ("day",), "`day` is to partition the table and is not in the data"),
+        ("a long", ("a",), "every column is a partition column"),
+        ("a long, A long", (), "`a` occurs twice"),
+    ],
+)
+def test_columns_that_cannot_be_are_refused(
+    schema: str, partition_by: tuple[str, ...], complaint: str
+) -> None:
+    with pytest.raises(SchemaMismatch, match=complaint):
+        check_types(schema_of(schema), partition_by)
+
+
+def test_whether_nulls_are_possible_does_not_make_types_different() -> None:
+    strict = StructType([StructField("a", ArrayType(StringType(), containsNull=False), False)])
+    loose = StructType([StructField("a", ArrayType(StringType(), containsNull=True), True)])
+    assert new_columns(strict, delta_schema(loose), merge=False) == []
+    assert delta_schema(strict) == delta_schema(loose)
+
+
+def test_a_column_that_must_not_be_null_may_not_be_missing() -> None:
+    table = schema_of("a long, b long !").jsonValue()
+    with pytest.raises(SchemaMismatch, match="`b` must not be null in the table and is missing"):
+        new_columns(schema_of("a long"), table, merge=False)
+
+
+def test_types_read_as_people_write_them() -> None:
+    kind = StructType([StructField("m", MapType(StringType(), ArrayType(IntegerType())))])
+    assert describe(kind.jsonValue()) == "struct<m: map<string, array<integer>>>"
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({}, "path is missing"),
+        ({"path": "/t", "mergSchema": "true"}, "'mergSchema' is not known; is 'mergeSchema' meant"),
+        ({"path": "/t", "mergeSchema": "yes"}, "mergeSchema=yes: allowed: true, false"),
+        ({"path": "/t", "targetFileSize": "big"}, "targetFileSize=big"),
+        ({"path": "/t", "compression": "rar"}, "compression=rar: allowed: snappy"),
+        ({"path": "/t", "txnAppId": "me"}, "belong together"),
+        ({"path": "/t", "orderBy": "n"}, "need keys"),
+        ({"path": "/a%20b"}, "cannot have a % in it"),
+    ],
+)
+def test_bad_options_are_named(given: dict[str, str], complaint: str) -> None:
+    with pytest.raises(DeltaSinkError, match=complaint):
+        read_options(given)
+
+
+def test_options_are_read_without_regard_to_case_and_secrets_are_not_shown() -> None:
+    options = read_options(
+        {
+            "PATH": "s3://bucket/t",
+            "partitionby": "a, b",
+            "TargetFileSize": "64MB",
+            "storage.aws_secret_access_key": "hush",
+            "checkpointLocation": "/c",
+        }
+    )
+    assert options.uri == "s3://bucket/t"
+    assert options.partition_by == ("a", "b")
+    assert options.target_bytes == 64 << 20
+    assert options.storage == {"AWS_SECRET_ACCESS_KEY": "hush"}
+    assert "hush" not in repr(options)
+
+
+def test_addresses_of_this_machine_become_paths() -> None:
+    for path in ("/data/t", "file:///data/t", "file:/data/t"):
+        assert read_options({"path": path}).uri == "/data/t"
+    assert read_options({"path": "t"}).uri.startswith("/")

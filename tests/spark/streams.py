@@ -1,0 +1,47 @@
+"""Streams for tests: files that arrive one by one, and checkpoints that lost their last entry."""
+
+import json
+from collections.abc import Iterable, Mapping
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+NOW = {"availableNow": True}
+_numbers = count()
+
+
+class Arrivals:
+    """A directory as a source: each file is a micro-batch."""
+
+    def __init__(self, spark: "SparkSession", directory: Path, schema: str) -> None:
+        self._spark = spark
+        self._directory = directory
+        self._schema = schema
+        directory.mkdir()
+
+    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        text = "\n".join(json.dumps(row) for row in rows)
+        (self._directory / f"{next(_numbers):06}.json").write_text(text)
+
+    def stream(self) -> "DataFrame":
+        reader = self._spark.readStream.schema(self._schema).option("maxFilesPerTrigger", 1)
+        return reader.json(str(self._directory))
+
+
+def finish(query: "StreamingQuery | None") -> "StreamingQuery":
+    """Wait until everything that is there is done; raises what stopped the query."""
+    assert query is not None
+    query.awaitTermination()
+    return query
+
+
+def lose_last_commit(checkpoint: Path) -> int:
+    """As if the driver died after the sink's commit and before it was noted; which batch."""
+    last = max(int(file.name) for file in (checkpoint / "commits").glob("[0-9]*"))
+    (checkpoint / "commits" / str(last)).unlink()
+    (checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)
+    return last
