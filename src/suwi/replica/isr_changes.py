@@ -14,8 +14,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from suwi.client.connection import PeerConnection
-from suwi.metadata.image import PartitionState
-from suwi.model.ids import LeaderEpoch, NodeId
+from suwi.model.ids import NodeId
 from suwi.replica.leadership import Proposal
 from suwi.replica.partition import Partition
 from suwi.replica.peers import Peers
@@ -165,15 +164,8 @@ def _heard(partition: Partition, proposal: Proposal, outcome: Any) -> bool:
     """Take in the controller's word; whether it was one."""
     error = ErrorCode(outcome.error_code)
     if error == ErrorCode.none:
-        partition.confirm(
-            PartitionState(
-                NodeId(outcome.leader_id),
-                LeaderEpoch(outcome.leader_epoch),
-                outcome.partition_epoch,
-                (),
-                tuple(NodeId(node) for node in outcome.isr),
-            )
-        )
+        # The image brings the new set, in its place among all other changes: a minimum that was
+        # raised before must be in force before the set is.
         return True
     log.info(
         "in-sync set refused",

@@ -178,9 +178,13 @@ class Leadership:
         self.isr = Shrinking(self.isr.members, leaving)
         return self._propose()
 
+    def may_resign(self) -> bool:
+        """Whether somebody else could lead, and nothing else is being asked for."""
+        return isinstance(self.isr, Stable) and not self._is_asking and len(self.members) > 1
+
     def resign(self) -> Proposal:
         """Ask for another leader: an in-sync set without this one."""
-        assert isinstance(self.isr, Stable)
+        assert self.may_resign()
         self._is_asking = True
         return self._proposal(self.isr.members - {self._node_id})
 

@@ -282,8 +282,12 @@ class Partition:
         """Append a batch that `intake` accepted; changes it in place. Raises a `BrokerError`."""
         if self.leadership is None:
             raise NotLeaderOrFollower(f"{self.partition} is led by another broker")
-        partition_log = self.log
-        appended = partition_log.append_as_leader(batch, header, self.leader_epoch, now_ms)
+        try:
+            partition_log = self.log
+            appended = partition_log.append_as_leader(batch, header, self.leader_epoch, now_ms)
+        except KafkaStorageError:
+            self._resign()
+            raise
         if not appended.is_duplicate:
             self._after_append(partition_log)
         return appended
@@ -299,6 +303,13 @@ class Partition:
                 self._tell(self._end_watchers)
         elif self.config.flush_messages > 1:
             self._advance(partition_log.end_offset)
+
+    def _resign(self) -> None:
+        """The disk takes no more: let somebody lead who can write."""
+        leadership = self.leadership
+        if leadership is not None and leadership.may_resign():
+            log.warning("asking for another leader", extra={"partition": str(self.partition)})
+            self._around.propose(self, leadership.resign())
 
     def _touch(self) -> None:
         if not self.touched:
