@@ -324,6 +324,18 @@ def test_an_earlier_topics_directory_is_put_away() -> None:
     assert _log(third, topic_id=SECOND_ID).end_offset == 0
 
 
+def test_a_recreated_topic_does_not_write_into_files_of_one_whose_opening_failed() -> None:
+    disk = SimDisk()
+    directory = _begun(disk, "/data")
+    disk.faults.fail("write", errno.ENOSPC, path=f"*{names.PARTITION_METADATA}*")
+    with pytest.raises(OSError, match="No space"):
+        _log(directory)
+    directory.put_away(ORDERS, FIRST_ID)
+    log = _log(directory, topic_id=SECOND_ID)
+    _append(log, 1)
+    assert disk.size(log.active.log_path) > 0
+
+
 def test_a_recreated_topic_does_not_inherit_checkpoints_after_a_crash() -> None:
     """The old start offset hid its records, the old recovery point left them unchecked."""
     disk = SimDisk()

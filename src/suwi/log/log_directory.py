@@ -244,7 +244,8 @@ class LogDirectory:
         self._drop_offsets(partition)
         if opened is not None:
             opened.generation += 1
-            self._files.forget_dir(directory)
+        # Also where opening it failed halfway: those who come next would write into old files.
+        self._files.forget_dir(directory)
         if not self._disk.exists(directory):
             return None
         gone = self._at(names.delete_dir_name(partition, self._env.random.uuid().hex))
