@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from suwi.spark.decoders.errors import CannotDecode
-from suwi.spark.decoders.registry import Registry
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
     from suwi.spark.decoders.parsed import Parsed
+    from suwi.spark.decoders.registry import Registry
 
 Nulls = Literal["bad", "keep", "drop"]
 
@@ -75,6 +75,8 @@ def decode(
     if nulls not in ("bad", "keep", "drop"):
         raise CannotDecode(f"nulls={nulls!r}: bad, keep or drop")
     if isinstance(registry, str):
+        from suwi.spark.decoders.registry import Registry
+
         registry = Registry(registry)
     has_header = registry is not None if confluent_header is None else confluent_header
     rows = _Rows(df, nulls)

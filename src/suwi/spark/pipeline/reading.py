@@ -1,0 +1,370 @@
+"""From a pipeline file to a `Pipeline`, or to everything that is wrong with it.
+
+`read_pipeline` is the entrance. It looks at the file alone: no Spark, no network, and the
+environment and secret files only to see that what is named is there.
+"""
+
+import os.path
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from suwi.env import Env, local_env
+from suwi.spark.pipeline.nodes import Fields, Scalar, Table, load, plain_table
+from suwi.spark.pipeline.option_checks import check_options
+from suwi.spark.pipeline.problems import BadPipeline, Problems
+from suwi.spark.pipeline.spec import (
+    Decode,
+    DeltaSpec,
+    Function,
+    ParquetSpec,
+    Pipeline,
+    RegistrySpec,
+    Sink,
+    Source,
+    TopicSpec,
+    Watermark,
+)
+from suwi.spark.pipeline.text import Text, parse_text
+
+KINDS = ("json", "string", "raw", "avro", "protobuf")
+_SINKS = ("delta", "topic", "parquet")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
+_FUNCTION = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
+_DURATION = re.compile(
+    r"\d+ *(?:milli|micro)?(?:ms|s|m|h|d|sec|min|seconds?|minutes?|hours?|days?)"
+)
+_MODES = {"delta": ("append", "update", "complete"), "topic": ("append", "update")}
+_NOTHING = Text((), 0)
+
+
+def read_pipeline(
+    path: str, environ: Mapping[str, str] | None = None, env: Env | None = None
+) -> Pipeline:
+    """Raises `BadPipeline` and OSError."""
+    env = env or local_env()
+    problems = Problems()
+    try:
+        text = env.disk.read_bytes(path).decode()
+    except UnicodeDecodeError:
+        problems.add(1, "not text in UTF-8")
+        raise BadPipeline(path, problems.found) from None
+    root = load(text, problems)
+    if root is None:
+        raise BadPipeline(path, problems.found)
+    reader = _Reader(Fields(root, problems), problems, os.path.dirname(os.path.abspath(path)))
+    pipeline = reader.pipeline()
+    if pipeline is not None:
+        check_options(pipeline, problems, os.environ if environ is None else environ, env.disk)
+    if problems.found or pipeline is None:
+        raise BadPipeline(path, problems.found)
+    return pipeline
+
+
+class _Reader:
+    def __init__(self, top: Fields, problems: Problems, folder: str) -> None:
+        self._top = top
+        self._problems = problems
+        self._folder = folder
+
+    def pipeline(self) -> Pipeline | None:
+        """None where a part is missing without which the rest makes no sense."""
+        top = self._top
+        name = self._name()
+        source = self._source()
+        decode = self._decode()
+        watermark = self._watermark()
+        deduplicate = top.texts("deduplicate")
+        if deduplicate and not top.has("watermark"):
+            top.wrong("deduplicate", "needs a watermark, or it would remember for ever")
+        sql, function = top.text("sql"), self._function()
+        if top.has("sql") and top.has("python"):
+            top.wrong("python", "either sql or python, not both")
+        sink = self._sink(source)
+        dead_letters = self._dead_letters(source, decode)
+        checkpoint = top.text("checkpoint", required=True)
+        trigger = self._trigger()
+        group = self._group(name)
+        spark = top.mapping("spark")
+        top.close()
+        if source is None or decode is None or sink is None:
+            return None
+        return Pipeline(
+            name,
+            source,
+            decode,
+            sink,
+            checkpoint or _NOTHING,
+            watermark=watermark,
+            deduplicate=deduplicate,
+            sql=sql,
+            python=function,
+            dead_letters=dead_letters,
+            trigger=trigger,
+            group=group,
+            spark=spark,
+            folder=self._folder,
+        )
+
+    def _name(self) -> str:
+        found = self._top.text("name", required=True)
+        if found is None:
+            return "pipeline"
+        name = self._plain(self._top, "name", found)
+        if not _NAME.fullmatch(name):
+            self._top.wrong("name", f"{name!r}: letters, digits, '.', '_' and '-' only")
+        return name
+
+    def _source(self) -> Source | None:
+        fields = self._section("source")
+        if fields is None:
+            return None
+        servers = fields.text("servers", required=True)
+        topics, pattern = fields.texts("topics"), fields.text("pattern")
+        options = fields.mapping("options")
+        chosen = [name for name in ("topics", "pattern") if fields.has(name)]
+        chosen += [name for name in options if name.lower() == "assign"]
+        if len(chosen) != 1:
+            which = (
+                " and ".join(chosen) + " exclude each other" if chosen else "no topics are named"
+            )
+            self._problems.add(fields.line, f"source: {which}: give topics or pattern")
+        start = fields.text("from")
+        fields.close()
+        return Source(servers or _NOTHING, topics, pattern, start, options, fields.line)
+
+    def _decode(self) -> Decode | None:
+        top = self._top
+        if not top.has("decode"):
+            top.node("decode")
+            self._problems.add(1, f"'decode' is missing: {', '.join(KINDS)}")
+            return None
+        node = top.node("decode")
+        if isinstance(node, Scalar):
+            if node.raw in ("string", "raw"):
+                return Decode(node.raw, line=node.line)
+            hint = ": give its schema" if node.raw in KINDS else f": {', '.join(KINDS)}"
+            top.wrong("decode", f"{node.raw!r}{hint}")
+            return None
+        fields = top.section("decode") if isinstance(node, Table) else None
+        if fields is None:
+            top.wrong("decode", f"say what the values are: {', '.join(KINDS)}")
+            return None
+        return self._decode_fields(fields)
+
+    def _decode_fields(self, fields: Fields) -> Decode | None:
+        chosen = [kind for kind in KINDS if fields.has(kind)]
+        nodes = {kind: fields.node(kind) for kind in KINDS}
+        descriptor, subject = fields.text("descriptor"), fields.text("subject")
+        registry = self._registry(fields)
+        header = fields.flag("confluent_header") if fields.has("confluent_header") else None
+        if header is None:
+            fields.node("confluent_header")
+        nulls = self._word(fields, "nulls", ("bad", "keep", "drop"))
+        fields.close()
+        if len(chosen) != 1:
+            which = (
+                " and ".join(chosen) + " exclude each other" if chosen else "say what values are"
+            )
+            self._problems.add(fields.line, f"decode: {which}: one of {', '.join(KINDS)}")
+            return None
+        (kind,) = chosen
+        schema = self._schema(fields, kind, nodes[kind])
+        if schema is None and kind in ("avro", "protobuf") and (registry is None or not subject):
+            fields.wrong(kind, "true takes the schema from a registry: give registry and subject")
+        if kind == "protobuf" and schema is not None and descriptor is None and not subject:
+            fields.wrong(kind, "give a descriptor, or a registry and subject that define it")
+        return Decode(
+            kind, schema, descriptor, registry, subject, header, nulls or "bad", fields.line
+        )
+
+    def _schema(self, fields: Fields, kind: str, node: Any) -> Text | dict[str, Any] | None:
+        if isinstance(node, Table) and kind == "avro":
+            return plain_table(node)
+        if not isinstance(node, Scalar):
+            if node is not None:
+                fields.wrong(kind, "a single value is expected")
+            return None
+        if kind in ("string", "raw"):
+            if node.raw != "true":
+                fields.wrong(kind, "true, or leave it out")
+            return None
+        if node.kind == "bool":
+            if kind == "json" or node.raw != "true":
+                fields.wrong(kind, "a schema is expected")
+            return None
+        try:
+            return parse_text(node.raw, node.line)
+        except ValueError as error:
+            fields.wrong(kind, str(error))
+            return None
+
+    def _registry(self, fields: Fields) -> RegistrySpec | None:
+        node = fields.node("registry")
+        if isinstance(node, Scalar):
+            url = fields.text("registry")
+            return None if url is None else RegistrySpec(url)
+        inside = fields.section("registry")
+        if inside is None:
+            return None
+        url = inside.text("url", required=True)
+        more = {name: inside.text(name) for name in ("user", "password", "token", "ca_file")}
+        inside.close()
+        given = {name: text for name, text in more.items() if text is not None}
+        return None if url is None else RegistrySpec(url, given)
+
+    def _watermark(self) -> Watermark | None:
+        fields = self._top.section("watermark")
+        if fields is None:
+            return None
+        column = fields.text("column", required=True)
+        delay = fields.text("delay", required=True)
+        if delay is not None and delay.is_plain and not _DURATION.fullmatch(delay.shown):
+            fields.wrong("delay", f"{delay.shown!r}: like '10 minutes'")
+        fields.close()
+        return None if column is None or delay is None else Watermark(column, delay)
+
+    def _function(self) -> Function | None:
+        text = self._top.text("python")
+        if text is None:
+            return None
+        found = _FUNCTION.fullmatch(self._plain(self._top, "python", text))
+        if found is None:
+            self._top.wrong("python", f"{text.shown!r}: as module:function")
+            return None
+        return Function(found[1], found[2], text.line)
+
+    def _sink(self, source: Source | None) -> Sink | None:
+        fields = self._section("sink")
+        if fields is None:
+            return None
+        chosen = [name for name in _SINKS if fields.has(name)]
+        if len(chosen) != 1:
+            for name in _SINKS:
+                fields.node(name)
+            which = " and ".join(chosen) + " exclude each other" if chosen else "say where to"
+            self._problems.add(fields.line, f"sink: {which}: one of {', '.join(_SINKS)}")
+            return None
+        match chosen[0]:
+            case "delta":
+                sink: Sink | None = self._delta(fields)
+            case "topic":
+                sink = self._topic(fields, source)
+            case _:
+                path = fields.text("parquet")
+                by = fields.texts("partition_by")
+                sink = None if path is None else ParquetSpec(path, by, fields.line)
+        fields.close()
+        return sink
+
+    def _delta(self, fields: Fields) -> DeltaSpec | None:
+        path = fields.text("delta")
+        mode = self._word(fields, "mode", _MODES["delta"])
+        by, merge = fields.texts("partition_by"), fields.flag("merge_schema")
+        keys = fields.texts("keys")
+        if mode == "update" and not keys:
+            fields.wrong("mode", "update needs keys: rows that changed must be found in the table")
+        names = ("order_by", "delete_when", "target_file_size", "compression")
+        more = {name: fields.text(name) for name in names}
+        for name in ("order_by", "delete_when"):
+            if more[name] is not None and not keys:
+                fields.wrong(name, "needs keys")
+        every_s = self._seconds(fields, "compact_every_s")
+        storage = fields.mapping("storage_options")
+        if path is None:
+            return None
+        return DeltaSpec(
+            path,
+            mode or "append",
+            by,
+            merge,
+            keys,
+            {name: text for name, text in more.items() if text is not None},
+            every_s,
+            storage,
+            fields.line,
+        )
+
+    def _topic(self, fields: Fields, source: Source | None) -> TopicSpec | None:
+        topic = fields.text("topic")
+        mode = self._word(fields, "mode", _MODES["topic"])
+        servers, options = self._cluster(fields, source)
+        if topic is not None and topic.shown == "*":
+            topic = None
+        return TopicSpec(topic, servers, mode or "append", options, fields.line)
+
+    def _dead_letters(self, source: Source | None, decode: Decode | None) -> TopicSpec | None:
+        fields = self._top.section("dead_letters")
+        if fields is None:
+            return None
+        topic = fields.text("topic", required=True)
+        servers, options = self._cluster(fields, source)
+        fields.close()
+        if decode is not None and decode.kind == "raw":
+            self._top.wrong("dead_letters", "with raw every record is good")
+        return None if topic is None else TopicSpec(topic, servers, "append", options, fields.line)
+
+    def _cluster(self, fields: Fields, source: Source | None) -> tuple[Text, dict[str, Text]]:
+        """Where to write to: the source's cluster, with its log-in, unless another is named."""
+        servers, options = fields.text("servers"), fields.mapping("options")
+        if servers is None and source is not None:
+            shared = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
+            inherited = {
+                name: text
+                for name, text in source.options.items()
+                if name.lower().startswith(shared)
+            }
+            return source.servers, {**inherited, **options}
+        return servers or _NOTHING, options
+
+    def _trigger(self) -> str | None:
+        text = self._top.text("trigger")
+        if text is None:
+            return None
+        interval = self._plain(self._top, "trigger", text)
+        if not _DURATION.fullmatch(interval):
+            self._top.wrong("trigger", f"{interval!r}: an interval, like '10 seconds'")
+        return interval
+
+    def _group(self, name: str) -> str | None:
+        node = self._top.node("group")
+        if node is None:
+            return name
+        if isinstance(node, Scalar) and node.kind == "bool":
+            if node.raw != "false":
+                self._top.wrong("group", "a name, or false to commit no progress")
+            return None
+        text = self._top.text("group")
+        return None if text is None else self._plain(self._top, "group", text)
+
+    # -- small things ----------------------------------------------------------------------------
+
+    def _section(self, name: str) -> Fields | None:
+        if not self._top.has(name):
+            self._top.node(name)
+            self._problems.add(1, f"{name!r} is missing")
+            return None
+        return self._top.section(name)
+
+    def _word(self, fields: Fields, name: str, allowed: tuple[str, ...]) -> str | None:
+        text = fields.text(name)
+        if text is None:
+            return None
+        if text.shown not in allowed:
+            fields.wrong(name, f"{text.shown!r}: {', '.join(allowed)}")
+            return None
+        return text.shown
+
+    def _seconds(self, fields: Fields, name: str) -> int | None:
+        text = fields.text(name)
+        if text is None:
+            return None
+        if not text.shown.isdecimal() or int(text.shown) == 0:
+            fields.wrong(name, f"{text.shown!r}: a number of seconds")
+            return None
+        return int(text.shown)
+
+    def _plain(self, fields: Fields, name: str, text: Text) -> str:
+        if not text.is_plain:
+            fields.wrong(name, "cannot come from the environment or a file")
+        return text.shown

@@ -1,0 +1,249 @@
+"""`pipeline.yaml`: understood, or every mistake in it named with its line."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("yaml")
+
+from suwi.spark.pipeline.problems import BadPipeline
+from suwi.spark.pipeline.reading import read_pipeline
+from suwi.spark.pipeline.spec import DeltaSpec, ParquetSpec, Pipeline, TopicSpec
+
+MINIMAL = """\
+name: orders
+source:
+  servers: 127.0.0.1:9092
+  topics: orders
+decode: string
+sink:
+  delta: /lake/orders
+checkpoint: /lake/checkpoint
+"""
+
+
+def read(folder: Path, text: str, **environ: str) -> Pipeline:
+    (folder / "pipeline.yaml").write_text(text)
+    return read_pipeline(str(folder / "pipeline.yaml"), environ)
+
+
+def mistakes(folder: Path, text: str, **environ: str) -> list[str]:
+    """As `line: text`."""
+    with pytest.raises(BadPipeline) as refused:
+        read(folder, text, **environ)
+    return [f"{line}: {text}" for line, text in refused.value.problems]
+
+
+def test_little_needs_to_be_said(tmp_path: Path) -> None:
+    pipeline = read(tmp_path, MINIMAL)
+    assert pipeline.name == pipeline.group == "orders"
+    assert [topic.shown for topic in pipeline.source.topics] == ["orders"]
+    assert isinstance(pipeline.sink, DeltaSpec)
+    assert pipeline.decode.kind == "string"
+
+
+def test_everything_can_be_said(tmp_path: Path) -> None:
+    pipeline = read(
+        tmp_path,
+        """\
+name: orders
+source:
+  servers: [::1]:9092
+  pattern: orders-.*
+  from: latest
+  options:
+    kafka.isolation.level: read_committed
+    maxOffsetsPerTrigger: 1000
+decode:
+  avro: true
+  registry: {url: "http://127.0.0.1:8081", user: me, password: "${PASSWORD}"}
+  subject: orders-value
+  nulls: keep
+watermark: {column: at, delay: 10 minutes}
+deduplicate: [id, shop]
+python: shop.orders:clean
+sink:
+  delta: /lake/orders
+  mode: update
+  keys: [id]
+  order_by: at
+  delete_when: source.op = 'd'
+  partition_by: day
+  merge_schema: true
+  target_file_size: 64mb
+  compact_every_s: 600
+  storage_options: {AWS_REGION: eu-west-1}
+dead_letters:
+  servers: other:9092
+  topic: orders-bad
+checkpoint: /lake/checkpoint
+trigger: 10 seconds
+group: false
+spark:
+  spark.sql.shuffle.partitions: 4
+""".replace("[::1]:9092", '"[::1]:9092"'),
+        PASSWORD="hunter2",
+    )
+    assert pipeline.group is None
+    assert pipeline.python is not None
+    assert (pipeline.python.module, pipeline.python.name) == ("shop.orders", "clean")
+    assert isinstance(pipeline.sink, DeltaSpec)
+    assert (pipeline.sink.mode, pipeline.sink.compact_every_s) == ("update", 600)
+    assert pipeline.dead_letters is not None
+    assert pipeline.dead_letters.servers.shown == "other:9092"
+    assert "hunter2" not in repr(pipeline)
+
+
+def test_the_other_sinks(tmp_path: Path) -> None:
+    assert isinstance(
+        read(tmp_path, MINIMAL.replace("delta: /lake/orders", "parquet: /lake")).sink, ParquetSpec
+    )
+    sink = read(tmp_path, MINIMAL.replace("delta: /lake/orders", "topic: clean")).sink
+    assert isinstance(sink, TopicSpec)
+    assert sink.servers.shown == "127.0.0.1:9092"  # the source's, as nothing else is said
+
+
+def test_every_mistake_is_named_with_its_line(tmp_path: Path) -> None:
+    assert mistakes(
+        tmp_path,
+        """\
+name: or ders
+source:
+  servers: 127.0.0.1:9092
+  topic: orders
+  options:
+    kafka.isolation.levle: read_committed
+    kafka.group.protocol: x
+    failOnDataLoss: maybe
+decode:
+  jsno: id BIGINT
+watermark: {column: at, delay: soon}
+deduplicate: []
+sql: SELECT 1
+python: clean
+sink:
+  delta: /lake
+  mode: upsert
+  order_by: at
+trigger: sometimes
+checkpiont: /x
+group:
+""",
+    ) == [
+        "1: 'checkpoint' is missing",
+        "1: name: 'or ders': letters, digits, '.', '_' and '-' only",
+        "3: source: no topics are named: give topics or pattern",
+        "4: there is no 'topic' in source: did you mean 'topics'?",
+        "10: decode: say what values are: one of json, string, raw, avro, protobuf",
+        "10: there is no 'jsno' in decode: did you mean 'json'?",
+        "11: watermark.delay: 'soon': like '10 minutes'",
+        "12: deduplicate: the list is empty",
+        "14: python: 'clean': as module:function",
+        "14: python: either sql or python, not both",
+        "17: sink.mode: 'upsert': append, update, complete",
+        "18: sink.order_by: needs keys",
+        "19: trigger: 'sometimes': an interval, like '10 seconds'",
+        "20: there is no 'checkpiont': did you mean 'checkpoint'?",
+        "21: group: nothing is given",
+    ]
+
+
+def test_options_are_judged_as_a_query_would(tmp_path: Path) -> None:
+    found = mistakes(
+        tmp_path,
+        """\
+name: orders
+source:
+  servers: nowhere:port
+  topics: orders
+  options:
+    kafka.isolation.levle: read_committed
+    kafka.key.deserializer: x
+    failOnDataLoss: maybe
+decode: string
+sink:
+  delta: /lake
+  target_file_size: big
+dead_letters:
+  topic: bad
+  options:
+    kafka.acks: 2
+checkpoint: /x
+""",
+    )
+    assert [line.partition(":")[0] for line in found] == ["3", "3", "6", "7", "8", "12", "16"]
+    assert "did you mean 'kafka.isolation.level'?" in found[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ["1: the file is empty"]),
+        ("- a\n", ["1: the file is no mapping"]),
+        ("name: x\n  y: z\n", ["2: not YAML: mapping values are not allowed here"]),
+        (
+            "name: 'x\n",
+            ["2: not YAML: while scanning a quoted scalar found unexpected end of stream"],
+        ),
+        (MINIMAL + "name: again\n", ["9: 'name' is there twice; first in line 1"]),
+        (
+            MINIMAL.replace("decode: string", "decode: xml"),
+            ["5: decode: 'xml': json, string, raw, avro, protobuf"],
+        ),
+        (MINIMAL.replace("decode: string", "decode: json"), ["5: decode: 'json': give its schema"]),
+        (
+            MINIMAL.replace("decode: string", "decode: {avro: true}"),
+            ["5: decode.avro: true takes the schema from a registry: give registry and subject"],
+        ),
+        (
+            MINIMAL.replace("decode: string", "decode: raw") + "dead_letters: {topic: bad}\n",
+            ["9: dead_letters: with raw every record is good"],
+        ),
+        (
+            MINIMAL + "deduplicate: id\n",
+            ["9: deduplicate: needs a watermark, or it would remember for ever"],
+        ),
+        (
+            MINIMAL.replace("delta: /lake/orders", "table: x"),
+            [
+                "7: sink: say where to: one of delta, topic, parquet",
+            ],
+        ),
+        (
+            MINIMAL.replace("name: orders", "name: ${NAME}"),
+            [
+                "1: name: '${NAME}': letters, digits, '.', '_' and '-' only",
+                "1: name: cannot come from the environment or a file",
+            ],
+        ),
+    ],
+)
+def test_files_that_cannot_be_used(tmp_path: Path, text: str, expected: list[str]) -> None:
+    assert mistakes(tmp_path, text) == expected
+
+
+def test_what_references_stand_for_must_be_there(tmp_path: Path) -> None:
+    text = MINIMAL.replace("topics: orders", "topics: ${TOPIC}") + "group: g\n"
+    text = text.replace("/lake/orders", "${file:/nowhere/path}").replace("/lake/c", "${1}/c")
+    assert mistakes(tmp_path, text) == [
+        "4: ${TOPIC}: the variable TOPIC is not set",
+        "7: ${file:/nowhere/path}: No such file or directory",
+        "8: checkpoint: ${1} is neither ${NAME} nor ${file:/path}; write $${ for a plain ${",
+    ]
+
+
+def test_a_mistake_in_a_secret_does_not_show_it(tmp_path: Path) -> None:
+    (tmp_path / "jaas").write_text("hunter2\n")
+    text = MINIMAL.replace(
+        "  topics: orders\n",
+        f"""\
+  topics: orders
+  options:
+    kafka.security.protocol: SASL_PLAINTEXT
+    kafka.sasl.mechanism: PLAIN
+    kafka.sasl.jaas.config: ${{file:{tmp_path / "jaas"}}}
+""",
+    )
+    (problem,) = mistakes(tmp_path, text)
+    assert problem.startswith("8: source: kafka.sasl.jaas.config: ")
+    assert "hunter2" not in problem
