@@ -180,6 +180,8 @@ class Partition:
 
     def lead(self, state: PartitionState, broker_epoch: int) -> None:
         """The controller has made this replica the leader, or has changed the in-sync set."""
+        if self._closed is not None:
+            return  # This broker stops, and the controller will hear of it.
         current = self.leadership
         if current is not None and current.leader_epoch == state.leader_epoch:
             self.confirm(state)
@@ -277,6 +279,17 @@ class Partition:
                 f"{self.partition} has fewer replicas in sync than "
                 f"min.insync.replicas {self.config.min_insync_replicas}"
             )
+
+    @property
+    def commits_at_once(self) -> bool:
+        """Whether what is appended is committed by that: no other replica, no sync to wait for."""
+        leadership = self.leadership
+        return (
+            leadership is not None
+            and not leadership.followers
+            and self.config.flush_messages > 1
+            and self._has_enough_replicas
+        )
 
     def append(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Appended:
         """Append a batch that `intake` accepted; changes it in place. Raises a `BrokerError`."""
