@@ -38,10 +38,13 @@ from suwi.wire.produce import (
     TopicProduced,
     decode_produce_request,
     encode_produce_response,
+    encode_produced_one,
 )
 
 _ACKS_NONE = 0
 _ACKS_ALL = -1
+_ACKS_LEADER = 1
+_COMPACT_FROM = 9
 _TRANSACTION_ABORTABLE_FROM = 11
 _LEADER_HINTS_FROM = 10
 # Threads share their processor with the event loop, and each may hold a large batch unpacked.
@@ -78,12 +81,41 @@ class Produce:
     def __call__(self, request: Request) -> Answer:
         version = request.version
         asked = decode_produce_request(version, request.body)
+        if version >= _COMPACT_FROM and len(asked.topics) == 1 and len(asked.topics[0][2]) == 1:
+            reply = self._append_plain(asked, version)
+            if reply is not None:
+                return reply
         form = _Form(version, request.connection.listener_name)
         if self._any_takes_long(asked):
             # The request outlives this call, its bytes in the receive buffer do not.
             asked = decode_produce_request(version, memoryview(bytearray(request.body)))
             return Exclusive(self._convert_and_append(asked, form))
         return self._append(asked, form, {})
+
+    def _append_plain(self, asked: ProduceRequest, version: int) -> Reply | None:
+        """The most common request in short: one batch, nothing to wait for, nothing wrong.
+
+        None where it is not that; then nothing has happened yet, or the batch is a duplicate.
+        """
+        name, topic_id, ((index, records),) = asked.topics[0]
+        acks = asked.acks
+        if not records or (acks != _ACKS_ALL and acks != _ACKS_LEADER):
+            return None
+        try:
+            partition = self._partition(name, topic_id, index)
+            intake = partition.intake
+            if intake.reads_records or intake.stamps or not partition.commits_at_once:
+                return None
+            now_ms = self._clock.now_ms()
+            header = judge(intake, records, now_ms=now_ms, produce_version=version)
+            if header.is_transactional:
+                return None
+            base_offset, _, _ = partition.append(records, header, now_ms)
+        except BrokerError:
+            return None  # Met again below, where it is answered.
+        start_offset = partition.log.start_offset
+        topic = topic_id if name is None else name
+        return Reply([encode_produced_one(version, topic, index, base_offset, start_offset)])
 
     def _append(
         self, asked: ProduceRequest, form: _Form, converted: _Converted

@@ -275,6 +275,16 @@ def encode_produce_response(
     return b"".join(out)
 
 
+def encode_produced_one(
+    version: int, topic: str | UUID | None, partition: int, base_offset: int, start_offset: int
+) -> bytes:
+    """The response (v9 on) to one batch that was stored as it came."""
+    assert version >= _FLEXIBLE_FROM
+    named = topic.bytes if isinstance(topic, UUID) else string(topic, True)
+    fixed = _PRODUCED_V5.pack(partition, 0, base_offset, -1, start_offset)
+    return b"\2" + named + b"\2" + fixed + _END_OF_ONE
+
+
 def _encode_produced(version: int, partition: PartitionProduced) -> bytes:
     index, error_code, offset, time_ms, start, record_errors, message, leader = partition
     if version < 5:
