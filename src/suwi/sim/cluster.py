@@ -6,6 +6,7 @@ happens to the network and the disks is done to `simulation.network` and `node.m
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 
 from suwi.broker.broker import Broker
@@ -77,9 +78,11 @@ class SimNode:
             return
         error = starting.exception()
         if error is None:
+            self._cluster.say(f"{life.name} is in service")
             self.in_service.set()
         else:
             assert isinstance(error, Exception), error
+            self._cluster.say(f"{life.name} cannot start: {error!r}")
             self.start_failure = error
             self.machine.kill()
 
@@ -161,11 +164,16 @@ class SimCluster:
         self.on_birth: list[Callable[[SimNode], None]] = []
         self.on_death: list[Callable[[SimNode, bool], None]] = []
         """Told when a process ends, and again, with True, when its machine has lost power."""
+        self.story: deque[str] = deque(maxlen=400)
+        """What happened when, for people."""
         self._settings = dict(settings or {})
         self.nodes = {NodeId(n): SimNode(self, NodeId(n)) for n in range(1, brokers + 1)}
 
     def __getitem__(self, number: int) -> SimNode:
         return self.nodes[NodeId(number)]
+
+    def say(self, what: str) -> None:
+        self.story.append(f"{self.simulation.loop.time():10.4f} {what}")
 
     def config_of(self, node_id: NodeId) -> BrokerConfig:
         properties = {

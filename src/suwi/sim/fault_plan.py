@@ -44,8 +44,6 @@ class FaultPlan:
         self._without_power: set[NodeId] = set()
         """Nodes that lost power and are not back in every in-sync set."""
         self._healing = False
-        self.said: list[str] = []
-        """What was done when, for people."""
         self._kinds = list(kinds) if kinds is not None else self._draw_kinds()
 
     def _draw_kinds(self) -> list[str]:
@@ -54,7 +52,7 @@ class FaultPlan:
 
     # -- for how long, and whom ------------------------------------------------------------------
 
-    async def run(self, duration_s: float, pause_s_max: float = 3.0) -> None:
+    async def run(self, duration_s: float, pause_s_max: float = 1.5) -> None:
         loop = asyncio.get_running_loop()
         end_s = loop.time() + duration_s
         while loop.time() < end_s:
@@ -83,7 +81,7 @@ class FaultPlan:
         await asyncio.gather(*(self._bring_back(node) for node in self._cluster.nodes.values()))
 
     def _say(self, what: str) -> None:
-        self.said.append(f"{self._cluster.simulation.loop.time():10.3f} {what}")
+        self._cluster.say(f"* {what}")
 
     async def _for_a_while(self) -> None:
         """A moment, about a session's time, or much longer."""
@@ -164,6 +162,7 @@ class FaultPlan:
         await self._pause(2.0)
         if node.is_running:
             node.kill()
+        node.machine.disk.faults.clear()
         await self._for_a_while()
         self._say(f"start {node.name}")
         await self._start(node)

@@ -58,6 +58,8 @@ class DiskFaults:
     def __init__(self, random: SimRandom) -> None:
         self.cold_chance = 0.0
         """How often a read is not in the page cache."""
+        self.crashes = 0
+        """How many processes died in the middle of a call."""
         self._random = random
         self._faults: list[Fault] = []
         self._calls_left: int | None = None
@@ -113,6 +115,7 @@ class DiskFaults:
         if self._calls_left >= 0:
             return False
         self._calls_left = None
+        self.crashes += 1
         return True
 
     def is_cold(self) -> bool:

@@ -47,6 +47,7 @@ class _Seen:
     position: int = 0
     safe_end: int = 0
     lost_power: bool = False
+    died_in_a_write: bool = False
     appended: list[Batch] = field(default_factory=list)
 
 
@@ -61,6 +62,10 @@ class Watch:
         self._defaults = cluster.config_of(NodeId(1)).topic
         self._nodes = {node.name: node for node in cluster.nodes.values()}
         self._seen: dict[tuple[NodeId, LogId], _Seen] = {}
+        self._seen_as: dict[Partition, _Seen] = {}
+        """By the object of the broker's present life."""
+        self._broken: Broken | None = None
+        self._crashes: dict[NodeId, int] = {}
         self._loop = cluster.simulation.loop
         cluster.store.observers.append(self._on_store)
         cluster.on_birth.append(self._on_birth)
@@ -78,12 +83,20 @@ class Watch:
     # -- the store -------------------------------------------------------------------------------
 
     def _on_store(self, author: MemoryView | None, events: tuple[Event, ...]) -> None:
+        try:
+            self._follow_store(author, events)
+        except Broken as error:
+            # Not to be raised here, amid the code under test, which might handle it.
+            self._broken = self._broken or error
+
+    def _follow_store(self, author: MemoryView | None, events: tuple[Event, ...]) -> None:
         world, ledger = self.world, self._cluster.store.ledger
         world.now_s = self._loop.time()
         controller = ledger.controller
         world.controller = (controller.node_id, controller.epoch) if controller else None
         for event in events:
             if isinstance(event, Elected):
+                self._cluster.say(f"b{event.controller.node_id} is the controller")
                 for checker in self.checkers:
                     checker.on_controller(world, event.controller.epoch)
             elif isinstance(event, Changed):
@@ -105,6 +118,7 @@ class Watch:
                     config.min_insync_replicas, config.unclean_leader_election_enable
                 )
         for change in changes:
+            self._cluster.say(f"  {change.log} {_state_text(change.after)}")
             if change.after is None:
                 self.world.states.pop(change.log, None)
             else:
@@ -127,6 +141,7 @@ class Watch:
     # -- processes -------------------------------------------------------------------------------
 
     def _on_birth(self, node: SimNode) -> None:
+        self._crashes[node.id] = node.machine.disk.faults.crashes
         for (node_id, _), seen in self._seen.items():
             if node_id == node.id:
                 seen.log = None
@@ -136,12 +151,15 @@ class Watch:
         for (node_id, _), seen in self._seen.items():
             if node_id == node.id:
                 seen.replica.is_live = seen.replica.leads = False
+                seen.died_in_a_write |= node.machine.disk.faults.crashes > self._crashes[node.id]
                 if lost_power:
                     seen.lost_power = seen.replica.is_suspect = True
 
     # -- steps -----------------------------------------------------------------------------------
 
     def _after_step(self) -> None:
+        if self._broken is not None:
+            raise self._broken
         ran = self._loop.ran
         if ran is not None and not ran.revoked:
             node = self._nodes.get(ran.host)
@@ -163,17 +181,19 @@ class Watch:
                 log.start_offset,
                 log.generation,
             )
-            seen = self._seen.get((node.id, LogId(partition.topic_id, partition.partition)))
+            seen = self._seen_as.get(partition)
             if seen is None:
-                seen = self._meet(node, partition)
+                seen = self._seen_as[partition] = self._meet(node, partition)
             if seen.marks != marks or seen.log is not log or even_if_same:
                 seen.marks = marks
                 self._update(node, seen, partition, log)
 
     def _meet(self, node: SimNode, partition: Partition) -> _Seen:
         key = (node.id, LogId(partition.topic_id, partition.partition))
-        replica = self.world.replicas[key] = Replica(*key)
-        self._seen[key] = seen = _Seen(replica)
+        seen = self._seen.get(key)
+        if seen is None:
+            replica = self.world.replicas[key] = Replica(*key)
+            self._seen[key] = seen = _Seen(replica)
         return seen
 
     def _update(self, node: SimNode, seen: _Seen, partition: Partition, log: PartitionLog) -> None:
@@ -214,10 +234,14 @@ class Watch:
         world, replica = self.world, seen.replica
         if is_new_life:
             safe_end = seen.safe_end if seen.lost_power else None
+            if seen.died_in_a_write:
+                safe_end = 0  # It may have been truncating.
+            self._cluster.say(f"  {replica} opened again, ends at {replica.end}")
             for checker in self.checkers:
                 checker.on_reopened(world, replica, before, safe_end)
-            seen.lost_power = False
+            seen.lost_power = seen.died_in_a_write = False
         elif removed:
+            self._cluster.say(f"  {replica} truncated to {replica.end}: {removed[0]}…")
             for checker in self.checkers:
                 checker.on_truncated(world, replica, removed)
         for checker in self.checkers:
@@ -246,6 +270,16 @@ def _read_batch(content: bytearray, position: int, path: str) -> tuple[Batch, in
     base, length, epoch, _, crc, _, delta, _, _, producer_id, producer_epoch, sequence, _ = fields
     batch = Batch(base, base + delta, epoch, crc, producer_id, producer_epoch, sequence)
     return batch, length + LOG_OVERHEAD_BYTES
+
+
+def _state_text(state: PartitionState | None) -> str:
+    if state is None:
+        return "is gone"
+    text = f"leader b{state.leader} epoch {state.leader_epoch} in sync {list(state.isr)}"
+    if state.eligible or state.suspects or state.recovering:
+        text += f" eligible {list(state.eligible)} suspects {list(state.suspects)}"
+        text += " recovering" * state.recovering
+    return text
 
 
 def _common(one: list[Batch], other: list[Batch]) -> int:

@@ -130,39 +130,44 @@ class Workload:
     # -- topics ----------------------------------------------------------------------------------
 
     async def _create(self, name: str, partitions: int) -> None:
-        async with self._cluster.client(f"admin {name}", _CLIENT) as client:
-            while True:
-                try:
-                    await Admin(client).create_topic(
-                        name,
-                        partitions=partitions,
-                        replication_factor=self.shape.replication_factor,
-                        configs=self.shape.topic_configs(),
-                    )
-                    return
-                except TopicAlreadyExists:
-                    return
-                except (BrokerError, OSError):
-                    await asyncio.sleep(0.5)
+        client = self._cluster.client(f"admin {name}", _CLIENT)
+        exists = False
+        while not exists:
+            try:
+                await Admin(client).create_topic(
+                    name,
+                    partitions=partitions,
+                    replication_factor=self.shape.replication_factor,
+                    configs=self.shape.topic_configs(),
+                )
+                exists = True
+            except TopicAlreadyExists:
+                exists = True
+            except (BrokerError, OSError):
+                if await self._stopped_within(0.5):
+                    break
+        await client.close()
 
     async def _churn(self, env: Env, random: SimRandom) -> None:
         """A topic comes and goes; what is written to it does not matter, where it ends up does."""
-        async with self._cluster.client("churn", _CLIENT) as client:
-            admin = Admin(client)
-            while not await self._stopped_within(random.uniform(0.5, 4)):
-                try:
-                    await self._create(CHURNED, 1)
-                    async with Producer(client, env.clock, ProducerSettings(acks=1)) as producer:
-                        for _ in range(random.between(1, 6)):
-                            await producer.send(CHURNED, random.token(8), partition=0)
-                    if await self._stopped_within(random.uniform(0, 2)):
-                        break
-                    if random.chance(0.3):
-                        key = Resource(ResourceType.TOPIC, CHURNED)
-                        await admin.alter_configs(key, {"segment.bytes": "8192"})
-                    await admin.delete_topic(CHURNED)
-                except (BrokerError, OSError):
-                    pass
+        client = self._cluster.client("churn", _CLIENT)
+        producer = Producer(client, env.clock, ProducerSettings(acks=1, delivery_timeout_s=5))
+        admin = Admin(client)
+        while not await self._stopped_within(random.uniform(0.5, 4)):
+            try:
+                await self._create(CHURNED, 1)
+                for _ in range(random.between(1, 6)):
+                    await producer.send(CHURNED, random.token(8), partition=0)
+                if await self._stopped_within(random.uniform(0, 2)):
+                    break
+                if random.chance(0.3):
+                    topic = Resource(ResourceType.TOPIC, CHURNED)
+                    await admin.alter_configs(topic, {"segment.bytes": "8192"})
+                await admin.delete_topic(CHURNED)
+            except (BrokerError, OSError):
+                pass
+        await producer.close()
+        await client.close()
 
     async def _stopped_within(self, duration_s: float) -> bool:
         try:
@@ -177,27 +182,30 @@ class Workload:
     async def _write(self, name: str, kind: WriterKind, env: Env, random: SimRandom) -> None:
         plain = not kind.idempotent and kind.acks == ACKS_ALL
         settings = (_PlainSettings if plain else ProducerSettings)(
-            acks=kind.acks, delivery_timeout_s=20, request_timeout_s=5
+            acks=kind.acks,
+            # The impatient ones leave writes behind of which nobody knows what became.
+            delivery_timeout_s=random.choice((2, 20)),
+            request_timeout_s=5,
         )
         self._settings[name] = settings
-        async with (
-            self._cluster.client(name, _CLIENT) as client,
-            Producer(client, env.clock, settings) as producer,
-        ):
-            room = asyncio.Semaphore(_OUTSTANDING_MAX)
-            waiting: list[asyncio.Task[None]] = []
-            number = 0
-            while not await self._stopped_within(random.uniform(0, self.shape.pause_s_max)):
-                for _ in range(random.choice((1, 1, 2, 5))):
-                    await room.acquire()
-                    value = f"{name}:{number}".encode()
-                    number += 1
-                    outcome = self._send(producer, random.choice(self.partitions), name, value)
-                    # Handed over one after the other: that is the order they must be stored in.
-                    waiting.append(asyncio.create_task(_wait(await outcome, room)))
-                waiting = [task for task in waiting if not task.done()]
-            if waiting:
-                await asyncio.wait(waiting)
+        client = self._cluster.client(name, _CLIENT)
+        producer = Producer(client, env.clock, settings)
+        room = asyncio.Semaphore(_OUTSTANDING_MAX)
+        waiting: list[asyncio.Task[None]] = []
+        number = 0
+        while not await self._stopped_within(random.uniform(0, self.shape.pause_s_max)):
+            for _ in range(random.choice((1, 1, 2, 5))):
+                await room.acquire()
+                value = f"{name}:{number}".encode()
+                number += 1
+                outcome = self._send(producer, random.choice(self.partitions), name, value)
+                # Handed over one after the other: that is the order they must be stored in.
+                waiting.append(asyncio.create_task(_wait(await outcome, room)))
+            waiting = [task for task in waiting if not task.done()]
+        if waiting:
+            await asyncio.wait(waiting)
+        await producer.close()
+        await client.close()
 
     async def _send(
         self, producer: Producer, partition: TopicPartition, name: str, value: bytes
@@ -226,13 +234,14 @@ class Workload:
     ) -> None:
         """Read for ever; now and then with a new connection, from where it was."""
         while True:
-            async with self._cluster.client(reading.name, _CLIENT) as client:
-                try:
-                    await self._read_with(client, reading, positions, random.between(5, 60))
-                except (BrokerError, OSError) as error:
-                    if not (is_transient(error) or isinstance(error, UnknownTopicOrPartition)):
-                        raise
-                    await asyncio.sleep(0.5)
+            client = self._cluster.client(reading.name, _CLIENT)
+            try:
+                await self._read_with(client, reading, positions, random.between(5, 60))
+            except (BrokerError, OSError) as error:
+                if not (is_transient(error) or isinstance(error, UnknownTopicOrPartition)):
+                    raise
+                await asyncio.sleep(0.5)
+            await client.close()
 
     async def _read_with(
         self,
@@ -244,29 +253,30 @@ class Workload:
         for partition, position in positions.items():
             reading.start_at(str(partition), position)
         start = {partition: Offset(position) for partition, position in positions.items()}
-        async with Reader(client, start, _READ) as reader:
-            for _ in range(times):
-                for fetched in await reader.read():
-                    for record in fetched.records:
-                        reading.saw(str(fetched.partition), record.offset, record.value or b"")
-                    positions[fetched.partition] = fetched.next_offset
+        reader = Reader(client, start, _READ)
+        for _ in range(times):
+            for fetched in await reader.read():
+                for record in fetched.records:
+                    reading.saw(str(fetched.partition), record.offset, record.value or b"")
+                positions[fetched.partition] = fetched.next_offset
+        await reader.close()
 
     async def _read_finally(self) -> dict[TopicPartition, int]:
         """Everything that is there, for the history; where each partition ends."""
         ends: dict[TopicPartition, int] = {}
-        async with self._cluster.client("final", _CLIENT) as client:
-            for partition in self.partitions:
-                found: list[tuple[int, bytes]] = []
-                async with Reader(client, {partition: Offset(0)}, _READ) as reader:
-                    while True:
-                        (fetched,) = await _one(reader)
-                        found += [
-                            (record.offset, record.value or b"") for record in fetched.records
-                        ]
-                        if fetched.next_offset >= fetched.end_offset:
-                            break
-                ends[partition] = fetched.next_offset
-                self.history.final(str(partition), found)
+        client = self._cluster.client("final", _CLIENT)
+        for partition in self.partitions:
+            found: list[tuple[int, bytes]] = []
+            reader = Reader(client, {partition: Offset(0)}, _READ)
+            while True:
+                (fetched,) = await _one(reader)
+                found += [(record.offset, record.value or b"") for record in fetched.records]
+                if fetched.next_offset >= fetched.end_offset:
+                    break
+            await reader.close()
+            ends[partition] = fetched.next_offset
+            self.history.final(str(partition), found)
+        await client.close()
         return ends
 
 

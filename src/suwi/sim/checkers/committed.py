@@ -106,6 +106,12 @@ class Committed(Checker):
         if gone and replica.node in state.isr:
             raise Broken(f"{replica}, which is in sync, truncates {gone[0]}, which is committed")
 
+    def on_reopened(
+        self, world: World, replica: Replica, before: list[Batch], safe_end: int | None
+    ) -> None:
+        """A crash may have come in the middle of a truncation, which then must be right."""
+        self.on_truncated(world, replica, [b for b in before if b.last >= replica.end])
+
     def _is_committed(self, replica: Replica, batch: Batch) -> bool:
         committed = self._batches[replica.log]
         number = first_from(committed, batch.base)
