@@ -380,12 +380,13 @@ def _divergence(partition: Partition, asked: FetchPartition) -> EpochEnd | None:
     if asked.last_fetched_epoch < 0:
         return None
     log = partition.log
-    epoch, end = log.epochs.end_of(LeaderEpoch(asked.last_fetched_epoch), log.end_offset)
-    if epoch < 0:
-        raise OffsetOutOfRange(f"epoch {asked.last_fetched_epoch} is not known here")
-    if epoch < asked.last_fetched_epoch or end < asked.fetch_offset:
-        return EpochEnd(epoch, end)
-    return None
+    try:
+        found = log.epochs.divergence(
+            LeaderEpoch(asked.last_fetched_epoch), Offset(asked.fetch_offset), log.end_offset
+        )
+    except KeyError as error:
+        raise OffsetOutOfRange(f"epoch {error} is not known here") from None
+    return EpochEnd(*found) if found is not None else None
 
 
 def _refuse_zstd(found: LogSlice) -> None:

@@ -58,6 +58,27 @@ class LeaderEpochs:
             return asked, self._entries[0][1]
         return self._entries[after - 1][0], self._entries[after][1]
 
+    def divergence(
+        self, last_epoch: LeaderEpoch, offset: Offset, log_end: Offset
+    ) -> tuple[LeaderEpoch, Offset] | None:
+        """Where the log of a reader that ends at `offset` with `last_epoch` parts from this one:
+        the largest epoch that both may have, and its end here. None where it does not.
+
+        Raises KeyError where the epoch means nothing here.
+        """
+        epoch, end = self.end_of(last_epoch, log_end)
+        if epoch < 0:
+            raise KeyError(last_epoch)
+        return (epoch, end) if epoch < last_epoch or end < offset else None
+
+    def truncation_point(self, epoch: LeaderEpoch, end: Offset, log_end: Offset) -> Offset:
+        """How much of this log can be that of a leader which has `epoch` up to `end`.
+
+        KIP-279: where this log has only an older epoch, up to the end of that; then ask again.
+        """
+        _, own_end = self.end_of(epoch, log_end)
+        return max(min(own_end, end), Offset(0))
+
     def epoch_at(self, offset: Offset) -> LeaderEpoch:
         """The epoch that wrote the record at `offset`; -1 if not known."""
         after = bisect_right(self._entries, offset, key=lambda entry: entry[1])

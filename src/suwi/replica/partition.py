@@ -542,8 +542,8 @@ class Partition:
         there. Hazards 1 and 3: truncate by epoch, never by watermark, and then ask again."""
         assert self.leadership is None
         partition_log = self.log
-        _, own_end = partition_log.epochs.end_of(epoch, partition_log.end_offset)
-        self._truncate(max(min(own_end, end_offset), Offset(0)))
+        point = partition_log.epochs.truncation_point(epoch, end_offset, partition_log.end_offset)
+        self._truncate(point)
 
     def start_over(self, start: Offset) -> None:
         """The leader has nothing left of what follows this log: go on where its log starts."""
