@@ -9,8 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from suwi.metadata.embedded import EmbeddedStore, StoreInUse
-from suwi.metadata.store import Applied, Delete, Entry, Gap, Put, Unavailable, Unknown, allocate
+from suwi.metadata.embedded import EmbeddedStore, EmbeddedView, StoreInUse
+from suwi.metadata.store import (
+    Applied,
+    Closed,
+    Delete,
+    Entry,
+    Gap,
+    Put,
+    Unavailable,
+    Unknown,
+    allocate,
+)
 from suwi.model.ids import NodeId
 
 ONE = NodeId(1)
@@ -226,6 +236,63 @@ def test_after_a_failed_sync_nothing_is_believed_any_more(tmp_path: Path) -> Non
             await view.read("a")
         with pytest.raises(Unavailable):
             await view.write([Put("a", b"")])
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+async def until_gone(view: EmbeddedView, key: str) -> None:
+    gone = asyncio.Event()
+    view.subscribe(gone.set)
+    async with asyncio.timeout(30):
+        while key in await view.registrations():
+            await gone.wait()
+            gone.clear()
+
+
+def test_the_session_of_a_killed_broker_ends_after_the_timeout(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = await EmbeddedStore.open(str(tmp_path / "metadata.db"), session_timeout_s=0.02)
+        dead, living = store.view(), store.view()
+        session = await dead.open_session()
+        await session.register("brokers/1", b"")
+        dead.kill()
+        with pytest.raises(Closed):
+            await dead.write([Put("a", b"")])
+        assert "brokers/1" in await living.registrations()
+        await until_gone(living, "brokers/1")
+        assert not session.lost.is_set()  # nobody is left to tell
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_broker_that_stood_still_too_long_learns_it_when_it_goes_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = await EmbeddedStore.open(str(tmp_path / "metadata.db"), session_timeout_s=0.02)
+        slow, other = store.view(), store.view()
+        session = await slow.open_session()
+        await session.register("brokers/1", b"")
+        slow.suspend()
+        await until_gone(other, "brokers/1")
+        assert not session.lost.is_set()
+        slow.reconnect()
+        assert session.lost.is_set()
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_broker_that_stood_still_shortly_keeps_its_session(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = await EmbeddedStore.open(str(tmp_path / "metadata.db"), session_timeout_s=60)
+        view = store.view()
+        session = await view.open_session()
+        await session.register("brokers/1", b"")
+        view.suspend()
+        view.reconnect()
+        assert not session.lost.is_set()
+        assert "brokers/1" in await view.registrations()
         await store.close()
 
     asyncio.run(scenario())

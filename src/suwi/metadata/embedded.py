@@ -3,7 +3,9 @@
 `EmbeddedStore.open` takes the file, `view` gives each broker its connection. The whole state is
 also kept in memory (`Ledger`), so reads cost nothing; a write is decided on the loop, committed to
 the file by the one worker thread, and only then replayed and answered. Sessions end with the
-process and are not stored; the counters that must never fall are.
+process and are not stored; the counters that must never fall are. A test can have one broker of
+several die or stand still (`EmbeddedView.kill`, `suspend`): what a view does belongs to the context
+it was made in, what the store does to none, so neither ends with another broker.
 Invariant: what the ledger shows is on disk.
 
 Write-ahead journal, synchronous=FULL: a commit is one append and one fsync (a rollback journal
@@ -17,7 +19,8 @@ import contextlib
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor  # noqa: TID251 - see EmbeddedStore.open
-from typing import TypeVar
+from contextvars import Context, copy_context
+from typing import Any, TypeVar
 
 from suwi.metadata.ledger import Changed, Elected, Event, Ledger, Registered
 from suwi.metadata.local import Committed, Decide, LocalView
@@ -116,17 +119,29 @@ class _File:
 
 
 class EmbeddedStore:
-    def __init__(self, file: _File, ledger: Ledger, executor: ThreadPoolExecutor) -> None:
+    def __init__(
+        self,
+        file: _File,
+        ledger: Ledger,
+        executor: ThreadPoolExecutor,
+        session_timeout_s: float,
+    ) -> None:
         self._file = file
         self._ledger = ledger
         self._executor = executor
+        self._session_timeout_s = session_timeout_s
         self._turn = asyncio.Lock()
         self._views: list[EmbeddedView] = []
+        self._expiries: dict[int, asyncio.TimerHandle] = {}
+        self._commits: set[asyncio.Task[Any]] = set()
         self._broken: Exception | None = None
 
     @classmethod
-    async def open(cls, path: str) -> "EmbeddedStore":
-        """Open the file, or make it. Raises `StoreInUse` where another process has it."""
+    async def open(cls, path: str, *, session_timeout_s: float = 6.0) -> "EmbeddedStore":
+        """Open the file, or make it. Raises `StoreInUse` where another process has it.
+
+        `session_timeout_s`: after how long the session of a killed or suspended view ends.
+        """
         # A worker of its own: in the shared pool a commit would queue behind long log jobs.
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="suwi-metadata")
 
@@ -139,7 +154,7 @@ class EmbeddedStore:
         except BaseException:
             executor.shutdown(wait=False)
             raise
-        return cls(file, ledger, executor)
+        return cls(file, ledger, executor, session_timeout_s)
 
     def view(self) -> "EmbeddedView":
         """A connection for one broker."""
@@ -148,6 +163,9 @@ class EmbeddedStore:
         return view
 
     async def close(self) -> None:
+        for expiry in self._expiries.values():
+            expiry.cancel()
+        self._expiries.clear()
         for view in list(self._views):
             await view.close()
         async with self._turn:
@@ -163,7 +181,31 @@ class EmbeddedStore:
     async def commit(self, decide: Decide) -> Committed | Conflict | Unknown:
         # What has gone to the worker will be on disk, so a caller that is cancelled must not
         # keep the ledger from following.
-        return await asyncio.shield(asyncio.ensure_future(self._commit(decide)))
+        return await asyncio.shield(self._begin_commit(decide))
+
+    def _begin_commit(self, decide: Decide) -> "asyncio.Task[Committed | Conflict | Unknown]":
+        task = asyncio.get_running_loop().create_task(self._commit(decide), context=Context())
+        self._commits.add(task)
+        task.add_done_callback(self._commits.discard, context=Context())
+        return task
+
+    def let_expire(self, session_id: int) -> None:
+        """End a session after the timeout, unless it is heard of before (`keep`)."""
+        if session_id in self._expiries:
+            return
+        self._expiries[session_id] = asyncio.get_running_loop().call_later(
+            self._session_timeout_s, self._expire, session_id, context=Context()
+        )
+
+    def keep(self, session_id: int) -> None:
+        expiry = self._expiries.pop(session_id, None)
+        if expiry is not None:
+            expiry.cancel()
+
+    def _expire(self, session_id: int) -> None:
+        del self._expiries[session_id]
+        if self._broken is None:
+            self._begin_commit(lambda ledger: ledger.decide_end(session_id))
 
     def forget(self, view: "EmbeddedView") -> None:
         if view in self._views:
@@ -210,6 +252,7 @@ class EmbeddedView(LocalView):
     def __init__(self, store: EmbeddedStore) -> None:
         super().__init__()
         self._store = store
+        self._context = copy_context()
         self._notice: asyncio.Handle | None = None
         self._closed = False
 
@@ -230,6 +273,27 @@ class EmbeddedView(LocalView):
             await self._session.close()
             self.schedule_notice()
 
+    def suspend(self) -> None:
+        """The broker stands still: its session ends after the timeout; it learns that later."""
+        if self._session is not None and not self._session.lost.is_set():
+            self._store.let_expire(self._session.id)
+
+    def reconnect(self) -> None:
+        """It goes on. A session that has ended is known as lost only now."""
+        session = self._session
+        if session is None or session.lost.is_set():
+            return
+        self._store.keep(session.id)
+        if not self._store.look(lambda ledger: session.id in ledger.sessions):
+            session.move_to(SessionState.EXPIRED)
+            self.schedule_notice()
+
+    def kill(self) -> None:
+        """The broker's process dies: nothing more passes here; its session times out."""
+        if not self._closed:
+            self.suspend()
+            self._leave()
+
     def lose_session(self) -> None:
         """The store has failed: whatever the session held is worth nothing now."""
         if self._session is not None:
@@ -240,13 +304,17 @@ class EmbeddedView(LocalView):
         if not self._closed:
             with contextlib.suppress(Unavailable):
                 await self.expire()
-            self._closed = True
-            self._callbacks.clear()
-            self._store.forget(self)
+            self._leave()
+
+    def _leave(self) -> None:
+        self._closed = True
+        self._callbacks.clear()
+        self._store.forget(self)
 
     def schedule_notice(self) -> None:
         if self._notice is None:
-            self._notice = asyncio.get_running_loop().call_soon(self._deliver_notice)
+            loop = asyncio.get_running_loop()
+            self._notice = loop.call_soon(self._deliver_notice, context=self._context)
 
     def _deliver_notice(self) -> None:
         self._notice = None
