@@ -369,6 +369,26 @@ def test_a_batch_that_ran_out_of_time_in_doubt_is_followed_under_a_new_id() -> N
     run(simulation, scenario())
 
 
+@pytest.mark.parametrize(
+    "answer", [ErrorCode.not_leader_or_follower, ErrorCode.kafka_storage_error]
+)
+def test_a_batch_that_its_leader_took_in_before_it_fell_is_in_doubt(answer: int) -> None:
+    """What follows it must not be taken for the same batch and dropped."""
+    simulation = Simulation(1)
+
+    async def scenario() -> None:
+        fake = FakeCluster(simulation)
+        await fake.start()
+        for _ in range(20):
+            fake.after_append.append(lambda batch: answer if b"stored?" in batch else None)
+        settings = ProducerSettings(delivery_timeout_s=1)
+        _, following = await send_through(fake, [b"stored?", b"b"], settings)
+        assert (await following).offset == 1
+        assert values_of(fake) == [b"stored?", b"b"]
+
+    run(simulation, scenario())
+
+
 def test_the_sequence_is_not_used_up_by_a_batch_that_was_refused() -> None:
     simulation = Simulation(1)
 

@@ -39,8 +39,27 @@ from suwi.wire.versions import ApiKey
 
 _TOPIC_IDS_FROM = 13
 _ACKS_NONE = 0
-# The leader has appended, but does not promise that it stays.
-_PERHAPS_STORED = (ErrorCode.request_timed_out, ErrorCode.not_enough_replicas_after_append)
+# Refused before the append. Any other error may come after it: a leader that falls while a batch
+# waits to be committed says that it does not lead, and its successor may have the batch.
+_NOT_STORED = frozenset(
+    {
+        ErrorCode.corrupt_message,
+        ErrorCode.invalid_producer_epoch,
+        ErrorCode.invalid_record,
+        ErrorCode.invalid_required_acks,
+        ErrorCode.invalid_timestamp,
+        ErrorCode.invalid_topic_exception,
+        ErrorCode.message_too_large,
+        ErrorCode.not_enough_replicas,
+        ErrorCode.out_of_order_sequence_number,
+        ErrorCode.record_list_too_large,
+        ErrorCode.topic_authorization_failed,
+        ErrorCode.unknown_producer_id,
+        ErrorCode.unknown_topic_id,
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unsupported_compression_type,
+    }
+)
 # The broker does not know this producer, or not its last batch: it lost what it knew.
 _FORGOTTEN = (OutOfOrderSequence, UnknownProducerId, InvalidProducerEpoch)
 # Refused before the append, so its sequence is not used.
@@ -234,7 +253,7 @@ class Outbox:
         code = produced.error_code
         if code == ErrorCode.duplicate_sequence_number:  # Stored by an earlier attempt.
             return produced._replace(base_offset=NO_OFFSET, log_append_time_ms=NO_TIMESTAMP)
-        batch.is_in_doubt = was_in_doubt or code in _PERHAPS_STORED
+        batch.is_in_doubt = was_in_doubt or (code != 0 and code not in _NOT_STORED)
         if code:
             raise self._refusal(produced)
         return produced
