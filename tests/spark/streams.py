@@ -1,6 +1,7 @@
 """Streams for tests: files that arrive one by one, and checkpoints that lost their last entry."""
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from itertools import count
 from pathlib import Path
@@ -25,7 +26,10 @@ class Arrivals:
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
         text = "\n".join(json.dumps(row) for row in rows)
-        (self._directory / f"{next(_numbers):06}.json").write_text(text)
+        number = next(_numbers)
+        file = self._directory / f"{number:06}.json"
+        file.write_text(text)
+        os.utime(file, (number, number))  # Spark takes the oldest first, by the second.
 
     def stream(self) -> "DataFrame":
         reader = self._spark.readStream.schema(self._schema).option("maxFilesPerTrigger", 1)

@@ -1,0 +1,156 @@
+"""Rows into topics: what stands in the topic afterwards, and what is refused before."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="PySpark is not installed: pip install .[spark]")
+pytest.importorskip("pyarrow", reason="PyArrow is not installed: pip install .[spark]")
+
+from pyspark.errors import PySparkException
+
+from suwi.client.partitioner import partition_of_key
+from suwi.spark.dead_letter import dead_letter
+from suwi.spark.to_topic import to_topic
+from tests.broker_process import BrokerProcess
+from tests.spark.streams import NOW, Arrivals, finish
+from tests.spark.topics import make_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def read(spark: "SparkSession", broker: BrokerProcess, *topics: str) -> list[dict[str, Any]]:
+    frame = (
+        spark.read.format("suwi")
+        .option("kafka.bootstrap.servers", broker.address)
+        .option("subscribe", ",".join(topics))
+        .option("includeHeaders", "true")
+        .load()
+    )
+    return [
+        row.asDict(recursive=True)
+        for row in frame.orderBy("topic", "partition", "offset").collect()
+    ]
+
+
+def test_keys_partitions_topics_and_headers_become_those_of_the_records(
+    spark: "SparkSession", broker: BrokerProcess
+) -> None:
+    left = make_topic(broker.address, partitions=4)
+    right = make_topic(broker.address)
+    rows = [
+        (left, "k1", "by key", None, None),
+        (left, None, "by partition", 3, [("h", b"1"), ("h", None)]),
+        (right, None, None, None, []),
+    ]
+    frame = spark.createDataFrame(
+        rows,
+        "topic string, key string, value string, partition int, "
+        "headers array<struct<key:string,value:binary>>",
+    )
+    to_topic(frame.withColumn("ignored", frame.value), broker.address)
+    found = {row["value"]: row for row in read(spark, broker, left, right)}
+    assert found[b"by key"]["key"] == b"k1"
+    assert found[b"by key"]["partition"] == partition_of_key(b"k1", 4)
+    assert found[b"by key"]["headers"] is None
+    assert found[b"by partition"]["partition"] == 3
+    assert found[b"by partition"]["headers"] == [
+        {"key": "h", "value": b"1"},
+        {"key": "h", "value": None},
+    ]
+    assert found[None]["topic"] == right
+    assert len(found) == 3
+
+
+def test_the_option_goes_before_the_column_and_all_rows_arrive_once_in_order(
+    spark: "SparkSession", broker: BrokerProcess
+) -> None:
+    topic = make_topic(broker.address)
+    frame = spark.range(0, 5000, 1, 1).selectExpr(
+        "'nowhere' as topic", "cast(id as string) as value", "0 as partition"
+    )
+    to_topic(frame, broker.address, topic, options={"kafka.compression.type": "zstd"})
+    values = [row["value"] for row in read(spark, broker, topic)]
+    assert values == [str(number).encode() for number in range(5000)]
+
+
+def test_a_stream_goes_into_a_topic_and_counts_that_changed_do_too(
+    spark: "SparkSession", broker: BrokerProcess, tmp_path: Path
+) -> None:
+    topic, counts = make_topic(broker.address), make_topic(broker.address)
+    arrivals = Arrivals(spark, tmp_path / "in", "value string")
+    for word in ("a", "b", "a"):
+        arrivals.add([{"value": word}])
+    finish(
+        to_topic(
+            arrivals.stream(),
+            broker.address,
+            topic,
+            checkpoint=str(tmp_path / "c"),
+            trigger=NOW,
+        )
+    )
+    assert sorted(row["value"] for row in read(spark, broker, topic)) == [b"a", b"a", b"b"]
+    changed = arrivals.stream().groupBy("value").count()
+    finish(
+        to_topic(
+            changed.selectExpr("value as key", "cast(count as string) as value"),
+            broker.address,
+            counts,
+            checkpoint=str(tmp_path / "c2"),
+            mode="update",
+            trigger=NOW,
+        )
+    )
+    updates = [(row["key"], row["value"]) for row in read(spark, broker, counts)]
+    assert updates == [(b"a", b"1"), (b"b", b"1"), (b"a", b"2")]
+
+
+def test_bad_records_keep_their_bytes_and_say_where_they_came_from_and_why(
+    spark: "SparkSession", broker: BrokerProcess
+) -> None:
+    topic = make_topic(broker.address)
+    bad = spark.createDataFrame(
+        [("orders", 2, 77, bytearray(b"\xff{"), "not JSON", None)],
+        "topic string, partition int, offset long, value binary, reason string, key binary",
+    )
+    dead_letter(bad, broker.address, topic)
+    (found,) = read(spark, broker, topic)
+    assert found["value"] == b"\xff{"
+    assert {header["key"]: header["value"] for header in found["headers"]} == {
+        "suwi.dead.topic": b"orders",
+        "suwi.dead.partition": b"2",
+        "suwi.dead.offset": b"77",
+        "suwi.dead.reason": b"not JSON",
+    }
+    with pytest.raises(ValueError, match="no column `offset`"):
+        dead_letter(bad.drop("offset"), broker.address, topic)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "complaint"),
+    [
+        ("'x' as key", {"topic": "t"}, "there is no column `value`"),
+        ("'x' as value", {}, "no topic: set option 'topic'"),
+        ("1 as value", {"topic": "t"}, "column `value` is int: allowed: string or binary"),
+        ("'x' as value", {"topic": "t", "subscribe": "t"}, "'subscribe' is for reading"),
+        ("'x' as value", {"topic": "t", "kafka.ack": "1"}, "did you mean 'kafka.acks'"),
+        ("'x' as value", {"topic": "t", "kafka.acks": "2"}, "kafka.acks=2: allowed: all, 1, 0"),
+        ("'x' as value", {"topic": "t", "kafka.linger.ms": "soon"}, "whole numbers from 0 on"),
+        ("'x' as value", {"topic": "t", "kafka.compression.type": "zip"}, "allowed: none, gzip"),
+        ("'x' as value", {"topic": "t", "kafka.transactional.id": "me"}, "exactly once"),
+        ("'x' as value, cast(null as string) as topic", {}, "a row has no topic"),
+        ("'x' as value, 7 as partition", {"topic": "some"}, "does not exist"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_by_name(
+    spark: "SparkSession",
+    broker: BrokerProcess,
+    columns: str,
+    options: dict[str, str],
+    complaint: str,
+) -> None:
+    with pytest.raises(PySparkException, match=complaint):
+        to_topic(spark.sql(f"select {columns}"), broker.address, options=options)
