@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,16 @@ _NOT_OURS = [
     "ignore::pytest.PytestUnraisableExceptionWarning",
 ]
 
+_MISSING = [name for name in ("numba", "pyarrow", "pyspark") if find_spec(name) is None]
+if _MISSING:
+    collect_ignore_glob = ["*"]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _MISSING:
+        what = f"tests/spark skipped: pip install .[spark] for {', '.join(_MISSING)}"
+        terminalreporter.write_line(what, yellow=True)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
@@ -34,10 +45,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """local[2], with `format("suwi")` registered; settings that a test changes it sets back."""
-    sql = pytest.importorskip(
-        "pyspark.sql", reason="PySpark is not installed: pip install .[spark]"
-    )
-    pytest.importorskip("pyarrow", reason="PyArrow is not installed: pip install .[spark]")
+    from pyspark.sql import SparkSession
+
     import suwi.spark
 
     # Workers are processes of their own: they find the package by the environment.
@@ -48,7 +57,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     )
     home = tmp_path_factory.mktemp("spark")
     session = (
-        sql.SparkSession.builder.master("local[2]")
+        SparkSession.builder.master("local[2]")
         .appName("suwi-tests")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")

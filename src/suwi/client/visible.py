@@ -1,11 +1,11 @@
 """Which records of fetched bytes a reader sees: from its position on, committed, no markers.
 
 `visible_records` gives them one by one, `visible_batches` the batches they are in, for those who
-decode in bulk; `position_after` says how far bytes reach. Pure.
+decode in bulk. Pure.
 Invariant: the next position never lies within a batch that was read to its end.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from suwi.model.errors import CorruptMessage
@@ -25,39 +25,45 @@ def visible_records(
     data: Buffer, position: Offset, aborted: Sequence[AbortedTransaction] | None = None
 ) -> Visible:
     """`aborted` are the transactions to leave out. Raises `CorruptMessage`, `InvalidRecord`."""
+    view = memoryview(data)
+    whole = list(batches(view))
     records: list[Record] = []
-    for header, batch in visible_batches(data, aborted):
+    for at, header in visible_batches(view, whole, aborted):
+        batch = view[at : at + header.size_bytes]
         records += _from(position, iter_records(batch, header))
-    return Visible(records, position_after(data, position))
+    return Visible(records, position_after(whole, position))
 
 
 def visible_batches(
-    data: Buffer, aborted: Sequence[AbortedTransaction] | None = None, *, check_crcs: bool = True
-) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Whole batches with records that a reader sees. Raises `CorruptMessage`."""
+    data: memoryview,
+    whole: Iterable[tuple[int, BatchHeader]],
+    aborted: Sequence[AbortedTransaction] | None = None,
+    *,
+    check_crcs: bool = True,
+) -> Iterator[tuple[int, BatchHeader]]:
+    """Those of the data's batches that have records which a reader sees.
+
+    Raises `CorruptMessage`, `InvalidRecord`.
+    """
     begins = sorted(aborted or (), key=lambda transaction: transaction.first_offset)
     under_way: set[int] = set()
     """Producers whose records, up to their marker, were aborted."""
-    view = memoryview(data)
-    for at, header in batches(view):
-        batch = view[at : at + header.size_bytes]
-        if check_crcs and compute_crc(batch, 0, header.size_bytes) != header.crc:
+    for at, header in whole:
+        if check_crcs and compute_crc(data, at, header.size_bytes) != header.crc:
             raise CorruptMessage(f"the checksum of the batch at {header.base_offset} does not fit")
         while begins and begins[0].first_offset <= header.last_offset:
             under_way.add(begins.pop(0).producer_id)
         if header.is_control:
-            marker = read_marker(batch, header)
+            marker = read_marker(data[at : at + header.size_bytes], header)
             if marker is not None and marker.type is MarkerType.ABORT:
                 under_way.discard(header.producer_id)
         elif not (header.is_transactional and header.producer_id in under_way):
-            yield header, batch
+            yield at, header
 
 
-def position_after(data: Buffer, position: Offset) -> Offset:
-    """Where to read on after all whole batches of the data."""
-    for _, header in batches(data):
-        position = max(position, Offset(header.next_offset))
-    return position
+def position_after(whole: Sequence[tuple[int, BatchHeader]], position: Offset) -> Offset:
+    """Where to read on after these batches."""
+    return max(position, Offset(whole[-1][1].next_offset)) if whole else position
 
 
 def _from(position: Offset, records: Iterator[Record]) -> Iterator[Record]:

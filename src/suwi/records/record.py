@@ -75,6 +75,13 @@ def iter_records(
     hostile batch of nothing else could take all memory.
     """
     data = records_section(batch, header, decompressed_bytes=decompressed_bytes)
+    yield from read_records(data, header, with_headers=with_headers)
+
+
+def read_records(
+    data: bytes, header: BatchHeader, *, with_headers: bool = True
+) -> Iterator[Record]:
+    """The same for a records section that is plain already."""
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.uses_log_append_time else None
     last_delta = -1

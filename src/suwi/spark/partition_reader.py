@@ -15,6 +15,7 @@ from suwi.client.partition_fetcher import PartitionFetcher
 from suwi.client.visible import position_after, visible_batches
 from suwi.model.errors import OffsetOutOfRange, UnknownTopicOrPartition
 from suwi.model.ids import Offset
+from suwi.records.batch import batches
 from suwi.spark.columns import Decoder
 from suwi.spark.loss import LossReporter
 from suwi.spark.offsets import EARLIEST, LATEST
@@ -57,17 +58,18 @@ class _RangeReader:
                 if isinstance(fetched, int):  # Something is lost; read on there.
                     position = Offset(fetched)
                     continue
-                data = fetched.records
-                assert isinstance(data, bytes | memoryview)
-                after = position_after(data, position)
+                assert isinstance(fetched.records, bytes | memoryview)
+                data = memoryview(fetched.records)
+                whole = list(batches(data))
+                after = position_after(whole, position)
                 self._bytes_read += len(data)
                 self._offsets_read += after - position
                 if after < end:
                     self._next = self._session.start(self._ask(after, end))
                 visible = visible_batches(
-                    data, fetched.aborted, check_crcs=self._options.check_crcs
+                    data, whole, fetched.aborted, check_crcs=self._options.check_crcs
                 )
-                yield from self._decoder.decode(visible, position, end)
+                yield from self._decoder.decode(data, visible, position, end)
                 position = after
         finally:
             if self._next is not None:

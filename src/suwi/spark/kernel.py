@@ -1,0 +1,57 @@
+"""Where the compiled inner loops come from, if they can be had at all.
+
+`load_kernel` compiles them with numba on the first call in a process, or takes them from numba's
+cache. None means that there is no numba, or that it does not work here; whoever asks decodes in
+another way. That is logged once.
+Invariant: it does not fail.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+log = logging.getLogger(__name__)
+
+
+class Kernel(NamedTuple):
+    decode_records: Callable[..., tuple[int, int, int, int, int]]
+    decode_headers: Callable[..., tuple[int, int, int]]
+
+
+_loaded: list[Kernel | None] = []
+
+
+def load_kernel() -> Kernel | None:
+    """The same answer for as long as the process lives."""
+    if not _loaded:
+        _loaded.append(_load())
+    return _loaded[0]
+
+
+def _load() -> Kernel | None:
+    # Its cache fails in ways of its own: packages in zips, folders that cannot be written to, no
+    # home, files that another version or a full disk left behind.
+    why = ""
+    for cached in (True, False):
+        try:
+            return _compile(cached=cached)
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            log.debug("numba does not work", extra={"cached": cached, "why": why})
+    log.warning("records are decoded without numba, more slowly", extra={"why": why})
+    return None
+
+
+def _compile(*, cached: bool) -> Kernel:
+    import numba
+
+    from suwi.spark import kernel_code as code
+
+    def compiled(function: Callable[..., object], signature: str) -> Callable[..., object]:
+        jit = numba.njit(signature, cache=cached, nogil=True)
+        return jit(function)
+
+    return Kernel(
+        compiled(code.decode_records, code.RECORDS_SIGNATURE),  # type: ignore[arg-type]
+        compiled(code.decode_headers, code.HEADERS_SIGNATURE),  # type: ignore[arg-type]
+    )

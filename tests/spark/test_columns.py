@@ -1,0 +1,214 @@
+"""Records to Arrow columns: the compiled way and the plain way give the same."""
+
+import logging
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from suwi.client.visible import visible_batches
+from suwi.model.errors import InvalidRecord
+from suwi.model.ids import NO_OFFSET, Offset, PartitionIndex, TopicPartition
+from suwi.records.batch import HEADER_BYTES, batches
+from suwi.records.builder import build_batch
+from suwi.records.compression import Compression
+from suwi.records.record import Record
+from suwi.spark import columns, kernel
+from suwi.spark.columns import ROWS_MAX, Decoder
+from suwi.spark.row_schema import BadTimestamp, arrow_schema
+
+PARTITION = TopicPartition("orders", PartitionIndex(3))
+END = Offset(2**62)
+
+keys = st.none() | st.binary(max_size=200)
+headers = st.lists(st.tuples(st.text(max_size=5), keys), max_size=3).map(tuple)
+records = st.builds(
+    Record,
+    offset=st.just(NO_OFFSET),
+    timestamp=st.integers(-1, 2**50),
+    key=keys,
+    value=keys,
+    headers=headers,
+)
+
+
+def decode(
+    data: bytes, *, start: int = 0, end: int = END, include_headers: bool = True
+) -> list[pa.RecordBatch]:
+    view = memoryview(data)
+    visible = visible_batches(view, list(batches(view)))
+    decoder = Decoder(PARTITION, include_headers=include_headers)
+    return list(decoder.decode(view, visible, Offset(start), Offset(end)))
+
+
+def rows_of(data: bytes, **options: int) -> list[dict[str, object]]:
+    return as_rows(decode(data, **options))
+
+
+def as_rows(decoded: list[pa.RecordBatch]) -> list[dict[str, object]]:
+    """With times as microseconds: Python's end with the year 9999."""
+    return [
+        row
+        for batch in decoded
+        for row in batch.set_column(5, "timestamp", batch["timestamp"].cast(pa.int64())).to_pylist()
+    ]
+
+
+@pytest.fixture(params=["kernel", "plain"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How records are decoded."""
+    use(request.param, monkeypatch)
+    return str(request.param)
+
+
+def use(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if way == "kernel":
+        assert kernel.load_kernel() is not None
+    monkeypatch.setattr(columns, "_decoded_rows", 10**9 if way == "kernel" else -(10**9))
+
+
+@given(st.lists(st.lists(records, min_size=1, max_size=20), max_size=4), st.data())
+def test_both_ways_give_the_same_rows(sent: list[list[Record]], data: st.DataObject) -> None:
+    stored, offset = bytearray(), 0
+    for batch in sent:
+        codec = data.draw(st.sampled_from(Compression))
+        append_time = data.draw(st.none() | st.integers(0, 2**50))
+        stored += build_batch(
+            batch, base_offset=offset, codec=codec, log_append_time_ms=append_time
+        )
+        offset += len(batch) + data.draw(st.integers(0, 3))
+    start, end = data.draw(st.integers(0, offset + 1)), data.draw(st.integers(0, offset + 1))
+    with pytest.MonkeyPatch.context() as patch:
+        found = {}
+        for way in ("kernel", "plain"):
+            use(way, patch)
+            found[way] = rows_of(bytes(stored), start=start, end=end)
+    assert found["kernel"] == found["plain"]
+    assert [row["offset"] for row in found["plain"]] == [
+        record_offset for record_offset in offsets_of(bytes(stored)) if start <= record_offset < end
+    ]
+
+
+def offsets_of(data: bytes) -> Iterator[int]:
+    for _, header in batches(data):
+        yield from range(header.base_offset, header.base_offset + header.record_count)
+
+
+def test_columns_are_what_spark_expects(way: str) -> None:
+    sent = [Record(timestamp=7, key=b"k", value=None, headers=(("a", None),)), Record(timestamp=-1)]
+    (batch,) = decode(bytes(build_batch(sent, base_offset=5)))
+    assert batch.schema == arrow_schema(include_headers=True)
+    batch.validate(full=True)
+    first, second = batch.to_pylist()
+    assert first["headers"] == [{"key": "a", "value": None}]
+    assert (first["key"], first["value"], first["timestampType"]) == (b"k", None, 0)
+    assert (first["topic"], first["partition"], first["offset"]) == ("orders", 3, 5)
+    assert second["headers"] is None
+    assert batch["timestamp"].cast(pa.int64()).to_pylist() == [7_000, -1_000]
+
+
+def test_the_arrow_schema_is_that_of_the_rows() -> None:
+    for include_headers in (False, True):
+        schema = arrow_schema(include_headers=include_headers)
+        assert to_arrow_schema(from_arrow_schema(schema), timezone="UTC") == schema
+
+
+def test_record_batches_have_ten_thousand_rows_at_most(way: str) -> None:
+    stored = b"".join(
+        bytes(build_batch([Record(value=b"x")] * 5_000, base_offset=base))
+        for base in range(0, 25_000, 5_000)
+    )
+    sizes = [batch.num_rows for batch in decode(stored, include_headers=False)]
+    assert sizes == [ROWS_MAX, ROWS_MAX, 5_000]
+
+
+def test_what_is_compressed_becomes_plain_a_part_at_a_time(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "_GROUP_BYTES", 1_000)
+    stored = b"".join(
+        bytes(build_batch([Record(value=b"x" * 900)], base_offset=base, codec=codec))
+        for base, codec in enumerate([Compression.ZSTD] * 3 + [Compression.NONE] * 2)
+    )
+    assert [batch.num_rows for batch in decode(stored)] == [2, 1, 2]
+
+
+def test_a_batch_that_compaction_emptied_has_no_rows(way: str) -> None:
+    empty = build_batch([], base_offset=0, last_offset=4, codec=Compression.ZSTD)
+    rest = build_batch([Record(value=b"x")], base_offset=5)
+    assert [row["offset"] for row in rows_of(bytes(empty + rest))] == [5]
+
+
+def test_a_header_key_that_is_not_utf_8_is_shown_as_java_shows_it(way: str) -> None:
+    name = b"\xff!".decode("utf-8", "surrogateescape")
+    (row,) = rows_of(bytes(build_batch([Record(headers=((name, b"v"),))])))
+    assert row["headers"] == [{"key": "\ufffd!", "value": b"v"}]
+
+
+def test_a_time_beyond_microseconds_is_named(way: str) -> None:
+    sent = [Record(timestamp=1), Record(timestamp=2**62)]
+    with pytest.raises(
+        BadTimestamp, match=r"offset 11 of orders-3 has the time 4611686018427387904"
+    ):
+        decode(bytes(build_batch(sent, base_offset=10)))
+
+
+@given(st.data())
+def test_bytes_that_are_no_records_are_refused_or_read_alike(data: st.DataObject) -> None:
+    """Any byte of the section may be wrong: the kernel stays within its bounds."""
+    sent = data.draw(st.lists(records, min_size=1, max_size=5))
+    stored = build_batch(sent)
+    for _ in range(data.draw(st.integers(1, 3))):
+        stored[data.draw(st.integers(HEADER_BYTES, len(stored) - 1))] = data.draw(
+            st.integers(0, 255)
+        )
+    view = memoryview(bytes(stored))
+    found = []
+    with pytest.MonkeyPatch.context() as patch:
+        for way in ("kernel", "plain"):
+            use(way, patch)
+            decoder = Decoder(PARTITION, include_headers=True)
+            try:
+                decoded = list(decoder.decode(view, list(batches(view)), Offset(0), END))
+            except (InvalidRecord, BadTimestamp) as error:
+                found.append([{"error": type(error)}])
+            else:
+                found.append(as_rows(decoded))
+    assert found[0] == found[1]
+
+
+def test_without_numba_records_are_decoded_and_it_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*, cached: bool) -> kernel.Kernel:
+        raise ImportError("no numba here")
+
+    monkeypatch.setattr(kernel, "_loaded", [])
+    monkeypatch.setattr(kernel, "_compile", fails)
+    monkeypatch.setattr(columns, "_decoded_rows", 10**9)
+    stored = bytes(build_batch([Record(value=b"x")]))
+    with caplog.at_level(logging.WARNING, "suwi.spark.kernel"):
+        assert rows_of(stored)[0]["value"] == b"x"
+        assert rows_of(stored)[0]["value"] == b"x"
+    (said,) = caplog.records
+    assert said.getMessage() == "records are decoded without numba, more slowly"
+
+
+def test_where_numba_cannot_keep_its_work_it_compiles_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = kernel.Kernel(lambda *_: (0, 0, 0, 0, 0), lambda *_: (0, 0, 0))
+    tried = []
+
+    def compile_(*, cached: bool) -> kernel.Kernel:
+        tried.append(cached)
+        if cached:
+            raise RuntimeError("cannot cache function: no locator available")
+        return compiled
+
+    monkeypatch.setattr(kernel, "_loaded", [])
+    monkeypatch.setattr(kernel, "_compile", compile_)
+    assert kernel.load_kernel() is compiled
+    assert kernel.load_kernel() is compiled
+    assert tried == [True, False]
