@@ -13,7 +13,8 @@ KAFKA_VERSION = "4.3.0"
 _HERE = Path(__file__).parent
 _JARS = _HERE.parent / ".kafka" / KAFKA_VERSION
 _TOOL_S = 120
-_START_S = 90
+_STOP_S = 300
+_START_S = 300  # with thousands of partitions
 # What `kafka-server-start` gives its JVM, beside the heap.
 _SERVER_JVM = [
     "-server",
@@ -153,7 +154,7 @@ class KafkaServer:
     def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(60)
+            self._process.wait(_STOP_S)
             self._process = None
 
     def kill(self) -> None:
