@@ -4,7 +4,8 @@ Each partition is judged and appended by itself; one that fails does not keep th
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -82,9 +83,9 @@ class Produce:
         version = request.version
         asked = decode_produce_request(version, request.body)
         if version >= _COMPACT_FROM and len(asked.topics) == 1 and len(asked.topics[0][2]) == 1:
-            reply = self._append_plain(asked, version)
-            if reply is not None:
-                return reply
+            answer = self._append_plain(asked, request)
+            if answer is not None:
+                return answer
         form = _Form(version, request.connection.listener_name)
         if self._any_takes_long(asked):
             # The request outlives this call, its bytes in the receive buffer do not.
@@ -92,30 +93,42 @@ class Produce:
             return Exclusive(self._convert_and_append(asked, form))
         return self._append(asked, form, {})
 
-    def _append_plain(self, asked: ProduceRequest, version: int) -> Reply | None:
-        """The most common request in short: one batch, nothing to wait for, nothing wrong.
-
-        None where it is not that; then nothing has happened yet, or the batch is a duplicate.
-        """
+    def _append_plain(self, asked: ProduceRequest, request: Request) -> Reply | Later | None:
+        """The most common request in short: one batch, stored as it came. None: it is not that."""
+        version = request.version
         name, topic_id, ((index, records),) = asked.topics[0]
+        form = _Form(version, request.connection.listener_name)
         acks = asked.acks
         if not records or (acks != _ACKS_ALL and acks != _ACKS_LEADER):
             return None
         try:
             partition = self._partition(name, topic_id, index)
             intake = partition.intake
-            if intake.reads_records or intake.stamps or not partition.commits_at_once:
+            if intake.reads_records or intake.stamps:
                 return None
+            if acks == _ACKS_ALL:
+                partition.check_enough_replicas()
             now_ms = self._clock.now_ms()
             header = judge(intake, records, now_ms=now_ms, produce_version=version)
             if header.is_transactional:
                 return None
-            base_offset, _, _ = partition.append(records, header, now_ms)
-        except BrokerError:
-            return None  # Met again below, where it is answered.
-        start_offset = partition.log.start_offset
+            base_offset, last_offset, _ = partition.append(records, header, now_ms)
+        except Exception as error:
+            return self._refuse(form, name, topic_id, index, error)
         topic = topic_id if name is None else name
-        return Reply([encode_produced_one(version, topic, index, base_offset, start_offset)])
+        start_offset = partition.log.start_offset
+        body = encode_produced_one(version, topic, index, base_offset, start_offset)
+        end_offset = Offset(last_offset + 1)
+        if partition.is_committed(end_offset) or not partition.must_wait(acks):
+            return Reply([body])
+        refuse = partial(self._refuse, form, name, topic_id, index)
+        commit = partition.committed(end_offset)
+        return Later(_CommitReply(commit, asked.timeout_ms / 1000, Reply([body]), refuse).reply)
+
+    def _refuse(
+        self, form: _Form, name: str | None, topic_id: UUID | None, index: int, error: Exception
+    ) -> Reply:
+        return self._reply(form, [TopicProduced(name, topic_id, [_refused(index, error)])])
 
     def _append(
         self, asked: ProduceRequest, form: _Form, converted: _Converted
@@ -293,6 +306,41 @@ class Produce:
                 partitions[place] = _refused(partitions[place].partition, error)
                 answers[topic] = answers[topic]._replace(partitions=partitions)
         return self._reply(form, answers)
+
+
+class _CommitReply:
+    """A reply that waits for one commit. Cheaper than a coroutine: it needs no task."""
+
+    __slots__ = ("_commit", "_refuse", "_then", "_timer", "reply")
+
+    def __init__(
+        self,
+        commit: asyncio.Future[None],
+        timeout_s: float,
+        then: Reply,
+        refuse: Callable[[Exception], Reply],
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.reply: asyncio.Future[Reply | NoReply] = loop.create_future()
+        self._commit = commit
+        self._then = then
+        self._refuse = refuse
+        self._timer = loop.call_later(timeout_s, self._give_up)
+        commit.add_done_callback(self._committed)
+
+    def _committed(self, commit: asyncio.Future[None]) -> None:
+        self._timer.cancel()
+        if self.reply.done():
+            return  # The client is gone, or was told that it takes too long.
+        error = commit.exception() if not commit.cancelled() else None
+        assert error is None or isinstance(error, Exception)
+        self.reply.set_result(self._then if error is None else self._refuse(error))
+
+    def _give_up(self) -> None:
+        if not self.reply.done():
+            late = RequestTimedOut("the batch was not committed in time")
+            self.reply.set_result(self._refuse(late))
+        self._commit.cancel()
 
 
 def _refused(index: int, error: Exception) -> PartitionProduced:

@@ -280,17 +280,6 @@ class Partition:
                 f"min.insync.replicas {self.config.min_insync_replicas}"
             )
 
-    @property
-    def commits_at_once(self) -> bool:
-        """Whether what is appended is committed by that: no other replica, no sync to wait for."""
-        leadership = self.leadership
-        return (
-            leadership is not None
-            and not leadership.followers
-            and self.config.flush_messages > 1
-            and self._has_enough_replicas
-        )
-
     def append(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Appended:
         """Append a batch that `intake` accepted; changes it in place. Raises a `BrokerError`."""
         if self.leadership is None:
