@@ -5,22 +5,23 @@
 
 import asyncio
 import logging
-from dataclasses import replace
 
 from suwi.broker.adoption import adopt
 from suwi.broker.compaction import Compaction
+from suwi.broker.controllership import Controllership
+from suwi.broker.forwarding import FORWARDER, Forwarding
 from suwi.broker.housekeeping import Housekeeping
 from suwi.broker.listeners import parse_listeners
+from suwi.broker.membership import Membership
 from suwi.broker.security import ListenerSecurity, ScramUsers
 from suwi.client.connection import PeerConnection
-from suwi.controller.config_admin import ConfigAdmin
-from suwi.controller.metadata_writer import MetadataWriter
-from suwi.controller.scram_admin import ScramAdmin
-from suwi.controller.topic_admin import TopicAdmin
+from suwi.controller.scram_admin import ScramDirectory
 from suwi.env import Env
 from suwi.handlers.alter_configs import AlterConfigs
+from suwi.handlers.alter_partition import AlterPartition
 from suwi.handlers.alter_user_scram_credentials import AlterUserScramCredentials
 from suwi.handlers.api_versions import ApiVersions
+from suwi.handlers.broker_heartbeat import BrokerHeartbeat
 from suwi.handlers.create_partitions import CreatePartitions
 from suwi.handlers.create_topics import CreateTopics
 from suwi.handlers.delete_records import DeleteRecords
@@ -32,6 +33,7 @@ from suwi.handlers.describe_producers import DescribeProducers
 from suwi.handlers.describe_replicas import DescribeReplicas
 from suwi.handlers.describe_topic_partitions import DescribeTopicPartitions
 from suwi.handlers.describe_user_scram_credentials import DescribeUserScramCredentials
+from suwi.handlers.elect_leaders import ElectLeaders
 from suwi.handlers.fetch import Fetch
 from suwi.handlers.fetch_sessions import FetchSessions
 from suwi.handlers.find_coordinator import find_coordinator
@@ -47,9 +49,9 @@ from suwi.log.file_cache import FileCache, raise_open_file_limit
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import Identity
 from suwi.log.names import CLEAN_SHUTDOWN
-from suwi.metadata.follower import BROKERS, MetadataFollower
-from suwi.metadata.image import CLUSTER, LIVE, BrokerInfo, ClusterImage, Endpoint, encode_broker
-from suwi.metadata.store import ABSENT, MetadataStore, Put, Session
+from suwi.metadata.follower import MetadataFollower
+from suwi.metadata.image import CLUSTER, BrokerInfo, ClusterImage, Endpoint
+from suwi.metadata.store import ABSENT, MetadataStore, Put
 from suwi.model.broker_config import BrokerConfig, parse_broker_config
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NodeId
@@ -104,11 +106,15 @@ class Broker:
         self._housekeeping = Housekeeping(env, config, self.directories, self.replicas)
         self._follower = MetadataFollower(store, self._follow)
         self._copying: PeerCopying | None = None
-        self._session: Session | None = None
-        self._peers = Peers(
-            lambda: self.replicas.image,
-            config.inter_broker_listener_name or self._specs[0].name,
-            lambda endpoint: PeerConnection.open(endpoint.host, endpoint.port),
+        self._peers = self._connect_as()
+        self._membership = Membership(
+            self.node_id, store, self._describe, lambda: False, self.replicas.live_as
+        )
+        self.controllership = Controllership(
+            self.node_id, store, self._follower, self._membership, env, config
+        )
+        self._forwarding = Forwarding(
+            self.controllership, self._connect_as(FORWARDER), self._follower
         )
         self._scram_users = ScramUsers(lambda: self.replicas.image)
         self._security = [
@@ -127,6 +133,18 @@ class Broker:
             for spec, listener in zip(self._specs, self.listeners, strict=True)
         ]
 
+    def _describe(self) -> BrokerInfo:
+        return BrokerInfo(self.node_id, tuple(self.endpoints), self.config.broker_rack or None)
+
+    def _connect_as(self, client_id: str | None = None) -> Peers:
+        return Peers(
+            lambda: self.replicas.image,
+            self.config.inter_broker_listener_name or self._specs[0].name,
+            lambda endpoint: PeerConnection.open(
+                endpoint.host, endpoint.port, client_id=client_id or "suwi"
+            ),
+        )
+
     @property
     def compaction(self) -> Compaction:
         return self._housekeeping.compaction
@@ -134,7 +152,7 @@ class Broker:
     # -- starting ------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Raises DirectoryInUse, ForeignDirectory, OSError."""
+        """Raises DirectoryInUse, ForeignDirectory, IdInUse, OSError."""
         try:
             self.directories.open()
             await self._start()
@@ -153,18 +171,15 @@ class Broker:
         await self._recover()
         for directory in self.directories.usable():
             directory.begin()
-        self._session = await self._store.open_session()
-        controller = await self._session.campaign(self.node_id)
-        writer = MetadataWriter(self._store, self._follower, controller.epoch)
-        topics = TopicAdmin(writer, self._follower, self._env.random, self.config.topic)
-        if self._adopts:
-            known = self.replicas.image.topics
-            await adopt(self.directories, known, topics, self.node_id, self.config.topic)
-        configs = ConfigAdmin(writer, self._follower, self.config)
-        scram = ScramAdmin(writer, self._follower)
-        dispatcher = Dispatcher(self._handlers(topics, configs, scram))
+        dispatcher = Dispatcher(self._handlers())
         await self._listen(Measured(dispatcher, self._stats) if self._stats else dispatcher)
-        await self._register(self._session, writer)
+        self._copying = PeerCopying(self.node_id, self._peers, self.config, self.replicas)
+        self.replicas.copying = self._copying
+        epoch = await self._membership.join()
+        self.controllership.start()
+        await self._follower.registered(self.node_id, epoch)
+        if self._adopts:
+            await self._adopt()
         self._housekeeping.start()
         for directory in self.directories.usable():
             for path in directory.leftovers():
@@ -237,29 +252,25 @@ class Broker:
             effective = {**self.config.given, **new.dynamic_config(self.node_id)}
             self._budget.limits = self._limits(parse_broker_config(effective).config)
 
-    async def _register(self, session: Session, writer: MetadataWriter) -> None:
-        info = BrokerInfo(self.node_id, tuple(self.endpoints), self.config.broker_rack or None)
-        epoch = await session.register(f"{BROKERS}{self.node_id}", encode_broker(info))
-        self._copying = PeerCopying(self.node_id, self._peers, self.config, self.replicas)
-        self.replicas.copying = self._copying
-        self.replicas.live_as(epoch)
-        journaled = encode_broker(replace(info, epoch=epoch))
-        await writer.alone(writer.write([Put(f"{LIVE}{self.node_id}", journaled)]))
-        await self._follower.registered(self.node_id, epoch)
+    async def _adopt(self) -> None:
+        await self.controllership.in_office()
+        known, topics = self.replicas.image.topics, self.controllership.topics
+        await adopt(self.directories, known, topics, self.node_id, self.config.topic)
 
-    def _handlers(
-        self, topics: TopicAdmin, configs: ConfigAdmin, scram: ScramAdmin
-    ) -> dict[int, Handler]:
-        config, replicas = self.config, self.replicas
+    def _handlers(self) -> dict[int, Handler]:
+        config, replicas, office = self.config, self.replicas, self.controllership
+        by_controller = self._forwarding.wrap
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, self._env.random)
         handlers: dict[int, Handler] = {
             ApiKey.PRODUCE: Produce(replicas, self._env.clock),
             ApiKey.FETCH: Fetch(replicas, sessions, config.fetch_max_bytes, self._nearest()),
             ApiKey.LIST_OFFSETS: ListOffsets(replicas),
-            ApiKey.METADATA: Metadata(replicas, topics, config),
+            ApiKey.METADATA: Metadata(replicas, self._forwarding.create_topic, config),
             ApiKey.FIND_COORDINATOR: find_coordinator,
-            ApiKey.CREATE_TOPICS: CreateTopics(replicas, topics, config, self.node_id),
-            ApiKey.DELETE_TOPICS: DeleteTopics(topics, config),
+            ApiKey.CREATE_TOPICS: by_controller(
+                CreateTopics(replicas, office, config, self.node_id)
+            ),
+            ApiKey.DELETE_TOPICS: by_controller(DeleteTopics(office, config)),
             ApiKey.INIT_PRODUCER_ID: InitProducerId(ProducerIds(self._store)),
             ApiKey.DESCRIBE_CLUSTER: DescribeCluster(replicas),
             ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpoch(replicas),
@@ -267,15 +278,20 @@ class Broker:
             ApiKey.DESCRIBE_PRODUCERS: DescribeProducers(replicas),
             ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirs(replicas),
             ApiKey.DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitions(replicas),
-            ApiKey.CREATE_PARTITIONS: CreatePartitions(topics),
+            ApiKey.CREATE_PARTITIONS: by_controller(CreatePartitions(office)),
             ApiKey.DESCRIBE_CONFIGS: DescribeConfigs(replicas, config, self.node_id),
-            ApiKey.ALTER_CONFIGS: AlterConfigs(configs, incremental=False),
-            ApiKey.INCREMENTAL_ALTER_CONFIGS: AlterConfigs(configs, incremental=True),
+            ApiKey.ALTER_CONFIGS: by_controller(AlterConfigs(office, incremental=False)),
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: by_controller(AlterConfigs(office, incremental=True)),
+            ApiKey.ELECT_LEADERS: by_controller(ElectLeaders(office)),
+            ApiKey.ALTER_PARTITION: AlterPartition(office),
+            ApiKey.BROKER_HEARTBEAT: BrokerHeartbeat(office),
             ApiKey.DESCRIBE_REPLICAS: DescribeReplicas(replicas, self.node_id),
             ApiKey.SASL_HANDSHAKE: sasl_handshake,
             ApiKey.SASL_AUTHENTICATE: sasl_authenticate,
-            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: DescribeUserScramCredentials(scram),
-            ApiKey.ALTER_USER_SCRAM_CREDENTIALS: AlterUserScramCredentials(scram),
+            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: DescribeUserScramCredentials(
+                ScramDirectory(self._follower)
+            ),
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS: by_controller(AlterUserScramCredentials(office)),
         }
         handlers[ApiKey.API_VERSIONS] = ApiVersions(advertised([*handlers, ApiKey.API_VERSIONS]))
         return handlers
@@ -312,8 +328,9 @@ class Broker:
         await self._follower.stop()
         for listener in self.listeners:
             await listener.stop()
-        if self._session is not None:
-            await self._session.close()
+        await self._forwarding.stop()
+        await self.controllership.stop()
+        await self._membership.stop()
 
     def _put_away(self, path: str) -> None:
         self._housekeeping.remove_dir(path, self.config.topic.file_delete_delay_ms / 1000)

@@ -6,7 +6,7 @@ Invariant: a decision sees the image with everything that was written before it.
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from suwi.metadata.follower import MetadataFollower
@@ -30,11 +30,17 @@ _T = TypeVar("_T")
 
 class MetadataWriter:
     def __init__(
-        self, store: MetadataStore, follower: MetadataFollower, controller_epoch: int
+        self,
+        store: MetadataStore,
+        follower: MetadataFollower,
+        controller_epoch: int,
+        on_refusal: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_refusal` is told when a write shows that this is no controller any more."""
         self._store = store
         self._follower = follower
         self._controller_epoch = controller_epoch
+        self._on_refusal = on_refusal
         self._turn = asyncio.Lock()
 
     async def alone(self, decision: Coroutine[Any, Any, _T]) -> _T:
@@ -71,6 +77,7 @@ class MetadataWriter:
             case Applied(sequence=sequence):
                 await self._follower.reached(sequence)
             case Conflict():
+                self._on_refusal()
                 raise NotController("the metadata changed under the controller")
             case Unknown():
                 await self._find_out(operations)

@@ -49,9 +49,10 @@ class Upsertion(NamedTuple):
         return f"Upsertion({self.user!r}, {self.mechanism}, {self.iterations}, [hidden])"
 
 
-class ScramAdmin:
-    def __init__(self, writer: MetadataWriter, follower: MetadataFollower) -> None:
-        self._writer = writer
+class ScramDirectory:
+    """The users, as any broker knows them."""
+
+    def __init__(self, follower: MetadataFollower) -> None:
         self._follower = follower
 
     def credentials(self, user: str) -> dict[str, ScramCredential]:
@@ -61,6 +62,12 @@ class ScramAdmin:
 
     def users(self) -> list[str]:
         return sorted({user for users in self._follower.image.scram.values() for user in users})
+
+
+class ScramAdmin(ScramDirectory):
+    def __init__(self, writer: MetadataWriter, follower: MetadataFollower) -> None:
+        super().__init__(follower)
+        self._writer = writer
 
     async def alter(
         self, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]

@@ -8,7 +8,8 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.config_admin import Alteration, ConfigAdmin, Operation, Resource
+from suwi.controller.config_admin import Alteration, Operation, Resource
+from suwi.controller.office import Office
 from suwi.handlers.errors import error_of, reply
 from suwi.model.errors import BrokerError, InvalidRequest
 from suwi.net.answers import Reply
@@ -16,8 +17,8 @@ from suwi.net.dispatch import Request
 
 
 class AlterConfigs:
-    def __init__(self, admin: ConfigAdmin, *, incremental: bool) -> None:
-        self._admin = admin
+    def __init__(self, office: Office, *, incremental: bool) -> None:
+        self._office = office
         self._incremental = incremental
 
     async def __call__(self, request: Request) -> Reply:
@@ -49,9 +50,9 @@ class AlterConfigs:
             for config in resource.configs
         ]
         if resource.resource_type == Resource.TOPIC:
-            alter = self._admin.alter_topic
+            alter = self._office.configs.alter_topic
         elif resource.resource_type == Resource.BROKER:
-            alter = self._admin.alter_broker
+            alter = self._office.configs.alter_broker
         else:
             raise InvalidRequest(f"resource type {resource.resource_type} cannot be configured")
         await alter(

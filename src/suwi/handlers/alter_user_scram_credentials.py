@@ -2,7 +2,8 @@
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.scram_admin import Deletion, ScramAdmin, Upsertion
+from suwi.controller.office import Office
+from suwi.controller.scram_admin import Deletion, Upsertion
 from suwi.handlers.errors import error_of, reply
 from suwi.model.errors import BrokerError
 from suwi.net.answers import Reply
@@ -10,8 +11,8 @@ from suwi.net.dispatch import Request
 
 
 class AlterUserScramCredentials:
-    def __init__(self, admin: ScramAdmin) -> None:
-        self._admin = admin
+    def __init__(self, office: Office) -> None:
+        self._office = office
 
     async def __call__(self, request: Request) -> Reply:
         asked = request.message
@@ -27,7 +28,7 @@ class AlterUserScramCredentials:
             for change in asked.upsertions
         ]
         try:
-            results = await self._admin.alter(deletions, upsertions)
+            results = await self._office.scram.alter(deletions, upsertions)
         except BrokerError as error:
             users = [*(d.user for d in deletions), *(u.user for u in upsertions)]
             results = dict.fromkeys(users, error)

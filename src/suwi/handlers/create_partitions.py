@@ -4,7 +4,7 @@ from collections import Counter
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.topic_admin import TopicAdmin
+from suwi.controller.office import Office
 from suwi.handlers.errors import error_of, reply
 from suwi.model.errors import BrokerError, InvalidRequest
 from suwi.net.answers import Reply
@@ -12,8 +12,8 @@ from suwi.net.dispatch import Request
 
 
 class CreatePartitions:
-    def __init__(self, admin: TopicAdmin) -> None:
-        self._admin = admin
+    def __init__(self, office: Office) -> None:
+        self._office = office
 
     async def __call__(self, request: Request) -> Reply:
         asked = request.message
@@ -25,7 +25,7 @@ class CreatePartitions:
                 if times_named[topic.name] > 1:
                     raise InvalidRequest(f"topic {topic.name!r} is named more than once")
                 assignments = topic.assignments
-                await self._admin.add_partitions(
+                await self._office.topics.add_partitions(
                     topic.name,
                     topic.count,
                     None if not assignments else [a.broker_ids for a in assignments],

@@ -6,7 +6,8 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from suwi.controller.config_view import ConfigView
-from suwi.controller.topic_admin import NewTopic, TopicAdmin
+from suwi.controller.office import Office
+from suwi.controller.topic_admin import NewTopic
 from suwi.handlers.config_fields import setting_fields
 from suwi.handlers.errors import error_of, reply
 from suwi.metadata.image import Topic
@@ -24,10 +25,10 @@ _PARTITIONS_PER_REQUEST_MAX = 10_000
 
 class CreateTopics:
     def __init__(
-        self, replicas: Replicas, admin: TopicAdmin, config: BrokerConfig, node_id: NodeId
+        self, replicas: Replicas, office: Office, config: BrokerConfig, node_id: NodeId
     ) -> None:
         self._replicas = replicas
-        self._admin = admin
+        self._office = office
         self._config = config
         self._node_id = node_id
 
@@ -59,7 +60,8 @@ class CreateTopics:
         try:
             if refusal is not None:
                 raise refusal
-            topic = await self._admin.create(self._new_topic(asked), validate_only=validate_only)
+            new = self._new_topic(asked)
+            topic = await self._office.topics.create(new, validate_only=validate_only)
         except BrokerError as error:
             code, message = error_of(error)
             return {

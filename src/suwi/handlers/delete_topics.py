@@ -6,7 +6,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.topic_admin import TopicAdmin
+from suwi.controller.office import Office
 from suwi.handlers.errors import error_of, reply
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import BrokerError, InvalidRequest, TopicDeletionDisabled
@@ -19,8 +19,8 @@ _TOPIC_IDS_FROM = 6
 
 
 class DeleteTopics:
-    def __init__(self, admin: TopicAdmin, config: BrokerConfig) -> None:
-        self._admin = admin
+    def __init__(self, office: Office, config: BrokerConfig) -> None:
+        self._office = office
         self._config = config
 
     async def __call__(self, request: Request) -> Reply:
@@ -33,7 +33,7 @@ class DeleteTopics:
                     raise _disabled(request.version)
                 if (name is None) == (topic_id is None):
                     raise InvalidRequest("name a topic either by its name or by its id")
-                topic = await self._admin.delete(name, topic_id)
+                topic = await self._office.topics.delete(name, topic_id)
                 responses.append(_answer(topic.name, topic.id, ErrorCode.none, None))
             except BrokerError as error:
                 responses.append(_answer(name, topic_id, *error_of(error)))

@@ -5,7 +5,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.scram_admin import ScramAdmin
+from suwi.controller.scram_admin import ScramDirectory
 from suwi.handlers.errors import error_of, reply
 from suwi.model.errors import BrokerError, DuplicateResource, ResourceNotFound
 from suwi.net.answers import Answer
@@ -14,12 +14,12 @@ from suwi.security.scram import MECHANISMS
 
 
 class DescribeUserScramCredentials:
-    def __init__(self, admin: ScramAdmin) -> None:
-        self._admin = admin
+    def __init__(self, directory: ScramDirectory) -> None:
+        self._directory = directory
 
     def __call__(self, request: Request) -> Answer:
         asked = [user.name for user in request.message.users or ()]
-        names = list(dict.fromkeys(asked)) if asked else self._admin.users()
+        names = list(dict.fromkeys(asked)) if asked else self._directory.users()
         repeated = {name for name, count in Counter(asked).items() if count > 1}
         return reply(
             request,
@@ -33,7 +33,7 @@ class DescribeUserScramCredentials:
 
     def _describe(self, name: str, repeated: set[str]) -> dict[str, Any]:
         error, message = ErrorCode.none, None
-        credentials = self._admin.credentials(name)
+        credentials = self._directory.credentials(name)
         try:
             if name in repeated:
                 raise DuplicateResource(f"user {name!r} is asked for twice")

@@ -3,13 +3,13 @@
 v1: no topics means none, null means all. v4: the client may forbid creation. v10: topic ids.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.topic_admin import NewTopic, TopicAdmin
+from suwi.controller.topic_admin import NewTopic
 from suwi.controller.topic_names import INTERNAL_TOPICS, check_topic_name
 from suwi.handlers import authorized_operations
 from suwi.handlers.errors import error_of, reply
@@ -28,11 +28,14 @@ from suwi.replica.replicas import Replicas
 
 _CREATION_CAN_BE_FORBIDDEN_FROM = 4
 
+CreateTopic: TypeAlias = Callable[[NewTopic], Awaitable[object]]
+"""Has the controller make a topic, whoever that is. Raises a `BrokerError`."""
+
 
 class Metadata:
-    def __init__(self, replicas: Replicas, admin: TopicAdmin, config: BrokerConfig) -> None:
+    def __init__(self, replicas: Replicas, create: CreateTopic, config: BrokerConfig) -> None:
         self._replicas = replicas
-        self._admin = admin
+        self._create = create
         self._config = config
 
     def __call__(self, request: Request) -> Answer:
@@ -70,7 +73,7 @@ class Metadata:
                 name, self._config.num_partitions, self._config.default_replication_factor
             )
             try:
-                await self._admin.create(new)
+                await self._create(new)
             except TopicAlreadyExists:
                 pass  # Another client asked for it at the same time.
             except BrokerError as error:

@@ -30,6 +30,7 @@ class MetadataFollower:
         self._controller: NodeId | None = None
         self._changed = asyncio.Event()
         self._waiters: list[tuple[Callable[[ClusterImage], bool], asyncio.Future[None]]] = []
+        self._syncs: list[asyncio.Future[None]] = []
         self._unsubscribe: Callable[[], None] | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -56,6 +57,14 @@ class MetadataFollower:
             lambda image: node_id in image.brokers and image.brokers[node_id].epoch == epoch
         )
 
+    async def synced(self) -> None:
+        """Wait until the image shows all that was written before the call. Raises `Unavailable`."""
+        await self._store.sync()
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._syncs.append(waiter)
+        self._changed.set()
+        await waiter
+
     async def _wait_for(self, condition: Callable[[ClusterImage], bool]) -> None:
         if condition(self.image):
             return
@@ -68,9 +77,14 @@ class MetadataFollower:
         while True:
             await self._changed.wait()
             self._changed.clear()
+            syncs, self._syncs = self._syncs, []
             try:
                 await self._catch_up()
+                for waiter in syncs:
+                    if not waiter.done():
+                        waiter.set_result(None)
             except Unavailable:
+                self._syncs += syncs
                 await asyncio.sleep(_RETRY_S)
                 self._changed.set()
 

@@ -157,6 +157,24 @@ class BrokerConfig(SecurityConfig):
         "",
         "Which listener brokers use among themselves; default: the first.",
     )
+    controlled_shutdown_enable: bool = key(
+        "controlled.shutdown.enable",
+        boolean(),
+        True,
+        "Whether a broker that stops hands its partitions over first.",
+    )
+    auto_leader_rebalance_enable: bool = key(
+        "auto.leader.rebalance.enable",
+        boolean(),
+        True,
+        "Whether preferred leaders get their partitions back when they are in sync again.",
+    )
+    leader_imbalance_check_interval_seconds: int = key(
+        "leader.imbalance.check.interval.seconds",
+        int64(1),
+        300,
+        "How often the controller looks for partitions that are not led by their preferred leader.",
+    )
     replica_lag_time_max_ms: int = key(
         "replica.lag.time.max.ms",
         int64(1),
@@ -246,6 +264,7 @@ IGNORED_BROKER_KEYS = frozenset(
     background.threads compression.gzip.level compression.lz4.level compression.zstd.level
     controller.listener.names controller.quorum.bootstrap.servers controller.quorum.voters
     group.initial.rebalance.delay.ms
+    leader.imbalance.per.broker.percentage
     log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.threads
     metadata.log.dir num.io.threads num.network.threads
     num.recovery.threads.per.data.dir num.replica.fetchers offsets.topic.num.partitions

@@ -18,7 +18,6 @@ from suwi.wire.versions import APIS, RAW_BODY, SMALL_REQUEST_BYTES_MAX, ApiKey
 
 _UNSUPPORTED_VERSION: Final = 35
 _CORRELATION_ID: Final = struct.Struct(">i")
-_NO_BODY: Final = memoryview(b"")
 _ANSWERS: Final = (Reply, Later, Exclusive, NoReply)  # made once: a union would be made each time
 
 
@@ -49,9 +48,8 @@ class Request:
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
-        # For APIs in RAW_BODY: receive memory, writable, valid only until the handler returns.
-        self.body = body
-        self.message = message  # for all others: kio's entity
+        self.body = body  # receive memory, writable, valid only until the handler returns
+        self.message = message  # kio's entity; None for APIs in RAW_BODY
         self.connection = connection
 
     def __repr__(self) -> str:
@@ -86,11 +84,10 @@ class Dispatcher:
             if route is None:
                 return self._refuse_version(api_key, version, correlation_id)
             handler, takes_raw_body, end_of_header = route
-            if takes_raw_body:
-                body, message = frame[body_at:], None
-            else:
+            body, message = frame[body_at:], None
+            if not takes_raw_body:
                 _check_size(api_key, len(frame))
-                body, message = _NO_BODY, read_request(api_key, version, frame, body_at)
+                message = read_request(api_key, version, frame, body_at)
             answer = handler(
                 Request(api_key, version, correlation_id, client_id, body, message, connection)
             )

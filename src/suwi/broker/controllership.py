@@ -1,0 +1,239 @@
+"""Being the controller, when it is this broker's turn: it stands for election for ever.
+
+A term of office begins with a look at everything: the store is in sync, the image caught up, the
+registrations are compared with what is journaled. From then on births and deaths are journaled as
+they happen. `topics`, `configs`, `scram` and `partitions` are the controller's powers.
+Invariant: outside a term they raise NotController; in it, every write carries its epoch (hazard
+11).
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+
+from suwi.broker.membership import Membership, decode_registration
+from suwi.controller.config_admin import ConfigAdmin
+from suwi.controller.elections import Rules
+from suwi.controller.metadata_writer import MetadataWriter
+from suwi.controller.office import Term
+from suwi.controller.partition_admin import ElectionCounts, PartitionAdmin, Registered
+from suwi.controller.scram_admin import ScramAdmin
+from suwi.controller.topic_admin import TopicAdmin
+from suwi.env import Env
+from suwi.metadata.follower import BROKERS, MetadataFollower
+from suwi.metadata.image import ALL_BROKERS, ClusterImage, Topic
+from suwi.metadata.store import Closed, MetadataStore, Session, SessionLost, Unavailable
+from suwi.model.broker_config import BrokerConfig, parse_broker_config
+from suwi.model.errors import BrokerError, NotController
+from suwi.model.ids import NodeId
+from suwi.model.topic_config import TopicConfig, parse_topic_config
+
+log = logging.getLogger(__name__)
+
+_LOOK_AGAIN_S = 1.0
+_RETRY_S = 0.1
+
+
+class Controllership:
+    def __init__(
+        self,
+        node_id: NodeId,
+        store: MetadataStore,
+        follower: MetadataFollower,
+        membership: Membership,
+        env: Env,
+        config: BrokerConfig,
+    ) -> None:
+        self.elections = ElectionCounts()
+        self._node_id = node_id
+        self._store = store
+        self._follower = follower
+        self._membership = membership
+        self._env = env
+        self._config = config
+        self._rules = TopicRules(config)
+        self._term: Term | None = None
+        self._in_office = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    # -- the powers ------------------------------------------------------------------------------
+
+    @property
+    def term(self) -> Term:
+        if self._term is None:
+            raise NotController(f"broker {self._node_id} is not the controller")
+        return self._term
+
+    @property
+    def topics(self) -> TopicAdmin:
+        return self.term.topics
+
+    @property
+    def configs(self) -> ConfigAdmin:
+        return self.term.configs
+
+    @property
+    def scram(self) -> ScramAdmin:
+        return self.term.scram
+
+    @property
+    def partitions(self) -> PartitionAdmin:
+        return self.term.partitions
+
+    @property
+    def is_in_office(self) -> bool:
+        return self._term is not None
+
+    async def in_office(self) -> None:
+        """Wait for this broker's turn."""
+        await self._in_office.wait()
+
+    # -- terms of office -------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._stand_for_ever())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _stand_for_ever(self) -> None:
+        try:
+            while True:
+                session = await self._membership.session()
+                try:
+                    controller = await session.campaign(self._node_id)
+                except SessionLost:
+                    continue
+                except Unavailable:
+                    await asyncio.sleep(_RETRY_S)
+                    continue
+                await self._serve(controller.epoch, session)
+        except Closed:
+            pass
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.exception("no longer standing for election")
+            raise
+
+    async def _serve(self, epoch: int, session: Session) -> None:
+        changed = asyncio.Event()
+        term, over = self._new_term(epoch, changed)
+        log.info("elected controller", extra={"broker": self._node_id, "epoch": epoch})
+        unsubscribe = self._store.subscribe(changed.set)
+        background: list[asyncio.Task[None]] = []
+        try:
+            is_caught_up = False
+            while not over.is_set() and not session.lost.is_set():
+                changed.clear()
+                try:
+                    if not is_caught_up:
+                        await self._follower.synced()
+                        is_caught_up = True
+                    if not await self._is_still_in_office(epoch):
+                        break
+                    await self._look_at_registrations(term)
+                    if self._term is None:
+                        self._begin(term, background)
+                except Closed:
+                    raise
+                except NotController:
+                    break
+                except (Unavailable, BrokerError) as error:
+                    log.warning("the controller has to wait", extra={"reason": str(error)})
+                    await asyncio.sleep(_RETRY_S)
+                    continue
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_AGAIN_S):
+                        await changed.wait()
+        finally:
+            unsubscribe()
+            self._term = None
+            self._in_office.clear()
+            for task in background:
+                task.cancel()
+            log.info("controller no more", extra={"broker": self._node_id, "epoch": epoch})
+
+    def _new_term(self, epoch: int, changed: asyncio.Event) -> tuple[Term, asyncio.Event]:
+        over = asyncio.Event()
+
+        def refused() -> None:
+            over.set()
+            changed.set()
+
+        writer = MetadataWriter(self._store, self._follower, epoch, refused)
+        follower = self._follower
+        return Term(
+            epoch,
+            TopicAdmin(writer, follower, self._env.random, self._config.topic),
+            ConfigAdmin(writer, follower, self._config),
+            ScramAdmin(writer, follower),
+            PartitionAdmin(writer, follower, self._rules.of, self.elections),
+        ), over
+
+    def _begin(self, term: Term, background: list[asyncio.Task[None]]) -> None:
+        self._term = term
+        self._in_office.set()
+        loop = asyncio.get_running_loop()
+        if self._config.auto_leader_rebalance_enable:
+            background.append(loop.create_task(self._balance(term)))
+
+    async def _is_still_in_office(self, epoch: int) -> bool:
+        for _ in range(2):
+            controller = await self._store.current_controller()
+            if controller is not None and controller.epoch == epoch:
+                return True
+            await self._store.sync()  # What was read may be old.
+        return False
+
+    # -- what a controller does ------------------------------------------------------------------
+
+    async def _look_at_registrations(self, term: Term) -> None:
+        """Journal births and deaths, whatever has been missed in between."""
+        registered = await self._registered()
+        if not term.partitions.is_journaled(registered):
+            await term.partitions.journal(registered)
+
+    async def _registered(self) -> Mapping[NodeId, Registered]:
+        registrations = await self._store.registrations(BROKERS)
+        found = {
+            node: decode_registration(node, registration)
+            for key, registration in registrations.items()
+            for node in [NodeId(int(key.removeprefix(BROKERS)))]
+        }
+        return dict(sorted(found.items()))
+
+    async def _balance(self, term: Term) -> None:
+        """The preferred leaders get their partitions back, once they are in sync."""
+        while True:
+            await asyncio.sleep(self._config.leader_imbalance_check_interval_seconds)
+            try:
+                moved = await term.partitions.balance()
+            except BrokerError as error:
+                log.info("leaders not balanced", extra={"reason": str(error)})
+            else:
+                if moved:
+                    log.info("leaders balanced", extra={"partitions": moved})
+
+
+class TopicRules:
+    """What topics' configurations say about elections, with the defaults as they are now."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._dynamic: Mapping[str, str] = {}
+        self._defaults = config.topic
+
+    def of(self, image: ClusterImage, topic: Topic) -> Rules:
+        config = parse_topic_config(topic.configs, self._defaults_of(image))
+        return Rules(config.unclean_leader_election_enable, config.min_insync_replicas)
+
+    def _defaults_of(self, image: ClusterImage) -> TopicConfig:
+        dynamic = image.broker_configs.get(ALL_BROKERS, {})
+        if dynamic != self._dynamic:
+            effective = {**self._config.given, **dynamic}
+            self._dynamic, self._defaults = dynamic, parse_broker_config(effective).config.topic
+        return self._defaults

@@ -1,0 +1,37 @@
+"""The controller's office: what a handler may ask of it, on whichever broker it runs.
+
+Invariant: outside a term of office everything asked for raises NotController.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from suwi.controller.config_admin import ConfigAdmin
+from suwi.controller.partition_admin import PartitionAdmin
+from suwi.controller.scram_admin import ScramAdmin
+from suwi.controller.topic_admin import TopicAdmin
+
+
+class Office(Protocol):
+    @property
+    def topics(self) -> TopicAdmin: ...
+
+    @property
+    def configs(self) -> ConfigAdmin: ...
+
+    @property
+    def scram(self) -> ScramAdmin: ...
+
+    @property
+    def partitions(self) -> PartitionAdmin: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """The powers of one controller, from its election until another is elected."""
+
+    epoch: int
+    topics: TopicAdmin
+    configs: ConfigAdmin
+    scram: ScramAdmin
+    partitions: PartitionAdmin

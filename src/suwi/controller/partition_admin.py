@@ -1,0 +1,305 @@
+"""The controller's word on brokers and partitions: decided purely, written to the store.
+
+`journal` takes in who is registered, `fence` and `unfence` what is seen of a broker before its
+session ends, `shut_down` a broker's wish to go; `propose` is AlterPartition, `elect` ElectLeaders,
+`balance` the preferred leaders' turn.
+Invariant: a birth or a death and what it changes become visible together, or the partitions first:
+a round that was cut short is made again from what is written.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+from uuid import UUID
+
+from suwi.controller.elections import (
+    Census,
+    Election,
+    Position,
+    Rules,
+    elect_greatest,
+    prefer,
+    settle,
+)
+from suwi.controller.isr_proposals import IsrProposal, check_sender, judge
+from suwi.controller.metadata_writer import MetadataWriter
+from suwi.controller.rounds import Round, awaiting_positions, prefer_all, settle_all, shard_puts
+from suwi.metadata.follower import MetadataFollower
+from suwi.metadata.image import LIVE, BrokerInfo, ClusterImage, PartitionState, Topic, encode_broker
+from suwi.metadata.store import Delete, Operation, Put
+from suwi.model.errors import (
+    BrokerError,
+    BrokerIdNotRegistered,
+    ElectionNotNeeded,
+    EligibleLeadersNotAvailable,
+    PreferredLeaderNotAvailable,
+    StaleBrokerEpoch,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from suwi.model.ids import NO_NODE, NodeId, PartitionIndex, TopicPartition
+
+log = logging.getLogger(__name__)
+
+_PREFERRED_AT_ONCE_MAX = 1000
+_ELECTIONS_TOLD_MAX = 10
+"""Of more in one round only their number is logged."""
+
+
+class Registered(NamedTuple):
+    """A broker as it has registered itself."""
+
+    broker: BrokerInfo
+    is_suspect: bool
+
+
+class TopicProposal(NamedTuple):
+    topic_id: UUID
+    partition: PartitionIndex
+    proposal: IsrProposal
+
+
+@dataclass(slots=True)
+class ElectionCounts:
+    clean: int = 0
+    unclean: int = 0
+    suspect: int = 0
+
+
+class PartitionAdmin:
+    def __init__(
+        self,
+        writer: MetadataWriter,
+        follower: MetadataFollower,
+        rules_of: Callable[[ClusterImage, Topic], Rules],
+        counts: ElectionCounts,
+    ) -> None:
+        self._writer = writer
+        self._follower = follower
+        self._rules_of = rules_of
+        self._counts = counts
+
+    # -- brokers ---------------------------------------------------------------------------------
+
+    def is_journaled(self, registered: Mapping[NodeId, Registered]) -> bool:
+        """Whether the image shows exactly these lives."""
+        journaled = self._follower.image.registered
+        return {n: b.epoch for n, b in journaled.items()} == {
+            n: r.broker.epoch for n, r in registered.items()
+        }
+
+    async def journal(self, registered: Mapping[NodeId, Registered]) -> None:
+        """Make births and deaths known, with all that they change."""
+        await self._writer.alone(self._journal(registered))
+
+    async def _journal(self, registered: Mapping[NodeId, Registered]) -> None:
+        before = self._follower.image.registered
+        after: dict[NodeId, BrokerInfo] = {}
+        for node, (broker, _) in registered.items():
+            known = before.get(node)
+            # Who was fenced in this life stays so until it is seen again.
+            after[node] = known if known and known.epoch == broker.epoch else broker
+        suspects = [node for node, found in registered.items() if found.is_suspect]
+        await self._settle(after, suspects)
+
+    async def fence(self, node: NodeId, epoch: int) -> None:
+        """A broker is taken for dead, or leaves: give its partitions to others where that can be
+        done without loss."""
+        await self._writer.alone(self._set_fenced(node, epoch, True))
+
+    async def unfence(self, node: NodeId, epoch: int) -> None:
+        """A broker that was fenced is in service after all."""
+        await self._writer.alone(self._set_fenced(node, epoch, False))
+
+    async def _set_fenced(self, node: NodeId, epoch: int, fenced: bool) -> None:
+        before = self._follower.image.registered
+        known = before.get(node)
+        if known is None or known.epoch != epoch or known.fenced is fenced:
+            return
+        log.info("broker fenced" if fenced else "broker unfenced", extra={"broker": node})
+        await self._settle({**before, node: replace(known, fenced=fenced)})
+
+    async def shut_down(self, node: NodeId, epoch: int) -> None:
+        """A broker wants to go; returns when it leads nothing that another could."""
+        known = self._follower.image.registered.get(node)
+        if known is None:
+            raise BrokerIdNotRegistered(f"broker {node} is not registered")
+        if known.epoch != epoch:
+            raise StaleBrokerEpoch(f"broker {node} lives with epoch {known.epoch}, not {epoch}")
+        await self.fence(node, epoch)
+
+    async def _settle(
+        self, after: Mapping[NodeId, BrokerInfo], suspects: Iterable[NodeId] = ()
+    ) -> None:
+        image = self._follower.image
+        before = image.registered
+        census = Census.of(before, after, list(suspects))
+        decided = settle_all(image, census, lambda topic: self._rules_of(image, topic))
+        lives: list[Operation] = [
+            Put(f"{LIVE}{node}", encode_broker(broker))
+            for node, broker in after.items()
+            if before.get(node) != broker
+        ]
+        lives += [Delete(f"{LIVE}{node}") for node in before if node not in after]
+        await self._write(decided, lives)
+        for node in sorted(census.reborn):
+            log.info("broker born", extra={"broker": node, "epoch": after[node].epoch})
+        for node in sorted(set(before) - set(after)):
+            log.info("broker dead", extra={"broker": node, "epoch": before[node].epoch})
+
+    # -- elections -------------------------------------------------------------------------------
+
+    async def balance(self) -> int:
+        """Give partitions back to their preferred leaders; how many."""
+        return await self._writer.alone(self._balance())
+
+    async def _balance(self) -> int:
+        decided = prefer_all(self._follower.image, _PREFERRED_AT_ONCE_MAX)
+        await self._write(decided)
+        return len(decided.states)
+
+    async def elect(
+        self, asked: Sequence[TopicPartition] | None, *, unclean: bool
+    ) -> dict[TopicPartition, BrokerError | None]:
+        """Elect as an administrator asks; None is all partitions. What became of each."""
+        return await self._writer.alone(self._elect(asked, unclean))
+
+    async def _elect(
+        self, asked: Sequence[TopicPartition] | None, unclean: bool
+    ) -> dict[TopicPartition, BrokerError | None]:
+        image = self._follower.image
+        decided = Round()
+        results: dict[TopicPartition, BrokerError | None] = {}
+        for tp in _all_partitions(image) if asked is None else asked:
+            try:
+                state, election = self._elected(image, tp, unclean)
+                decided.states[tp] = state
+                decided.elections[tp] = election
+                results[tp] = None
+            except ElectionNotNeeded as error:
+                if asked is not None:
+                    results[tp] = error
+            except BrokerError as error:
+                results[tp] = error
+        await self._write(decided)
+        return results
+
+    def _elected(
+        self, image: ClusterImage, tp: TopicPartition, unclean: bool
+    ) -> tuple[PartitionState, Election]:
+        state = image.partition(tp)
+        if state is None:
+            raise UnknownTopicOrPartition(f"{tp} does not exist")
+        if not unclean:
+            if state.leader == state.replicas[0]:
+                raise ElectionNotNeeded(f"{tp} is led by its preferred leader")
+            preferred = prefer(state, image.brokers)
+            if preferred is None:
+                raise PreferredLeaderNotAvailable(
+                    f"broker {state.replicas[0]} is not in sync with {tp}"
+                )
+            return preferred, Election.CLEAN
+        if state.leader != NO_NODE:
+            raise ElectionNotNeeded(f"{tp} has a leader")
+        rules = replace(self._rules_of(image, image.topics[tp.topic]), unclean=True)
+        settled, election = settle(state, Census.of(image.registered, image.registered), rules)
+        if settled.leader == NO_NODE:
+            raise EligibleLeadersNotAvailable(f"no replica of {tp} can lead")
+        return settled, election
+
+    def awaiting_positions(self) -> dict[TopicPartition, PartitionState]:
+        return awaiting_positions(self._follower.image)
+
+    async def elect_greatest(
+        self, positions: Mapping[TopicPartition, Mapping[NodeId, Position]]
+    ) -> None:
+        """End the wait of replicas that all came back from a power loss."""
+        await self._writer.alone(self._elect_greatest(positions))
+
+    async def _elect_greatest(
+        self, positions: Mapping[TopicPartition, Mapping[NodeId, Position]]
+    ) -> None:
+        image = self._follower.image
+        decided = Round()
+        for tp, known in positions.items():
+            state = image.partition(tp)
+            if state is None:
+                continue
+            settled, election = elect_greatest(state, image.brokers, known)
+            if election is not Election.NONE:
+                decided.states[tp] = settled
+                decided.elections[tp] = election
+        await self._write(decided)
+
+    # -- in-sync sets ----------------------------------------------------------------------------
+
+    async def propose(
+        self, sender: NodeId, broker_epoch: int, proposals: Sequence[TopicProposal]
+    ) -> list[PartitionState | BrokerError]:
+        """Judge what a leader asks for; the new state of each partition, or why not.
+
+        Raises StaleBrokerEpoch where the sender is not heard at all.
+        """
+        return await self._writer.alone(self._propose(sender, broker_epoch, proposals))
+
+    async def _propose(
+        self, sender: NodeId, broker_epoch: int, proposals: Sequence[TopicProposal]
+    ) -> list[PartitionState | BrokerError]:
+        image = self._follower.image
+        check_sender(image, sender, broker_epoch)
+        decided = Round()
+        results: list[PartitionState | BrokerError] = []
+        for topic_id, index, proposal in proposals:
+            try:
+                topic = image.topics_by_id.get(topic_id)
+                if topic is None:
+                    raise UnknownTopicId(f"no topic has the id {topic_id}")
+                tp = TopicPartition(topic.name, index)
+                state = image.partition(tp)
+                if state is None:
+                    raise UnknownTopicOrPartition(f"{tp} does not exist")
+                rules = self._rules_of(image, topic)
+                judged = judge(state, sender, proposal, image.brokers, rules)
+                decided.states[tp] = judged
+                if judged.leader != state.leader:
+                    decided.elections[tp] = Election.CLEAN
+                results.append(judged)
+            except BrokerError as error:
+                results.append(error)
+        await self._write(decided)
+        return results
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    async def _write(self, decided: Round, lives: Sequence[Operation] = ()) -> None:
+        """Write down what was decided; brokers' lives last, see the invariant."""
+        operations = [*shard_puts(self._follower.image, decided.states), *lives]
+        if not operations:
+            return
+        await self._writer.write(operations)
+        _tell(decided)
+        self._counts.clean += len(decided.elected(Election.CLEAN))
+        self._counts.unclean += len(decided.elected(Election.UNCLEAN))
+        self._counts.suspect += len(decided.elected(Election.SUSPECT))
+
+
+def _tell(decided: Round) -> None:
+    if len(decided.elections) > _ELECTIONS_TOLD_MAX:
+        log.info("leaders elected", extra={"partitions": len(decided.elections)})
+        return
+    for tp, election in decided.elections.items():
+        state = decided.states[tp]
+        facts = {"leader": state.leader, "epoch": state.leader_epoch, "isr": list(state.isr)}
+        log.info(
+            "leader elected",
+            extra={"partition": str(tp), "election": election.value, **facts},
+        )
+
+
+def _all_partitions(image: ClusterImage) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic.name, PartitionIndex(index))
+        for topic in image.topics.values()
+        for index in range(len(topic.partitions))
+    ]

@@ -1,0 +1,90 @@
+"""AlterPartition v2-v3, between brokers. A leader asks the controller for another in-sync set.
+
+v3: members with their broker epochs (KIP-903). A leader that leaves itself out resigns, and is told
+NEW_LEADER_ELECTED.
+"""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from suwi.controller.isr_proposals import ANY_EPOCH, IsrProposal
+from suwi.controller.office import Office
+from suwi.controller.partition_admin import TopicProposal
+from suwi.handlers.errors import error_of, reply
+from suwi.metadata.image import PartitionState
+from suwi.model.errors import BrokerError
+from suwi.model.ids import NO_NODE, NO_TOPIC_ID, NodeId
+from suwi.net.answers import Reply
+from suwi.net.dispatch import Request
+
+_BROKER_EPOCHS_FROM = 3
+
+
+class AlterPartition:
+    def __init__(self, office: Office) -> None:
+        self._office = office
+
+    async def __call__(self, request: Request) -> Reply:
+        asked = request.message
+        sender = NodeId(asked.broker_id)
+        proposals = [
+            TopicProposal(
+                topic.topic_id or NO_TOPIC_ID, p.partition_index, _proposal(p, request.version)
+            )
+            for topic in asked.topics
+            for p in topic.partitions
+        ]
+        try:
+            results = await self._office.partitions.propose(sender, asked.broker_epoch, proposals)
+        except BrokerError as error:
+            code, _ = error_of(error)
+            return reply(request, {"throttle_time": 0, "error_code": code, "topics": ()})
+        topics: dict[Any, list[dict[str, Any]]] = {}
+        for proposal, result in zip(proposals, results, strict=True):
+            answer = _answer(sender, proposal.partition, result)
+            topics.setdefault(proposal.topic_id, []).append(answer)
+        return reply(
+            request,
+            {
+                "throttle_time": 0,
+                "error_code": ErrorCode.none,
+                "topics": [
+                    {"topic_id": topic_id, "partitions": partitions}
+                    for topic_id, partitions in topics.items()
+                ],
+            },
+        )
+
+
+def _proposal(asked: Any, version: int) -> IsrProposal:
+    if version < _BROKER_EPOCHS_FROM:
+        members = tuple((NodeId(node), ANY_EPOCH) for node in asked.new_isr)
+    else:
+        members = tuple((NodeId(m.broker_id), m.broker_epoch) for m in asked.new_isr_with_epochs)
+    return IsrProposal(
+        asked.leader_epoch, asked.partition_epoch, members, asked.leader_recovery_state == 1
+    )
+
+
+def _answer(sender: NodeId, partition: int, result: PartitionState | BrokerError) -> dict[str, Any]:
+    if isinstance(result, BrokerError):
+        return {
+            "partition_index": partition,
+            "error_code": error_of(result)[0],
+            "leader_id": NO_NODE,
+            "leader_epoch": -1,
+            "isr": (),
+            "leader_recovery_state": 0,
+            "partition_epoch": -1,
+        }
+    is_deposed = result.leader != sender
+    return {
+        "partition_index": partition,
+        "error_code": ErrorCode.new_leader_elected if is_deposed else ErrorCode.none,
+        "leader_id": result.leader,
+        "leader_epoch": result.leader_epoch,
+        "isr": result.isr,
+        "leader_recovery_state": int(result.recovering),
+        "partition_epoch": result.partition_epoch,
+    }
