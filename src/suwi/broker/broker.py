@@ -85,9 +85,10 @@ class Broker:
         *,
         stats: NetStats | None = None,
         adopts: bool = False,
+        sharing: int = 1,
     ) -> None:
         """`stats`: count requests there, for metrics. `adopts`: make topics of data that the
-        metadata does not know."""
+        metadata does not know. `sharing`: how many brokers there are in this process."""
         self.config = config
         self.node_id = NodeId(config.node_id)
         self.cluster_id = ""
@@ -97,7 +98,7 @@ class Broker:
         self._stats = stats
         self._adopts = adopts
         self._specs = parse_listeners(config)
-        open_files_max = raise_open_file_limit()
+        open_files_max = raise_open_file_limit() // sharing
         self._descriptors_max = int(open_files_max * _OPEN_FILES_FOR_CONNECTIONS)
         self._budget = Budget(self._limits(config))
         files = FileCache(env.disk, int(open_files_max * _OPEN_FILES_FOR_LOGS))
