@@ -12,6 +12,7 @@ from suwi.records.builder import build_batch
 from suwi.records.record import Record, iter_records
 from suwi.sim import Machine, Simulation
 from suwi.wire.fetch import (
+    FetchedPartition,
     FetchPartition,
     FetchRequest,
     FetchTopic,
@@ -142,19 +143,7 @@ async def fetch_on(
     client: PeerConnection, topic: str, offset: int, wait_ms: int = 0
 ) -> tuple[list[Record], int]:
     """Records, and where to go on: a compacted log has batches without any."""
-    asked = FetchPartition(
-        partition=0,
-        current_leader_epoch=-1,
-        fetch_offset=offset,
-        last_fetched_epoch=-1,
-        log_start_offset=-1,
-        max_bytes=1 << 20,
-    )
-    request = encode_fetch_request(
-        _VERSION_FETCH, FetchRequest(wait_ms, 1, 1 << 20, [FetchTopic(topic, None, [asked])])
-    )
-    answer = await client.send(ApiKey.FETCH, _VERSION_FETCH, [request])
-    fetched = decode_fetch_response(_VERSION_FETCH, answer).topics[0].partitions[0]
+    fetched = await fetch_once(client, topic, offset, wait_ms)
     assert fetched.error_code == 0, fetched
     data = memoryview(fetched.records or b"")
     records: list[Record] = []
@@ -164,6 +153,25 @@ async def fetch_on(
         records += [record for record in iter_records(batch, header) if record.offset >= offset]
         following = header.next_offset
     return records, following
+
+
+async def fetch_once(
+    client: PeerConnection, topic: str, offset: int, wait_ms: int = 0, *, epoch: int = -1
+) -> FetchedPartition:
+    """The answer to one request, whatever it is."""
+    asked = FetchPartition(
+        partition=0,
+        current_leader_epoch=epoch,
+        fetch_offset=offset,
+        last_fetched_epoch=-1,
+        log_start_offset=-1,
+        max_bytes=1 << 20,
+    )
+    request = encode_fetch_request(
+        _VERSION_FETCH, FetchRequest(wait_ms, 1, 1 << 20, [FetchTopic(topic, None, [asked])])
+    )
+    answer = await client.send(ApiKey.FETCH, _VERSION_FETCH, [request])
+    return decode_fetch_response(_VERSION_FETCH, answer).topics[0].partitions[0]
 
 
 async def read_all(client: PeerConnection, topic: str) -> list[Record]:

@@ -6,24 +6,27 @@ at the end of a block the cluster gets a second to settle, unless its last comma
 `wait`. These are the commands; topics have one partition:
 
     topic orders b1 b2 b3 min.insync.replicas=2   create it, with these replicas
+    topic-at b4 other b1                          ask b4 for it; the answer is shown when it comes
     delete orders
     produce b1 acks=all "x"                       send to b1; the answer is shown when it comes
     read b1                                       what b1 gives a consumer
+    fetch-at b1 epoch=0                           what b1 says to who believes in that leader epoch
     logs                                          what lies in every replica's log
     kill b1 / start b1 / stop b1 / power-off b1   its process, or its machine
     freeze b1 / thaw b1
-    cut b1 -> b2 / cut b1 <-> b2 / heal
+    cut b1 -> b2 / cut b1 <-> b2                  one way, or both
+    heal / heal b1 b2                             all links, or those between two
     cut-store b1 / heal-store b1 / expire b1      its way to the metadata store, its session
     slow b1 200ms
     until b1 hw 1 / until b2 end 1 / until leader b2 / until in-sync b1 b2
     wait 5s
 
+There are four brokers. b4 is the controller and has no replicas, unless a topic says otherwise.
 The network takes half a millisecond for everything and nothing is left to chance, so the same
 transcript always runs the same.
 """
 
 import asyncio
-import contextlib
 import re
 import shlex
 from collections.abc import Callable, Coroutine
@@ -33,20 +36,23 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from suwi.client.connection import PeerConnection
-from suwi.model.ids import NO_NODE, NodeId
+from suwi.client.visible import visible_records
+from suwi.model.ids import NO_NODE, NodeId, Offset
+from suwi.records.batch import batches
+from suwi.records.record import iter_records
 from suwi.sim import Simulation
 from suwi.sim.checkers import Committed, all_checkers
 from suwi.sim.checkers.facts import LogId
 from suwi.sim.cluster import PORT, SimCluster, SimNode
 from suwi.sim.watch import Watch
 from suwi.wire.versions import ApiKey
-from tests.broker.simulated import fetch_on, produce
+from tests.broker.simulated import fetch_once, produce
 
 SESSION_S = 3.0
 SETTLE_S = 1.0
 PATIENCE_S = 60.0
 """How long `until` waits, in virtual time."""
-SETTINGS = {"replica.lag.time.max.ms": "4000", "auto.leader.rebalance.enable": "false"}
+SETTINGS = {"replica.lag.time.max.ms": "10000", "auto.leader.rebalance.enable": "false"}
 RESULT = "----"
 
 
@@ -89,17 +95,18 @@ def play(blocks: list[Block]) -> list[list[str]]:
 class Stage:
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
-        self.cluster = SimCluster(simulation, session_timeout_s=SESSION_S, settings=SETTINGS)
+        self.cluster = SimCluster(
+            simulation, brokers=4, session_timeout_s=SESSION_S, settings=SETTINGS
+        )
         self.watch = Watch(self.cluster, all_checkers(Committed()))
         self.told: list[str] = []
         self._background: dict[asyncio.Task[None], None] = {}
         self._waits: list[tuple[Callable[[], bool], asyncio.Event]] = []
         simulation.add_checker(self._look)
-        self._values: dict[tuple[str, int, int], str] = {}
 
     async def play(self, blocks: list[Block]) -> list[list[str]]:
-        # One after the other: b1 is the controller, and ids do not depend on who was faster.
-        for node in self.cluster.nodes.values():
+        # One after the other: who comes first is the controller.
+        for node in reversed(self.cluster.nodes.values()):
             await node.start()
         await asyncio.sleep(SETTLE_S)
         found = []
@@ -167,26 +174,33 @@ class Stage:
         return await PeerConnection.open(f"b{controller.node_id}", PORT)
 
     async def do_topic(self, name: str, *words: str) -> None:
+        error = await self._create(await self._controller(), name, words)
+        assert not error, error
+
+    async def do_topic_at(self, broker: str, name: str, *words: str) -> None:
+        client = await PeerConnection.open(broker, PORT)
+
+        async def ask() -> None:
+            error = await self._create(client, name, words)
+            outcome = f"is refused by {broker}: {error}" if error else f"is made by {broker}"
+            self.told.append(f"topic {name} {outcome}")
+
+        self._later(ask())
+        await asyncio.sleep(0)
+
+    async def _create(self, client: PeerConnection, name: str, words: tuple[str, ...]) -> str:
         replicas = [int(word[1:]) for word in words if "=" not in word]
         configs = [word.split("=", 1) for word in words if "=" in word]
-        client = await self._controller()
-        answer = await client.call(
-            ApiKey.CREATE_TOPICS,
-            7,
-            {
-                "topics": [
-                    {
-                        "name": name,
-                        "num_partitions": -1,
-                        "replication_factor": -1,
-                        "assignments": [{"partition_index": 0, "broker_ids": replicas}],
-                        "configs": [{"name": key, "value": value} for key, value in configs],
-                    }
-                ]
-            },
-        )
-        assert answer.topics[0].error_code == 0, answer
+        topic = {
+            "name": name,
+            "num_partitions": -1,
+            "replication_factor": -1,
+            "assignments": [{"partition_index": 0, "broker_ids": replicas}],
+            "configs": [{"name": key, "value": value} for key, value in configs],
+        }
+        answer = await client.call(ApiKey.CREATE_TOPICS, 7, {"topics": [topic]})
         await client.close()
+        return _error(answer.topics[0].error_code)
 
     async def do_delete(self, name: str) -> None:
         client = await self._controller()
@@ -215,23 +229,28 @@ class Stage:
             self.told.append(f"{what} gets no answer from {broker}")
             return
         if answer.error_code:
-            error = ErrorCode(answer.error_code).name.upper()
-            self.told.append(f"{what} is refused by {broker}: {error}")
+            self.told.append(f"{what} is refused by {broker}: {_error(answer.error_code)}")
         else:
             self.told.append(f"{what} is acknowledged at offset {answer.base_offset}")
 
     async def do_read(self, broker: str, topic: str | None = None) -> None:
         topic = topic or next(log.name.topic for log in self.watch.world.states)
         client = await PeerConnection.open(broker, PORT)
-        try:
-            records, _ = await fetch_on(client, topic, 0)
-        except AssertionError as error:
-            self.told.append(f"{broker} shows nothing: {_code(str(error))}")
+        fetched = await fetch_once(client, topic, 0)
+        await client.close()
+        if fetched.error_code:
+            self.told.append(f"{broker} shows nothing: {_error(fetched.error_code)}")
             return
-        finally:
-            await client.close()
+        records = visible_records(bytes(fetched.records or b""), Offset(0)).records
         shown = ", ".join(f'{r.offset} "{(r.value or b"").decode()}"' for r in records)
         self.told.append(f"{broker} shows {shown or 'nothing'}")
+
+    async def do_fetch_at(self, broker: str, epoch: str) -> None:
+        topic = next(log.name.topic for log in self.watch.world.states)
+        client = await PeerConnection.open(broker, PORT)
+        fetched = await fetch_once(client, topic, 0, epoch=int(epoch.removeprefix("epoch=")))
+        await client.close()
+        self.told.append(f"{broker} answers {_error(fetched.error_code) or 'with records'}")
 
     async def do_logs(self) -> None:
         for log in self.watch.world.states:
@@ -245,9 +264,6 @@ class Stage:
                     self.told.append(f"{self._name(node, log)} has {', '.join(lines) or 'nothing'}")
 
     def _value(self, node: SimNode, log: LogId, offset: int) -> str:
-        from suwi.records.batch import batches
-        from suwi.records.record import iter_records
-
         disk = node.machine.disk
         directory = f"/data/{log.name}"
         for name in disk.list_dir(directory):
@@ -291,8 +307,8 @@ class Stage:
         if arrow == "<->":
             self.simulation.network.cut(other, one)
 
-    async def do_heal(self) -> None:
-        self.simulation.network.heal()
+    async def do_heal(self, *links: str) -> None:
+        self.simulation.network.heal(*links)
 
     async def do_slow(self, broker: str, delay: str) -> None:
         self.simulation.network.slow(broker, float(delay.removesuffix("ms")))
@@ -366,8 +382,5 @@ def _differences(before: dict[str, dict[str, str]], after: dict[str, dict[str, s
     return lines
 
 
-def _code(text: str) -> str:
-    found = re.search(r"error_code=(\d+)", text)
-    with contextlib.suppress(ValueError):
-        return ErrorCode(int(found.group(1))).name.upper() if found else text
-    return text
+def _error(code: int) -> str:
+    return ErrorCode(code).name.upper() if code else ""

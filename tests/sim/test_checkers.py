@@ -292,6 +292,11 @@ def a_recovery_that_invents(stage: Stage) -> None:
     stage.reopen(TWO, [*stage[TWO].batches[:2], batch(2, crc=9)])
 
 
+def a_recovery_that_finds_more_than_was_written(stage: Stage) -> None:
+    three_committed(stage)
+    stage.reopen(TWO, [*stage[TWO].batches, batch(3)])
+
+
 def an_election_from_outside(stage: Stage) -> None:
     stage.change(replace(stage.state, partition_epoch=1, isr=(ONE, TWO)))
     stage.change(
@@ -376,6 +381,7 @@ PLANTED: dict[Callable[[Stage], None], str] = {
     a_crash_that_loses_what_was_written: "recovery lost",
     a_power_loss_that_loses_what_was_synced: "recovery lost",
     a_recovery_that_invents: "recovery made",
+    a_recovery_that_finds_more_than_was_written: "recovery found",
     an_election_from_outside: "outside the in-sync set",
     an_unclean_election_that_nobody_allowed: "outside the in-sync set",
     a_leader_change_in_the_same_epoch: "the same epoch",

@@ -150,7 +150,7 @@ class Checker:
         self, world: World, replica: Replica, before: list[Batch], safe_end: int | None
     ) -> None:
         """A new life opened a log; `before` is what it held. `safe_end`: after a power loss, up to
-        where it was synced; None after a mere crash."""
+        where it was synced; 0 after a crash in the middle of a write; None after any other."""
 
     def on_states(
         self, world: World, changes: Iterable[StateChange], author: NodeId | None
