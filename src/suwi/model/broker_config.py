@@ -157,6 +157,25 @@ class BrokerConfig(SecurityConfig):
         "",
         "Which listener brokers use among themselves; default: the first.",
     )
+    security_inter_broker_protocol: str = key(
+        "security.inter.broker.protocol",
+        text(),
+        "",
+        "In place of inter.broker.listener.name: the first listener with this protocol.",
+    )
+    sasl_mechanism_inter_broker_protocol: str = key(
+        "sasl.mechanism.inter.broker.protocol",
+        text(),
+        "",
+        "How brokers log in to each other where their listener asks for it; name and password are "
+        "in listener.name.NAME.MECHANISM.sasl.jaas.config.",
+    )
+    ssl_endpoint_identification_algorithm: str = key(
+        "ssl.endpoint.identification.algorithm",
+        text(),
+        "https",
+        "How a broker checks that another one's certificate is for its address; empty: not at all.",
+    )
     controlled_shutdown_enable: bool = key(
         "controlled.shutdown.enable",
         boolean(),
@@ -270,9 +289,8 @@ IGNORED_BROKER_KEYS = frozenset(
     num.recovery.threads.per.data.dir num.replica.fetchers offsets.topic.num.partitions
     offsets.topic.replication.factor process.roles queued.max.requests
     share.coordinator.state.topic.min.isr share.coordinator.state.topic.replication.factor
-    sasl.mechanism.inter.broker.protocol security.inter.broker.protocol
     socket.listen.backlog.size socket.receive.buffer.bytes socket.send.buffer.bytes
-    ssl.endpoint.identification.algorithm ssl.keymanager.algorithm ssl.protocol ssl.provider
+    ssl.keymanager.algorithm ssl.protocol ssl.provider
     ssl.secure.random.implementation ssl.trustmanager.algorithm
     transaction.state.log.min.isr transaction.state.log.replication.factor zookeeper.connect
     zookeeper.connection.timeout.ms
