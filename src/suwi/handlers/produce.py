@@ -330,9 +330,9 @@ class _CommitReply:
 
     def _committed(self, commit: asyncio.Future[None]) -> None:
         self._timer.cancel()
+        error = commit.exception() if not commit.cancelled() else None
         if self.reply.done():
             return  # The client is gone, or was told that it takes too long.
-        error = commit.exception() if not commit.cancelled() else None
         assert error is None or isinstance(error, Exception)
         self.reply.set_result(self._then if error is None else self._refuse(error))
 

@@ -486,6 +486,7 @@ class Partition:
         for _, waiter in waiters:
             if not waiter.done():
                 waiter.set_exception(error)
+                waiter.exception()  # Whoever waited may be gone; that is no error of ours.
 
     # -- reading -------------------------------------------------------------------------------
 
