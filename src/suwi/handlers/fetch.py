@@ -255,13 +255,16 @@ class _Job:
         return nearest.choose(partition.leadership, Offset(asked.fetch_offset), self.asked.rack_id)
 
     def _is_behind(self, look: _Look) -> bool:
-        """Whether a follower has yet to hear of a watermark."""
+        """Whether a follower has yet to hear of a watermark, or of where the log starts."""
         for key, answer, _ in look.found:
             if answer.error_code == 0:
                 leadership = self._partition(key).leadership
                 assert leadership is not None
                 follower = leadership.followers[NodeId(self.asked.replica_id)]
-                if follower.watermark_told < answer.high_watermark:
+                if (
+                    follower.watermark_told < answer.high_watermark
+                    or follower.start_told < answer.log_start_offset
+                ):
                     return True
         return False
 
@@ -344,7 +347,9 @@ class _Job:
             if answer.error_code == 0 and answer.diverging_epoch is None:
                 leadership = self._partition(key).leadership
                 assert leadership is not None
-                leadership.followers[node].watermark_told = Offset(answer.high_watermark)
+                follower = leadership.followers[node]
+                follower.watermark_told = Offset(answer.high_watermark)
+                follower.start_told = Offset(answer.log_start_offset)
 
 
 def _answer(partition: Partition, asked: FetchPartition, **facts: Any) -> FetchedPartition:

@@ -34,6 +34,7 @@ class Follower:
     leader_end: Offset = NO_OFFSET
     """Where the leader's log ended when it last asked."""
     watermark_told: Offset = NO_OFFSET
+    start_told: Offset = NO_OFFSET
 
     def is_caught_up(self, leader_end: Offset, now_s: float, lag_s_max: float) -> bool:
         return self.end_offset == leader_end or now_s - self.caught_up_s <= lag_s_max

@@ -35,7 +35,7 @@ from suwi.model.ids import (
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import BatchHeader
 from suwi.replica.intake import intake_of
-from suwi.replica.leadership import IsLive, Leadership, Proposal
+from suwi.replica.leadership import UNKNOWN_EPOCH, IsLive, Leadership, Proposal
 from suwi.replica.loss import Loss, lost_between
 
 log = logging.getLogger(__name__)
@@ -405,6 +405,18 @@ class Partition:
         self._tell(self._watchers)
         self._tell(self._end_watchers)
 
+    @property
+    def low_watermark(self) -> Offset:
+        """Where the log starts on every replica in service."""
+        starts = [self.log.start_offset]
+        if self.leadership is not None:
+            starts += [
+                max(follower.start_offset, Offset(0))
+                for node, follower in self.leadership.followers.items()
+                if self._around.is_live(node, UNKNOWN_EPOCH)
+            ]
+        return min(starts)
+
     # -- followers -----------------------------------------------------------------------------
 
     def record_progress(
@@ -414,6 +426,7 @@ class Partition:
         leadership = self.leadership
         assert leadership is not None
         partition_log = self.log
+        started_at = leadership.followers[node].start_offset
         counts = leadership.record_progress(
             node,
             end_offset,
@@ -424,6 +437,8 @@ class Partition:
         )
         if not counts:
             return
+        if start_offset > started_at and self._watchers:
+            self._tell(self._watchers)
         self._update_watermark()
         if leadership.joins(node, self._high_watermark, self._around.is_live):
             self._around.propose(self, leadership.expand(node))
