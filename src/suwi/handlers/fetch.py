@@ -382,8 +382,8 @@ def _fetched_topic(topic: TopicKey, partitions: list[FetchedPartition]) -> Fetch
 
 def _divergence(partition: Partition, asked: FetchPartition) -> EpochEnd | None:
     """Where the reader's log parts from the leader's, if it does (KIP-595)."""
-    if asked.last_fetched_epoch < 0:
-        return None
+    if asked.last_fetched_epoch < 0 or not partition.is_leader:
+        return None  # A follower may simply have less.
     log = partition.log
     try:
         found = log.epochs.divergence(

@@ -202,6 +202,7 @@ class Partition:
                 log.error(
                     "cannot lead", extra={"partition": str(self.partition), "reason": str(error)}
                 )
+                self._resign()
 
     def follow(self, state: PartitionState) -> None:
         """Another broker leads, or nobody does."""
