@@ -13,11 +13,8 @@ from suwi.model.topic_config import IGNORED_TOPIC_KEYS, TOPIC_KEYS
 TARGET = Path(__file__).parents[1] / "docs" / "configuration.md"
 
 # Keys that are read and checked, and steer nothing yet; each with the reason.
-_ONE_REPLICA = "a partition has one replica"
 NO_EFFECT_YET = {
-    "min.insync.replicas": _ONE_REPLICA,
     "preallocate": "files grow as they are written",
-    "unclean.leader.election.enable": _ONE_REPLICA,
 }
 _REMARKS = {
     "log.dirs": "The first holds the metadata too.",

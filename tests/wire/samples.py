@@ -15,7 +15,7 @@ from kio.serial import entity_writer
 from suwi.wire.schema import Direction, Field, Structure, entity_type, structure
 from suwi.wire.versions import APIS, ApiKey
 
-KAFKAS = [key for key in APIS if key != ApiKey.DESCRIBE_REPLICAS]
+KAFKAS = [key for key in APIS if key < ApiKey.DESCRIBE_REPLICAS]
 """The APIs that Kafka has too, of which kio has schemas."""
 
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "timedelta_i32": 32}

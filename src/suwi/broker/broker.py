@@ -9,12 +9,14 @@ import logging
 from suwi.broker.adoption import adopt
 from suwi.broker.compaction import Compaction
 from suwi.broker.controllership import Controllership
+from suwi.broker.farewell import hand_over
 from suwi.broker.forwarding import FORWARDER, Forwarding
 from suwi.broker.housekeeping import Housekeeping
+from suwi.broker.lifelines import Lifelines
 from suwi.broker.listeners import parse_listeners
 from suwi.broker.membership import Membership
+from suwi.broker.peer_security import connect_to_peers, listener_between_brokers
 from suwi.broker.security import ListenerSecurity, ScramUsers
-from suwi.client.connection import PeerConnection
 from suwi.controller.scram_admin import ScramDirectory
 from suwi.env import Env
 from suwi.handlers.alter_configs import AlterConfigs
@@ -26,6 +28,7 @@ from suwi.handlers.create_partitions import CreatePartitions
 from suwi.handlers.create_topics import CreateTopics
 from suwi.handlers.delete_records import DeleteRecords
 from suwi.handlers.delete_topics import DeleteTopics
+from suwi.handlers.describe_broker import BrokerLife, DescribeBroker
 from suwi.handlers.describe_cluster import DescribeCluster
 from suwi.handlers.describe_configs import DescribeConfigs
 from suwi.handlers.describe_log_dirs import DescribeLogDirs
@@ -112,8 +115,12 @@ class Broker:
             self.node_id, store, self._describe, lambda: False, self.replicas.live_as
         )
         self.controllership = Controllership(
-            self.node_id, store, self._follower, self._membership, env, config
+            self.node_id, store, self._follower, self._membership, env, config, self._follow_office
         )
+        self._lifelines = Lifelines(
+            self.node_id, store, self._peers, lambda: self.replicas.image, self.controllership
+        )
+        self._is_stopping = False
         self._forwarding = Forwarding(
             self.controllership, self._connect_as(FORWARDER), self._follower
         )
@@ -138,13 +145,9 @@ class Broker:
         return BrokerInfo(self.node_id, tuple(self.endpoints), self.config.broker_rack or None)
 
     def _connect_as(self, client_id: str | None = None) -> Peers:
-        return Peers(
-            lambda: self.replicas.image,
-            self.config.inter_broker_listener_name or self._specs[0].name,
-            lambda endpoint: PeerConnection.open(
-                endpoint.host, endpoint.port, client_id=client_id or "suwi"
-            ),
-        )
+        between = listener_between_brokers(self.config, self._specs)
+        connect = connect_to_peers(self.config, between, self._env, client_id)
+        return Peers(lambda: self.replicas.image, between.name, connect)
 
     @property
     def compaction(self) -> Compaction:
@@ -249,9 +252,13 @@ class Broker:
 
     def _follow(self, old: ClusterImage, new: ClusterImage) -> None:
         self.replicas.follow(old, new)
+        self._lifelines.follow()
         if new.broker_configs != old.broker_configs:
             effective = {**self.config.given, **new.dynamic_config(self.node_id)}
             self._budget.limits = self._limits(parse_broker_config(effective).config)
+
+    def _follow_office(self) -> None:
+        self._lifelines.follow()
 
     async def _adopt(self) -> None:
         await self.controllership.in_office()
@@ -286,6 +293,7 @@ class Broker:
             ApiKey.ELECT_LEADERS: by_controller(ElectLeaders(office)),
             ApiKey.ALTER_PARTITION: AlterPartition(office),
             ApiKey.BROKER_HEARTBEAT: BrokerHeartbeat(office),
+            ApiKey.DESCRIBE_BROKER: DescribeBroker(self._life),
             ApiKey.DESCRIBE_REPLICAS: DescribeReplicas(replicas, self.node_id),
             ApiKey.SASL_HANDSHAKE: sasl_handshake,
             ApiKey.SASL_AUTHENTICATE: sasl_authenticate,
@@ -296,6 +304,9 @@ class Broker:
         }
         handlers[ApiKey.API_VERSIONS] = ApiVersions(advertised([*handlers, ApiKey.API_VERSIONS]))
         return handlers
+
+    def _life(self) -> BrokerLife:
+        return BrokerLife(self.node_id, self._membership.epoch, self._is_stopping)
 
     def _nearest(self) -> NearestReplica | None:
         if not self.config.replica_selector_class.endswith(RACK_AWARE):
@@ -309,6 +320,10 @@ class Broker:
 
         Returns whether that worked; where not, the next start checks the logs.
         """
+        self._is_stopping = True
+        if self.config.controlled_shutdown_enable:
+            epoch, image = self._membership.epoch, self.replicas.image
+            await hand_over(self.node_id, epoch, image, self.controllership, self._peers)
         stopping = [asyncio.create_task(listener.stop()) for listener in self.listeners]
         await asyncio.sleep(0)  # Now no new request starts, and those that wait can be told.
         for partition in self.replicas:
@@ -326,6 +341,7 @@ class Broker:
         return clean
 
     async def _leave(self) -> None:
+        await self._lifelines.stop()
         await self._follower.stop()
         for listener in self.listeners:
             await listener.stop()

@@ -10,7 +10,7 @@ Invariant: outside a term they raise NotController; in it, every write carries i
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from suwi.broker.membership import Membership, decode_registration
 from suwi.controller.config_admin import ConfigAdmin
@@ -44,7 +44,9 @@ class Controllership:
         membership: Membership,
         env: Env,
         config: BrokerConfig,
+        on_office: Callable[[], None],
     ) -> None:
+        """`on_office` is told when a term of office begins or ends."""
         self.elections = ElectionCounts()
         self._node_id = node_id
         self._store = store
@@ -52,6 +54,7 @@ class Controllership:
         self._membership = membership
         self._env = env
         self._config = config
+        self._on_office = on_office
         self._rules = TopicRules(config)
         self._term: Term | None = None
         self._in_office = asyncio.Event()
@@ -153,6 +156,7 @@ class Controllership:
             unsubscribe()
             self._term = None
             self._in_office.clear()
+            self._on_office()
             for task in background:
                 task.cancel()
             log.info("controller no more", extra={"broker": self._node_id, "epoch": epoch})
@@ -177,6 +181,7 @@ class Controllership:
     def _begin(self, term: Term, background: list[asyncio.Task[None]]) -> None:
         self._term = term
         self._in_office.set()
+        self._on_office()
         loop = asyncio.get_running_loop()
         if self._config.auto_leader_rebalance_enable:
             background.append(loop.create_task(self._balance(term)))

@@ -12,7 +12,7 @@ import json
 import logging
 from collections.abc import Callable
 
-from suwi.client.connection import PeerConnection
+from suwi.client.connection import PeerConnection, is_refusal
 from suwi.controller.partition_admin import Registered
 from suwi.metadata.follower import BROKERS
 from suwi.metadata.image import BrokerInfo, Endpoint, decode_broker, encode_broker
@@ -179,10 +179,8 @@ async def _answers(endpoint: Endpoint) -> bool | None:
     try:
         async with asyncio.timeout(_PROBE_S):
             connection = await PeerConnection.open(endpoint.host, endpoint.port)
-    except ConnectionRefusedError:
-        return False
-    except OSError:  # of which a time-out is one
-        return None
+    except OSError as error:  # of which a time-out is one
+        return False if is_refusal(error) else None
     connection.abort()
     return True
 

@@ -7,6 +7,7 @@ Invariant: after the connection is lost every pending and later request fails wi
 """
 
 import asyncio
+import errno
 import ssl
 import struct
 from collections import deque
@@ -23,6 +24,15 @@ _LENGTH = struct.Struct(">i")
 
 class ConnectionLost(ConnectionError):
     """The broker is gone; whether the requests under way were carried out is not known."""
+
+
+def is_refusal(error: OSError) -> bool:
+    """Whether nobody listens at an address, whatever it resolves to."""
+    if isinstance(error, ConnectionRefusedError):
+        return True
+    # With several addresses asyncio gives one error that quotes those of all.
+    text = str(error)
+    return 0 < text.count("[Errno ") == text.count(f"[Errno {errno.ECONNREFUSED}]")
 
 
 class _Pending(NamedTuple):
@@ -127,6 +137,10 @@ class PeerConnection(asyncio.Protocol):
     async def drained(self) -> None:
         """Return when the broker has taken most of what was sent, or is gone."""
         await self._may_write.wait()
+
+    async def lost(self) -> None:
+        """Return when the connection is gone, whoever ended it."""
+        await asyncio.shield(self._closed)
 
     async def close(self) -> None:
         if self._transport is not None:

@@ -77,11 +77,14 @@ class ApiKey(IntEnum):
     CONSUMER_GROUP_DESCRIBE = 69
     DESCRIBE_TOPIC_PARTITIONS = 75
     DESCRIBE_REPLICAS = 20_000
+    DESCRIBE_BROKER = 20_001
     """Suwi's own: see `handlers/describe_replicas.py`."""
 
 
 # Their handlers get the body as bytes, decoded with `wire.produce` and `wire.fetch`, or as JSON.
-RAW_BODY: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.DESCRIBE_REPLICAS})
+RAW_BODY: Final = frozenset(
+    {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.DESCRIBE_REPLICAS, ApiKey.DESCRIBE_BROKER}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +193,7 @@ _ENTRIES = (
     _entry(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, 0),
     _entry(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0),
     _entry(ApiKey.DESCRIBE_REPLICAS, 0, 0, 0, between_brokers=True),
+    _entry(ApiKey.DESCRIBE_BROKER, 0, 0, 0, between_brokers=True),
 )
 
 APIS: Final[Mapping[int, Api]] = MappingProxyType({int(api.key): api for api in _ENTRIES})

@@ -1,0 +1,197 @@
+"""Fast fail-over: connections that tell of a broker's death long before its session has ended.
+
+The controller holds one to every other broker, every broker one to the controller. When one breaks
+and another is refused, nobody listens there any more: the process is gone. Then the controller
+fences the broker, and brokers depose the controller; both do no harm if they are wrong. A time-out
+says nothing: a broker that is frozen or cut off waits for the end of its session.
+`follow` is told of each new image, and when this broker comes into office.
+Invariant: only a life that was seen here, by its epoch, is declared over.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from suwi.broker.controllership import Controllership
+from suwi.client.connection import PeerConnection, is_refusal
+from suwi.handlers.describe_broker import BrokerLife, decode_life
+from suwi.metadata.image import ClusterImage
+from suwi.metadata.store import MetadataStore, Unavailable
+from suwi.model.errors import BrokerError
+from suwi.model.ids import NodeId
+from suwi.replica.leadership import UNKNOWN_EPOCH
+from suwi.replica.peers import Peers
+from suwi.wire.versions import ApiKey
+
+log = logging.getLogger(__name__)
+
+_CONNECT_S = 5.0
+_ANSWER_S = 5.0
+_PAUSE_S_MIN = 0.05
+_PAUSE_S_MAX = 1.0
+
+
+class Lifelines:
+    def __init__(
+        self,
+        node_id: NodeId,
+        store: MetadataStore,
+        peers: Peers,
+        image: Callable[[], ClusterImage],
+        controllership: Controllership,
+    ) -> None:
+        self._node_id = node_id
+        self._store = store
+        self._peers = peers
+        self._image = image
+        self._controllership = controllership
+        self._lines: dict[NodeId, _Lifeline] = {}
+        self._seen: dict[NodeId, int] = {}
+        """The last life of each broker that answered here."""
+        self._was_in_office = False
+        self._is_stopped = False
+
+    def follow(self) -> None:
+        """Hold on to whom it matters now."""
+        if self._is_stopped:
+            return
+        image = self._image()
+        wanted: set[NodeId] = set()
+        is_in_office = self._controllership.is_in_office
+        is_new, self._was_in_office = is_in_office and not self._was_in_office, is_in_office
+        if is_in_office:
+            wanted = {node for node in image.registered if node != self._node_id}
+        elif image.controller not in (None, self._node_id):
+            wanted = {image.controller} & set(image.registered)
+        for node in [node for node in self._lines if node not in wanted]:
+            self._lines.pop(node).stop()
+        for node in sorted(wanted):
+            line = self._lines.get(node)
+            if line is None:
+                self._lines[node] = _Lifeline(node, self)
+            else:
+                line.look(image.registered[node].epoch, again=is_new)
+
+    async def stop(self) -> None:
+        self._is_stopped = True
+        for line in self._lines.values():
+            line.stop()
+        await asyncio.gather(*(line.task for line in self._lines.values()), return_exceptions=True)
+
+    # -- for a lifeline --------------------------------------------------------------------------
+
+    async def connect(self, node: NodeId) -> PeerConnection:
+        async with asyncio.timeout(_CONNECT_S):
+            return await self._peers.connect(node)
+
+    async def answered(self, life: BrokerLife) -> None:
+        """A broker has said which life it lives."""
+        if life.epoch == UNKNOWN_EPOCH:
+            return
+        self._seen[life.node] = life.epoch
+        known = self._image().registered.get(life.node)
+        if known is None or known.epoch != life.epoch or not known.fenced or life.stopping:
+            return
+        if self._controllership.is_in_office:
+            await self._controllership.partitions.unfence(life.node, life.epoch)
+
+    async def controller_epoch(self, node: NodeId) -> int | None:
+        """The epoch of the controller, if this broker is it."""
+        controller = await self._store.current_controller()
+        return controller.epoch if controller and controller.node_id == node else None
+
+    async def refused(self, node: NodeId, controller_epoch: int | None) -> None:
+        """Nobody listens where a broker was: it is dead, if it ever lived here."""
+        known = self._image().registered.get(node)
+        if known is None or self._seen.get(node) != known.epoch:
+            return
+        if self._controllership.is_in_office:
+            if not known.fenced:
+                log.info("broker gone", extra={"broker": node, "epoch": known.epoch})
+                await self._controllership.partitions.fence(node, known.epoch)
+        elif controller_epoch is not None:
+            log.info("controller gone", extra={"broker": node, "epoch": controller_epoch})
+            await self._store.depose(controller_epoch)
+
+
+class _Lifeline:
+    """One broker that is held on to."""
+
+    def __init__(self, node: NodeId, owner: Lifelines) -> None:
+        self._node = node
+        self._owner = owner
+        self._epoch: int | None = None
+        self._woken = asyncio.Event()
+        self.task = asyncio.get_running_loop().create_task(self._run())
+
+    def look(self, epoch: int, *, again: bool) -> None:
+        """The image shows the broker in this life. `again`: what was refused before counts now."""
+        if again or epoch != self._epoch:
+            self._epoch = epoch
+            self._woken.set()
+
+    def stop(self) -> None:
+        self.task.cancel()
+
+    async def _run(self) -> None:
+        pause_s = _PAUSE_S_MIN
+        try:
+            while True:
+                try:
+                    if await self._hold():
+                        pause_s = _PAUSE_S_MIN
+                        continue  # It broke: at once again.
+                except (OSError, ValueError, BrokerError, Unavailable) as error:
+                    log.debug("no lifeline", extra={"broker": self._node, "reason": str(error)})
+                await self._pause(pause_s)
+                pause_s = min(2 * pause_s, _PAUSE_S_MAX)
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.exception("lifeline ended", extra={"broker": self._node})
+            raise
+
+    async def _hold(self) -> bool:
+        """Connect and hold on; True when the connection was there and broke."""
+        # Read first: who is controller now, and then does not listen, is so no longer.
+        controller_epoch = await self._owner.controller_epoch(self._node)
+        try:
+            connection = await self._owner.connect(self._node)
+        except OSError as error:
+            if is_refusal(error):
+                await self._owner.refused(self._node, controller_epoch)
+            raise
+        try:
+            while connection.is_open:
+                self._woken.clear()
+                await self._owner.answered(await _ask(connection))
+                await self._until_something_happens(connection)
+            return True
+        finally:
+            connection.abort()
+
+    async def _until_something_happens(self, connection: PeerConnection) -> None:
+        """The connection breaks, or the broker begins another life."""
+        known = self._epoch
+        lost = asyncio.ensure_future(connection.lost())
+        try:
+            while connection.is_open and self._epoch == known:
+                woken = asyncio.ensure_future(self._woken.wait())
+                await asyncio.wait((lost, woken), return_when=asyncio.FIRST_COMPLETED)
+                woken.cancel()
+                self._woken.clear()
+        finally:
+            lost.cancel()
+
+    async def _pause(self, pause_s: float) -> None:
+        self._woken.clear()
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+
+
+async def _ask(connection: PeerConnection) -> BrokerLife:
+    async with asyncio.timeout(_ANSWER_S):
+        return decode_life(bytes(await connection.send(ApiKey.DESCRIBE_BROKER, 0, [b"{}"])))

@@ -1,0 +1,36 @@
+"""DescribeBroker v0, Suwi's own and never advertised: which broker this is, and in which life.
+
+The response is JSON: `{"node": 1, "epoch": 17, "stopping": false}`; the epoch is -1 while the
+broker is not registered.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from suwi.model.ids import NodeId
+from suwi.net.answers import Answer, Reply
+from suwi.net.dispatch import Request
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLife:
+    node: NodeId
+    epoch: int
+    stopping: bool
+
+
+class DescribeBroker:
+    def __init__(self, life: Callable[[], BrokerLife]) -> None:
+        self._life = life
+
+    def __call__(self, request: Request) -> Answer:
+        return Reply([json.dumps(asdict(self._life())).encode()])
+
+
+def decode_life(body: bytes) -> BrokerLife:
+    """Raises ValueError."""
+    try:
+        return BrokerLife(**json.loads(body))
+    except TypeError as error:
+        raise ValueError(str(error)) from error

@@ -1,0 +1,224 @@
+"""How soon a dead broker is replaced, and when it is better to wait."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from suwi.model.ids import NO_NODE, NodeId
+from suwi.sim.cluster import SimCluster
+from tests.broker.test_simulated_cluster import (
+    SEEDS,
+    controller,
+    create,
+    image,
+    run,
+    state,
+    until,
+)
+
+SESSION_S = 30.0
+SOON_S = 0.5
+
+
+def run_patiently(
+    scenario: Callable[[SimCluster], Awaitable[None]], seed: int = 1, **options: Any
+) -> None:
+    """With sessions so long that nothing can wait for their end."""
+    run(scenario, seed, session_timeout_s=SESSION_S, **options)
+
+
+def other_than(*numbers: int) -> int:
+    return next(number for number in (1, 2, 3) if number not in numbers)
+
+
+# -- fast fail-over ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_killed_broker_is_replaced_before_its_session_ends(seed: int) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        victim = other_than(controller(cluster))
+        heir = other_than(victim)
+        async with cluster.client("test") as client:
+            await create(client, assignments=[[victim, heir]])
+        await asyncio.sleep(1)
+        cluster[victim].kill()
+        await until(lambda: state(cluster, seen_by=heir).leader == heir, SOON_S)
+        assert state(cluster, seen_by=heir).isr == (heir,)
+        fenced = image(cluster, heir).registered[NodeId(victim)]
+        assert fenced.fenced
+        assert NodeId(victim) not in image(cluster, heir).brokers
+
+    run_patiently(scenario, seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_killed_controller_is_replaced_before_its_session_ends(seed: int) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        victim = controller(cluster)
+        heir = other_than(victim)
+        async with cluster.client("test") as client:
+            await create(client, assignments=[[victim, heir]])
+        await asyncio.sleep(1)
+        cluster[victim].kill()
+        await until(lambda: state(cluster, seen_by=heir).leader == heir, SOON_S)
+        assert controller(cluster) not in (victim, NO_NODE)
+
+    run_patiently(scenario, seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_broker_that_is_killed_and_started_again_serves_again_soon(seed: int) -> None:
+    """It finds its own old registration, at its own address."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        async with cluster.client("test") as client:
+            await create(client, assignments=[[1]])
+        await asyncio.sleep(1)
+        cluster[1].kill()
+        await asyncio.sleep(1)
+        await cluster[1].start()
+        await until(lambda: state(cluster).leader == 1, SOON_S)
+        assert NodeId(1) in image(cluster, 1).brokers
+
+    run_patiently(scenario, seed)
+
+
+def test_a_lonely_leader_is_not_demoted_before_its_session_ends() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        victim = other_than(controller(cluster))
+        witness = other_than(victim)
+        async with cluster.client("test") as client:
+            configs = {"unclean.leader.election.enable": "true"}
+            await create(client, assignments=[[victim, witness]], configs=configs)
+            await asyncio.sleep(1)
+            cluster[witness].kill()
+            await until(lambda: state(cluster, seen_by=victim).isr == (victim,))
+            await cluster[witness].start()
+        cluster[victim].kill()
+        await until(lambda: NodeId(victim) not in image(cluster, witness).brokers)
+        waiting = state(cluster, seen_by=witness)
+        if waiting.isr == (victim,):  # else the witness was in sync again by then
+            assert waiting.leader == victim
+            await until(lambda: state(cluster, seen_by=witness).leader == witness)
+            assert state(cluster, seen_by=witness).recovering
+
+    run(scenario, 3, session_timeout_s=10.0, settings={"replica.lag.time.max.ms": "500"})
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_frozen_broker_waits_for_the_end_of_its_session(seed: int) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        victim = other_than(controller(cluster))
+        heir = other_than(victim)
+        async with cluster.client("test") as client:
+            await create(client, assignments=[[victim, heir]])
+        await asyncio.sleep(1)
+        cluster[victim].freeze()
+        await asyncio.sleep(SESSION_S - 5)
+        assert state(cluster, seen_by=heir).leader == victim
+        await until(lambda: state(cluster, seen_by=heir).leader == heir)
+        cluster[victim].thaw()
+        await until(lambda: set(state(cluster, seen_by=heir).isr) == {victim, heir})
+        assert state(cluster, seen_by=heir).leader == heir
+
+    run_patiently(scenario, seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_broker_that_is_cut_off_waits_for_the_end_of_its_session(seed: int) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        victim = other_than(controller(cluster))
+        rest = [number for number in (1, 2, 3) if number != victim]
+        async with cluster.client("test") as client:
+            await create(client, assignments=[[victim, rest[0]]])
+        await asyncio.sleep(1)
+        before = image(cluster, victim).registered
+        network = cluster.simulation.network
+        network.partition([f"b{victim}"], [f"b{number}" for number in rest])
+        await asyncio.sleep(60)
+        network.heal()
+        assert {n: b.fenced for n, b in image(cluster, victim).registered.items()} == {
+            1: False,
+            2: False,
+            3: False,
+        }
+        assert image(cluster, victim).registered == before
+
+    run_patiently(scenario, seed)
+
+
+def test_a_broken_connection_alone_deposes_nobody() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        before = cluster.store.ledger.controller
+        await asyncio.sleep(1)
+        for _ in range(10):
+            cluster.simulation.network.reset(f"b{controller(cluster)}")
+            await asyncio.sleep(0.2)
+        assert cluster.store.ledger.controller == before
+        assert len(image(cluster, 1).brokers) == 3
+
+    run_patiently(scenario)
+
+
+def test_a_fenced_broker_that_answers_is_in_service_again() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        victim = other_than(controller(cluster))
+        async with cluster.client("test") as client:
+            await create(client, assignments=[[victim, other_than(victim)]])
+        await asyncio.sleep(1)
+        boss = cluster[controller(cluster)].broker
+        assert boss is not None
+        life = image(cluster, victim).registered[NodeId(victim)]
+        await boss.controllership.partitions.fence(NodeId(victim), life.epoch)
+        await until(lambda: NodeId(victim) not in image(cluster, victim).brokers)
+        cluster.simulation.network.reset(f"b{victim}")  # so that it is asked again
+        await until(lambda: image(cluster, victim).brokers.get(NodeId(victim)) == life)
+        await until(lambda: len(state(cluster, seen_by=victim).isr) == 2)
+
+    run_patiently(scenario)
+
+
+# -- controlled shutdown -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("is_controller", [False, True])
+def test_a_broker_that_stops_hands_its_partitions_over_first(
+    seed: int, is_controller: bool
+) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        boss = controller(cluster)
+        leaver = boss if is_controller else other_than(boss)
+        heir = other_than(leaver)
+        async with cluster.client("test") as client:
+            await create(client, assignments=[[leaver, heir]])
+        await asyncio.sleep(1)
+        assert await cluster[leaver].stop()
+        # In one change, while it lived.
+        (handed_over,) = [
+            change
+            for change in cluster.store.ledger.history
+            if b'"fenced":true' in (change.values.get(f"live/{leaver}") or b"")
+        ]
+        assert "partitions/orders/0" in handed_over.values
+        await until(lambda: NodeId(leaver) not in image(cluster, heir).registered)
+        left = state(cluster, seen_by=heir)
+        assert (left.leader, left.leader_epoch, left.isr) == (heir, 1, (heir,))
+
+    run_patiently(scenario, seed)
+
+
+def test_a_lonely_leader_stops_all_the_same() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        async with cluster.client("test") as client:
+            await create(client, assignments=[[3]])
+        await asyncio.sleep(1)
+        assert await cluster[3].stop()
+        await until(lambda: state(cluster).leader == NO_NODE)
+        await cluster[3].start()
+        await until(lambda: state(cluster).leader == 3)
+
+    run_patiently(scenario)
