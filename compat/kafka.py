@@ -106,6 +106,24 @@ class KafkaServer:
 
     def format(self) -> None:
         """Write the configuration and prepare the data directory."""
+        self._configure()
+        run_java(
+            "kafka.tools.StorageTool",
+            "format",
+            "--cluster-id",
+            "4L6g3nShT-eMCtK--X86sw",
+            "--config",
+            str(self._properties),
+        )
+
+    def with_data(self, data: Path, directory: Path) -> "KafkaServer":
+        """A server like this one, to be started on a copy of its data."""
+        other = KafkaServer(directory, heap=self._heap, **self._settings)
+        other.data = data
+        other._configure()
+        return other
+
+    def _configure(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         controller = _free_port()
         settings = {
@@ -125,14 +143,6 @@ class KafkaServer:
         }
         lines = [f"{key}={value}" for key, value in settings.items()]
         self._properties.write_text("\n".join(lines))
-        run_java(
-            "kafka.tools.StorageTool",
-            "format",
-            "--cluster-id",
-            "4L6g3nShT-eMCtK--X86sw",
-            "--config",
-            str(self._properties),
-        )
 
     def start(self) -> "KafkaServer":
         """Returns when it accepts connections."""

@@ -63,7 +63,7 @@ class BrokerProcess:
         with self._log.open("a") as log:
             self._process = subprocess.Popen(
                 [*_COMMAND, *self._arguments()],
-                env=_environment(),
+                env=environment(),
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -82,7 +82,7 @@ class BrokerProcess:
         """Start where it must be refused; what the broker says on its way out."""
         ended = subprocess.run(
             [*_COMMAND, *self._arguments()],
-            env=_environment(),
+            env=environment(),
             capture_output=True,
             text=True,
             timeout=_STOP_S,
@@ -150,7 +150,8 @@ def unique_name(word: str) -> str:
     return f"{word}-{next(_numbers)}"
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """That of a process which finds this source, without settings for a broker."""
     kept = {
         name: value
         for name, value in os.environ.items()

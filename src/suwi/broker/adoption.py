@@ -1,72 +1,114 @@
 """Taking over data that the metadata does not know: a directory that Apache Kafka wrote.
 
-Names, ids and the number of partitions come from the directories, leader epochs from the logs. What
-only Kafka's metadata knew, above all the topics' configuration, is not there to be found.
+Names, ids and the number of partitions come from the directories, leader epochs and producers from
+the logs, the topics' configuration from Kafka's own metadata where that lies beside them.
+Invariant: nothing that was adopted is removed, or taken for damage, for want of knowledge.
 """
 
 import asyncio
 import logging
 from collections.abc import Collection
 
+from suwi.broker.kafka_metadata import read_topic_configs
 from suwi.controller.topic_admin import TopicAdmin
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
+from suwi.log.partition_log import PartitionLog
 from suwi.metadata.image import PartitionState, Topic
+from suwi.metadata.store import MetadataStore
+from suwi.model.config_kinds import BadConfig
 from suwi.model.ids import LeaderEpoch, NodeId, PartitionIndex, TopicId, TopicPartition
-from suwi.model.topic_config import TopicConfig
+from suwi.model.topic_config import TopicConfig, parse_topic_config
+from suwi.txn.producer_ids import ProducerIds
 
 log = logging.getLogger(__name__)
 
 _OF_KAFKA_ITSELF = "__"  # Its metadata log, and topics whose content only its coordinators know.
+# Where nobody knows what was set: a compacted topic must not lose what is older than a week.
+_KEEP_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
 
 
 async def adopt(
     directories: LogDirectories,
+    store: MetadataStore,
     known: Collection[str],
     admin: TopicAdmin,
     node_id: NodeId,
     defaults: TopicConfig,
-) -> list[Topic]:
+) -> None:
     """Make topics of the directories that belong to none. Raises OSError."""
     found: dict[str, dict[int, LogDirectory]] = {}
+    configs: dict[str, dict[str, str]] = {}
     for directory in directories.usable():
-        for tp in directory.found_partitions():
-            if tp.topic not in known and not tp.topic.startswith(_OF_KAFKA_ITSELF):
-                found.setdefault(tp.topic, {})[tp.partition] = directory
-    adopted = []
+        configs.update(read_topic_configs(directory))
+        strangers = [
+            tp
+            for tp in directory.found_partitions()
+            if tp.topic not in known and not tp.topic.startswith(_OF_KAFKA_ITSELF)
+        ]
+        if strangers:
+            directory.expect_gaps(strangers)
+        for tp in strangers:
+            found.setdefault(tp.topic, {})[tp.partition] = directory
+    producer_ids = ProducerIds(store)
     for name, partitions in sorted(found.items()):
-        ids = {
-            directory.topic_id_of(TopicPartition(name, PartitionIndex(index)))
-            for index, directory in partitions.items()
-        }
-        topic_id = ids.pop()
-        if topic_id is None or ids:
+        topic_id = _agreed_id(name, partitions)
+        if topic_id is None:
             log.warning("not adopted: the partitions do not agree on an id", extra={"topic": name})
             continue
-        topic = await _read_topic(name, topic_id, partitions, node_id, defaults)
+        config = _usable(name, configs[name], defaults) if name in configs else _KEEP_ALL
+        logs = await _open(name, topic_id, partitions, parse_topic_config(config, defaults))
+        used = [p.producer_id for opened in logs.values() for p in opened.producers.all()]
+        await producer_ids.skip(max(used, default=-1))
+        topic = Topic(name, topic_id, config, _partition_states(logs, node_id))
         await admin.adopt(topic)
-        adopted.append(topic)
-        log.info("topic adopted", extra={"topic": topic.name, "partitions": len(topic.partitions)})
-    return adopted
+        log.info(
+            "topic adopted",
+            extra={"topic": name, "partitions": len(topic.partitions), "configs": config},
+        )
 
 
-async def _read_topic(
-    name: str,
-    topic_id: TopicId,
-    partitions: dict[int, LogDirectory],
-    node_id: NodeId,
-    defaults: TopicConfig,
-) -> Topic:
+def _agreed_id(name: str, partitions: dict[int, LogDirectory]) -> TopicId | None:
+    ids = {
+        directory.topic_id_of(TopicPartition(name, PartitionIndex(index)))
+        for index, directory in partitions.items()
+    }
+    return ids.pop() if len(ids) == 1 else None
+
+
+async def _open(
+    name: str, topic_id: TopicId, partitions: dict[int, LogDirectory], config: TopicConfig
+) -> dict[int, PartitionLog]:
     loop = asyncio.get_running_loop()
+    return {
+        index: await loop.run_in_executor(
+            None,
+            directory.log_of,
+            TopicPartition(name, PartitionIndex(index)),
+            topic_id,
+            config,
+            None,
+        )
+        for index, directory in partitions.items()
+    }
+
+
+def _partition_states(logs: dict[int, PartitionLog], node_id: NodeId) -> tuple[PartitionState, ...]:
     states = []
-    for index in range(max(partitions) + 1):
-        epoch = LeaderEpoch(0)
-        if index in partitions:
-            tp = TopicPartition(name, PartitionIndex(index))
-            opened = await loop.run_in_executor(
-                None, partitions[index].log_of, tp, topic_id, defaults, None
-            )
-            # A new leader begins: its epoch must be above every one in the log.
-            epoch = LeaderEpoch(opened.epochs.latest + 1)
+    for index in range(max(logs) + 1):
+        # A new leader begins: its epoch must be above every one in the log.
+        epoch = LeaderEpoch(logs[index].epochs.latest + 1 if index in logs else 0)
         states.append(PartitionState(node_id, epoch, 0, (node_id,), (node_id,)))
-    return Topic(name, topic_id, {}, tuple(states))
+    return tuple(states)
+
+
+def _usable(topic: str, config: dict[str, str], defaults: TopicConfig) -> dict[str, str]:
+    """Those settings that mean something here."""
+    usable = {}
+    for key, value in config.items():
+        try:
+            parse_topic_config({key: value}, defaults)
+            usable[key] = value
+        except BadConfig as error:
+            log.warning("setting not adopted", extra={"topic": topic, "reason": str(error)})
+    return usable

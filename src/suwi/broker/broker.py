@@ -263,7 +263,8 @@ class Broker:
     async def _adopt(self) -> None:
         await self.controllership.in_office()
         known, topics = self.replicas.image.topics, self.controllership.topics
-        await adopt(self.directories, known, topics, self.node_id, self.config.topic)
+        defaults = self.config.topic
+        await adopt(self.directories, self._store, known, topics, self.node_id, defaults)
 
     def _handlers(self) -> dict[int, Handler]:
         config, replicas, office = self.config, self.replicas, self.controllership

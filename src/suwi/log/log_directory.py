@@ -59,7 +59,7 @@ class LogDirectory:
         self.was_clean = True
         self.high_watermarks: dict[TopicPartition, Offset] = {}
         self._env = env
-        self._disk = env.disk
+        self.disk = self._disk = env.disk
         self._files = files
         self._lock: Lock | None = None
         self._logs: dict[TopicPartition, PartitionLog] = {}
@@ -177,6 +177,15 @@ class LogDirectory:
         size_bytes = sum(self._disk.size(log) for log in logs)
         return Peek(self._disk.modified_ms(logs[0]), size_bytes, len(logs))
 
+    def expect_gaps(self, partitions: Iterable[TopicPartition]) -> None:
+        """Remember, for good, that compaction may have been at work in these logs.
+
+        Else a lone gap is taken for damage after a crash. Raises OSError.
+        """
+        for partition in partitions:
+            self._cleaned_to.setdefault(partition, Offset(0))
+        self._checkpoint_job(names.CLEANER_OFFSETS, self._cleaned_to)()
+
     def holds(self, partition: TopicPartition) -> bool:
         """Whether the partition's log here has been opened."""
         return partition in self._logs
@@ -210,6 +219,7 @@ class LogDirectory:
             start_offset=self._start_offsets.get(partition, Offset(0)),
             recovery_point=self._recovery_points.get(partition, Offset(0)),
             leader_epoch_max=leader_epoch_max,
+            was_compacted=partition in self._cleaned_to,
         )
         opened = open_log(self._files, directory, partition, config, self.state, options)
         opened.cleaned_to = self._cleaned_to.get(partition, opened.start_offset)

@@ -44,6 +44,8 @@ class OpenOptions:
     recovery_point: Offset = Offset(0)
     leader_epoch_max: LeaderEpoch | None = None
     """The newest epoch the cluster knows; a batch of a later one cannot be real."""
+    was_compacted: bool = False
+    """Whether it may have gaps, though it is not compacted now."""
 
 
 def open_log(
@@ -225,7 +227,7 @@ class Recovery:
     ) -> None:
         self._files = files
         self._dir = directory
-        self._config = config
+        self._has_gaps = config.is_compacted or options.was_compacted
         self._epoch_max = options.leader_epoch_max
         self._recovery_point = options.recovery_point
         self._epochs = epochs
@@ -262,7 +264,7 @@ class Recovery:
         end = segment.next_offset
         if following.base_offset <= end or end < self._recovery_point:
             return following.base_offset >= end
-        return self._config.is_compacted or self._gaps > 0
+        return self._has_gaps or self._gaps > 0
 
     def _producers_before(self, segments: list[Segment], number: int) -> Producers:
         return load_producers(
@@ -298,7 +300,7 @@ class Recovery:
             self._take_in(segment, scan_rows(file, 0, found_bytes), prefix, producers)
             if following is not None:
                 prefix.end_before(*self._start_of(following))
-            elif self._gaps + prefix.gaps == 1 and not self._config.is_compacted:
+            elif self._gaps + prefix.gaps == 1 and not self._has_gaps:
                 prefix.doubt_last_gap()  # The one gap of a log that is never compacted.
             if prefix.size_bytes < found_bytes:
                 log.warning(

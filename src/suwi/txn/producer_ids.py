@@ -18,6 +18,13 @@ class ProducerIds:
         self._end = 0
         self._refill = asyncio.Lock()
 
+    async def skip(self, used: int) -> None:
+        """Never give out `used`, or an id below it. Raises `Unavailable`."""
+        async with self._refill:
+            first = await allocate(self._store, "producer", 1)
+            if first < used:
+                await allocate(self._store, "producer", used - first)
+
     async def next(self) -> ProducerId:
         """A producer id that nobody has had before. Raises `Unavailable`."""
         async with self._refill:

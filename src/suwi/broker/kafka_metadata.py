@@ -1,0 +1,109 @@
+"""What Apache Kafka's own metadata says of its topics: their configuration.
+
+A broker of Kafka keeps the controller's log beside its data, in `__cluster_metadata-0`: snapshots,
+and the records since. Of its many kinds of records only those that make, configure and remove
+topics are read.
+"""
+
+import logging
+
+from suwi.env import Disk
+from suwi.log import names
+from suwi.log.batch_scan import scan_batches
+from suwi.log.log_directory import LogDirectory
+from suwi.model.errors import BrokerError
+from suwi.model.ids import PartitionIndex, TopicPartition
+from suwi.records.record import iter_records
+from suwi.wire.errors import MalformedMessage
+from suwi.wire.primitives import Reader
+
+log = logging.getLogger(__name__)
+
+_METADATA = TopicPartition("__cluster_metadata", PartitionIndex(0))
+_SNAPSHOT = ".checkpoint"
+
+_TOPIC, _CONFIG, _REMOVE_TOPIC = 2, 4, 9
+_BEGIN, _END, _ABORT = 23, 24, 25
+_RESOURCE_TOPIC = 2
+
+
+def read_topic_configs(directory: LogDirectory) -> dict[str, dict[str, str]]:
+    """Each topic that Kafka's metadata knows, with what is set for it; none where it is not here.
+
+    Raises OSError.
+    """
+    path, disk = directory.dir_of(_METADATA), directory.disk
+    if not disk.exists(path):
+        return {}
+    topics = _Topics()
+    found = sorted(disk.list_dir(path))
+    snapshots = [name for name in found if name.endswith(_SNAPSHOT)][-1:]
+    logs = [name for name in found if names.parse_offset_name(name, names.LOG) is not None]
+    start = -1
+    try:
+        for name in snapshots:
+            _take_in(topics, disk, f"{path}/{name}", start)
+            start = int(name.partition("-")[0])
+        for name in logs:
+            _take_in(topics, disk, f"{path}/{name}", start)
+    except (BrokerError, MalformedMessage, ValueError) as error:
+        # A record that was not written to its end was never valid, nor are those after it.
+        log.warning("Kafka's metadata ends early", extra={"path": path, "reason": str(error)})
+    return {name: topics.configs.get(name, {}) for name in topics.names.values()}
+
+
+def _take_in(topics: "_Topics", disk: Disk, path: str, start: int) -> None:
+    """The records from offset `start` on."""
+    file = disk.open(path)
+    try:
+        for _, header, batch in scan_batches(file, 0, file.size()):
+            if header.is_control or header.last_offset < start:
+                continue
+            for record in iter_records(batch, header):
+                if record.value is not None and record.offset >= start:
+                    topics.take_in(Reader(memoryview(record.value)))
+    finally:
+        file.close()
+
+
+class _Topics:
+    """The state that the records make, one after another."""
+
+    def __init__(self) -> None:
+        self.names: dict[object, str] = {}
+        self.configs: dict[str, dict[str, str]] = {}
+        self._undecided: list[tuple[int, Reader]] | None = None
+        """Records of a transaction that has not ended."""
+
+    def take_in(self, body: Reader) -> None:
+        body.uvarint()  # The version of the frame around every record.
+        kind, version = body.uvarint(), body.uvarint()
+        if kind == _BEGIN:
+            self._undecided = []
+        elif kind in (_END, _ABORT):
+            for undecided in (self._undecided or []) if kind == _END else []:
+                self._replay(*undecided)
+            self._undecided = None
+        elif version:
+            pass  # All that is read here has had one version only.
+        elif self._undecided is not None:
+            self._undecided.append((kind, body))
+        else:
+            self._replay(kind, body)
+
+    def _replay(self, kind: int, body: Reader) -> None:
+        if kind == _TOPIC:
+            name = body.string(True)
+            self.names[body.uuid()] = name
+        elif kind == _REMOVE_TOPIC:
+            removed = self.names.pop(body.uuid(), None)
+            if removed is not None:
+                self.configs.pop(removed, None)
+        elif kind == _CONFIG:
+            resource_type = body.buffer[body.take(1)]
+            topic, key, value = body.string(True), body.string(True), body.nullable_string(True)
+            if resource_type == _RESOURCE_TOPIC:
+                config = self.configs.setdefault(topic, {})
+                config.pop(key, None)
+                if value is not None:
+                    config[key] = value

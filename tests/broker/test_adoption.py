@@ -1,0 +1,161 @@
+"""`--adopt`: data that the metadata does not know becomes topics, and nothing of it is lost."""
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource
+
+from suwi.records.builder import build_batch
+from suwi.records.record import Record
+from suwi.wire.primitives import compact_string, uvarint
+from tests.broker_process import BrokerProcess
+
+ORDERS_ID = "4L6g3nShT-eMCtK--X86sw"
+
+
+def read(address: str, topic: str) -> list[tuple[int, bytes | None]]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    found = []
+    try:
+        while True:
+            message = consumer.poll(30)
+            assert message is not None, "nothing came within the limit"
+            if message.error() is not None:
+                assert message.error().name() == "_PARTITION_EOF", message.error()
+                return found
+            found.append((message.offset(), message.value()))
+    finally:
+        consumer.close()
+
+
+def write(address: str, topic: str, *values: str) -> None:
+    """One batch for each value, from one new idempotent producer."""
+    producer = Producer({"bootstrap.servers": address, "enable.idempotence": True})
+    failed = []
+    for value in values:
+        producer.produce(
+            topic, value, partition=0, on_delivery=lambda error, _: failed.append(error)
+        )
+        assert producer.flush(30) == 0
+    assert failed == [None] * len(values)
+
+
+def configs(address: str, topic: str) -> dict[str, str]:
+    """What is set for the topic itself."""
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    admin = AdminClient({"bootstrap.servers": address})
+    answer = admin.describe_configs([resource])[resource].result(30)
+    return {name: entry.value for name, entry in answer.items() if entry.source == 1}
+
+
+def foreign_directory(tmp_path: Path, *offsets: int) -> Path:
+    """A partition with a batch at each of `offsets`, left by somebody else's crash."""
+    data = tmp_path / "data"
+    partition = data / "orders-0"
+    partition.mkdir(parents=True)
+    (data / "meta.properties").write_text(
+        "version=1\ncluster.id=MkU3OEVBNTcwNTJENDM2Qk\nnode.id=0\n"
+    )
+    (partition / "partition.metadata").write_text(f"version: 0\ntopic_id: {ORDERS_ID}")
+    batches = [
+        build_batch([Record(value=b"%d" % n, timestamp=1)], base_offset=n, leader_epoch=0)
+        for n in offsets
+    ]
+    (partition / f"{0:020d}.log").write_bytes(b"".join(batches))
+    return data
+
+
+def test_new_producers_are_not_taken_for_those_that_wrote_the_data(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        write(broker.address, "orders", "a", "b", "c")
+        broker.stop()
+    (tmp_path / "data" / "suwi-metadata.sqlite").unlink()
+    with BrokerProcess(tmp_path / "data", options=["--adopt"]) as broker:
+        # With an id that is in use in the log these would be retries of the first ones.
+        write(broker.address, "orders", "d", "e", "f")
+        assert [value for _, value in read(broker.address, "orders")] == [
+            *(b"a", b"b", b"c"),
+            *(b"d", b"e", b"f"),
+        ]
+
+
+@pytest.mark.parametrize("offsets", [(0, 1, 2, 7), (0, 5), (3,)])
+def test_a_gap_that_compaction_left_costs_no_record(
+    tmp_path: Path, offsets: tuple[int, ...]
+) -> None:
+    expected = [(offset, b"%d" % offset) for offset in offsets]
+    with BrokerProcess(foreign_directory(tmp_path, *offsets), options=["--adopt"]) as broker:
+        assert read(broker.address, "orders") == expected
+        broker.kill()
+        broker.start()
+        assert read(broker.address, "orders") == expected
+
+
+def test_without_kafkas_metadata_nothing_is_removed_until_somebody_says_so(tmp_path: Path) -> None:
+    data = foreign_directory(tmp_path, 0, 1)
+    with BrokerProcess(data, options=["--adopt"]) as broker:
+        assert configs(broker.address, "orders") == {"retention.ms": "-1", "retention.bytes": "-1"}
+
+
+def test_topics_keep_the_configuration_that_kafkas_metadata_has(tmp_path: Path) -> None:
+    data = foreign_directory(tmp_path, 0, 1)
+    topic_id = bytes.fromhex("e0bea0de74a14fe78c0ad2be5fce8eb3")
+    other_id = bytes(15) + b"\1"
+    write_metadata(
+        data,
+        _record(2, compact_string("orders") + other_id),
+        _config("orders", "max.message.bytes", "77777"),
+        _record(9, other_id),  # The topic was deleted, and made anew.
+        _record(2, compact_string("orders") + topic_id),
+        _config("orders", "cleanup.policy", "compact"),
+        _config("orders", "retention.ms", "5"),
+        _config("orders", "retention.ms", None),
+        _config("orders", "flush.ms", "9", resource_type=4),
+        _record(23, b""),
+        _config("orders", "cleanup.policy", "delete"),
+        _record(25, b""),
+        _record(23, b""),
+        _config("orders", "segment.ms", "1234"),
+        _record(24, b""),
+        _config("orders", "a.key.of.tomorrow", "1"),
+    )
+    with BrokerProcess(data, options=["--adopt"]) as broker:
+        assert configs(broker.address, "orders") == {
+            "cleanup.policy": "compact",
+            "segment.ms": "1234",
+        }
+
+
+def write_metadata(data: Path, *records: bytes) -> None:
+    """A snapshot of the first two, and a log of the others, as Kafka's controller keeps them."""
+    directory = data / "__cluster_metadata-0"
+    directory.mkdir()
+
+    def batch(values: tuple[bytes, ...], base_offset: int) -> bytes:
+        records = [Record(value=value, timestamp=1) for value in values]
+        return bytes(build_batch(records, base_offset=base_offset, leader_epoch=1))
+
+    (directory / f"{2:020d}-{1:010d}.checkpoint").write_bytes(batch(records[:2], 0))
+    # The log still has what the snapshot replaces, and ends in a batch that was never whole.
+    torn = batch(records[:1], len(records))[:-3]
+    (directory / f"{0:020d}.log").write_bytes(
+        batch((_config("orders", "flush.messages", "3"),) * 2, 0) + batch(records[2:], 2) + torn
+    )
+
+
+def _record(kind: int, body: bytes) -> bytes:
+    return uvarint(1) + uvarint(kind) + uvarint(0) + body + b"\0"
+
+
+def _config(topic: str, key: str, value: str | None, resource_type: int = 2) -> bytes:
+    body = bytes([resource_type]) + compact_string(topic) + compact_string(key)
+    return _record(4, body + compact_string(value))
