@@ -6,7 +6,7 @@ from typing import Annotated, Optional
 import typer
 
 from suwi import __version__
-from suwi.cli.commands import configs, dump, records, topics, users
+from suwi.cli.commands import configs, dump, pipeline, records, topics, users
 
 app = typer.Typer(
     help="Suwi, a Kafka-compatible event log.",
@@ -105,3 +105,4 @@ app.command()(dump.dump)
 app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")
 app.add_typer(users.app, name="users")
+app.add_typer(pipeline.app, name="pipeline")

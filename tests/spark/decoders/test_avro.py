@@ -10,18 +10,21 @@ from typing import Any
 
 import pytest
 
-pa = pytest.importorskip("pyarrow")
-fastavro = pytest.importorskip("fastavro")
+pytest.importorskip("pyarrow")
+pytest.importorskip("fastavro")
 
-from suwi.spark.decoders.avro import AvroFormat, avro_format  # noqa: E402
-from suwi.spark.decoders.errors import (  # noqa: E402
+import fastavro
+import pyarrow as pa
+
+from suwi.spark.decoders.avro import AvroFormat, avro_format
+from suwi.spark.decoders.errors import (
     BadRecord,
     CannotDecode,
     RegistryUnavailable,
 )
-from suwi.spark.decoders.in_python import decode_values  # noqa: E402
-from suwi.spark.decoders.registry import Registry  # noqa: E402
-from tests.spark.decoders.fake_registry import FakeRegistry, running_registry  # noqa: E402
+from suwi.spark.decoders.in_python import decode_values
+from suwi.spark.decoders.registry import Registry
+from tests.spark.decoders.fake_registry import FakeRegistry, running_registry
 
 
 @pytest.fixture

@@ -9,20 +9,21 @@ from typing import Any
 
 import pytest
 
-pa = pytest.importorskip("pyarrow")
+pytest.importorskip("pyarrow")
 pytest.importorskip("google.protobuf")
 
-from google.protobuf import (  # noqa: E402
+import pyarrow as pa
+from google.protobuf import (
     descriptor_pb2,
     descriptor_pool,
     message_factory,
     timestamp_pb2,
 )
 
-from suwi.spark.decoders.errors import BadRecord, CannotDecode  # noqa: E402
-from suwi.spark.decoders.protobuf import ProtobufFormat, protobuf_format  # noqa: E402
-from suwi.spark.decoders.registry import Registry  # noqa: E402
-from tests.spark.decoders.fake_registry import FakeRegistry, running_registry  # noqa: E402
+from suwi.spark.decoders.errors import BadRecord, CannotDecode
+from suwi.spark.decoders.protobuf import ProtobufFormat, protobuf_format
+from suwi.spark.decoders.registry import Registry
+from tests.spark.decoders.fake_registry import FakeRegistry, running_registry
 
 FIELD = descriptor_pb2.FieldDescriptorProto
 SCALARS = {

@@ -43,13 +43,13 @@ def check_options(
     source = pipeline.source
     check.all_at_once(
         "source",
-        _source_options(source),
+        source_options(source),
         source.line,
         lambda given: read_source_options(given, streaming=True),
     )
     for where, sink in (("sink", pipeline.sink), ("dead_letters", pipeline.dead_letters)):
         if isinstance(sink, TopicSpec):
-            check.all_at_once(where, _topic_options(sink), sink.line, read_sink_options)
+            check.all_at_once(where, topic_options(sink), sink.line, read_sink_options)
         elif isinstance(sink, DeltaSpec):
             check.all_at_once(where, _delta_options(sink), sink.line, read_options)
 
@@ -97,7 +97,7 @@ def _named(message: str, texts: Mapping[str, Text]) -> str | None:
     return max(found, key=len, default=None)
 
 
-def _source_options(source: Source) -> dict[str, Text]:
+def source_options(source: Source) -> dict[str, Text]:
     options = {"kafka.bootstrap.servers": source.servers}
     if source.topics:
         parts = [part for topic in source.topics for part in (",", *topic.parts)]
@@ -109,7 +109,7 @@ def _source_options(source: Source) -> dict[str, Text]:
     return options | source.options
 
 
-def _topic_options(sink: TopicSpec) -> dict[str, Text]:
+def topic_options(sink: TopicSpec) -> dict[str, Text]:
     named = {} if sink.topic is None else {"topic": sink.topic}
     return {"kafka.bootstrap.servers": sink.servers, **named, **sink.options}
 

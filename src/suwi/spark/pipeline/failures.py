@@ -1,0 +1,64 @@
+"""Why a query ended, in one line, and whether trying again may help.
+
+Spark gives Python's errors as text, with tracebacks of two languages around them; ours are found in
+it by the names of their classes.
+"""
+
+import re
+from enum import Enum
+from typing import NamedTuple
+
+from suwi.spark.decoders.errors import CannotDecode
+
+
+class Kind(Enum):
+    PASSING = "may pass"
+    LASTING = "something has to be changed first"
+    DATA_LOST = "records are gone before they were read"
+
+
+class Failure(NamedTuple):
+    kind: Kind
+    text: str
+
+
+_OURS = re.compile(r"^(?:[\w.]*: )?suwi\.[\w.]+\.(\w+): (.+)$", re.MULTILINE)
+_PYTHON = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
+_SPARK = re.compile(r"\[([A-Z_.]+)\] ([^\n]+)")
+_LASTING = {
+    "AnotherDriver",
+    "BadConfig",
+    "BadOffsets",
+    "BadOption",
+    "CannotDecode",
+    "DeltaSinkError",
+    "SchemaMismatch",
+    "UnsupportedTable",
+}
+_LENGTH_MAX = 500
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What went wrong, from an exception that a query ended with or that kept it from starting."""
+    from pyspark.errors import AnalysisException
+
+    text = str(error)
+    ours = _OURS.findall(text)
+    if ours:
+        name, message = ours[-1]
+        if name == "DataLoss":
+            return Failure(Kind.DATA_LOST, message)
+        return Failure(Kind.LASTING if name in _LASTING else Kind.PASSING, message)
+    if isinstance(error, ValueError | ImportError | AttributeError | CannotDecode):
+        return Failure(Kind.LASTING, _first_line(text) or type(error).__name__)
+    if isinstance(error, AnalysisException):
+        return Failure(Kind.LASTING, _first_line(text))
+    python = _PYTHON.findall(text)
+    if python:
+        return Failure(Kind.PASSING, f"{python[-1][0]}: {python[-1][1]}")
+    spark = _SPARK.search(text)
+    return Failure(Kind.PASSING, spark[2] if spark else _first_line(text) or repr(error))
+
+
+def _first_line(text: str) -> str:
+    return text.strip().splitlines()[0][:_LENGTH_MAX] if text.strip() else ""

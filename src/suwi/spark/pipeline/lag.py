@@ -1,0 +1,101 @@
+"""How far a query is behind: its offsets against the topics' ends, told as a consumer group.
+
+`Lag.reached` takes the offsets that a finished batch ended at and commits them, `behind` asks the
+brokers how much is left. The source cannot do it: Spark tells it of a batch one batch later, and
+of the last one never.
+Invariant: nothing here stops a query. Brokers without groups, or that are away, are noted once.
+"""
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from suwi.client.group_offsets import commit_offsets
+from suwi.client.offsets import LATEST, list_offsets
+from suwi.model.errors import BrokerError, UnknownTopicOrPartition, UnsupportedVersion
+from suwi.spark.offsets import Offsets, from_json
+from suwi.spark.options import read_connection
+from suwi.spark.session import Session
+
+log = logging.getLogger(__name__)
+
+_PATIENCE_MS = "5000"
+
+
+class Lag:
+    """One query's; used from one thread at a time."""
+
+    def __init__(
+        self, options: Mapping[str, str], group: str | None, *, committed_only: bool = False
+    ) -> None:
+        """`options` are those of the source; raises `BadOption`."""
+        connection = read_connection({"kafka.default.api.timeout.ms": _PATIENCE_MS, **options})
+        self._session = Session(connection)
+        self._group = group
+        self._committed_only = committed_only
+        self._is_told = False
+        self.offsets: Offsets = {}
+        """Where the last batch ended."""
+        self.committed: Offsets = {}
+        """What the group was told."""
+
+    def reached(self, end: Mapping[str, Any]) -> None:
+        """A batch is done, and ended here."""
+        self.offsets = from_json(end)
+        if self._group is None or self.offsets == self.committed:
+            return
+        changed = {
+            partition: offset
+            for partition, offset in self.offsets.items()
+            if self.committed.get(partition) != offset
+        }
+        try:
+            self._session.run(commit_offsets(self._session.cluster, self._group, changed))
+            self.committed = dict(self.offsets)
+            self._is_told = False
+        except UnsupportedVersion:
+            log.info("no consumer groups here: progress is not committed")
+            self._group = None
+        except (BrokerError, OSError) as error:
+            self._tell("progress could not be committed", error)
+
+    def behind(self) -> dict[str, int] | None:
+        """Records that are left to read, by topic and partition; None where it is not known."""
+        if not self.offsets:
+            return None
+        try:
+            ends = self._session.run(
+                list_offsets(
+                    self._session.cluster,
+                    dict.fromkeys(self.offsets, LATEST),
+                    committed_only=self._committed_only,
+                )
+            )
+        except UnknownTopicOrPartition:
+            return None  # A topic was deleted; the source says so in its own way.
+        except (BrokerError, OSError) as error:
+            self._tell("how far the topics reach could not be asked", error)
+            return None
+        return {
+            str(partition): max(0, end.offset - self.offsets[partition])
+            for partition, end in ends.items()
+        }
+
+    def close(self) -> None:
+        self._session.close()
+
+    def _tell(self, what: str, error: Exception | None = None) -> None:
+        if not self._is_told:
+            self._is_told = True
+            log.warning(what, extra={"group": self._group, "why": str(error or "")})
+
+
+def end_of_batch(progress: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Where a batch of a query ended, as Spark's report of it says; None for other sources."""
+    sources = progress.get("sources") or []
+    if len(sources) != 1 or not sources[0].get("endOffset"):
+        return None
+    end = sources[0]["endOffset"]
+    found = json.loads(end) if isinstance(end, str) else end
+    return found if isinstance(found, dict) else None

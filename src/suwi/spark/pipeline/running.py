@@ -1,0 +1,196 @@
+"""`run`: a pipeline's queries, kept running: watched, told of, started again after a failure.
+
+Invariant: a failure that may pass is tried again, each time after twice as long; a batch that
+succeeds begins the count anew. Whatever ends the run, queries are stopped before it returns.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from suwi.env import Env, local_env
+from suwi.spark.pipeline import exit_codes
+from suwi.spark.pipeline.failures import Failure, Kind, failure_of
+from suwi.spark.pipeline.lag import Lag
+from suwi.spark.pipeline.loading import Program
+from suwi.spark.pipeline.script import DEAD_LETTERS
+from suwi.spark.pipeline.spec import Pipeline
+from suwi.spark.pipeline.watching import Watch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger(__name__)
+
+_PAUSE_S_MIN = 1.0
+_PAUSE_S_MAX = 60.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    retries: int = 10
+    """How often to start again after failures in a row."""
+    pause_s_min: float = _PAUSE_S_MIN
+    pause_s_max: float = _PAUSE_S_MAX
+    look_every_s: float = 0.5
+    lag_every_s: float = 2.0
+
+
+def lags_of(pipeline: Pipeline) -> list[Lag]:
+    """For each of its queries one. Raises `BadOption`, `Unresolved`."""
+    disk = local_env().disk
+    texts = {"kafka.bootstrap.servers": pipeline.source.servers, **pipeline.source.options}
+    options = {name.lower(): text.resolve(os.environ, disk) for name, text in texts.items()}
+    committed = options.get("kafka.isolation.level") == "read_committed"
+    groups = [pipeline.group]
+    if pipeline.dead_letters is not None:
+        groups.append(pipeline.group and f"{pipeline.group}-{DEAD_LETTERS}")
+    return [Lag(options, group, committed_only=committed) for group in groups]
+
+
+class Runner:
+    """One run. `watches` may be read at any time, by metrics and by whoever shows progress."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        program: Program,
+        spark: "SparkSession",
+        lags: list[Lag],
+        settings: RunSettings | None = None,
+        *,
+        say: Say = lambda text: None,
+        show: Callable[[list[Watch]], None] = lambda watches: None,
+        env: Env | None = None,
+    ) -> None:
+        self._program = program
+        self._spark = spark
+        self._lags = lags
+        self._settings = settings or RunSettings()
+        self._say = say
+        self._show = show
+        self._env = env or local_env()
+        names = [pipeline.name]
+        if pipeline.dead_letters is not None:
+            names.append(f"{pipeline.name}-{DEAD_LETTERS}")
+        self.watches = [Watch(name, self._env.clock) for name in names]
+        self.restarts = 0
+        self._stop: asyncio.Event | None = None
+        self._stopped_by = 0
+
+    def stop(self, by: int = 0) -> None:
+        """Let the run end soon; `by` is the signal that asked for it."""
+        self._stopped_by = by
+        if self._stop is not None:
+            self._stop.set()
+
+    async def run(self) -> int:
+        """The exit code."""
+        self._stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.stop, number)
+        try:
+            return await self._run()
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+            for lag in self._lags:
+                await loop.run_in_executor(None, lag.close)
+
+    async def _run(self) -> int:
+        assert self._stop is not None
+        failures, pause_s = 0, self._settings.pause_s_min
+        while True:
+            batches = self._batches()
+            failure = await self._run_once()
+            if self._stop.is_set():
+                is_interrupt = self._stopped_by == signal.SIGINT
+                return exit_codes.INTERRUPTED if is_interrupt else exit_codes.DONE
+            if failure is None:
+                return exit_codes.DONE
+            if failure.kind is Kind.DATA_LOST:
+                self._say(f"data lost: {failure.text}")
+                return exit_codes.DATA_LOST
+            if self._batches() > batches:
+                failures, pause_s = 0, self._settings.pause_s_min
+            failures += 1
+            if failure.kind is Kind.LASTING or failures > self._settings.retries:
+                tried = f", {failures} times" if failures > 1 else ""
+                self._say(f"failed{tried}: {failure.text}")
+                return exit_codes.FAILED
+            self._say(f"{failure.text}; starting again in {pause_s:g} s")
+            await self._pause(pause_s)
+            pause_s = min(2 * pause_s, self._settings.pause_s_max)
+            self.restarts += 1
+
+    def _batches(self) -> int:
+        return sum(watch.batches for watch in self.watches)
+
+    async def _run_once(self) -> Failure | None:
+        """Start the queries and watch them until one fails, all are done, or somebody says stop."""
+        queries: list[StreamingQuery] = []
+        try:
+            queries = [query for query in self._program.start(self._spark) if query is not None]
+            for watch in self.watches:
+                watch.restarted()
+            return await self._watch(queries)
+        except Exception as error:
+            log.debug("a query could not be started", exc_info=True)
+            return failure_of(error)
+        finally:
+            self._stop_all(queries)
+
+    async def _watch(self, queries: "list[StreamingQuery]") -> Failure | None:
+        assert self._stop is not None
+        loop = asyncio.get_running_loop()
+        lag_due_s = loop.time()
+        while True:
+            # Asked for before the reports: what a query did before it ended is then among them.
+            is_running = [query.isActive for query in queries]
+            is_new = [w.look(_reports(q)) for w, q in zip(self.watches, queries, strict=True)]
+            if any(is_new) or loop.time() >= lag_due_s or not any(is_running):
+                await self._ask_lag()
+                lag_due_s = loop.time() + self._settings.lag_every_s
+            self._show(self.watches)
+            for query in queries:
+                error = query.exception()
+                if error is not None:
+                    log.debug("a query failed", extra={"error": str(error)})
+                    return failure_of(error)
+            if self._stop.is_set() or not any(is_running):
+                return None
+            await self._pause(self._settings.look_every_s)
+
+    async def _ask_lag(self) -> None:
+        loop = asyncio.get_running_loop()
+        for watch, lag in zip(self.watches, self._lags, strict=True):
+            if watch.end is not None:
+                await loop.run_in_executor(None, lag.reached, watch.end)
+            watch.lag = await loop.run_in_executor(None, lag.behind)
+
+    async def _pause(self, pause_s: float) -> None:
+        assert self._stop is not None
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._stop.wait()
+        except TimeoutError:
+            pass
+
+    def _stop_all(self, queries: "Iterable[StreamingQuery]") -> None:
+        for query in queries:
+            try:
+                query.stop()
+            except Exception:
+                log.warning("a query could not be stopped", exc_info=True)
+
+
+def _reports(query: "StreamingQuery") -> list[Any]:
+    return list(query.recentProgress)

@@ -1,0 +1,47 @@
+"""The Spark session of a command: on this machine, or on a cluster."""
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from suwi.env import local_env
+from suwi.spark.java import use_java
+from suwi.spark.pipeline.spec import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOGGING = "file:" + os.path.join(os.path.dirname(os.path.abspath(__file__)), "log4j2.properties")
+
+
+def open_session(
+    pipeline: Pipeline, master: str | None = None, py_files: list[str] | None = None
+) -> "SparkSession":
+    """Raises `NoJava`, ImportError where PySpark is not installed, and what Spark raises."""
+    import pyspark
+    from pyspark.sql import SparkSession
+
+    use_java()
+    # Workers are processes of their own: of this Python, and with the pipeline's own modules.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    folders = [pipeline.folder, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    os.environ["PYTHONPATH"] = os.pathsep.join(folder for folder in folders if folder)
+    if pipeline.folder not in sys.path:
+        sys.path.insert(0, pipeline.folder)
+    builder = SparkSession.builder.appName(pipeline.name)
+    settings = {
+        "spark.ui.showConsoleProgress": "false",  # It would write over our own line.
+        "spark.log.level": "ERROR",
+    }
+    env = local_env()
+    settings |= {name: text.resolve(os.environ, env.disk) for name, text in pipeline.spark.items()}
+    if master is not None:
+        settings["spark.master"] = master
+    elif "spark.master" not in settings and not pyspark.SparkConf().contains("spark.master"):
+        settings["spark.master"] = "local[*]"
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    for path in py_files or []:
+        spark.sparkContext.addPyFile(path)
+    return spark

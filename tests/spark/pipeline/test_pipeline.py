@@ -1,0 +1,172 @@
+"""Pipelines from a file, in a real Spark and against a real broker."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("yaml")
+pytest.importorskip("deltalake")
+pytest.importorskip("pyspark")
+
+from deltalake import DeltaTable
+
+from suwi.records.record import Record
+from suwi.spark.pipeline.backfilling import Backfill
+from suwi.spark.pipeline.extent import ask_between
+from suwi.spark.pipeline.loading import load_program
+from suwi.spark.pipeline.reading import read_pipeline
+from suwi.spark.pipeline.running import Runner, RunSettings, lags_of
+from suwi.spark.pipeline.script import Between, Variation, script
+from suwi.spark.pipeline.spec import Pipeline
+from tests.broker_process import SOURCE, BrokerProcess
+from tests.spark.topics import fill, make_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ONCE = Variation(once=True)
+ORDERS = """\
+name: orders
+source:
+  servers: {broker}
+  topics: {topic}
+decode:
+  json: id BIGINT NOT NULL, shop STRING
+sql: |
+  SELECT shop, id, _offset AS at
+  FROM records
+  WHERE id >= 0
+sink:
+  delta: {folder}/table
+dead_letters:
+  topic: {bad}
+checkpoint: {folder}/checkpoint
+"""
+
+
+class Job:
+    """A pipeline with topics of its own, and what becomes of it."""
+
+    def __init__(self, spark: "SparkSession", broker: BrokerProcess, folder: Path) -> None:
+        self.spark, self.broker, self.folder = spark, broker, folder
+        self.topic = make_topic(broker.address, partitions=2, word="orders")
+        self.bad = make_topic(broker.address, word="bad")
+        self.said: list[str] = []
+        self.runner: Runner | None = None
+
+    def pipeline(self, text: str = ORDERS) -> Pipeline:
+        file = self.folder / "pipeline.yaml"
+        file.write_text(
+            text.format(
+                broker=self.broker.address, topic=self.topic, bad=self.bad, folder=self.folder
+            )
+        )
+        return read_pipeline(str(file))
+
+    def send(self, *values: str, partition: int = 0, at_ms: int = -1) -> None:
+        records = [Record(value=value.encode(), timestamp=at_ms) for value in values]
+        fill(self.broker.address, self.topic, records, partition=partition)
+
+    def run(self, pipeline: Pipeline | None = None, variation: Variation = ONCE) -> int:
+        pipeline = pipeline or self.pipeline()
+        self.runner = Runner(
+            pipeline,
+            load_program(pipeline, variation),
+            self.spark,
+            lags_of(pipeline),
+            RunSettings(retries=0, look_every_s=0.05),
+            say=self.said.append,
+        )
+        return asyncio.run(self.runner.run())
+
+    def rows(self, *columns: str) -> list[tuple[Any, ...]]:
+        found = DeltaTable(str(self.folder / "table")).to_pyarrow_table()
+        return sorted(tuple(row[name] for name in columns) for row in found.to_pylist())
+
+    def dead(self) -> list[tuple[bytes | None, dict[str, bytes | None]]]:
+        return [(one.value, dict(one.headers)) for one in self.broker.stored_records(self.bad)]
+
+
+@pytest.fixture
+def job(spark: "SparkSession", broker: BrokerProcess, tmp_path: Path) -> Job:
+    return Job(spark, broker, tmp_path)
+
+
+def test_a_topic_goes_into_a_table_and_what_is_bad_into_another_topic(job: Job) -> None:
+    job.send('{"id": 1, "shop": "a"}', "nonsense", '{"id": -1}')
+    job.send('{"id": 2}', partition=1)
+    assert job.run() == 0, job.said
+    assert job.rows("id", "shop") == [(1, "a"), (2, None)]
+    ((value, headers),) = job.dead()
+    assert value == b"nonsense"
+    assert headers == {
+        "suwi.dead.topic": job.topic.encode(),
+        "suwi.dead.partition": b"0",
+        "suwi.dead.offset": b"1",
+        "suwi.dead.reason": b"not valid JSON",
+    }
+    assert job.runner is not None
+    good, bad = job.runner.watches
+    # A broker without groups is no reason to fail, nor not to know how far it is.
+    assert (good.rows, good.lag_total, bad.lag_total) == (4, 0, 0)
+
+    job.send('{"id": 3}')
+    assert job.run() == 0, job.said
+    assert [row[0] for row in job.rows("id")] == [1, 2, 3]  # it went on where it was
+    assert len(job.dead()) == 1
+
+
+def test_a_range_of_time_is_filled_in_once(job: Job) -> None:
+    for hour in range(4):
+        job.send(f'{{"id": {hour}}}', partition=hour % 2, at_ms=hour * 3_600_000)
+    pipeline = job.pipeline()
+    between = Between(3_600_000, 3 * 3_600_000)
+    assert [(one.start, one.end) for one in ask_between(pipeline, between)] == [(1, 2), (0, 1)]
+    for _ in range(2):
+        backfill = Backfill(pipeline, between)
+        assert asyncio.run(backfill.run(job.spark, 0, job.said.append)) == 0, job.said
+        assert [row[0] for row in job.rows("id")] == [1, 2]
+
+
+def test_a_function_of_ones_own_may_take_the_place_of_sql(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (job.folder / "shop_orders.py").write_text(
+        "def clean(records):\n    return records.selectExpr('id + 1 AS id')\n"
+    )
+    monkeypatch.syspath_prepend(job.folder)
+    sql = ORDERS.partition("sql:")[2].partition("sink:")[0]
+    text = ORDERS.replace(f"sql:{sql}", "python: shop_orders:clean\n")
+    job.send('{"id": 1}')
+    assert job.run(job.pipeline(text)) == 0, job.said
+    assert job.rows("id") == [(2,)]
+
+
+def test_a_mistake_that_only_spark_can_see_ends_the_run_with_a_word(job: Job) -> None:
+    job.send('{"id": 1}')
+    pipeline = job.pipeline(ORDERS.replace("shop, id", "shop, nothing_like_it"))
+    assert job.run(pipeline) == 1
+    assert "nothing_like_it" in job.said[0]
+    assert "\n" not in job.said[0]
+
+
+@pytest.mark.slow
+def test_what_is_shown_runs_as_a_program_of_its_own(job: Job) -> None:
+    job.send('{"id": 1}', "x")
+    (job.folder / "orders.py").write_text(script(job.pipeline(), ONCE))
+    ran = subprocess.run(
+        [sys.executable, "orders.py"],
+        cwd=job.folder,
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert job.rows("id") == [(1,)]
+    assert len(job.dead()) == 1

@@ -1,0 +1,232 @@
+"""A run: watched, told of, started again after failures; with queries that do as they are told."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("yaml")
+pytest.importorskip("pyspark")
+
+from suwi.sim.clock import ManualClock
+from suwi.spark.pipeline.failures import Kind, failure_of
+from suwi.spark.pipeline.loading import Program
+from suwi.spark.pipeline.reading import read_pipeline
+from suwi.spark.pipeline.running import Runner, RunSettings
+from suwi.spark.pipeline.watching import Watch
+
+FAST = RunSettings(retries=3, pause_s_min=0.001, pause_s_max=0.01, look_every_s=0.001)
+PIPELINE = """\
+name: orders
+source: {servers: "127.0.0.1:1", topics: orders}
+decode: string
+sink: {delta: /lake}
+checkpoint: /checkpoint
+"""
+
+
+def report(batch: int, rows: int = 10, *, second: int | None = None) -> dict[str, Any]:
+    return {
+        "timestamp": f"2026-01-01T00:00:{batch if second is None else second:02}.000Z",
+        "batchId": batch,
+        "numInputRows": rows,
+        "durationMs": {"addBatch": 400, "triggerExecution": 500} if rows else {"latestOffset": 1},
+        "sources": [{"endOffset": {"orders": {"0": (batch + 1) * 10}}}],
+    }
+
+
+class FakeQuery:
+    """Ends by itself after its reports; with an error if it is given one."""
+
+    def __init__(
+        self, reports: int = 0, error: str | None = None, *, goes_on: bool = False
+    ) -> None:
+        self.recentProgress = [report(number) for number in range(reports)]
+        self.isActive = goes_on
+        self.is_stopped = False
+        self._error = error
+
+    def exception(self) -> Exception | None:
+        return None if self._error is None else RuntimeError(self._error)
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+
+class FakeLag:
+    def __init__(self) -> None:
+        self.ends: list[Any] = []
+
+    def reached(self, end: Any) -> None:
+        self.ends.append(end)
+
+    def behind(self) -> dict[str, int]:
+        return {"orders-0": 0}
+
+    def close(self) -> None:
+        pass
+
+
+class World:
+    """A run over a list of lives: each start takes the next."""
+
+    def __init__(self, folder: Path, *lives: FakeQuery | Exception) -> None:
+        (folder / "pipeline.yaml").write_text(PIPELINE)
+        self.lives = list(lives)
+        self.said: list[str] = []
+        self.lag = FakeLag()
+        self.shown: list[str] = []
+        self.runner = Runner(
+            read_pipeline(str(folder / "pipeline.yaml")),
+            Program(build=None, start=self._start),  # type: ignore[arg-type]
+            None,
+            [self.lag],  # type: ignore[list-item]
+            FAST,
+            say=self.said.append,
+            show=lambda watches: self.shown.append(watches[0].line()),
+        )
+
+    def run(self, *, then: Callable[[], None] | None = None) -> int:
+        async def run() -> int:
+            if then is not None:
+                asyncio.get_running_loop().call_later(0.05, then)
+            return await self.runner.run()
+
+        return asyncio.run(run())
+
+    def _start(self, spark: object) -> list[Any]:
+        life = self.lives.pop(0)
+        if isinstance(life, Exception):
+            raise life
+        return [life]
+
+
+def test_a_run_that_is_done_ends_with_0_and_tells_where_it_is(tmp_path: Path) -> None:
+    query = FakeQuery(reports=3)
+    world = World(tmp_path, query)
+    assert world.run() == 0
+    (watch,) = world.runner.watches
+    assert (watch.batches, watch.rows, watch.lag_total) == (3, 30, 0)
+    assert world.lag.ends[-1] == {"orders": {"0": 30}}
+    assert world.shown[-1] == ("orders: batch 2, 30 rows, 20 rows/s, lag 0, last batch 0.5 s")
+
+
+def test_a_failure_that_may_pass_is_tried_again(tmp_path: Path) -> None:
+    failing = FakeQuery(error="ConnectionError: no broker")
+    world = World(tmp_path, failing, FakeQuery(reports=1))
+    assert world.run() == 0
+    assert failing.is_stopped
+    assert world.runner.restarts == 1
+    assert world.said == ["ConnectionError: no broker; starting again in 0.001 s"]
+
+
+def test_after_too_many_failures_in_a_row_it_gives_up(tmp_path: Path) -> None:
+    world = World(tmp_path, *(FakeQuery(error=f"OSError: {n}") for n in range(9)))
+    assert world.run() == 1
+    assert len(world.lives) == 9 - 4  # the first, and three more
+    assert world.said[-1] == "failed, 4 times: OSError: 3"
+    pauses = [text.rpartition(" in ")[2] for text in world.said[:-1]]
+    assert pauses == ["0.001 s", "0.002 s", "0.004 s"]
+
+
+def test_a_batch_that_succeeds_begins_the_count_anew(tmp_path: Path) -> None:
+    world = World(
+        tmp_path,
+        *(FakeQuery(reports=1, error="OSError: again") for _ in range(9)),
+        FakeQuery(reports=1),
+    )
+    assert world.run() == 0
+    assert world.runner.restarts == 9
+    assert world.runner.watches[0].batches == 10
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        (
+            "…\nsuwi.spark.loss.DataLoss: orders-0 begins at 7. Records were removed\n at x.scala",
+            4,
+            "data lost: orders-0 begins at 7. Records were removed",
+        ),
+        (
+            "…\nsuwi.spark.delta.errors.SchemaMismatch: column `id` is STRING\n",
+            1,
+            "failed: column `id` is STRING",
+        ),
+    ],
+)
+def test_what_does_not_pass_is_not_tried_again(
+    tmp_path: Path, text: str, code: int, said: str
+) -> None:
+    world = World(tmp_path, FakeQuery(error=text), FakeQuery())
+    assert world.run() == code
+    assert world.said == [said]
+    assert len(world.lives) == 1
+
+
+def test_a_query_that_cannot_start_is_a_failure_like_another(tmp_path: Path) -> None:
+    world = World(tmp_path, ValueError("mode='x'"), FakeQuery())
+    assert world.run() == 1
+    assert world.said == ["failed: mode='x'"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_signals_end_a_run_and_stop_its_queries(tmp_path: Path, number: int, code: int) -> None:
+    query = FakeQuery(reports=1, goes_on=True)
+    world = World(tmp_path, query)
+    assert world.run(then=lambda: os.kill(os.getpid(), number)) == code
+    assert query.is_stopped
+
+
+# -- one query ---------------------------------------------------------------------------------
+
+
+def test_a_batch_is_counted_once_however_often_one_looks() -> None:
+    watch = Watch("orders", ManualClock(0))
+    assert watch.look([report(0), report(1)])
+    assert not watch.look([report(0), report(1)])
+    assert watch.look([report(1), report(2)])
+    assert (watch.batches, watch.rows) == (3, 30)
+
+
+def test_the_age_is_that_of_the_last_sign_of_life() -> None:
+    clock = ManualClock(1000)
+    watch = Watch("orders", clock)
+    assert watch.age_s is None
+    assert watch.line() == "orders: starting, lag ?"
+    watch.look([report(0, rows=0, second=1)])  # idle
+    assert watch.line() == "orders: waiting for records, lag ?"
+    clock.advance(3500)
+    assert watch.age_s == 3.5
+    watch.look([report(0, second=2)])
+    assert watch.age_s == 0
+    assert (watch.batches, watch.end) == (1, {"orders": {"0": 10}})
+
+
+def test_reports_of_a_restarted_query_are_taken_though_its_clock_went_back() -> None:
+    watch = Watch("orders", ManualClock(0))
+    watch.look([report(5)])
+    watch.restarted()
+    assert watch.look([report(3)])
+    assert watch.batches == 2
+
+
+def test_our_own_errors_are_found_in_sparks_text() -> None:
+    text = """[STREAM_FAILED] Query [id = …] terminated with exception: Error in Python
+  File "/x/planning.py", line 12, in plan_stream
+suwi.spark.loss.DataLoss: partitions are gone: a-1. Records were removed.
+	at org.apache.spark.sql"""
+    assert failure_of(RuntimeError(text)) == (
+        Kind.DATA_LOST,
+        "partitions are gone: a-1. Records were removed.",
+    )
+    assert failure_of(RuntimeError("[STREAM_FAILED] it broke\n\tat x")) == (
+        Kind.PASSING,
+        "it broke",
+    )
+    text = "Traceback\n  File x\nsuwi.spark.decoders.errors.RegistryUnavailable: answers 503\n"
+    assert failure_of(RuntimeError(text)) == (Kind.PASSING, "answers 503")
