@@ -1,14 +1,16 @@
 """Configuration that is changed while a broker runs takes effect at once."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from suwi.client.connection import ConnectionLost, PeerConnection
 from suwi.controller.config_admin import Operation, Resource
+from suwi.records.record import Record
 from suwi.sim import Simulation
 from suwi.wire.versions import ApiKey
-from tests.broker.simulated import SimBroker, create_topic, produce
+from tests.broker.simulated import SimBroker, create_topic, produce, produce_records, read_all
 
 TOPIC = "orders"
 
@@ -117,5 +119,71 @@ def test_what_cannot_be_changed_or_is_wrong_is_refused_and_changes_nothing() -> 
         assert await alter(client, Resource.TOPIC, TOPIC, "no.such.key", "1") == 40
         assert await alter(client, Resource.TOPIC, "nowhere", "retention.ms", "1") == 3
         assert await value_of(client, Resource.TOPIC, TOPIC, "retention.ms") == "604800000"
+
+    _run(scenario)
+
+
+# -- compaction --------------------------------------------------------------------------------
+
+_COMPACTED = {
+    "cleanup_policy": "compact",
+    "segment_bytes": "2048",
+    "min_cleanable_dirty_ratio": "0.01",
+}
+
+
+async def _overwrite(client: PeerConnection, topic: str, times: int) -> None:
+    for number in range(times):
+        batch = [Record(key=b"k%d" % (number % 3), value=b"v" * 300, timestamp=1_000)]
+        assert (await produce_records(client, topic, batch)).error_code == 0
+
+
+def test_the_pause_between_compactions_can_be_changed_while_it_lasts() -> None:
+    async def scenario(broker: SimBroker, client: PeerConnection) -> None:
+        key = "log.cleaner.backoff.ms"
+        assert await alter(client, Resource.BROKER, "", key, str(24 * 3_600_000)) == 0
+        await create_topic(client, "prices", **_COMPACTED)
+        await _overwrite(client, "prices", 60)
+        await asyncio.sleep(300)
+        assert len(await read_all(client, "prices")) == 60
+        assert await alter(client, Resource.BROKER, "", key, "1000") == 0
+        await asyncio.sleep(30)
+        assert len(await read_all(client, "prices")) < 20
+
+    _run(scenario)
+
+
+def test_the_rate_of_compaction_can_be_changed_while_it_is_held_back() -> None:
+    async def scenario(broker: SimBroker, client: PeerConnection) -> None:
+        key = "log.cleaner.io.max.bytes.per.second"
+        assert await alter(client, Resource.BROKER, "", key, "1") == 0
+        await create_topic(client, "prices", **_COMPACTED)
+        await _overwrite(client, "prices", 60)
+        await asyncio.sleep(300)
+        assert len(await read_all(client, "prices")) == 60
+        assert await alter(client, Resource.BROKER, "", key, None) == 0
+        await asyncio.sleep(60)
+        assert len(await read_all(client, "prices")) < 20
+
+    _run(scenario)
+
+
+def test_the_memory_for_keys_can_be_changed_for_the_next_round() -> None:
+    async def scenario(broker: SimBroker, client: PeerConnection) -> None:
+        key = "log.cleaner.dedupe.buffer.size"
+        assert await alter(client, Resource.BROKER, "0", key, "48") == 0
+        assert await value_of(client, Resource.BROKER, "0", key) == "48"
+        await create_topic(client, "prices", **_COMPACTED)
+        await _overwrite(client, "prices", 60)
+        await asyncio.sleep(60)
+        # With room for a single key it takes more rounds, and still comes to an end.
+        assert len(await read_all(client, "prices")) < 20
+
+    _run(scenario)
+
+
+def test_whether_logs_are_compacted_at_all_is_decided_at_the_start() -> None:
+    async def scenario(broker: SimBroker, client: PeerConnection) -> None:
+        assert await alter(client, Resource.BROKER, "", "log.cleaner.enable", "false") == 40
 
     _run(scenario)

@@ -143,3 +143,31 @@ def test_a_log_that_cannot_be_compacted_does_not_stop_the_others() -> None:
         await broker.stop()
 
     simulation.run(scenario())
+
+
+def test_a_log_that_there_is_no_room_to_compact_does_not_keep_others_waiting() -> None:
+    simulation = Simulation(3)
+
+    async def scenario() -> None:
+        broker = SimBroker(simulation, **SETTINGS)
+        await broker.start()
+        client = await broker.connect()
+        large = {**CONFIGS, "segment_bytes": "60000"}
+        for topic, configs, size in (("large", large, 30), ("small", CONFIGS, 1)):
+            await create_topic(client, topic, **configs)
+            for number in range(60):
+                batch = [Record(key=b"k", value=b"%d" % number * 60 * size, timestamp=1_000)]
+                assert (await produce_records(client, topic, batch)).error_code == 0
+                if topic == "large":
+                    used_bytes = broker.machine.disk.drive.volume.used_bytes
+                    broker.machine.disk.capacity_bytes = used_bytes + 40_000
+        await asyncio.sleep(5)
+        assert len(await read_all(client, "small")) < 60
+        assert len(await read_all(client, "large")) == 60
+        # And when there is room again it has its turn.
+        broker.machine.disk.capacity_bytes = None
+        await asyncio.sleep(5)
+        assert len(await read_all(client, "large")) < 60
+        await broker.stop()
+
+    simulation.run(scenario())

@@ -10,18 +10,21 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from suwi.broker.live_config import LiveConfig
 from suwi.env import Env
 from suwi.log.cleaning import Cleaned, CleaningAborted, Job, Steps, clean
 from suwi.log.cleaning_plan import CleaningPlan, plan_cleaning
 from suwi.log.log_directories import LogDirectories
 from suwi.log.partition_log import PartitionLog
-from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import BrokerError, KafkaStorageError
 from suwi.model.ids import TopicPartition
 from suwi.replica.partition import Partition
 from suwi.replica.replicas import Replicas
 
 log = logging.getLogger(__name__)
+
+_WAIT_S_MIN = 0.001
+_WAIT_S_MAX = 1.0  # Then the limit may be another one.
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,7 @@ class Compaction:
     def __init__(
         self,
         env: Env,
-        config: BrokerConfig,
+        config: LiveConfig,
         directories: LogDirectories,
         replicas: Replicas,
         *,
@@ -51,12 +54,15 @@ class Compaction:
         self._remove_later = remove_later
         self._unused: dict[TopicPartition, Partition] = {}
         """Logs that nobody has opened and that have but one segment: nothing to do there."""
+        self._put_off: set[TopicPartition] = set()
+        """Given up for now: first all others have their turn, and there is a pause."""
         self.uncleanable: dict[TopicPartition, Uncleanable] = {}
 
     async def compact_dirtiest(self) -> bool:
-        """Compact the log that needs it most; whether there was one, and it worked."""
+        """Compact the log that needs it most; whether there was one, and others may be due."""
         plan = await self._dirtiest()
         if plan is None:
+            self._put_off.clear()
             return False
         done = Cleaned(plan.first_dirty, plan.first_dirty)
         delay_s = plan.log.config.file_delete_delay_ms / 1000
@@ -64,17 +70,18 @@ class Compaction:
             plan,
             done,
             now_ms=self._env.clock.now_ms(),
-            map_bytes_max=self._config.log_cleaner_dedupe_buffer_size,
+            map_bytes_max=self._config.current.log_cleaner_dedupe_buffer_size,
             remove_later=lambda paths: self._remove_later(paths, delay_s),
         )
         try:
             is_done = await self._drive(steps, done)
         except (CleaningAborted, KafkaStorageError) as error:
             log.warning("compaction given up for now", extra=_fields(plan.log, error))
-            return False
+            self._put_off.add(plan.log.partition)
+            return True
         except Exception as error:
             self._give_up(plan.log, error)
-            return False
+            return True
         if is_done:
             await self._write_checkpoint(plan.log)
             log.info(
@@ -97,6 +104,8 @@ class Compaction:
         dirtiest: CleaningPlan | None = None
         for partition in self._replicas:
             if not partition.config.is_compacted or partition.is_closed:
+                continue
+            if partition.partition in self._put_off:
                 continue
             plan = self._plan(partition, now_ms)
             if plan is None or not plan.is_due:
@@ -145,7 +154,7 @@ class Compaction:
 
     async def _drive(self, steps: Steps[None], done: Cleaned) -> bool:
         """Run the jobs in a thread, one after another; False where the broker stops meanwhile."""
-        started_s = asyncio.get_running_loop().time()
+        throttle = _Throttle(self._config, self._stopping)
         try:
             job = next(steps)
             while True:
@@ -154,24 +163,12 @@ class Compaction:
                 except BaseException as error:
                     job = steps.throw(error)
                     continue
-                if await self._stops_before(done, started_s):
+                if await throttle.stops_before(done.io_bytes):
                     steps.close()
                     return False
                 job = steps.send(result)
         except StopIteration:
             return True
-
-    async def _stops_before(self, done: Cleaned, started_s: float) -> bool:
-        """Wait as `log.cleaner.io.max.bytes.per.second` says; whether the broker stops."""
-        due_s = done.io_bytes / self._config.log_cleaner_io_max_bytes_per_second
-        wait_s = started_s + due_s - asyncio.get_running_loop().time()
-        if wait_s > 0 and not self._stopping.is_set():
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._stopping.wait()
-            except TimeoutError:
-                pass
-        return self._stopping.is_set()
 
     async def _write_checkpoint(self, partition_log: PartitionLog) -> None:
         for directory in self._directories.usable():
@@ -191,6 +188,37 @@ class Compaction:
             extra=_fields(partition_log, error),
             exc_info=error if is_ours else None,
         )
+
+
+class _Throttle:
+    """Holds a round back as `log.cleaner.io.max.bytes.per.second` says at the time."""
+
+    def __init__(self, config: LiveConfig, stopping: asyncio.Event) -> None:
+        self._config = config
+        self._stopping = stopping
+        self._loop = asyncio.get_running_loop()
+        self._seen_bytes = 0
+        self._owed_bytes = 0.0
+        self._at_s = self._loop.time()
+
+    async def stops_before(self, io_bytes: int) -> bool:
+        """Wait until `io_bytes` in all are allowed; whether the broker stops meanwhile."""
+        self._owed_bytes += io_bytes - self._seen_bytes
+        self._seen_bytes = io_bytes
+        while not self._stopping.is_set():
+            bytes_per_s = self._config.current.log_cleaner_io_max_bytes_per_second
+            now_s = self._loop.time()
+            self._owed_bytes = max(self._owed_bytes - (now_s - self._at_s) * bytes_per_s, 0.0)
+            self._at_s = now_s
+            wait_s = self._owed_bytes / bytes_per_s
+            if wait_s < _WAIT_S_MIN:
+                return False
+            try:
+                async with asyncio.timeout(min(wait_s, _WAIT_S_MAX)):
+                    await self._stopping.wait()
+            except TimeoutError:
+                pass
+        return True
 
 
 async def _in_thread(job: Job) -> object:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from suwi.broker.compaction import Compaction
+from suwi.broker.live_config import LiveConfig
 from suwi.env import Env
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 
 _RETENTION_FIRST_AFTER_S = 30.0
 _LAST_SYNCS_AT_ONCE = 64
+_CHANGES_NOTICED_AFTER_S = 1.0
 
 
 class Housekeeping:
@@ -43,9 +45,10 @@ class Housekeeping:
         self._high_watermarks: dict[TopicPartition, Offset] = {}
         self._recovery_points_moved = False
         self._start_offsets_moved = False
+        self._live = LiveConfig(config, lambda: replicas.image)
         self.compaction = Compaction(
             env,
-            config,
+            self._live,
             directories,
             replicas,
             stopping=self._stopping,
@@ -64,7 +67,7 @@ class Housekeeping:
         for period_ms, what in work:
             self._spawn(self._every(period_ms / 1000, what))
         if config.log_cleaner_enable:
-            self._spawn(self._every(max(config.log_cleaner_backoff_ms, 1) / 1000, self._compact))
+            self._spawn(self._keep_compacting())
         first_s = min(config.log_retention_check_interval_ms / 1000, _RETENTION_FIRST_AFTER_S)
         self._spawn(
             self._every(config.log_retention_check_interval_ms / 1000, self.retain, first_s)
@@ -86,10 +89,13 @@ class Housekeeping:
         wait_s = period_s if first_s is None else first_s
         while not await self._stops_within(wait_s):
             wait_s = period_s
-            try:
-                await work()
-            except (OSError, BrokerError) as error:
-                log.warning("housekeeping failed", extra={"reason": str(error)})
+            await self._guarded(work)
+
+    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except (OSError, BrokerError) as error:
+            log.warning("housekeeping failed", extra={"reason": str(error)})
 
     async def _stops_within(self, duration_s: float) -> bool:
         try:
@@ -212,6 +218,20 @@ class Housekeeping:
         if paths:
             self._start_offsets_moved = True
             self._remove_files_later(paths, partition.config.file_delete_delay_ms / 1000)
+
+    async def _keep_compacting(self) -> None:
+        """As `_every`, with a period that may be changed while it is waited for."""
+        waited_s = 0.0
+        while True:
+            backoff_s = max(self._live.current.log_cleaner_backoff_ms, 1) / 1000
+            wait_s = min(backoff_s - waited_s, _CHANGES_NOTICED_AFTER_S)
+            if wait_s > 0:
+                if await self._stops_within(wait_s):
+                    return
+                waited_s += wait_s
+                continue
+            waited_s = 0.0
+            await self._guarded(self._compact)
 
     async def _compact(self) -> None:
         """Compact until nothing is left that is due."""

@@ -385,7 +385,16 @@ _TOPIC_DEFAULTS: dict[str, tuple[str, Kind, int, int]] = {
 }
 
 
-DYNAMIC_BROKER_KEYS = frozenset({*_TOPIC_DEFAULTS, "max.connections", "max.connections.per.ip"})
+DYNAMIC_BROKER_KEYS = frozenset(
+    {
+        *_TOPIC_DEFAULTS,
+        "log.cleaner.backoff.ms",
+        "log.cleaner.dedupe.buffer.size",
+        "log.cleaner.io.max.bytes.per.second",
+        "max.connections",
+        "max.connections.per.ip",
+    }
+)
 """Keys that a running broker takes a new value for."""
 
 
