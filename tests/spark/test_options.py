@@ -1,0 +1,266 @@
+"""Options: one table, nothing ignored in silence, and no secret in any text."""
+
+import logging
+
+import pytest
+
+from suwi.client.addresses import Address
+from suwi.model.ids import Offset, PartitionIndex, TopicPartition
+from suwi.spark.offsets import EARLIEST, LATEST, AtTime, ByPartition, Everywhere
+from suwi.spark.option_table import TABLE, Scope, Status, find
+from suwi.spark.options import (
+    Assigned,
+    BadOption,
+    Matching,
+    SourceOptions,
+    Subscribed,
+    read_connection,
+    read_source_options,
+)
+
+BASE = {"kafka.bootstrap.servers": "a:1,b", "subscribe": "orders"}
+# The options of Spark's Kafka connector, as its guide lists them.
+CONNECTOR = """
+    assign subscribe subscribePattern kafka.bootstrap.servers startingTimestamp
+    startingOffsetsByTimestamp startingOffsets endingTimestamp endingOffsetsByTimestamp
+    endingOffsets failOnDataLoss kafkaConsumer.pollTimeoutMs fetchOffset.numRetries
+    fetchOffset.retryIntervalMs partition.metadata.cache.ttl.ms maxOffsetsPerTrigger
+    minOffsetsPerTrigger maxTriggerDelay minPartitions maxRecordsPerPartition groupIdPrefix
+    kafka.group.id includeHeaders startingOffsetsByTimestampStrategy topic
+""".split()
+
+
+def partition(topic: str, number: int) -> TopicPartition:
+    return TopicPartition(topic, PartitionIndex(number))
+
+
+def stream(**options: str) -> SourceOptions:
+    return read_source_options({**BASE, **_dotted(options)}, streaming=True)
+
+
+def batch(**options: str) -> SourceOptions:
+    return read_source_options({**BASE, **_dotted(options)}, streaming=False)
+
+
+def _dotted(options: dict[str, str]) -> dict[str, str]:
+    return {name.replace("__", "."): value for name, value in options.items()}
+
+
+def test_defaults_are_those_of_the_connector() -> None:
+    options = stream()
+    assert options.connection.bootstrap == (Address("a", 1), Address("b", 9092))
+    assert options.selection == Subscribed(("orders",))
+    assert options.starting == Everywhere(LATEST)
+    assert batch().starting == Everywhere(EARLIEST)
+    assert options.ending == Everywhere(LATEST)
+    assert options.fail_on_data_loss
+    assert not options.include_headers
+    assert not options.read.committed_only
+    assert options.max_trigger_delay_ms == 15 * 60_000
+    assert options.poll_timeout_ms == 120_000
+
+
+def test_names_of_options_do_not_depend_on_case() -> None:
+    options = read_source_options(
+        {"KAFKA.Bootstrap.Servers": "a:1", "SUBSCRIBE": "x", "failondataLOSS": "FALSE"},
+        streaming=True,
+    )
+    assert not options.fail_on_data_loss
+
+
+@pytest.mark.parametrize("name", CONNECTOR)
+def test_every_option_of_the_connector_is_in_the_table(name: str) -> None:
+    option = find(name)
+    assert option is not None
+    assert option.status is not Status.REFUSED
+
+
+def test_no_option_is_in_the_table_twice_and_each_says_something() -> None:
+    names = [option.name.lower() for option in TABLE]
+    assert len(names) == len(set(names))
+    assert all(option.word for option in TABLE)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("startingOffset", "startingOffsets"),
+        ("maxOffsetPerTrigger", "maxOffsetsPerTrigger"),
+        ("kafka.isolation_level", "kafka.isolation.level"),
+        ("bootstrap.servers", "kafka.bootstrap.servers"),
+    ],
+)
+def test_an_unknown_option_is_an_error_that_names_the_one_meant(name: str, meant: str) -> None:
+    with pytest.raises(BadOption, match=f"'{meant}'"):
+        stream(**{name: "x"})
+
+
+def test_an_unknown_option_that_is_like_none_points_to_the_page() -> None:
+    with pytest.raises(BadOption, match=r"docs/spark-source\.md"):
+        stream(zzzzzz="x")
+
+
+@pytest.mark.parametrize("option", [each for each in TABLE if each.status is Status.REFUSED])
+def test_what_is_refused_is_refused_by_name_with_a_way_out(option: object) -> None:
+    name, word = option.name, option.word  # type: ignore[attr-defined]
+    with pytest.raises(BadOption) as refused:
+        stream(**{name: "secret-value"})
+    assert name in str(refused.value)
+    assert word in str(refused.value)
+    assert "secret-value" not in str(refused.value)
+
+
+def test_what_has_no_effect_is_taken_with_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "suwi.spark.options"):
+        stream(kafka__session__timeout__ms="1000")
+    (said,) = caplog.records
+    assert said.option == "kafka.session.timeout.ms"  # type: ignore[attr-defined]
+
+
+def test_topics_are_named_in_one_of_three_ways() -> None:
+    pattern = {"kafka.bootstrap.servers": "a", "subscribePattern": "a|b.*"}
+    assert read_source_options(pattern, streaming=True).selection == Matching("a|b.*")
+    assigned = {"kafka.bootstrap.servers": "a", "assign": '{"a":[0,2],"b":[1]}'}
+    assert read_source_options(assigned, streaming=True).selection == Assigned(
+        (partition("a", 0), partition("a", 2), partition("b", 1))
+    )
+    assert stream(subscribe=" a , b,,a ").selection == Subscribed(("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"kafka.bootstrap.servers": "a"}, "no topics are named"),
+        ({**BASE, "assign": "{}"}, "subscribe and assign exclude each other"),
+        ({**BASE, "subscribe": ", "}, "subscribe: no topic"),
+        ({"kafka.bootstrap.servers": "a", "assign": "{}"}, "assign: no partition"),
+        ({"kafka.bootstrap.servers": "a", "assign": "[1]"}, "assign: expected like"),
+        ({"kafka.bootstrap.servers": "a", "assign": '{"a":["0"]}'}, "assign: expected like"),
+        ({"kafka.bootstrap.servers": "a", "subscribePattern": "("}, "subscribePattern: "),
+        ({"kafka.bootstrap.servers": "a", "subscribePattern": " "}, "subscribePattern is empty"),
+        ({"subscribe": "a"}, "'kafka.bootstrap.servers' is missing"),
+        ({**BASE, "kafka.bootstrap.servers": "a:x"}, "kafka.bootstrap.servers: "),
+        ({**BASE, "failOnDataLoss": "maybe"}, "failOnDataLoss=maybe: allowed: true, false"),
+        ({**BASE, "minPartitions": "0"}, "minPartitions=0: allowed: whole numbers from 1 on"),
+        ({**BASE, "maxOffsetsPerTrigger": "ten"}, "maxOffsetsPerTrigger=ten: allowed: whole"),
+        ({**BASE, "kafka.isolation.level": "none"}, "allowed: read_uncommitted, read_committed"),
+        ({**BASE, "maxTriggerDelay": "soon"}, "maxTriggerDelay=soon: allowed: like"),
+        ({**BASE, "startingOffsets": "first"}, "startingOffsets: expected like"),
+        ({**BASE, "startingOffsets": '{"a":{"0":-3}}'}, "-3 of a-0 is too small"),
+        ({**BASE, "startingOffsets": '{"a":{"0":"1"}}'}, "startingOffsets: expected like"),
+        ({**BASE, "startingTimestamp": "now"}, "startingTimestamp: expected milliseconds"),
+        ({**BASE, "startingOffsetsByTimestampStrategy": "first"}, "allowed: error, latest"),
+        (
+            {**BASE, "minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"},
+            "minOffsetsPerTrigger=5 is more than maxOffsetsPerTrigger=4",
+        ),
+        ({**BASE, "endingOffsets": "latest"}, "'endingOffsets' is for batch queries"),
+    ],
+)
+def test_a_bad_option_of_a_stream_is_named(options: dict[str, str], problem: str) -> None:
+    with pytest.raises(BadOption) as bad:
+        read_source_options(options, streaming=True)
+    assert problem in str(bad.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"startingOffsets": "latest"}, "startingOffsets cannot be latest in a batch"),
+        ({"startingOffsets": '{"a":{"0":-1}}'}, "startingOffsets of a-0 cannot be latest"),
+        ({"endingOffsets": "earliest"}, "endingOffsets cannot be earliest in a batch"),
+        ({"endingOffsets": '{"a":{"0":-2}}'}, "endingOffsets of a-0 cannot be earliest"),
+    ],
+)
+def test_a_batch_has_a_beginning_and_an_end(options: dict[str, str], problem: str) -> None:
+    with pytest.raises(BadOption) as bad:
+        batch(**options)
+    assert problem in str(bad.value)
+
+
+def test_a_time_goes_before_times_by_partition_and_these_before_offsets() -> None:
+    by_time = '{"a":{"0":5}}'
+    every = {"startingOffsets": "earliest", "startingOffsetsByTimestamp": by_time}
+    assert stream(**every).starting == AtTime({partition("a", 0): 5}, or_latest=False)
+    strategy = {"startingOffsetsByTimestampStrategy": "latest"}
+    assert stream(**every, startingTimestamp="9", **strategy).starting == AtTime(9, or_latest=True)
+    assert batch(endingTimestamp="9").ending == AtTime(9, or_latest=True)
+    specific = batch(endingOffsets='{"a":{"0":5,"1":-1}}').ending
+    assert specific == ByPartition({partition("a", 0): Offset(5), partition("a", 1): LATEST})
+
+
+def test_options_of_streams_are_ignored_in_batches_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    batch(maxOffsetsPerTrigger="5")
+    assert [said.getMessage() for said in caplog.records] == ["option ignored in batch queries"]
+
+
+@pytest.mark.parametrize(
+    ("text", "delay_ms"), [("500", 500), ("90s", 90_000), ("2 min", 120_000), ("1D", 86_400_000)]
+)
+def test_durations_have_units(text: str, delay_ms: int) -> None:
+    assert stream(maxTriggerDelay=text).max_trigger_delay_ms == delay_ms
+
+
+def test_keys_of_kafka_become_settings_of_the_client() -> None:
+    options = stream(
+        kafka__client__id="me",
+        kafka__isolation__level="READ_COMMITTED",
+        kafka__max__partition__fetch__bytes="100",
+        kafka__fetch__max__bytes="90",
+        kafka__fetch__max__wait__ms="7",
+        kafka__request__timeout__ms="1500",
+        kafka__check__crcs="false",
+    )
+    assert options.connection.client.client_id == "me"
+    assert options.connection.client.request_timeout_s == 1.5
+    assert options.read.committed_only
+    assert options.read.partition_bytes_max == 90
+    assert options.read.max_wait_ms == 7
+    assert not options.check_crcs
+
+
+SECRET = "pssst-9"
+PLAIN = (
+    "org.apache.kafka.common.security.plain.PlainLoginModule required "
+    f'username="alice" password="{SECRET}";'
+)
+SASL = {
+    **BASE,
+    "kafka.security.protocol": "SASL_PLAINTEXT",
+    "kafka.sasl.mechanism": "PLAIN",
+    "kafka.sasl.jaas.config": PLAIN,
+}
+
+
+def test_secrets_are_in_no_text() -> None:
+    options = read_source_options(SASL, streaming=True)
+    assert options.connection.security["sasl.jaas.config"] == PLAIN
+    assert SECRET not in repr(options)
+    assert SECRET not in str(options.connection)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"kafka.security.protocol": "TLS"}, "kafka.security.protocol=TLS: allowed: PLAINTEXT"),
+        ({"kafka.sasl.mechanism": "GSSAPI"}, "kafka.sasl.mechanism=GSSAPI: allowed: PLAIN"),
+        ({"kafka.sasl.jaas.config": f'x required password="{SECRET}'}, "kafka.sasl.jaas.config: "),
+        ({"kafka.sasl.jaas.config": f'x required password="{SECRET}";'}, "username"),
+    ],
+)
+def test_bad_settings_of_security_are_named_without_secrets(
+    change: dict[str, str], problem: str
+) -> None:
+    with pytest.raises(BadOption) as bad:
+        read_connection({**SASL, **change})
+    assert problem in str(bad.value)
+    assert SECRET not in str(bad.value)
+
+
+def test_scopes_are_those_of_the_connector() -> None:
+    streaming = {option.name for option in TABLE if option.scope is Scope.STREAM}
+    assert streaming == {"maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"}
+    ending = {option.name for option in TABLE if option.scope is Scope.BATCH}
+    assert ending == {"endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"}
