@@ -1,11 +1,11 @@
-"""`python -m bench [--quick] [--only JOB] [--no-kafka]`"""
+"""`python -m bench [--quick] [--only JOB] [--skip JOB] [--no-kafka] [--redraw]`"""
 
 import argparse
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bench import report
@@ -49,18 +49,26 @@ def main() -> None:
     options = _options()
     # An exit like any other, so that servers and clients end with us.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    started = time.perf_counter()
     if options.redraw:
         report.show(report.write(options.out, report.read(options.out)))
         return
+    started = time.perf_counter()
     plan = QUICK if options.quick else FULL
     missing = "not asked for" if options.no_kafka else why_no_kafka()
     if missing:
         print(f"Without the columns of Apache Kafka: {missing}", file=sys.stderr)
     base_python()
-    about = report.machine(missing)
-    figures, failed = measure(plan, options.only or [*SHARED, *OWN], with_kafka=not missing)
-    report.show(report.write(options.out, report.Results(plan.name, about, figures)))
+    results = report.Results(plan.name, report.machine(missing), [])
+    wanted = options.only or [*SHARED, *OWN]
+    jobs = [name for name in wanted if name not in options.skip]
+    failed = []
+    for name, figures in measure(plan, jobs, with_kafka=not missing):
+        if figures is None:
+            failed.append(name)
+            continue
+        results.figures.extend(figures)
+        report.write(options.out, results)  # now, in case the run does not come to its end
+    report.show(report.write(options.out, results))
     took_s = time.perf_counter() - started
     print(f"wrote {options.out} after {took_s:.0f} s", file=sys.stderr)
     if failed:
@@ -73,6 +81,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--only", action="append", choices=[*SHARED, *OWN], help="one job; repeatable"
     )
+    parser.add_argument(
+        "--skip", action="append", choices=[*SHARED, *OWN], default=[], help="not this one"
+    )
     parser.add_argument("--no-kafka", action="store_true", help="do not race Apache Kafka")
     parser.add_argument(
         "--redraw", action="store_true", help="no run: table and picture from results.json"
@@ -83,27 +94,26 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def measure(plan: Plan, jobs: list[str], *, with_kafka: bool) -> tuple[list[Figure], list[str]]:
-    """All figures, and which jobs failed: one that does leaves the others alone."""
-    figures: list[Figure] = []
-    failed: list[str] = []
-
-    def attempt(name: str, job: Callable[..., list[Figure]], *arguments: object) -> None:
-        try:
-            figures.extend(job(*arguments))
-        except Exception:
-            traceback.print_exc()
-            failed.append(name)
-
+def measure(
+    plan: Plan, jobs: list[str], *, with_kafka: bool
+) -> Iterator[tuple[str, list[Figure] | None]]:
+    """The figures of one job after the other; None for one that failed, which stops no other."""
     if shared := [name for name in SHARED if name in jobs]:
         with rig(plan, with_kafka=with_kafka) as running:
             warm_up.everything(running)
             for name in shared:
-                attempt(name, SHARED[name], running)
+                yield name, _attempt(SHARED[name], running)
     brokers = (SUWI, KAFKA) if with_kafka else (SUWI,)
     for name in [name for name in OWN if name in jobs]:
-        attempt(name, OWN[name], plan, brokers)
-    return figures, failed
+        yield name, _attempt(OWN[name], plan, brokers)
+
+
+def _attempt(job: Callable[..., list[Figure]], *arguments: object) -> list[Figure] | None:
+    try:
+        return job(*arguments)
+    except Exception:
+        traceback.print_exc()
+        return None
 
 
 main()
