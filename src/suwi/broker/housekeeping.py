@@ -42,7 +42,8 @@ class Housekeeping:
         self._tasks: set[asyncio.Task[None]] = set()
         self._unsynced: dict[TopicPartition, Partition] = {}
         self._last_sync_s: dict[TopicPartition, float] = {}
-        self._high_watermarks: dict[TopicPartition, Offset] = {}
+        self._moved: dict[TopicPartition, Partition] = {}
+        """Those whose high watermark may not be what is written down."""
         self._recovery_points_moved = False
         self._start_offsets_moved = False
         self._live = LiveConfig(config, lambda: replicas.image)
@@ -110,7 +111,7 @@ class Housekeeping:
     async def _tick(self) -> None:
         for partition in self._replicas.take_touched():
             self._unsynced[partition.partition] = partition
-            self._high_watermarks[partition.partition] = partition.high_watermark
+            self._moved[partition.partition] = partition
         for tp, partition in list(self._unsynced.items()):
             try:
                 if not partition.is_closed and partition.log.unsynced:
@@ -148,11 +149,17 @@ class Housekeeping:
         self._recovery_points_moved = True
 
     async def _write_high_watermarks(self) -> None:
-        if not self._high_watermarks:
+        if not self._moved:
             return
-        moved, self._high_watermarks = self._high_watermarks, {}
+        moved, self._moved = self._moved, {}
+        # A topic may have been deleted since, and another have its name.
+        known = [
+            (tp, partition.high_watermark)
+            for tp, partition in moved.items()
+            if self._replicas.is_current(partition) and partition.is_open
+        ]
         for directory in self._directories.usable():
-            here = [(tp, offset) for tp, offset in moved.items() if directory.holds(tp)]
+            here = [(tp, offset) for tp, offset in known if directory.holds(tp)]
             await self._in_thread(directory, directory.high_watermarks_job(here))
 
     async def _write_recovery_points(self) -> None:
@@ -269,7 +276,7 @@ class Housekeeping:
         for first in range(0, len(opened), _LAST_SYNCS_AT_ONCE):
             some = opened[first : first + _LAST_SYNCS_AT_ONCE]
             clean &= all(await asyncio.gather(*map(self._finish, some)))
-        self._high_watermarks |= {p.partition: p.high_watermark for p in opened}
+        self._moved |= {partition.partition: partition for partition in opened}
         await self._write_high_watermarks()
         return clean
 

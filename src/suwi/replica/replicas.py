@@ -87,6 +87,10 @@ class Replicas:
         found = self._partitions.get((topic, partition))
         return found if found is not None else self.leader_of(topic, partition)
 
+    def is_current(self, partition: Partition) -> bool:
+        """Whether this is still what this broker has of a partition of that name."""
+        return self._partitions.get(partition.partition) is partition
+
     def topic_name(self, topic_id: UUID) -> str:
         topic = self.image.topics_by_id.get(topic_id)
         if topic is None:
