@@ -1,9 +1,11 @@
 """DescribeLogDirs v1-v5. What lies in each data directory. v4: its size and free space.
 
-Logs that nobody used since the start stay closed: their files say how large they are.
+Logs that nobody used since the start stay closed: their files say how large they are, which a
+thread looks at.
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -14,10 +16,11 @@ from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import TopicPartition
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
-from suwi.replica.partition import Partition
 from suwi.replica.replicas import Replicas
 
-_LOOKED_AT_TOGETHER = 100  # Looking at files takes time, which others need too.
+_LOOKED_AT_TOGETHER = 100  # Looking takes time, which others need too.
+
+Sizes = dict[TopicPartition, int]
 
 
 class DescribeLogDirs:
@@ -31,32 +34,71 @@ class DescribeLogDirs:
             wanted = {
                 TopicPartition(topic.topic, index) for topic in asked for index in topic.partitions
             }
-        found: dict[str, dict[str, list[dict[str, Any]]]] = {}
+        found: dict[str, Sizes] = {}
+        closed: dict[str, list[TopicPartition]] = {}
         for number, partition in enumerate(self._replicas):
             if number % _LOOKED_AT_TOGETHER == 0:
                 await asyncio.sleep(0)
             tp = partition.partition
-            if wanted is None or tp in wanted:
-                self._look_at(partition, found)
-        results = [_describe(d, found.get(d.path, {})) for d in self._replicas.directories]
+            if wanted is not None and tp not in wanted:
+                continue
+            try:
+                home = self._replicas.directories.home_of(tp, is_new=False).path
+                if partition.is_open:
+                    found.setdefault(home, {})[tp] = partition.log.size_bytes
+                else:
+                    closed.setdefault(home, []).append(tp)
+            except KafkaStorageError:
+                pass  # Its directory is offline, which the answer says.
+        results = [
+            await _describe(
+                directory, found.get(directory.path, {}), closed.get(directory.path, [])
+            )
+            for directory in self._replicas.directories
+        ]
         return reply(
             request, {"throttle_time": 0, "error_code": ErrorCode.none, "results": results}
         )
 
-    def _look_at(
-        self, partition: Partition, found: dict[str, dict[str, list[dict[str, Any]]]]
-    ) -> None:
-        tp = partition.partition
+
+async def _describe(
+    directory: LogDirectory, sizes: Sizes, closed: Sequence[TopicPartition]
+) -> dict[str, Any]:
+    if directory.state.offline_because is not None:
+        return _unusable(directory)
+    in_thread = asyncio.get_running_loop().run_in_executor
+    try:
+        for first in range(0, len(closed), _LOOKED_AT_TOGETHER):
+            together = closed[first : first + _LOOKED_AT_TOGETHER]
+            sizes |= await in_thread(None, _look_at, directory, together)
+        total_bytes, free_bytes = await in_thread(None, directory.space)
+    except OSError:
+        return _unusable(directory)
+    return {
+        "error_code": ErrorCode.none,
+        "log_dir": directory.path,
+        "topics": _by_topic(sizes),
+        "total_bytes": total_bytes,
+        "usable_bytes": free_bytes,
+    }
+
+
+def _look_at(directory: LogDirectory, partitions: Sequence[TopicPartition]) -> Sizes:
+    """How large these logs are. One that has no directory yet, or no more, has no bytes."""
+    sizes = {}
+    for tp in partitions:
         try:
-            home = self._replicas.directories.home_of(tp, is_new=False)
-            if partition.is_open:
-                size_bytes = partition.log.size_bytes
-            else:
-                seen = home.peek(tp)
-                size_bytes = 0 if seen is None else seen.size_bytes
-        except (KafkaStorageError, OSError):
-            return  # Its directory is offline, which the answer says.
-        found.setdefault(home.path, {}).setdefault(tp.topic, []).append(
+            seen = directory.peek(tp)
+        except FileNotFoundError:
+            seen = None
+        sizes[tp] = 0 if seen is None else seen.size_bytes
+    return sizes
+
+
+def _by_topic(sizes: Sizes) -> list[dict[str, Any]]:
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for tp, size_bytes in sorted(sizes.items()):
+        topics.setdefault(tp.topic, []).append(
             {
                 "partition_index": tp.partition,
                 "partition_size": size_bytes,
@@ -64,20 +106,8 @@ class DescribeLogDirs:
                 "is_future_key": False,
             }
         )
+    return [{"name": name, "partitions": found} for name, found in topics.items()]
 
 
-def _describe(directory: LogDirectory, topics: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    if directory.state.offline_because is not None:
-        return {
-            "error_code": ErrorCode.kafka_storage_error,
-            "log_dir": directory.path,
-            "topics": [],
-        }
-    total_bytes, free_bytes = directory.space()
-    return {
-        "error_code": ErrorCode.none,
-        "log_dir": directory.path,
-        "topics": [{"name": name, "partitions": found} for name, found in topics.items()],
-        "total_bytes": total_bytes,
-        "usable_bytes": free_bytes,
-    }
+def _unusable(directory: LogDirectory) -> dict[str, Any]:
+    return {"error_code": ErrorCode.kafka_storage_error, "log_dir": directory.path, "topics": []}

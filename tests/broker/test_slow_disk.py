@@ -1,0 +1,82 @@
+"""A disk that takes its time holds up nobody who does not need it."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+from suwi.broker.broker import Broker
+from suwi.client.connection import PeerConnection
+from suwi.env import Env, LocalDisk, SystemClock, SystemRandom
+from suwi.metadata.memory import MemoryStore
+from suwi.model.broker_config import parse_broker_config
+from suwi.sim import SimRandom
+from suwi.wire.versions import ApiKey
+from tests.broker.simulated import create_topic, produce
+
+_LIMIT_S = 30
+
+
+class GatedDisk(LocalDisk):
+    """Looks into no directory while its gate is closed."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.waiting = threading.Event()
+
+    def list_dir(self, path: str) -> list[str]:
+        self._pass_gate()
+        return super().list_dir(path)
+
+    def total_bytes(self, path: str) -> int:
+        self._pass_gate()
+        return super().total_bytes(path)
+
+    def _pass_gate(self) -> None:
+        if not self.gate.is_set():
+            self.waiting.set()
+            assert self.gate.wait(_LIMIT_S), "the loop stood still with the disk"
+
+
+def test_others_are_served_while_log_dirs_are_described(tmp_path: Path) -> None:
+    disk = GatedDisk()
+    store = MemoryStore(SimRandom(0).stream("store"))
+    config = parse_broker_config(
+        {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}
+    ).config
+
+    def broker() -> Broker:
+        return Broker(Env(SystemClock(), disk, SystemRandom()), config, store.view())
+
+    async def scenario() -> None:
+        first = broker()
+        await first.start()
+        client = await PeerConnection.open("127.0.0.1", first.listeners[0].port)
+        await create_topic(client, "orders")
+        assert (await produce(client, "orders", [b"x"])).error_code == 0
+        await client.close()
+        await first.stop()
+
+        second = broker()  # Nobody has used the log yet: its files must be looked at.
+        await second.start()
+        port = second.listeners[0].port
+        slow, quick = [await PeerConnection.open("127.0.0.1", port) for _ in range(2)]
+        disk.gate.clear()
+        asked = asyncio.create_task(slow.call(ApiKey.DESCRIBE_LOG_DIRS, 4, {"topics": None}))
+        loop = asyncio.get_running_loop()
+        assert await loop.run_in_executor(None, disk.waiting.wait, _LIMIT_S)
+        await asyncio.wait_for(
+            quick.call(ApiKey.LIST_OFFSETS, 1, {"replica_id": -1, "topics": []}), _LIMIT_S
+        )
+        assert not asked.done()
+        disk.gate.set()
+        answer = await asyncio.wait_for(asked, _LIMIT_S)
+        (directory,) = answer.results
+        (topic,) = directory.topics
+        assert topic.partitions[0].partition_size > 60
+        assert directory.total_bytes > 0
+        for connection in (slow, quick):
+            await connection.close()
+        await second.stop()
+
+    asyncio.run(scenario())
