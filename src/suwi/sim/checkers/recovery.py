@@ -1,5 +1,5 @@
-"""What a log holds after a crash: everything that was written; after a power loss: a valid prefix
-of it that includes all that was synced."""
+"""What a log holds after a crash: everything that was written. After a power loss: at least all
+that was synced, in its place; beyond that whatever the drive had, even from before a truncation."""
 
 from suwi.sim.checkers.facts import Batch, Broken, Checker, Replica, World
 
@@ -9,12 +9,11 @@ class Recovery(Checker):
         self, world: World, replica: Replica, before: list[Batch], safe_end: int | None
     ) -> None:
         after = replica.batches
-        common = min(len(before), len(after))
-        for old, new in zip(before[:common], after[:common], strict=True):
+        must_have = before if safe_end is None else [b for b in before if b.last < safe_end]
+        for old, new in zip(must_have, after, strict=False):
             if old != new:
                 raise Broken(f"{replica}: recovery made {new} of {old}")
-        if len(after) > len(before) and safe_end is None:
-            raise Broken(f"{replica}: recovery found {after[len(before)]} that nobody wrote")
-        must_have = before if safe_end is None else [b for b in before if b.last < safe_end]
         if len(after) < len(must_have):
             raise Broken(f"{replica}: recovery lost {must_have[len(after)]}")
+        if len(after) > len(before) and safe_end is None:
+            raise Broken(f"{replica}: recovery found {after[len(before)]} that nobody wrote")
