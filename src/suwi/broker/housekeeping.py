@@ -18,6 +18,7 @@ from suwi.log.log_directory import LogDirectory
 from suwi.log.partition_log import PartitionLog
 from suwi.log.retention import apply_retention
 from suwi.model.broker_config import BrokerConfig
+from suwi.model.config_kinds import INT64_MAX
 from suwi.model.errors import BrokerError
 from suwi.model.ids import Offset, TopicPartition
 from suwi.replica.partition import Partition
@@ -116,7 +117,8 @@ class Housekeeping:
             try:
                 if not partition.is_closed and partition.log.unsynced:
                     await self._sync_if_due(partition)
-                    continue
+                    if not _may_rest(partition):
+                        continue
             except BrokerError as error:
                 # Its directory is out of use; partitions in others are synced all the same.
                 log.warning("not synced", extra={"partition": str(tp), "reason": str(error)})
@@ -291,3 +293,12 @@ class Housekeeping:
             )
             return False
         return True
+
+
+def _may_rest(partition: Partition) -> bool:
+    """Whether nothing is to be synced before the next append, or a change of the configuration:
+    each of them touches the partition."""
+    return (
+        partition.config.flush_ms == INT64_MAX
+        and partition.log.recovery_point >= partition.log.active.base_offset
+    )

@@ -163,6 +163,7 @@ class Partition:
         self.intake = intake_of(config)
         if self._log is not None:
             self._log.config = config
+            self._touch()  # It may have to be synced now.
         if self.leadership is not None:
             self._count_replicas(self.leadership)
             if self._in_office:

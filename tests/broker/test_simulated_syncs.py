@@ -1,0 +1,50 @@
+"""When logs are synced, in simulated time."""
+
+import asyncio
+
+from suwi.client.connection import PeerConnection
+from suwi.sim import Simulation
+from suwi.wire.versions import ApiKey
+from tests.broker.simulated import SimBroker, create_topic, produce
+
+TOPIC = "orders"
+_TOPIC_RESOURCE = 2
+_SET = 0
+
+
+async def _set(client: PeerConnection, key: str, value: str) -> None:
+    answer = await client.call(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        1,
+        {
+            "resources": [
+                {
+                    "resource_type": _TOPIC_RESOURCE,
+                    "resource_name": TOPIC,
+                    "configs": [{"name": key, "config_operation": _SET, "value": value}],
+                }
+            ],
+            "validate_only": False,
+        },
+    )
+    assert answer.responses[0].error_code == 0, answer
+
+
+def test_a_log_at_rest_is_synced_when_a_new_flush_ms_asks_for_it() -> None:
+    simulation = Simulation(1)
+
+    async def scenario() -> None:
+        broker = SimBroker(simulation)
+        await broker.start()
+        client = await broker.connect()
+        await create_topic(client, TOPIC)
+        assert (await produce(client, TOPIC, [b"a"])).error_code == 0
+        assert broker.broker is not None
+        log = broker.broker.replicas.leader_of(TOPIC, 0).log
+        await asyncio.sleep(60)
+        assert log.recovery_point == 0, "nothing asks for a sync"
+        await _set(client, "flush.ms", "500")
+        await asyncio.sleep(10)
+        assert log.recovery_point == 1
+
+    simulation.run(scenario())
