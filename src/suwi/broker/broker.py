@@ -14,9 +14,11 @@ from suwi.broker.forwarding import FORWARDER, Forwarding
 from suwi.broker.housekeeping import Housekeeping
 from suwi.broker.lifelines import Lifelines
 from suwi.broker.listeners import parse_listeners
+from suwi.broker.loss_reports import LossReports
 from suwi.broker.membership import Membership
 from suwi.broker.peer_security import connect_to_peers, listener_between_brokers
 from suwi.broker.security import ListenerSecurity, ScramUsers
+from suwi.broker.surveyor import Surveyor
 from suwi.controller.scram_admin import ScramDirectory
 from suwi.env import Env
 from suwi.handlers.alter_configs import AlterConfigs
@@ -31,6 +33,7 @@ from suwi.handlers.delete_topics import DeleteTopics
 from suwi.handlers.describe_broker import BrokerLife, DescribeBroker
 from suwi.handlers.describe_cluster import DescribeCluster
 from suwi.handlers.describe_configs import DescribeConfigs
+from suwi.handlers.describe_events import DescribeEvents
 from suwi.handlers.describe_log_dirs import DescribeLogDirs
 from suwi.handlers.describe_producers import DescribeProducers
 from suwi.handlers.describe_replicas import DescribeReplicas
@@ -45,6 +48,7 @@ from suwi.handlers.list_offsets import ListOffsets
 from suwi.handlers.metadata import Metadata
 from suwi.handlers.offset_for_leader_epoch import OffsetForLeaderEpoch
 from suwi.handlers.produce import Produce
+from suwi.handlers.report_loss import ReportLoss
 from suwi.handlers.sasl_authenticate import sasl_authenticate
 from suwi.handlers.sasl_handshake import sasl_handshake
 from suwi.log.checkpoints import topic_id_text
@@ -106,20 +110,39 @@ class Broker:
         self._budget = Budget(self._limits(config))
         files = FileCache(env.disk, int(open_files_max * _OPEN_FILES_FOR_LOGS))
         self.directories = LogDirectories(env, config.log_dirs, files)
-        self.replicas = Replicas(self.node_id, self.directories, env.clock, config, self._put_away)
+        self.replicas = Replicas(
+            self.node_id,
+            self.directories,
+            env.clock,
+            config,
+            self._put_away,
+            lambda loss: self._loss_reports.add(loss),
+        )
         self._housekeeping = Housekeeping(env, config, self.directories, self.replicas)
         self._follower = MetadataFollower(store, self._follow)
         self._copying: PeerCopying | None = None
         self._peers = self._connect_as()
         self._membership = Membership(
-            self.node_id, store, self._describe, lambda: False, self.replicas.live_as
+            self.node_id,
+            store,
+            self._describe,
+            lambda: self.directories.lost_power,
+            self.replicas.live_as,
         )
         self.controllership = Controllership(
-            self.node_id, store, self._follower, self._membership, env, config, self._follow_office
+            self.node_id,
+            store,
+            self._follower,
+            self._membership,
+            env,
+            config,
+            Surveyor(self._peers).survey,
+            self._follow_office,
         )
         self._lifelines = Lifelines(
             self.node_id, store, self._peers, lambda: self.replicas.image, self.controllership
         )
+        self._loss_reports = LossReports(self.node_id, self._peers, self.controllership)
         self._is_stopping = False
         self._forwarding = Forwarding(
             self.controllership, self._connect_as(FORWARDER), self._follower
@@ -179,9 +202,10 @@ class Broker:
         await self._listen(Measured(dispatcher, self._stats) if self._stats else dispatcher)
         self._copying = PeerCopying(self.node_id, self._peers, self.config, self.replicas)
         self.replicas.copying = self._copying
-        epoch = await self._membership.join()
+        await self._membership.join()
         self.controllership.start()
-        await self._follower.registered(self.node_id, epoch)
+        await self._follower.registered(self.node_id, lambda: self._membership.epoch)
+        self.directories.trust()
         if self._adopts:
             await self._adopt()
         self._housekeeping.start()
@@ -203,6 +227,7 @@ class Broker:
 
     async def _recover(self) -> None:
         """After an unclean stop: check every log before anybody reads it."""
+        self._put_away_deleted()
         known = {partition.partition: partition for partition in self.replicas}
         to_recover: list[Partition] = []
         for directory in self.directories.usable():
@@ -225,6 +250,18 @@ class Broker:
                     "cannot recover",
                     extra={"partition": str(partition.partition), "reason": str(error)},
                 )
+
+    def _put_away_deleted(self) -> None:
+        """Topics that were deleted while this broker was away."""
+        deleted = self.replicas.image.deletions.get(self.node_id, frozenset())
+        for directory in self.directories.usable() if deleted else ():
+            for tp in directory.found_partitions():
+                topic_id = directory.topic_id_of(tp)
+                if topic_id in deleted:
+                    path = directory.put_away(tp, topic_id)
+                    if path is not None:
+                        self._put_away(path)
+                    self.directories.forget(tp)
 
     async def _listen(self, dispatch: Dispatch) -> None:
         budget = self._budget
@@ -295,6 +332,8 @@ class Broker:
             ApiKey.ALTER_PARTITION: AlterPartition(office),
             ApiKey.BROKER_HEARTBEAT: BrokerHeartbeat(office),
             ApiKey.DESCRIBE_BROKER: DescribeBroker(self._life),
+            ApiKey.DESCRIBE_EVENTS: DescribeEvents(replicas),
+            ApiKey.REPORT_LOSS: ReportLoss(office),
             ApiKey.DESCRIBE_REPLICAS: DescribeReplicas(replicas, self.node_id),
             ApiKey.SASL_HANDSHAKE: sasl_handshake,
             ApiKey.SASL_AUTHENTICATE: sasl_authenticate,
@@ -346,6 +385,7 @@ class Broker:
         await self._follower.stop()
         for listener in self.listeners:
             await listener.stop()
+        await self._loss_reports.stop()
         await self._forwarding.stop()
         await self.controllership.stop()
         await self._membership.stop()

@@ -19,6 +19,7 @@ from suwi.controller.metadata_writer import MetadataWriter
 from suwi.controller.office import Term
 from suwi.controller.partition_admin import ElectionCounts, PartitionAdmin, Registered
 from suwi.controller.scram_admin import ScramAdmin
+from suwi.controller.survey import Survey
 from suwi.controller.topic_admin import TopicAdmin
 from suwi.env import Env
 from suwi.metadata.follower import BROKERS, MetadataFollower
@@ -44,6 +45,7 @@ class Controllership:
         membership: Membership,
         env: Env,
         config: BrokerConfig,
+        survey: Survey,
         on_office: Callable[[], None],
     ) -> None:
         """`on_office` is told when a term of office begins or ends."""
@@ -54,10 +56,12 @@ class Controllership:
         self._membership = membership
         self._env = env
         self._config = config
+        self._survey = survey
         self._on_office = on_office
         self._rules = TopicRules(config)
         self._term: Term | None = None
         self._in_office = asyncio.Event()
+        self._births = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     # -- the powers ------------------------------------------------------------------------------
@@ -175,7 +179,9 @@ class Controllership:
             TopicAdmin(writer, follower, self._env.random, self._config.topic),
             ConfigAdmin(writer, follower, self._config),
             ScramAdmin(writer, follower),
-            PartitionAdmin(writer, follower, self._rules.of, self.elections),
+            PartitionAdmin(
+                writer, follower, self._rules.of, self.elections, self._survey, self._env.clock
+            ),
         ), over
 
     def _begin(self, term: Term, background: list[asyncio.Task[None]]) -> None:
@@ -183,6 +189,7 @@ class Controllership:
         self._in_office.set()
         self._on_office()
         loop = asyncio.get_running_loop()
+        background.append(loop.create_task(self._end_waits(term)))
         if self._config.auto_leader_rebalance_enable:
             background.append(loop.create_task(self._balance(term)))
 
@@ -201,6 +208,7 @@ class Controllership:
         registered = await self._registered()
         if not term.partitions.is_journaled(registered):
             await term.partitions.journal(registered)
+            self._births.set()
 
     async def _registered(self) -> Mapping[NodeId, Registered]:
         registrations = await self._store.registrations(BROKERS)
@@ -210,6 +218,21 @@ class Controllership:
             for node in [NodeId(int(key.removeprefix(BROKERS)))]
         }
         return dict(sorted(found.items()))
+
+    async def _end_waits(self, term: Term) -> None:
+        """Partitions whose replicas all lost power wait until all are back and can be asked."""
+        while True:
+            self._births.clear()
+            try:
+                while term.partitions.awaiting_positions():
+                    await term.partitions.elect_greatest()
+                    if term.partitions.awaiting_positions():
+                        await asyncio.sleep(_LOOK_AGAIN_S)
+            except BrokerError as error:
+                log.info("still waiting for replicas", extra={"reason": str(error)})
+                await asyncio.sleep(_LOOK_AGAIN_S)
+                continue
+            await self._births.wait()
 
     async def _balance(self, term: Term) -> None:
         """The preferred leaders get their partitions back, once they are in sync."""

@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from suwi.controller.metadata_writer import MetadataWriter, check_fits
+from suwi.controller.rounds import shard_puts, without_eligible
 from suwi.metadata.follower import MetadataFollower
 from suwi.metadata.image import ALL_BROKERS, BROKER_CONFIGS, TOPICS, Topic, encode_topic
 from suwi.metadata.store import Put
@@ -16,6 +17,8 @@ from suwi.model.errors import InvalidConfig, InvalidRequest, UnknownTopicOrParti
 from suwi.model.topic_config import IGNORED_TOPIC_KEYS, TOPIC_KEYS, parse_topic_config
 
 log = logging.getLogger(__name__)
+
+_MINIMUM = "min.insync.replicas"
 
 
 class Resource(IntEnum):
@@ -72,7 +75,8 @@ class ConfigAdmin:
         put = Put(TOPICS + name, encode_topic(changed))
         check_fits(put)
         if not validate_only:
-            await self._writer.write([put])
+            forgotten = self._forget_eligible(topic.configs, configs, [name])
+            await self._writer.write([*forgotten, put])
             log.info("topic configured", extra={"topic": name, "configs": configs})
 
     async def alter_broker(
@@ -105,8 +109,20 @@ class ConfigAdmin:
         put = Put(BROKER_CONFIGS + entry, json.dumps(configs).encode())
         check_fits(put)
         if not validate_only:
-            await self._writer.write([put])
+            forgotten = self._forget_eligible(
+                image.broker_configs.get(entry, {}), configs, list(image.topics)
+            )
+            await self._writer.write([*forgotten, put])
             log.info("broker configured", extra={"broker": entry, "configs": configs})
+
+    def _forget_eligible(
+        self, before: Mapping[str, str], after: Mapping[str, str], topics: Sequence[str]
+    ) -> list[Put]:
+        """With another minimum, more may be committed than those who left the in-sync set have."""
+        if before.get(_MINIMUM) == after.get(_MINIMUM):
+            return []
+        image = self._follower.image
+        return shard_puts(image, without_eligible(image, topics))
 
 
 def _broker_kinds() -> dict[str, Kind]:

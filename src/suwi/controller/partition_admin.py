@@ -10,23 +10,39 @@ a round that was cut short is made again from what is written.
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from suwi.controller.elections import (
     Census,
     Election,
-    Position,
     Rules,
     elect_greatest,
     prefer,
     settle,
 )
+from suwi.controller.events import (
+    RECORDS_LOST,
+    SUSPECT_ELECTION,
+    UNCLEAN_ELECTION,
+    Event,
+    operations,
+)
 from suwi.controller.isr_proposals import IsrProposal, check_sender, judge
 from suwi.controller.metadata_writer import MetadataWriter
 from suwi.controller.rounds import Round, awaiting_positions, prefer_all, settle_all, shard_puts
+from suwi.controller.survey import Answers, Survey, lost_at_least
+from suwi.env import Clock
 from suwi.metadata.follower import MetadataFollower
-from suwi.metadata.image import LIVE, BrokerInfo, ClusterImage, PartitionState, Topic, encode_broker
+from suwi.metadata.image import (
+    DELETIONS,
+    LIVE,
+    BrokerInfo,
+    ClusterImage,
+    PartitionState,
+    Topic,
+    encode_broker,
+)
 from suwi.metadata.store import Delete, Operation, Put
 from suwi.model.errors import (
     BrokerError,
@@ -43,6 +59,8 @@ from suwi.model.ids import NO_NODE, NodeId, PartitionIndex, TopicPartition
 log = logging.getLogger(__name__)
 
 _PREFERRED_AT_ONCE_MAX = 1000
+_LOSSES_TOLD_MAX = 50
+"""Of one round."""
 _ELECTIONS_TOLD_MAX = 10
 """Of more in one round only their number is logged."""
 
@@ -74,11 +92,15 @@ class PartitionAdmin:
         follower: MetadataFollower,
         rules_of: Callable[[ClusterImage, Topic], Rules],
         counts: ElectionCounts,
+        survey: Survey,
+        clock: Clock,
     ) -> None:
         self._writer = writer
         self._follower = follower
         self._rules_of = rules_of
         self._counts = counts
+        self._survey = survey
+        self._clock = clock
 
     # -- brokers ---------------------------------------------------------------------------------
 
@@ -142,7 +164,11 @@ class PartitionAdmin:
             if before.get(node) != broker
         ]
         lives += [Delete(f"{LIVE}{node}") for node in before if node not in after]
-        await self._write(decided, lives)
+        # It has put those topics away before it registered.
+        lives += [
+            Delete(f"{DELETIONS}{node}") for node in sorted(census.reborn & set(image.deletions))
+        ]
+        await self._write(decided, lives, after)
         for node in sorted(census.reborn):
             log.info("broker born", extra={"broker": node, "epoch": after[node].epoch})
         for node in sorted(set(before) - set(after)):
@@ -211,26 +237,27 @@ class PartitionAdmin:
     def awaiting_positions(self) -> dict[TopicPartition, PartitionState]:
         return awaiting_positions(self._follower.image)
 
-    async def elect_greatest(
-        self, positions: Mapping[TopicPartition, Mapping[NodeId, Position]]
-    ) -> None:
-        """End the wait of replicas that all came back from a power loss."""
-        await self._writer.alone(self._elect_greatest(positions))
+    async def elect_greatest(self) -> None:
+        """End the wait of replicas that all came back from a power loss, if they can be asked."""
+        awaited = {
+            tp: (*state.isr, *state.eligible) for tp, state in self.awaiting_positions().items()
+        }
+        answers = await self._survey(awaited, self._follower.image.brokers)
+        await self._writer.alone(self._elect_greatest(answers))
 
-    async def _elect_greatest(
-        self, positions: Mapping[TopicPartition, Mapping[NodeId, Position]]
-    ) -> None:
+    async def _elect_greatest(self, answers: Answers) -> None:
         image = self._follower.image
         decided = Round()
-        for tp, known in positions.items():
+        for tp, known in answers.items():
             state = image.partition(tp)
             if state is None:
                 continue
-            settled, election = elect_greatest(state, image.brokers, known)
+            positions = {node: facts.position for node, facts in known.items()}
+            settled, election = elect_greatest(state, image.brokers, positions)
             if election is not Election.NONE:
                 decided.states[tp] = settled
                 decided.elections[tp] = election
-        await self._write(decided)
+        await self._write(decided, answers=answers)
 
     # -- in-sync sets ----------------------------------------------------------------------------
 
@@ -270,18 +297,70 @@ class PartitionAdmin:
         await self._write(decided)
         return results
 
+    # -- losses ----------------------------------------------------------------------------------
+
+    async def report_loss(self, node: NodeId, partition: str, ranges: Sequence[Any]) -> None:
+        """A replica gave up committed records: remember which."""
+        facts = {"partition": partition, "broker": node, "ranges": ranges}
+        event = Event(RECORDS_LOST, self._clock.now_ms(), facts)
+        await self._writer.alone(self._remember(event))
+
+    async def _remember(self, event: Event) -> None:
+        await self._writer.write(operations(self._follower.image, [event]))
+        log.error(event.kind, extra=dict(event.facts))
+
+    def _losses(self, decided: Round, answers: Answers) -> list[Event]:
+        """What elections have cost, as far as anyone who lives can say."""
+        now_ms = self._clock.now_ms()
+        events = []
+        for tp in _lossy(decided):
+            state, known = decided.states[tp], answers.get(tp, {})
+            facts: dict[str, Any] = {
+                "partition": str(tp),
+                "leader": state.leader,
+                "epoch": state.leader_epoch,
+            }
+            if decided.elections[tp] is Election.UNCLEAN:
+                facts["lost_at_least"] = lost_at_least(known, state.leader)
+                events.append(Event(UNCLEAN_ELECTION, now_ms, facts))
+            else:
+                of_leader = known.get(state.leader)
+                facts["recovery_point"] = of_leader.recovery_point if of_leader else None
+                facts["log_end"] = of_leader.end_offset if of_leader else None
+                events.append(Event(SUSPECT_ELECTION, now_ms, facts))
+        return events
+
     # -- writing ---------------------------------------------------------------------------------
 
-    async def _write(self, decided: Round, lives: Sequence[Operation] = ()) -> None:
+    async def _write(
+        self,
+        decided: Round,
+        lives: Sequence[Operation] = (),
+        brokers: Mapping[NodeId, BrokerInfo] | None = None,
+        answers: Answers | None = None,
+    ) -> None:
         """Write down what was decided; brokers' lives last, see the invariant."""
-        operations = [*shard_puts(self._follower.image, decided.states), *lives]
-        if not operations:
+        image = self._follower.image
+        if answers is None and (lossy := _lossy(decided)):
+            replicas = {tp: decided.states[tp].replicas for tp in lossy}
+            # Before the others hear of it and give up what the new leader does not have.
+            answers = await self._survey(replicas, brokers or image.brokers)
+        events = self._losses(decided, answers or {})
+        writes = [*shard_puts(image, decided.states), *operations(image, events), *lives]
+        if not writes:
             return
-        await self._writer.write(operations)
+        await self._writer.write(writes)
+        for event in events:
+            log.error(event.kind, extra=dict(event.facts))
         _tell(decided)
         self._counts.clean += len(decided.elected(Election.CLEAN))
         self._counts.unclean += len(decided.elected(Election.UNCLEAN))
         self._counts.suspect += len(decided.elected(Election.SUSPECT))
+
+
+def _lossy(decided: Round) -> list[TopicPartition]:
+    lossy = [*decided.elected(Election.UNCLEAN), *decided.elected(Election.SUSPECT)]
+    return lossy[:_LOSSES_TOLD_MAX]
 
 
 def _tell(decided: Round) -> None:

@@ -3,6 +3,7 @@
 One decision at a time: the next one starts when the image shows the last.
 """
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from suwi.controller.topic_names import check_collision, check_topic_name
 from suwi.env import Random
 from suwi.metadata.follower import MetadataFollower
 from suwi.metadata.image import (
+    DELETIONS,
     SHARD_PARTITIONS,
     TOPICS,
     ClusterImage,
@@ -202,11 +204,24 @@ class TopicAdmin:
             if topic is None:
                 raise UnknownTopicId(f"no topic has the id {topic_id}")
         shards = range(len(encode_shards(topic)))
-        operations: list[Operation] = [Delete(TOPICS + topic.name)]
+        operations: list[Operation] = [
+            *_remembered(image, topic),
+            Delete(TOPICS + topic.name),
+        ]
         operations += [Delete(shard_key(topic.name, shard)) for shard in shards]
         await self._writer.write(operations)
         log.info("topic deleted", extra={"topic": topic.name})
         return topic
+
+
+def _remembered(image: ClusterImage, topic: Topic) -> list[Put]:
+    """For brokers that are away: what they have of the topic is to go when they are back."""
+    away = {node for state in topic.partitions for node in state.replicas} - set(image.brokers)
+    puts = []
+    for node in sorted(away):
+        ids = image.deletions.get(node, frozenset()) | {topic.id}
+        puts.append(Put(f"{DELETIONS}{node}", json.dumps(sorted(map(str, ids))).encode()))
+    return puts
 
 
 def _check_assignments(

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import subprocess
 import sys
 
 from typing_extensions import Buffer
@@ -168,7 +169,17 @@ class LocalDisk:
             raise AlreadyLocked(path) from None
         return LocalLock(fd)
 
-    def boot_id(self) -> str:
-        with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
-            return file.read().strip()
-        return ""
+    if sys.platform == "darwin":
+
+        def boot_id(self) -> str:
+            command = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]
+            with contextlib.suppress(OSError, subprocess.SubprocessError):
+                return subprocess.check_output(command, text=True, timeout=5).strip()
+            return ""
+
+    else:
+
+        def boot_id(self) -> str:
+            with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
+                return file.read().strip()
+            return ""

@@ -63,6 +63,17 @@ class LogDirectories:
         assert first is not None
         return first
 
+    @property
+    def lost_power(self) -> bool:
+        """Whether records may be missing that were written: after a power loss, or all is new."""
+        used = [directory for directory in self.usable() if not directory.is_new]
+        return not used or any(directory.lost_power for directory in used)
+
+    def trust(self) -> None:
+        """What may be missing is known to the controller."""
+        for directory in self.usable():
+            directory.trust()
+
     def usable(self) -> list[LogDirectory]:
         return [d for d in self._all if d.state.offline_because is None]
 

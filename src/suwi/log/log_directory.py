@@ -57,6 +57,10 @@ class LogDirectory:
         self.path = path
         self.state = DirectoryState(path)
         self.was_clean = True
+        self.is_new = False
+        """Nobody has used it before."""
+        self.lost_power = False
+        """What was not synced may be lost: the machine was not the same when it was last used."""
         self.high_watermarks: dict[TopicPartition, Offset] = {}
         self._env = env
         self.disk = self._disk = env.disk
@@ -84,6 +88,8 @@ class LogDirectory:
                 f"{self.path} is in use by another broker (it holds {self._at(names.LOCK)})"
             ) from None
         self.was_clean = self._disk.exists(self._at(names.CLEAN_SHUTDOWN))
+        self.is_new = not self._disk.exists(self._at(names.META_PROPERTIES))
+        self.lost_power = not self.was_clean and not self._ran_under_this_boot()
         self._recovery_points = self._read(names.RECOVERY_POINTS)
         self._start_offsets = self._read(names.LOG_START_OFFSETS)
         self._cleaned_to = self._read(names.CLEANER_OFFSETS)
@@ -129,8 +135,35 @@ class LogDirectory:
                 f"{path} is damaged: it does not say whose data this is"
             ) from None
 
+    def _ran_under_this_boot(self) -> bool:
+        """Whether the last life ended without the machine: all that it wrote is there.
+
+        One that was in doubt and did not live to be trusted again is in doubt still.
+        """
+        path = self._at(names.RUNNING)
+        if not self._disk.exists(path):
+            return False
+        boot_id, _, doubt = self._disk.read_bytes(path).decode("utf-8", "replace").partition("\n")
+        return boot_id != "" and boot_id == self._disk.boot_id() and not doubt
+
+    def _mark_running(self) -> None:
+        # Never synced: where a power loss takes it away, that says what it has to say.
+        text = self._disk.boot_id() + ("\nsuspect" if self.lost_power else "")
+        try:
+            self._disk.write_atomically(self._at(names.RUNNING), text.encode(), sync=False)
+        except OSError as error:
+            log.warning("cannot mark as running", extra={"dir": self.path, "reason": str(error)})
+
+    def trust(self) -> None:
+        """What may be missing is known to the controller, and is its business now."""
+        self.is_new = False
+        if self.lost_power:
+            self.lost_power = False
+            self._mark_running()
+
     def begin(self) -> None:
         """From now on the directory changes: the mark of the last clean stop is void."""
+        self._mark_running()
         if self._disk.exists(self._at(names.CLEAN_SHUTDOWN)):
             self._disk.remove(self._at(names.CLEAN_SHUTDOWN))
             self._disk.sync_dir(self.path)

@@ -25,6 +25,8 @@ LOG_START_OFFSETS = "log-start-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
+RUNNING = ".suwi-running"
+"""Suwi's own: under which boot of the machine the directory was last used."""
 
 
 def offset_name(offset: Offset) -> str:

@@ -51,10 +51,10 @@ class MetadataFollower:
         """Wait until this broker's image shows change number `sequence`."""
         await self._wait_for(lambda image: image.sequence >= sequence)
 
-    async def registered(self, node_id: NodeId, epoch: int) -> None:
-        """Wait until this broker's image shows a broker in this life of it."""
+    async def registered(self, node_id: NodeId, epoch: Callable[[], int]) -> None:
+        """Wait until this broker's image shows a broker in the life that it lives by then."""
         await self._wait_for(
-            lambda image: node_id in image.brokers and image.brokers[node_id].epoch == epoch
+            lambda image: node_id in image.brokers and image.brokers[node_id].epoch == epoch()
         )
 
     async def synced(self) -> None:

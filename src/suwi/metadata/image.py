@@ -4,8 +4,9 @@
 Entries in the store: `cluster` (its id), `topics/NAME` (id, partition count, configuration),
 `partitions/NAME/SHARD` (the states of at most 1,000 partitions each), `configs/brokers/ID` (what
 was set while running; ID is `default` for all), `scram/USER` (what is kept of a user's password)
-and `live/ID` (the brokers that live, as the controller has journaled their births and deaths). A
-topic exists when its `topics/` entry does; that entry is written last and deleted first.
+`live/ID` (the brokers that live, as the controller has journaled their births and deaths),
+`deletions/ID` (topics that were deleted while a broker was away, by their ids) and `events/NUMBER`.
+A topic exists when its `topics/` entry does; that entry is written last and deleted first.
 """
 
 import base64
@@ -25,6 +26,8 @@ PARTITIONS = "partitions/"
 CLUSTER = "cluster"
 BROKER_CONFIGS = "configs/brokers/"
 LIVE = "live/"
+DELETIONS = "deletions/"
+EVENTS = "events/"
 SCRAM = "scram/"
 SCRAM_DECOYS = "scram-decoys"
 """A secret of the cluster: what users that do not exist look like."""
@@ -97,6 +100,12 @@ class ClusterImage:
     """All brokers that live."""
     brokers: Mapping[NodeId, BrokerInfo] = field(default_factory=lambda: MappingProxyType({}))
     """Those of them that are not fenced."""
+    deletions: Mapping[NodeId, frozenset[UUID]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    """Topics that were deleted while a broker was away: it is to remove what it has of them."""
+    events: Mapping[int, bytes] = field(default_factory=lambda: MappingProxyType({}))
+    """By their numbers; see `controller/events.py`."""
     controller: NodeId | None = None
 
     def partition(self, tp: TopicPartition) -> PartitionState | None:
@@ -124,6 +133,8 @@ class ImageBuilder:
         self._topics: dict[str, Topic] = {}
         self._scram: Mapping[str, Mapping[str, ScramCredential]] = MappingProxyType({})
         self._registered: Mapping[NodeId, BrokerInfo] = MappingProxyType({})
+        self._deletions: Mapping[NodeId, frozenset[UUID]] = MappingProxyType({})
+        self._events: Mapping[int, bytes] = MappingProxyType({})
 
     def load(self, sequence: int, entries: Mapping[str, bytes]) -> ClusterImage:
         self._entries = dict(entries)
@@ -131,6 +142,8 @@ class ImageBuilder:
         self._topics = {name: self._read_topic(name) for name in sorted(names)}
         self._scram = self._read_scram()
         self._registered = self._read_brokers()
+        self._deletions = self._read_deletions()
+        self._events = self._read_events()
         return self._image(sequence)
 
     def apply(self, sequence: int, values: Mapping[str, bytes | None]) -> ClusterImage:
@@ -147,6 +160,10 @@ class ImageBuilder:
             self._scram = self._read_scram()
         if any(key.startswith(LIVE) for key in values):
             self._registered = self._read_brokers()
+        if any(key.startswith(DELETIONS) for key in values):
+            self._deletions = self._read_deletions()
+        if any(key.startswith(EVENTS) for key in values):
+            self._events = self._read_events()
         for name in touched:
             if TOPICS + name in self._entries:
                 self._topics[name] = self._read_topic(name)
@@ -171,6 +188,8 @@ class ImageBuilder:
             self._scram,
             self._registered,
             MappingProxyType({n: b for n, b in self._registered.items() if not b.fenced}),
+            self._deletions,
+            self._events,
         )
 
     def _read_brokers(self) -> Mapping[NodeId, BrokerInfo]:
@@ -181,6 +200,24 @@ class ImageBuilder:
         )
         by_id = {broker.id: broker for broker in sorted(brokers, key=lambda broker: broker.id)}
         return MappingProxyType(by_id)
+
+    def _read_deletions(self) -> Mapping[NodeId, frozenset[UUID]]:
+        return MappingProxyType(
+            {
+                NodeId(int(key.removeprefix(DELETIONS))): frozenset(map(UUID, json.loads(value)))
+                for key, value in self._entries.items()
+                if key.startswith(DELETIONS)
+            }
+        )
+
+    def _read_events(self) -> Mapping[int, bytes]:
+        return MappingProxyType(
+            {
+                int(key.removeprefix(EVENTS)): value
+                for key, value in self._entries.items()
+                if key.startswith(EVENTS)
+            }
+        )
 
     def _read_scram(self) -> Mapping[str, Mapping[str, ScramCredential]]:
         scram: dict[str, dict[str, ScramCredential]] = {}

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from suwi.client.connection import ConnectionLost, PeerConnection
-from suwi.metadata.image import ClusterImage, Endpoint
+from suwi.metadata.image import BrokerInfo, ClusterImage, Endpoint
 from suwi.model.ids import NodeId
 
 Connect: TypeAlias = Callable[[Endpoint], Awaitable[PeerConnection]]
@@ -20,9 +20,15 @@ class Peers:
     async def connect(self, node: NodeId) -> PeerConnection:
         """A new connection to a broker, for the caller alone. Raises OSError."""
         broker = self._image().registered.get(node)
-        endpoint = broker.endpoint(self._listener) if broker is not None else None
+        if broker is None:
+            raise ConnectionLost(f"broker {node} is not known")
+        return await self.connect_to(broker)
+
+    async def connect_to(self, broker: BrokerInfo) -> PeerConnection:
+        """As `connect`, where the image need not show the broker. Raises OSError."""
+        endpoint = broker.endpoint(self._listener)
         if endpoint is None:
-            raise ConnectionLost(f"broker {node} is not known on listener {self._listener}")
+            raise ConnectionLost(f"broker {broker.id} is not known on listener {self._listener}")
         return await self._connect(endpoint)
 
     async def connect_to_controller(self) -> PeerConnection:

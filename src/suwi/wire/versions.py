@@ -78,12 +78,21 @@ class ApiKey(IntEnum):
     DESCRIBE_TOPIC_PARTITIONS = 75
     DESCRIBE_REPLICAS = 20_000
     DESCRIBE_BROKER = 20_001
+    REPORT_LOSS = 20_002
+    DESCRIBE_EVENTS = 20_003
     """Suwi's own: see `handlers/describe_replicas.py`."""
 
 
 # Their handlers get the body as bytes, decoded with `wire.produce` and `wire.fetch`, or as JSON.
 RAW_BODY: Final = frozenset(
-    {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.DESCRIBE_REPLICAS, ApiKey.DESCRIBE_BROKER}
+    {
+        ApiKey.PRODUCE,
+        ApiKey.FETCH,
+        ApiKey.DESCRIBE_REPLICAS,
+        ApiKey.DESCRIBE_BROKER,
+        ApiKey.REPORT_LOSS,
+        ApiKey.DESCRIBE_EVENTS,
+    }
 )
 
 
@@ -194,6 +203,8 @@ _ENTRIES = (
     _entry(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0),
     _entry(ApiKey.DESCRIBE_REPLICAS, 0, 0, 0, between_brokers=True),
     _entry(ApiKey.DESCRIBE_BROKER, 0, 0, 0, between_brokers=True),
+    _entry(ApiKey.REPORT_LOSS, 0, 0, 0, between_brokers=True),
+    _entry(ApiKey.DESCRIBE_EVENTS, 0, 0, 0, between_brokers=True),
 )
 
 APIS: Final[Mapping[int, Api]] = MappingProxyType({int(api.key): api for api in _ENTRIES})

@@ -1,0 +1,72 @@
+"""Telling the controller which committed records replicas here had to give up.
+
+`add` takes a loss from wherever it happened; reports are sent one after another, each until it is
+taken.
+"""
+
+import asyncio
+import json
+import logging
+from collections import deque
+from dataclasses import asdict
+
+from suwi.broker.controllership import Controllership
+from suwi.client.errors import error_from
+from suwi.model.errors import BrokerError
+from suwi.model.ids import NodeId
+from suwi.replica.loss import Loss
+from suwi.replica.peers import Peers
+from suwi.wire.versions import ApiKey
+
+log = logging.getLogger(__name__)
+
+_WAITING_MAX = 1000
+_PAUSE_S = 1.0
+_ANSWER_S = 10.0
+
+
+class LossReports:
+    def __init__(self, node_id: NodeId, peers: Peers, controllership: Controllership) -> None:
+        self._node_id = node_id
+        self._peers = peers
+        self._controllership = controllership
+        self._waiting: deque[Loss] = deque(maxlen=_WAITING_MAX)
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, loss: Loss) -> None:
+        self._waiting.append(loss)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._send_all())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _send_all(self) -> None:
+        while self._waiting:
+            loss = self._waiting[0]
+            try:
+                await self._send(loss)
+            except (OSError, ValueError, KeyError, BrokerError) as error:
+                log.info("loss not reported yet", extra={"loss": str(loss), "reason": str(error)})
+                await asyncio.sleep(_PAUSE_S)
+            else:
+                self._waiting.popleft()
+
+    async def _send(self, loss: Loss) -> None:
+        partition, ranges = str(loss.partition), [asdict(lost) for lost in loss.ranges]
+        if self._controllership.is_in_office:
+            await self._controllership.partitions.report_loss(self._node_id, partition, ranges)
+            return
+        report = {"broker": self._node_id, "partition": partition, "ranges": ranges}
+        async with asyncio.timeout(_ANSWER_S):
+            connection = await self._peers.connect_to_controller()
+            try:
+                body = json.dumps(report).encode()
+                answer = await connection.send(ApiKey.REPORT_LOSS, 0, [body])
+            finally:
+                connection.abort()
+        code = json.loads(bytes(answer))["error"]
+        if code:
+            raise error_from(code)

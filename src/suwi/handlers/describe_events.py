@@ -1,0 +1,21 @@
+"""DescribeEvents v0, Suwi's own and never advertised: what the cluster wants remembered.
+
+The response is JSON: `{"events": [{"kind": …, "at_ms": …, "facts": {…}}]}`, the oldest first.
+"""
+
+import json
+from dataclasses import asdict
+
+from suwi.controller.events import events
+from suwi.net.answers import Answer, Reply
+from suwi.net.dispatch import Request
+from suwi.replica.replicas import Replicas
+
+
+class DescribeEvents:
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+
+    def __call__(self, request: Request) -> Answer:
+        kept = [asdict(event) for event in events(self._replicas.image)]
+        return Reply([json.dumps({"events": kept}).encode()])

@@ -1,0 +1,312 @@
+"""Power losses, unclean elections and deleted topics: what is lost, what is not, what is told."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from suwi.client.connection import PeerConnection
+from suwi.controller.events import (
+    RECORDS_LOST,
+    SUSPECT_ELECTION,
+    UNCLEAN_ELECTION,
+    Event,
+    events,
+)
+from suwi.model.ids import NO_NODE, NodeId
+from suwi.sim.cluster import DATA, PORT, SimCluster
+from suwi.wire.versions import ApiKey
+from tests.broker.simulated import fetch, produce
+from tests.broker.test_simulated_cluster import SEEDS, controller, create, image, run, state, until
+
+ONE_BY_ONE = {"replica.lag.time.max.ms": "1000"}
+
+
+async def write(cluster: SimCluster, number: int, values: Sequence[bytes], acks: int = -1) -> int:
+    """Produce to the leader; the error code."""
+    connection = await PeerConnection.open(f"b{number}", PORT)
+    try:
+        return (await produce(connection, "orders", values, acks=acks)).error_code
+    finally:
+        await connection.close()
+
+
+async def read(cluster: SimCluster, number: int) -> list[bytes | None]:
+    connection = await PeerConnection.open(f"b{number}", PORT)
+    try:
+        return [record.value for record in await fetch(connection, "orders", 0)]
+    finally:
+        await connection.close()
+
+
+async def lead(cluster: SimCluster, number: int) -> None:
+    """Wait until a broker leads the topic and knows it."""
+    await until(lambda: state(cluster, seen_by=number).leader == number)
+    broker = cluster[number].broker
+    assert broker is not None
+    await until(lambda: any(p.partition.topic == "orders" for p in broker.replicas.led()))
+
+
+def kept(cluster: SimCluster, number: int, kind: str) -> list[Event]:
+    return [event for event in events(image(cluster, number)) if event.kind == kind]
+
+
+async def create_orders(cluster: SimCluster, replicas: list[int], **configs: str) -> None:
+    async with cluster.client("setup") as client:
+        settings = {key.replace("_", "."): value for key, value in configs.items()}
+        created = await create(client, assignments=[replicas], configs=settings)
+        assert created.error_code == 0, created
+    await lead(cluster, replicas[0])
+
+
+async def make_controller(cluster: SimCluster, number: int) -> None:
+    view = cluster[number].view
+    assert view is not None
+    while controller(cluster) != number:
+        elected = cluster.store.ledger.controller
+        if elected is not None:
+            await view.depose(elected.epoch)
+        await asyncio.sleep(0.1)
+    await until(lambda: image(cluster, 1).controller == number)
+
+
+# -- power loss ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_hazard_12_a_lonely_replica_that_lost_power_gives_way_to_one_that_did_not(
+    seed: int,
+) -> None:
+    """Two replicas, both needed: the second dies, the first loses power, the second is back."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await create_orders(cluster, [1, 2], min_insync_replicas="2")
+        assert await write(cluster, 1, [b"a", b"b"]) == 0
+        cluster[2].kill()
+        await until(lambda: state(cluster).isr == (1,))
+        assert state(cluster).eligible == (2,)
+        assert await write(cluster, 1, [b"refused"]) != 0
+        cluster[1].power_off()
+        await cluster[2].start()
+        await until(lambda: state(cluster, seen_by=3).leader == NO_NODE)
+        await cluster[1].start()
+        await lead(cluster, 2)
+        await until(lambda: len(state(cluster, seen_by=2).isr) == 2)
+        assert (await read(cluster, 2))[:2] == [b"a", b"b"]
+        assert not events(image(cluster, 3))
+
+    run(scenario, seed, ONE_BY_ONE)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_process_that_crashed_has_lost_nothing_and_leads_again(seed: int) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await create_orders(cluster, [1, 2], min_insync_replicas="1")
+        cluster[2].kill()
+        await until(lambda: state(cluster).isr == (1,))
+        assert await write(cluster, 1, [b"a", b"b"]) == 0
+        cluster[1].kill()
+        await cluster[2].start()
+        await until(lambda: state(cluster, seen_by=3).leader == NO_NODE)
+        await cluster[1].start()
+        await lead(cluster, 1)
+        assert await read(cluster, 1) == [b"a", b"b"]
+        assert not events(image(cluster, 3))
+
+    run(scenario, seed, ONE_BY_ONE)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_when_all_lost_power_the_one_that_lost_least_leads_and_it_is_told(seed: int) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await create_orders(cluster, [1, 2], min_insync_replicas="2")
+        assert await write(cluster, 1, [b"a", b"b"]) == 0
+        cluster[1].power_off()
+        cluster[2].power_off()
+        await until(lambda: state(cluster, seen_by=3).leader == NO_NODE)
+        await cluster[1].start()
+        await asyncio.sleep(5)
+        waiting = state(cluster, seen_by=3)
+        assert (waiting.leader, waiting.suspects) == (NO_NODE, (1,))
+        await cluster[2].start()
+        await until(lambda: state(cluster, seen_by=3).leader != NO_NODE)
+        leader = state(cluster, seen_by=3).leader
+        ends = {}
+        for number in (1, 2):
+            broker = cluster[number].broker
+            assert broker is not None
+            (partition,) = broker.replicas
+            ends[number] = partition.log.end_offset
+        assert ends[leader] == max(ends.values())
+        (told,) = kept(cluster, 3, SUSPECT_ELECTION)
+        assert told.facts["partition"] == "orders-0"
+        assert told.facts["leader"] == leader
+        assert told.facts["recovery_point"] <= told.facts["log_end"]
+
+    run(scenario, seed)
+
+
+def test_a_partition_with_one_replica_leads_again_at_once_after_a_power_loss() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await create_orders(cluster, [2])
+        assert await write(cluster, 2, [b"a"]) == 0
+        cluster[2].power_off()
+        await until(lambda: state(cluster, seen_by=3).leader == NO_NODE)
+        await cluster[2].start()
+        await lead(cluster, 2)
+        (told,) = kept(cluster, 2, SUSPECT_ELECTION)
+        assert told.facts["partition"] == "orders-0"
+
+    run(scenario)
+
+
+def test_a_machine_that_was_switched_off_after_a_clean_stop_is_above_suspicion() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await create_orders(cluster, [2])
+        assert await write(cluster, 2, [b"a"]) == 0
+        assert await cluster[2].stop()
+        cluster[2].power_off()
+        await cluster[2].start()
+        await lead(cluster, 2)
+        assert await read(cluster, 2) == [b"a"]
+        assert not events(image(cluster, 2))
+
+    run(scenario)
+
+
+def test_a_suspect_that_crashes_before_it_is_heard_is_still_suspect() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await create_orders(cluster, [2])
+        cluster[2].power_off()
+        await until(lambda: state(cluster).leader == NO_NODE)
+        cluster[2].cut_store()
+        starting = cluster[2].begin()
+        await asyncio.sleep(5)
+        cluster[2].kill()
+        await asyncio.wait([starting])
+        cluster[2].heal_store()
+        await cluster[2].start()
+        await lead(cluster, 2)
+        assert len(kept(cluster, 2, SUSPECT_ELECTION)) == 1
+
+    run(scenario)
+
+
+# -- unclean elections ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_unclean_election_tells_what_is_lost_and_the_returning_replica_what_exactly(
+    seed: int,
+) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await create_orders(cluster, [1, 2, 3], unclean_leader_election_enable="true")
+        assert await write(cluster, 1, [b"a", b"b"]) == 0
+        cluster[3].kill()
+        await until(lambda: set(state(cluster).isr) == {1, 2})
+        assert await write(cluster, 1, [b"c", b"d", b"e"]) == 0
+        await asyncio.sleep(2)  # The second replica hears that they are committed.
+        cluster[2].power_off()
+        await until(lambda: state(cluster).isr == (1,))
+        cluster[1].kill()
+        await cluster[3].start()
+        await lead(cluster, 3)
+        assert state(cluster, seen_by=3).recovering or len(state(cluster, seen_by=3).isr) > 1
+        assert await read(cluster, 3) == [b"a", b"b"]
+        (told,) = kept(cluster, 3, UNCLEAN_ELECTION)
+        assert (told.facts["leader"], told.facts["partition"]) == (3, "orders-0")
+        await cluster[1].start()
+        await until(lambda: len(state(cluster, seen_by=3).isr) > 1)
+        await until(lambda: bool(kept(cluster, 3, RECORDS_LOST)))
+        (exactly,) = kept(cluster, 3, RECORDS_LOST)
+        assert (exactly.facts["broker"], exactly.facts["partition"]) == (1, "orders-0")
+        (lost,) = exactly.facts["ranges"]
+        assert (lost["first"], lost["end"]) == (2, 5)
+        connection = await PeerConnection.open("b3", PORT)
+        answer = await connection.send(ApiKey.DESCRIBE_EVENTS, 0, [b"{}"])
+        kinds = [event["kind"] for event in json.loads(bytes(answer))["events"]]
+        assert kinds == [UNCLEAN_ELECTION, RECORDS_LOST]
+        await connection.close()
+
+    run(scenario, seed, ONE_BY_ONE)
+
+
+def test_what_a_live_replica_knows_to_be_committed_is_told_at_the_election() -> None:
+    """The heir by order of assignment has less than another that lives: that one tells."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await make_controller(cluster, 4)
+        await create_orders(cluster, [1, 2, 3], unclean_leader_election_enable="true")
+        cluster[2].kill()
+        await until(lambda: set(state(cluster).isr) == {1, 3})
+        assert await write(cluster, 1, [b"a", b"b", b"c"]) == 0
+        await asyncio.sleep(2)
+        cluster.simulation.network.partition(["b1"], ["b3"])
+        assert await write(cluster, 1, [b"d"], acks=1) == 0
+        await until(lambda: state(cluster).isr == (1,))
+        cluster.simulation.network.partition(["b1"], ["b2"])
+        await cluster[2].start()
+        assert state(cluster).isr == (1,)
+        cluster[1].power_off()
+        await lead(cluster, 2)
+        (told,) = kept(cluster, 2, UNCLEAN_ELECTION)
+        assert told.facts["lost_at_least"] == [0, 3]
+
+    run(scenario, 2, ONE_BY_ONE, brokers=4)
+
+
+# -- deleted while away --------------------------------------------------------------------------
+
+
+def test_a_topic_that_is_deleted_while_a_broker_is_away_is_gone_there_when_it_is_back() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        away = next(n for n in (1, 2, 3) if n != controller(cluster))
+        await create_orders(cluster, [away, 1 + away % 3])
+        assert await write(cluster, away, [b"a"]) == 0
+        cluster[away].kill()
+        await until(lambda: NodeId(away) not in image(cluster, controller(cluster)).registered)
+        async with cluster.client("admin") as client:
+            answer = await client.call(
+                ApiKey.DELETE_TOPICS,
+                {
+                    "topics": [{"name": "orders", "topic_id": None}],
+                    "topic_names": ["orders"],
+                    "timeout": 10_000,
+                },
+            )
+            assert answer.responses[0].error_code == 0
+        assert NodeId(away) in image(cluster, controller(cluster)).deletions
+        assert "orders-0" in cluster[away].machine.disk.list_dir(DATA)
+        await cluster[away].start()
+        assert "orders-0" not in cluster[away].machine.disk.list_dir(DATA)
+        await until(lambda: not image(cluster, away).deletions)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_hazard_21_a_recreated_topic_does_not_get_its_old_records_back(seed: int) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        boss = controller(cluster)
+        away = next(n for n in (1, 2, 3) if n != boss)
+        await create_orders(cluster, [boss, away])
+        assert await write(cluster, boss, [b"old"]) == 0
+        cluster[away].kill()
+        await until(lambda: NodeId(away) not in image(cluster, boss).registered)
+        async with cluster.client("admin") as client:
+            await client.call(
+                ApiKey.DELETE_TOPICS,
+                {
+                    "topics": [{"name": "orders", "topic_id": None}],
+                    "topic_names": ["orders"],
+                    "timeout": 10_000,
+                },
+            )
+        await cluster[away].start()
+        await create_orders(cluster, [away, boss])
+        assert await read(cluster, away) == []
+        assert await write(cluster, away, [b"new"]) == 0
+        assert await read(cluster, away) == [b"new"]
+
+    run(scenario, seed)

@@ -1,0 +1,43 @@
+"""What is remembered, and for how long."""
+
+from types import MappingProxyType
+
+from suwi.controller.events import EVENTS_KEPT, Event, events, operations
+from suwi.controller.survey import ReplicaFacts, lost_at_least
+from suwi.metadata.image import ClusterImage, ImageBuilder
+from suwi.metadata.store import values_of
+from suwi.model.ids import LeaderEpoch, NodeId, Offset
+
+B1, B2 = NodeId(1), NodeId(2)
+
+
+def facts(end: int, high_watermark: int) -> ReplicaFacts:
+    return ReplicaFacts(LeaderEpoch(1), Offset(end), Offset(high_watermark), Offset(0))
+
+
+def test_events_are_kept_in_order_and_the_oldest_go_first() -> None:
+    builder = ImageBuilder()
+    image = builder.load(1, {})
+    for number in range(EVENTS_KEPT + 5):
+        event = Event("flood", number, {"metres": number})
+        image = builder.apply(number + 2, values_of(operations(image, [event])))
+    assert [event.at_ms for event in events(image)] == list(range(5, EVENTS_KEPT + 5))
+    assert events(image)[-1].facts == {"metres": EVENTS_KEPT + 4}
+
+
+def test_several_events_of_one_moment_have_numbers_of_their_own() -> None:
+    image = ClusterImage(events=MappingProxyType({7: b""}))
+    made = operations(image, [Event("a", 1), Event("b", 1)])
+    assert [operation.key for operation in made] == ["events/8", "events/9"]
+
+
+def test_what_is_lost_is_what_others_know_to_be_committed_beyond_the_leaders_end() -> None:
+    assert lost_at_least({B1: facts(10, 4), B2: facts(20, 15)}, B1) == (10, 15)
+
+
+def test_nothing_is_lost_that_the_leader_has() -> None:
+    assert lost_at_least({B1: facts(20, 4), B2: facts(20, 15)}, B1) is None
+
+
+def test_nothing_can_be_said_of_a_leader_that_does_not_answer() -> None:
+    assert lost_at_least({B2: facts(20, 15)}, B1) is None
