@@ -34,6 +34,9 @@ demo: setup ## a broker, a few thousand messages, and what lies on disk
 fuzz: setup ## hostile peers against a broker; SECONDS=600 SEED=7 as you like
 	@$(BIN)/python -m fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
+chaos: setup ## 50 kills around a Spark pipeline into a Delta table (needs Java); KILLS=100 SEED=7
+	@$(BIN)/python -m chaos --kills $(or $(KILLS),50) $(if $(SEED),--seed $(SEED))
+
 bench: setup ## measure throughput, latency, start-up and memory
 	@$(BIN)/python -m bench
 

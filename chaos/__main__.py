@@ -1,0 +1,56 @@
+"""`make chaos`: kill everything, often, and compare the table with the topic in the end."""
+
+import argparse
+import importlib.util
+import random
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chaos.run import Report
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=None)
+    arguments = parser.parse_args()
+    for needed in ("pyspark", "deltalake"):
+        if importlib.util.find_spec(needed) is None:
+            print(f"{needed} is missing: pip install -e '.[spark]'", file=sys.stderr)
+            return 2
+    from chaos.run import Plan, Run
+
+    seed = random.randrange(10**6) if arguments.seed is None else arguments.seed
+    with tempfile.TemporaryDirectory(prefix="suwi-chaos-") as directory:
+        home = Path(directory)
+        print(f"{arguments.kills} kills, seed {seed}, in {home}", flush=True)
+        run = Run(Plan(arguments.kills, seed), home, lambda line: print(line, flush=True))
+        report = run.go()
+        print(told(report))
+        is_good = report.verdict is not None and report.verdict.is_exact and report.suppressed > 0
+        if not is_good:
+            print((home / "drivers.log").read_text(errors="replace")[-20_000:], file=sys.stderr)
+        return 0 if is_good else 1
+
+
+def told(report: "Report") -> str:
+    kills = ", ".join(f"{times} × {kind}" for kind, times in report.kills.most_common())
+    starts = ", ".join(f"{times} × {master}" for master, times in sorted(report.starts.items()))
+    return "\n".join(
+        [
+            f"killed {report.killed}: {kills}",
+            f"started drivers: {starts}; queries that failed: {report.ended.total()}",
+            f"beside them: {report.upkeep}",
+            f"batches run again: {report.replays}; in the table already, so suppressed: "
+            + str(report.suppressed),
+            f"{report.commits} commits in {report.seconds:.0f} s",
+            f"verdict: {report.verdict}",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

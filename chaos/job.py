@@ -1,0 +1,84 @@
+"""The job that is killed: `python -m chaos.job`, a Spark driver with pipelines from topic to table.
+
+Each pipeline is a query of its own with its own checkpoint; all write to one table, after a
+shuffle. It says `started` when they run, and ends by itself with `--once`.
+"""
+
+import argparse
+import os
+import sys
+
+
+def main() -> int:
+    arguments = _parse()
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    from suwi.spark import register
+
+    spark = (
+        SparkSession.builder.master(arguments.master)
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.memory", "700m")
+        .config("spark.sql.shuffle.partitions", "3")
+        .config("spark.local.dir", arguments.scratch)
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    register(spark)
+    queries = [_start(spark, arguments, name) for name in arguments.pipelines.split(",")]
+    print("started", flush=True)
+    try:
+        for query in queries:
+            query.awaitTermination()
+    except PySparkException as error:
+        print(f"failed: {str(error)[:2000]}", flush=True)
+        return 1
+    print("done", flush=True)
+    spark.stop()
+    return 0
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    for name in ("servers", "topic", "table", "checkpoints", "pipelines", "master", "scratch"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--rows", type=int, required=True, help="of a micro-batch, at most")
+    parser.add_argument("--once", action="store_true")
+    return parser.parse_args()
+
+
+def _start(spark, arguments, pipeline):  # type: ignore[no-untyped-def]
+    from pyspark.sql import functions as F  # noqa: N812
+
+    from suwi.spark import to_delta
+
+    records = (
+        spark.readStream.format("suwi")
+        .option("kafka.bootstrap.servers", arguments.servers)
+        .option("subscribe", arguments.topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", arguments.rows)
+        .load()
+    )
+    rows = records.select(
+        F.lit(pipeline).alias("pipeline"),
+        F.col("partition"),
+        F.col("offset"),
+        F.col("value").cast("string").cast("long").alias("number"),
+    ).repartition(3, "number")
+    return to_delta(
+        rows,
+        arguments.table,
+        checkpoint=os.path.join(arguments.checkpoints, pipeline),
+        partition_by=["pipeline"],
+        trigger={"availableNow": True} if arguments.once else None,
+        name=pipeline,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""Processes to be killed: drivers with all that they started, and what was printed."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+class Process:
+    """One of ours, in a process group of its own."""
+
+    def __init__(self, arguments: Sequence[str], log: Path) -> None:
+        paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, *arguments],
+                env=env,
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+        self.lines: list[str] = []
+        self._said = threading.Condition()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            with self._said:
+                self.lines.append(line.rstrip())
+                self._said.notify_all()
+        self._process.wait()
+        with self._said:
+            self._said.notify_all()
+
+    def wait_for(self, word: str, limit_s: float) -> bool:
+        """Until it says so; False if it ended without, or time is up."""
+
+        def is_over() -> bool:
+            return any(line.startswith(word) for line in self.lines) or not self.is_running
+
+        with self._said:
+            self._said.wait_for(is_over, limit_s)
+            return any(line.startswith(word) for line in self.lines)
+
+    def wait(self, limit_s: float) -> int | None:
+        """How it ended; None if it has not."""
+        try:
+            return self._process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def workers(self) -> list[int]:
+        """Python processes that Spark's JVM started: they read, write and commit."""
+        return [pid for pid, command in descendants(self._process.pid) if "pyspark" in command]
+
+    def kill(self, *, only_jvm: bool = False) -> None:
+        """SIGKILL, without a word to anybody."""
+        family = descendants(self._process.pid)
+        if only_jvm:
+            for pid, command in family:
+                if "java" in command.split(" ")[0]:
+                    _kill(pid)
+                    return
+        for pid in [self._process.pid, *(pid for pid, _ in family)]:
+            _kill(pid)
+        self._process.wait()
+
+
+def kill_one(pid: int) -> bool:
+    """Whether there was such a process."""
+    return _kill(pid)
+
+
+def _kill(pid: int) -> bool:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def descendants(pid: int) -> list[tuple[int, str]]:
+    """Children and theirs, with their command lines, parents before children."""
+    listed = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+    )
+    children: dict[int, list[tuple[int, str]]] = {}
+    for line in listed.stdout.splitlines():
+        child, parent, command = line.split(None, 2)
+        children.setdefault(int(parent), []).append((int(child), command))
+    found: list[tuple[int, str]] = []
+    waiting = [pid]
+    while waiting:
+        for child, command in children.get(waiting.pop(), []):
+            found.append((child, command))
+            waiting.append(child)
+    return found

@@ -1,0 +1,263 @@
+"""One run: strikes at random moments until there were enough, then the comparison.
+
+Invariant: from the first strike to the comparison nothing is repaired by hand. What was killed is
+started again, as a supervisor would, and that is all.
+"""
+
+import random
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from chaos.checker import Row, Verdict, compare
+from chaos.events import Writer, make_topic, read_topic
+from chaos.processes import Process, kill_one
+from tests.broker_process import BrokerProcess
+
+TOPIC = "events"
+_SUPPRESSED = re.compile(r"batch suppressed")
+_START_S = 300
+_COMMIT_S = 180
+_FINISH_S = 900
+_FINISH_TRIES = 5
+_LAST_BATCHES = 25
+"""How much larger batches are at the end, when nothing is to be hit any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    kills: int
+    seed: int
+    partitions: int = 12
+    pipelines: tuple[str, ...] = ("left", "right")
+    rows_per_batch: int = 1_000
+    masters: tuple[str, ...] = ("local[1,4]", "local[2,4]", "local[3,4]", "local[4,4]")
+    """Four attempts for a task, so that a killed worker does not end the query."""
+    first_batch_kills: int = 3
+    second_driver_every: int = 9
+    """Every so many strikes, another driver gets the same checkpoints."""
+    with_upkeep: bool = True
+
+
+@dataclass(slots=True)
+class Report:
+    kills: Counter[str] = field(default_factory=Counter)
+    starts: Counter[str] = field(default_factory=Counter)
+    ended: Counter[str] = field(default_factory=Counter)
+    suppressed: int = 0
+    replays: int = 0
+    upkeep: str = "none"
+    commits: int = 0
+    seconds: float = 0
+    verdict: Verdict | None = None
+
+    @property
+    def killed(self) -> int:
+        return sum(self.kills.values())
+
+
+class Run:
+    def __init__(self, plan: Plan, home: Path, say: Callable[[str], None]) -> None:
+        self._plan = plan
+        self._home = home
+        self._say = say
+        self._random = random.Random(plan.seed)
+        self._table = home / "table"
+        self._log = home / "drivers.log"
+        self._broker = BrokerProcess(home / "broker")
+        self._drivers: list[Process] = []
+        self.report = Report()
+
+    def go(self) -> Report:
+        began = time.monotonic()
+        upkeep: Process | None = None
+        with self._broker:
+            make_topic(self._broker.address, TOPIC, self._plan.partitions)
+            writer = Writer(self._broker.address, TOPIC, self._plan.partitions).start()
+            try:
+                if self._plan.with_upkeep:
+                    arguments = ["-m", "chaos.upkeep", str(self._table)]
+                    upkeep = Process(arguments, self._home / "upkeep.log")
+                self._strike_until_enough()
+                sent = writer.stop()
+                self._finish()
+                self.report.verdict = self._judge(sent)
+            finally:
+                self._kill_drivers()
+                if upkeep is not None:
+                    upkeep.kill()
+                    self.report.upkeep = upkeep.lines[-1] if upkeep.lines else "none"
+        self.report.suppressed = len(_SUPPRESSED.findall(self._log.read_text(errors="replace")))
+        self.report.seconds = time.monotonic() - began
+        return self.report
+
+    # -- strikes ---------------------------------------------------------------------------------
+
+    def _strike_until_enough(self) -> None:
+        for strike in range(10 * self._plan.kills):
+            if self.report.killed >= self._plan.kills:
+                return
+            self._keep_running()
+            every = self._plan.second_driver_every
+            if every and strike % every == every - 1:
+                self._second_driver()
+            else:
+                self._strike(strike)
+        raise AssertionError(f"only {self.report.killed} of {self._plan.kills} strikes hit")
+
+    def _strike(self, number: int) -> None:
+        if number < self._plan.first_batch_kills:
+            self._pause(0, 2)
+            self._kill_driver("driver, first batch" if not self._commits() else "driver")
+            return
+        match self._random.choice(["commit", "driver", "jvm", "worker", "worker", "broker"]):
+            case "commit":
+                self._await_commit()
+                self._kill_driver("driver, just after a commit")
+            case "driver":
+                self._pause(0, 4)
+                self._kill_driver("driver")
+            case "jvm":
+                self._pause(0, 4)
+                self._kill_driver("driver's JVM", only_jvm=True)
+            case "worker":
+                self._pause(0, 2)
+                self._kill_worker()
+            case "broker":
+                self._pause(0, 2)
+                self._kill_broker()
+
+    def _kill_driver(self, kind: str, *, only_jvm: bool = False) -> None:
+        driver = self._drivers[-1]
+        if not driver.is_running:
+            return
+        driver.kill(only_jvm=only_jvm)
+        self._hit(kind)
+
+    def _kill_worker(self) -> None:
+        workers = self._drivers[-1].workers()
+        if workers and kill_one(self._random.choice(workers)):
+            self._hit("Python worker")
+
+    def _kill_broker(self) -> None:
+        self._broker.kill()
+        self._hit("broker")
+        self._pause(0, 1)
+        self._broker.start()
+
+    def _second_driver(self) -> None:
+        """Another driver on the checkpoints of one that runs; then one of them dies."""
+        self._start_driver()
+        self._pause(0, 5)
+        first, second = self._drivers[-2:]
+        for driver in self._random.sample([first, second], 2):
+            if driver.is_running:
+                self._await_commit()
+                driver.kill()
+                self._hit("driver, one of two on a checkpoint")
+
+    def _hit(self, kind: str) -> None:
+        self.report.kills[kind] += 1
+        self._say(f"  {self.report.killed:3} of {self._plan.kills}: killed the {kind}")
+
+    def _pause(self, least_s: float, most_s: float) -> None:
+        time.sleep(self._random.uniform(least_s, most_s))
+
+    # -- drivers ---------------------------------------------------------------------------------
+
+    def _keep_running(self) -> None:
+        """As a supervisor does."""
+        if self._drivers and self._drivers[-1].is_running:
+            return
+        if self._drivers and any(line.startswith("failed") for line in self._drivers[-1].lines):
+            self.report.ended["query failed"] += 1
+        self._start_driver()
+
+    def _start_driver(self, *, once: bool = False) -> Process:
+        self.report.replays += self._uncommitted_batches()
+        master = self._random.choice(self._plan.masters)
+        self.report.starts[master] += 1
+        arguments = {
+            "servers": self._broker.address,
+            "topic": TOPIC,
+            "table": str(self._table),
+            "checkpoints": str(self._home / "checkpoints"),
+            "pipelines": ",".join(self._plan.pipelines),
+            "master": master,
+            "scratch": str(self._home / "scratch"),
+            "rows": str(self._plan.rows_per_batch * (_LAST_BATCHES if once else 1)),
+        }
+        words = [word for name, value in arguments.items() for word in (f"--{name}", value)]
+        driver = Process(["-m", "chaos.job", *words, *(["--once"] if once else [])], self._log)
+        self._drivers.append(driver)
+        driver.wait_for("started", _START_S)
+        return driver
+
+    def _uncommitted_batches(self) -> int:
+        """Batches that Spark has begun and does not know to be done: it will run them again."""
+        replayed = 0
+        for pipeline in self._plan.pipelines:
+            begun = _entries(self._home / "checkpoints" / pipeline / "offsets")
+            done = _entries(self._home / "checkpoints" / pipeline / "commits")
+            replayed += len(begun - done)
+        return replayed
+
+    def _kill_drivers(self) -> None:
+        for driver in self._drivers:
+            if driver.is_running:
+                driver.kill()
+
+    def _commits(self) -> int:
+        return len(list((self._table / "_delta_log").glob("*.json")))
+
+    def _await_commit(self) -> None:
+        before = self._commits()
+        limit = time.monotonic() + _COMMIT_S
+        while self._commits() == before and time.monotonic() < limit:
+            if not self._drivers[-1].is_running:
+                return
+            time.sleep(0.002)
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        """Let the pipelines come to the end of the topic, undisturbed."""
+        self._kill_drivers()
+        for _ in range(_FINISH_TRIES):
+            driver = self._start_driver(once=True)
+            if driver.wait(_FINISH_S) == 0:
+                return
+        raise AssertionError(f"the pipelines did not finish: see {self._log}")
+
+    def _judge(self, sent: Sequence[int]) -> Verdict:
+        topic = read_topic(self._broker.address, TOPIC, self._plan.partitions)
+        table = self._open_table()
+        self.report.commits = table.version()
+        columns = table.to_pyarrow_table().to_pydict()
+        rows = [
+            Row(pipeline, (partition, offset), number)
+            for pipeline, partition, offset, number in zip(
+                columns["pipeline"],
+                columns["partition"],
+                columns["offset"],
+                columns["number"],
+                strict=True,
+            )
+        ]
+        return compare(sent, topic, rows, self._plan.pipelines)
+
+    def _open_table(self) -> DeltaTable:
+        try:
+            return DeltaTable(str(self._table))
+        except DeltaError as error:
+            raise AssertionError(f"there is no table: {error}") from error
+
+
+def _entries(directory: Path) -> set[str]:
+    return {entry.name for entry in directory.glob("[0-9]*")} if directory.exists() else set()

@@ -1,0 +1,34 @@
+"""Somebody else at the table: compaction and vacuum, again and again, until killed.
+
+`python -m chaos.upkeep TABLE`; it prints how often each was done.
+"""
+
+import sys
+import time
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+_PAUSE_S = 1.0
+
+
+def main(path: str) -> None:
+    done = {"compactions": 0, "vacuums": 0, "refused": 0}
+    while True:
+        time.sleep(_PAUSE_S)
+        try:
+            DeltaTable(path).optimize.compact(max_concurrent_tasks=1)
+            done["compactions"] += 1
+            # No retention: files that a version no longer has go at once.
+            table = DeltaTable(path)
+            table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+            done["vacuums"] += 1
+        except TableNotFoundError:
+            continue
+        except (DeltaError, OSError):
+            done["refused"] += 1  # A batch was faster.
+        print(done, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
