@@ -69,9 +69,12 @@ def _stored(message: Message) -> Stored:
 
 
 def write_one(address: str, topic: str, key: str, value: str | None) -> int:
-    """Write one record in a batch of its own; its offset."""
+    """Write one record in a batch of its own; its offset.
+
+    Without a producer id: Kafka gives out ids that are in use in logs which it did not write.
+    """
     offsets = []
-    producer = Producer({"bootstrap.servers": address, "enable.idempotence": True})
+    producer = Producer({"bootstrap.servers": address})
 
     def delivered(error: object, message: Message) -> None:
         assert error is None, error

@@ -227,6 +227,10 @@ def test_kafkas_tool_reads_what_suwi_compacted(compacted: Compacted) -> None:
             record.offset for record in compacted.uncommitted[topic]
         ]
         check_files(partition)
+    checkpoint = compacted.data / "cleaner-offset-checkpoint"
+    printed = run_java(str(Path(__file__).with_name("ReadCheckpoints.java")), str(checkpoint))
+    for topic, end in compacted.ends.items():
+        assert f"{checkpoint.name} {topic}-0 {end}" in printed.splitlines()
 
 
 def test_kafka_goes_on_with_what_suwi_compacted(

@@ -170,3 +170,13 @@ def test_producer_performance_tool(suwi: BrokerProcess, topic: str) -> None:
     )
     assert "20000 records sent" in printed
     assert f"{topic}:0:20000" in kafka(suwi, OFFSETS, "--topic", topic)
+
+
+def test_kafka_configs_is_told_that_there_are_no_quotas(suwi: BrokerProcess) -> None:
+    """As docs/unsupported.md says; when this fails, quotas have come, and the page must change."""
+    words = "The node does not support DESCRIBE_CLIENT_QUOTAS"
+    with pytest.raises(ToolFailed, match=words):
+        kafka(suwi, CONFIGS, "--describe", "--entity-type", "users")
+    limit = ("--add-config", "producer_byte_rate=1000")
+    with pytest.raises(ToolFailed, match=words):
+        kafka(suwi, CONFIGS, "--alter", "--entity-type", "users", "--entity-name", "bob", *limit)
