@@ -10,14 +10,22 @@ from suwi.client.cluster import Cluster
 from suwi.client.outbox import ProducerSettings
 from suwi.client.producer import Producer
 from suwi.env import local_env
+from suwi.model.ids import Offset, PartitionIndex, TopicPartition
 from suwi.records.compression import Compression
 from suwi.records.record import Record
 from tests.broker_process import unique_name
 
 
-def make_topic(address: str, *, partitions: int = 1, word: str = "topic", **configs: str) -> str:
+def make_topic(
+    address: str,
+    *,
+    partitions: int = 1,
+    word: str = "topic",
+    name: str | None = None,
+    **configs: str,
+) -> str:
     """Records may be of any age: nothing is removed unless a test says so."""
-    name = unique_name(word)
+    name = name or unique_name(word)
     given = {"retention_ms": "-1", **configs}
     settings = {key.replace("_", "."): value for key, value in given.items()}
 
@@ -30,6 +38,16 @@ def make_topic(address: str, *, partitions: int = 1, word: str = "topic", **conf
 
 def add_partitions(address: str, topic: str, partitions: int) -> None:
     _run(address, lambda cluster: Admin(cluster).add_partitions(topic, partitions))
+
+
+def delete_topic(address: str, topic: str) -> None:
+    _run(address, lambda cluster: Admin(cluster).delete_topic(topic))
+
+
+def delete_before(address: str, topic: str, offset: int, *, partition: int = 0) -> None:
+    """What retention does, at once."""
+    where = {TopicPartition(topic, PartitionIndex(partition)): Offset(offset)}
+    _run(address, lambda cluster: Admin(cluster).delete_records(where))
 
 
 def fill(

@@ -34,10 +34,10 @@ class SuwiDataSource(DataSource):
         return f"{_SCHEMA}, {_HEADERS}" if include_headers else _SCHEMA
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
-        from suwi.spark.batch_reader import SuwiReader
+        from suwi.spark.batch_reader import make_batch_reader
         from suwi.spark.options import read_source_options
 
-        return SuwiReader(read_source_options(self.options, streaming=False))
+        return make_batch_reader(read_source_options(self.options, streaming=False))
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802
         from suwi.spark.options import read_source_options

@@ -76,10 +76,10 @@ class Lookup:
         ]
 
     async def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        return await self._at(dict.fromkeys(partitions, EARLIEST_TIME))
+        return await self.at_times(dict.fromkeys(partitions, EARLIEST_TIME))
 
     async def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        return await self._at(dict.fromkeys(partitions, LATEST_TIME))
+        return await self.at_times(dict.fromkeys(partitions, LATEST_TIME))
 
     async def latest_beyond(self, known: Offsets) -> Offsets:
         """The end of every partition of the query.
@@ -112,7 +112,7 @@ class Lookup:
         return {**offsets, **earliest, **latest}  # type: ignore[dict-item]
 
     async def bind(self, bound: Bound) -> Offsets:
-        """The same, with EARLIEST and LATEST left as they are. Raises `BadOffsets`."""
+        """The same, with EARLIEST and LATEST left as they are given. Raises `BadOffsets`."""
         partitions = await self.partitions()
         match bound:
             case Everywhere(offset):
@@ -127,7 +127,7 @@ class Lookup:
         if not isinstance(bound.times_ms, int):
             _check_same(bound.times_ms.keys(), partitions)
         times = {partition: bound.time_ms(partition) for partition in partitions}
-        found = await self._at(times)
+        found = await self.at_times(times)
         for partition, offset in found.items():
             if offset == NO_OFFSET:
                 if not bound.or_latest:
@@ -136,9 +136,10 @@ class Lookup:
                         'startingOffsetsByTimestampStrategy to "latest" to start at its end'
                     )
                 found[partition] = LATEST
-        return found
+        return await self.settle(found)
 
-    async def _at(self, times: Mapping[TopicPartition, int]) -> Offsets:
+    async def at_times(self, times: Mapping[TopicPartition, int]) -> Offsets:
+        """The first offset at or after a time; NO_OFFSET where no record is that new."""
         if not times:
             return {}
         committed = self._options.read.committed_only

@@ -127,6 +127,13 @@ _SOURCE: Final = (
         "1000",
         "how long the list of partitions is believed; -1: it is asked for before every batch",
     ),
+    _supported(
+        "pushDownFilters",
+        "false",
+        "read no more than filters on topic, partition, offset and timestamp ask for; needs "
+        "spark.sql.python.filterPushdown.enabled, and a DataFrame that is used once (see below)",
+        Scope.BATCH,
+    ),
     *_noted(
         "groupIdPrefix",
         "no consumer group is joined, so none needs a name; see kafka.group.id for progress",

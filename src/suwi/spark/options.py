@@ -96,6 +96,7 @@ class SourceOptions:
     offset_attempts: int = 3
     offset_retry_ms: int = 1000
     partitions_age_ms_max: int = 1000
+    push_down_filters: bool = False
 
 
 def read_source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -152,6 +153,7 @@ def _source_options(values: "_Values", given: Mapping[str, str], streaming: bool
         offset_attempts=values.whole("fetchOffset.numRetries", 3),
         offset_retry_ms=values.whole("fetchOffset.retryIntervalMs", 1000, least=0),
         partitions_age_ms_max=values.whole("partition.metadata.cache.ttl.ms", 1000, least=-1),
+        push_down_filters=values.flag("pushDownFilters", False),
     )
 
 

@@ -3,12 +3,17 @@
 `plan_stream` judges two offsets of a query, `plan_batch` the bounds of a batch query.
 """
 
-from suwi.model.ids import Offset, TopicPartition
+from typing import TYPE_CHECKING
+
+from suwi.model.ids import NO_OFFSET, Offset, TopicPartition
 from suwi.spark.lookup import Lookup
 from suwi.spark.loss import LossReporter
 from suwi.spark.offsets import EARLIEST, LATEST, BadOffsets, Offsets, describe
 from suwi.spark.options import SourceOptions
 from suwi.spark.ranges import OffsetRange, split_ranges
+
+if TYPE_CHECKING:
+    from suwi.spark.filters import Narrowed
 
 
 async def plan_stream(
@@ -46,7 +51,9 @@ async def _beginnings(lookup: Lookup, added: set[TopicPartition], loss: LossRepo
     return found
 
 
-async def plan_batch(lookup: Lookup, options: SourceOptions) -> list[OffsetRange]:
+async def plan_batch(
+    lookup: Lookup, options: SourceOptions, narrowed: "Narrowed | None" = None
+) -> list[OffsetRange]:
     """Ranges may begin at EARLIEST and end at LATEST: whoever reads asks when it does.
 
     Raises `BadOffsets`.
@@ -58,6 +65,8 @@ async def plan_batch(lookup: Lookup, options: SourceOptions) -> list[OffsetRange
         raise BadOffsets(f"partitions came or went at this moment: {describe(changed)}")
     for partition in start:
         _check_order(partition, start[partition], end[partition])
+    if narrowed is not None:
+        return _split(await _narrow(lookup, start, end, narrowed), options)
     ranges = [OffsetRange(tp, start[tp], end[tp]) for tp in sorted(start)]
     if options.min_partitions is None and options.max_records_per_partition is None:
         return ranges
@@ -73,6 +82,21 @@ async def plan_batch(lookup: Lookup, options: SourceOptions) -> list[OffsetRange
         )
         for part in parts
     ]
+
+
+async def _narrow(
+    lookup: Lookup, start: Offsets, end: Offsets, narrowed: "Narrowed"
+) -> list[OffsetRange]:
+    read = sorted(partition for partition in start if narrowed.reads(partition))
+    start = await lookup.settle({partition: start[partition] for partition in read})
+    end = await lookup.settle({partition: end[partition] for partition in read})
+    if narrowed.time_ms_min is not None:
+        found = await lookup.at_times(dict.fromkeys(read, narrowed.time_ms_min))
+        for partition, offset in found.items():
+            first = end[partition] if offset == NO_OFFSET else offset
+            start[partition] = max(start[partition], first)
+    ranges = [OffsetRange(tp, start[tp], end[tp]) for tp in read]
+    return [narrowed.narrow(each) for each in ranges]
 
 
 def _check_order(partition: TopicPartition, start: Offset, end: Offset) -> None:

@@ -64,3 +64,9 @@ def session_for(connection: Connection) -> Session:
             _sessions.pop(next(iter(_sessions))).close()
     _sessions[connection.key] = session  # the last one used is the last to go
     return session
+
+
+def close_sessions() -> None:
+    """For whoever is not about to end: a worker's sessions end with it."""
+    while _sessions:
+        _sessions.popitem()[1].close()

@@ -1,0 +1,248 @@
+"""A streaming query's reader, called as Spark calls it; against a real broker."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import DataSourceStreamReader
+
+from suwi.spark import stream_reader as module
+from suwi.spark.loss import DataLoss
+from suwi.spark.options import BadOption
+from suwi.spark.stream_reader import HAS_ADMISSION_CONTROL, OldStreamReader
+from tests.broker_process import BrokerProcess
+from tests.spark.readers import read_all, stop_readers, stream_reader, values
+from tests.spark.topics import add_partitions, delete_before, delete_topic, fill, make_topic
+
+needs_4_2 = pytest.mark.skipif(not HAS_ADMISSION_CONTROL, reason="needs PySpark 4.2")
+NUMBERS = [b"%d" % number for number in range(10)]
+
+
+@pytest.fixture(autouse=True)
+def ended() -> Iterator[None]:
+    yield
+    stop_readers()
+
+
+@pytest.fixture(autouse=True)
+def always_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is remembered for the next hundred milliseconds: tests do not wait."""
+    monkeypatch.setattr(module, "_ASK_EVERY_MS", 0)
+
+
+class Query:
+    """Spark's part: it keeps offsets as text, and asks for a batch."""
+
+    def __init__(self, reader: DataSourceStreamReader, *, ended_at: str | None = None) -> None:
+        self.reader = reader
+        self.start = ended_at or json.dumps(reader.initialOffset())
+        self.end = self.start
+
+    def plan(self) -> bool:
+        """Whether there is a batch to run."""
+        if HAS_ADMISSION_CONTROL:
+            limit = self.reader.getDefaultReadLimit()
+            self.end = json.dumps(self.reader.latestOffset(json.loads(self.start), limit))
+        else:
+            self.end = json.dumps(self.reader.latestOffset())  # type: ignore[call-arg]
+        return self.end != self.start
+
+    def run(self) -> list[str]:
+        """The values of a batch that was planned, which is then done."""
+        start, end = json.loads(self.start), json.loads(self.end)
+        found = values(read_all(self.reader, self.reader.partitions(start, end)))
+        self.start = self.end
+        return found
+
+    def batch(self) -> list[str]:
+        assert self.plan()
+        return self.run()
+
+
+def test_batches_follow_each_other_without_gaps(broker: BrokerProcess) -> None:
+    topic = make_topic(broker.address, partitions=2)
+    fill(broker.address, topic, [b"a"], partition=0)
+    query = Query(stream_reader(broker, subscribe=topic, startingOffsets="earliest"))
+    assert json.loads(query.start) == {topic: {"0": 0, "1": 0}}
+    assert query.batch() == ["a"]
+    assert not query.plan()
+    fill(broker.address, topic, [b"b", b"c"], partition=1)
+    assert query.batch() == ["b", "c"]
+    assert not query.plan()
+
+
+def test_a_query_starts_at_the_end_unless_told_otherwise(broker: BrokerProcess) -> None:
+    topic = make_topic(broker.address)
+    fill(broker.address, topic, [b"old"])
+    query = Query(stream_reader(broker, subscribe=topic))
+    assert query.batch() == []  # Spark's first batch: it records where the query began
+    fill(broker.address, topic, [b"new"])
+    assert query.batch() == ["new"]
+
+
+def test_a_first_batch_that_is_run_again_reads_the_same(broker: BrokerProcess) -> None:
+    """A driver killed in its first batch: the log has where that ends, not where it began."""
+    topic = make_topic(broker.address)
+    fill(broker.address, topic, [b"old"])
+    query = Query(stream_reader(broker, subscribe=topic))
+    fill(broker.address, topic, [b"a", b"b"])
+    assert query.plan()
+    fill(broker.address, topic, [b"c"])
+    again = Query(stream_reader(broker, subscribe=topic))
+    assert json.loads(again.start) == {topic: {"0": 4}}
+    again.end = query.end
+    assert again.run() == ["a", "b"]
+    assert again.batch() == ["c"]
+
+
+def test_partitions_that_are_added_are_read_from_their_beginning(broker: BrokerProcess) -> None:
+    topic = make_topic(broker.address)
+    options = {"subscribe": topic, "partition.metadata.cache.ttl.ms": "-1"}
+    query = Query(stream_reader(broker, **options))
+    query.batch()
+    add_partitions(broker.address, topic, 3)
+    fill(broker.address, topic, [b"a", b"b"], partition=2)
+    assert query.batch() == ["a", "b"]
+    restarted = Query(stream_reader(broker, **options), ended_at=query.start)
+    assert not restarted.plan()
+
+
+def test_a_new_partition_that_has_lost_its_beginning_is_reported(broker: BrokerProcess) -> None:
+    topic = make_topic(broker.address)
+    options = {"subscribe": topic, "partition.metadata.cache.ttl.ms": "-1"}
+    query = Query(stream_reader(broker, **options))
+    query.batch()
+    add_partitions(broker.address, topic, 2)
+    fill(broker.address, topic, NUMBERS, partition=1)
+    delete_before(broker.address, topic, 3, partition=1)
+    assert query.plan()
+    with pytest.raises(DataLoss, match=f"{topic}-1 is new and begins at offset 3 instead of 0"):
+        query.run()
+    careless = Query(stream_reader(broker, failOnDataLoss="false", **options), ended_at=query.start)
+    assert careless.batch() == [number.decode() for number in NUMBERS[3:]]
+
+
+def test_a_restart_after_retention_names_what_is_gone_or_skips_it(broker: BrokerProcess) -> None:
+    topic = make_topic(broker.address)
+    query = Query(stream_reader(broker, subscribe=topic, startingOffsets="earliest"))
+    fill(broker.address, topic, NUMBERS[:2])
+    query.batch()
+    fill(broker.address, topic, NUMBERS[2:])
+    delete_before(broker.address, topic, 5)
+    strict = Query(stream_reader(broker, subscribe=topic), ended_at=query.start)
+    assert strict.plan()
+    with pytest.raises(DataLoss, match=rf"{topic}-0 has offsets 5 to 9 now: 2 to 4 are gone"):
+        strict.run()
+    options = {"subscribe": topic, "failOnDataLoss": "false"}
+    careless = Query(stream_reader(broker, **options), ended_at=query.start)
+    assert careless.batch() == ["5", "6", "7", "8", "9"]
+
+
+def test_a_topic_that_was_made_anew_is_reported(broker: BrokerProcess) -> None:
+    topic = make_topic(broker.address)
+    fill(broker.address, topic, NUMBERS)
+    query = Query(stream_reader(broker, subscribe=topic))
+    query.batch()
+    delete_topic(broker.address, topic)
+    assert make_topic(broker.address, name=topic) == topic
+    fill(broker.address, topic, [b"new"])
+    options = {"subscribe": topic, "fetchOffset.retryIntervalMs": "1"}
+    strict = Query(stream_reader(broker, **options), ended_at=query.start)
+    assert strict.plan()
+    with pytest.raises(DataLoss, match=f"{topic}-0 ended at 10 and now ends at 1"):
+        strict.run()
+
+
+def test_topics_that_a_pattern_no_longer_finds_are_reported(broker: BrokerProcess) -> None:
+    kept = make_topic(broker.address, word="herd-of-cows")
+    lost = make_topic(broker.address, word="herd-of-goats")
+    options = {"subscribePattern": "herd-of", "partition.metadata.cache.ttl.ms": "-1"}
+    query = Query(stream_reader(broker, **options))
+    query.batch()
+    delete_topic(broker.address, lost)
+    fill(broker.address, kept, [b"moo"])
+    assert query.plan()
+    with pytest.raises(DataLoss, match=f"partitions are gone: {lost}-0"):
+        query.run()
+    careless = Query(stream_reader(broker, failOnDataLoss="false", **options), ended_at=query.start)
+    assert careless.batch() == ["moo"]
+
+
+@needs_4_2
+def test_a_batch_has_no_more_offsets_than_it_may(broker: BrokerProcess) -> None:
+    topic = make_topic(broker.address, partitions=2)
+    fill(broker.address, topic, NUMBERS, partition=0)
+    fill(broker.address, topic, NUMBERS[:5], partition=1)
+    options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "6"}
+    query = Query(stream_reader(broker, **options))
+    sizes = []
+    while query.plan():
+        sizes.append(len(query.run()))
+    assert sizes == [6, 6, 3]
+
+
+@needs_4_2
+def test_a_small_batch_is_held_back(broker: BrokerProcess) -> None:
+    topic = make_topic(broker.address)
+    options = {"subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": "5"}
+    query = Query(stream_reader(broker, **options))
+    assert query.batch() == []
+    fill(broker.address, topic, NUMBERS[:4])
+    assert not query.plan()
+    fill(broker.address, topic, NUMBERS[4:5])
+    assert query.batch() == ["0", "1", "2", "3", "4"]
+
+
+@needs_4_2
+def test_what_is_available_now_is_all_that_is_read(broker: BrokerProcess) -> None:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    topic = make_topic(broker.address)
+    fill(broker.address, topic, NUMBERS)
+    options = {"maxOffsetsPerTrigger": "4", "minOffsetsPerTrigger": "4"}
+    reader = stream_reader(broker, subscribe=topic, startingOffsets="earliest", **options)
+    reader.prepareForTriggerAvailableNow()
+    query = Query(reader)
+    found = query.batch()
+    fill(broker.address, topic, [b"late"])
+    while query.plan():
+        found += query.run()
+    assert found == [number.decode() for number in NUMBERS]
+    assert reader.reportLatestOffset() == {topic: {"0": 10}}
+    everything = stream_reader(broker, subscribe=topic, startingOffsets="earliest", **options)
+    end = everything.latestOffset({topic: {"0": 0}}, ReadAllAvailable())
+    assert end == {topic: {"0": 11}}
+
+
+def test_an_idle_query_asks_seldom(broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = make_topic(broker.address)
+    query = Query(stream_reader(broker, subscribe=topic, startingOffsets="earliest"))
+    monkeypatch.setattr(module, "_ASK_EVERY_MS", 3_600_000)
+    query.batch()
+    fill(broker.address, topic, [b"x"])
+    assert not any(query.plan() for _ in range(50))
+    monkeypatch.setattr(module, "_ASK_EVERY_MS", 0)
+    assert query.batch() == ["x"]
+
+
+def test_a_broker_that_comes_back_is_found_again(tmp_path_factory: Any) -> None:
+    with BrokerProcess(tmp_path_factory.mktemp("restarted") / "data") as broker:
+        topic = make_topic(broker.address)
+        fill(broker.address, topic, [b"a"])
+        query = Query(stream_reader(broker, subscribe=topic, startingOffsets="earliest"))
+        assert query.batch() == ["a"]
+        broker.kill()
+        broker.start()
+        fill(broker.address, topic, [b"b"])
+        assert query.batch() == ["b"]
+
+
+@pytest.mark.parametrize("option", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger"])
+def test_what_an_old_spark_cannot_do_is_refused(
+    option: str, broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HAS_ADMISSION_CONTROL", False)
+    assert isinstance(stream_reader(broker, subscribe="x"), OldStreamReader)
+    with pytest.raises(BadOption, match=rf"{option} needs PySpark 4\.2 or newer"):
+        stream_reader(broker, subscribe="x", **{option: "5"})
