@@ -37,6 +37,8 @@ class Query:
     def __init__(self, reader: DataSourceStreamReader, *, ended_at: str | None = None) -> None:
         self.reader = reader
         self.start = ended_at or json.dumps(reader.initialOffset())
+        if ended_at and not HAS_ADMISSION_CONTROL:
+            assert reader.partitions(json.loads(ended_at), json.loads(ended_at)) == []
         self.end = self.start
 
     def plan(self) -> bool:

@@ -147,12 +147,15 @@ def with_beginning(end: dict[str, Any], start: Mapping[str, Any]) -> dict[str, A
     return {**end, _BEGAN: dict(start)}
 
 
+def where_it_began(end: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Where the query began, if the end of a batch says so."""
+    return end.get(_BEGAN)
+
+
 def beginning(start: Mapping[str, Any], end: Mapping[str, Any]) -> Mapping[str, Any]:
     """Where a batch begins: what its end says if it is the first, else where the last ended."""
-    if _BEGAN in end and _BEGAN not in start:
-        began: Mapping[str, Any] = end[_BEGAN]
-        return began
-    return start
+    began = where_it_began(end)
+    return start if began is None or where_it_began(start) is not None else began
 
 
 def describe(partitions: Iterable[TopicPartition]) -> str:

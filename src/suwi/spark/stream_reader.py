@@ -13,7 +13,14 @@ from suwi.env import local_env
 from suwi.spark.admission import Delay, limit
 from suwi.spark.input_partition import RangePartition
 from suwi.spark.lookup import Lookup
-from suwi.spark.offsets import Offsets, beginning, from_json, to_json, with_beginning
+from suwi.spark.offsets import (
+    Offsets,
+    beginning,
+    from_json,
+    to_json,
+    where_it_began,
+    with_beginning,
+)
 from suwi.spark.options import BadOption, SourceOptions
 from suwi.spark.partition_reader import read_range
 from suwi.spark.planning import plan_stream
@@ -103,6 +110,11 @@ class _StreamReader(DataSourceStreamReader):
 
 
 class OldStreamReader(_StreamReader):
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        # A query that goes on is told so by a plan from its last offset to the same.
+        self._initial = where_it_began(end) or self._initial
+        return super().partitions(start, end)
+
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802
         end = to_json(self._ask_latest({}))
         # Spark does not say where the batch begins, so whether it is the first is not known here.
