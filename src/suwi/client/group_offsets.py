@@ -29,7 +29,6 @@ async def commit_offsets(
     fields = {
         "group_id": group,
         "generation_id_or_member_epoch": _NO_GENERATION,
-        "generation_id": _NO_GENERATION,
         "member_id": "",
         "group_instance_id": None,
         "retention_time": -1,

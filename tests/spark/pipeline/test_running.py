@@ -1,10 +1,12 @@
 """A run: watched, told of, started again after failures; with queries that do as they are told."""
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -45,7 +47,9 @@ class FakeQuery:
     def __init__(
         self, reports: int = 0, error: str | None = None, *, goes_on: bool = False
     ) -> None:
-        self.recentProgress = [report(number) for number in range(reports)]
+        self.recentProgress = [
+            SimpleNamespace(json=json.dumps(report(number))) for number in range(reports)
+        ]
         self.isActive = goes_on
         self.is_stopped = False
         self._error = error

@@ -57,7 +57,7 @@ class Lag:
         except UnsupportedVersion:
             log.info("no consumer groups here: progress is not committed")
             self._group = None
-        except (BrokerError, OSError) as error:
+        except Exception as error:
             self._tell("progress could not be committed", error)
 
     def behind(self) -> dict[str, int] | None:
@@ -74,7 +74,7 @@ class Lag:
             )
         except UnknownTopicOrPartition:
             return None  # A topic was deleted; the source says so in its own way.
-        except (BrokerError, OSError) as error:
+        except Exception as error:
             self._tell("how far the topics reach could not be asked", error)
             return None
         return {
@@ -85,10 +85,17 @@ class Lag:
     def close(self) -> None:
         self._session.close()
 
-    def _tell(self, what: str, error: Exception | None = None) -> None:
+    def _tell(self, what: str, error: Exception) -> None:
+        is_ours = not isinstance(error, BrokerError | OSError)
         if not self._is_told:
             self._is_told = True
-            log.warning(what, extra={"group": self._group, "why": str(error or "")})
+            log.warning(what, extra={"group": self._group, "why": str(error)}, exc_info=is_ours)
+
+
+def report_of(progress: Any) -> dict[str, Any]:
+    """Spark's report of a batch, in whatever form this PySpark has it."""
+    found: dict[str, Any] = json.loads(progress.json)
+    return found
 
 
 def end_of_batch(progress: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from suwi.env import Env, local_env
 from suwi.spark.pipeline import exit_codes
 from suwi.spark.pipeline.failures import Failure, Kind, failure_of
-from suwi.spark.pipeline.lag import Lag
+from suwi.spark.pipeline.lag import Lag, report_of
 from suwi.spark.pipeline.loading import Program
 from suwi.spark.pipeline.script import DEAD_LETTERS
 from suwi.spark.pipeline.spec import Pipeline
@@ -193,4 +193,4 @@ class Runner:
 
 
 def _reports(query: "StreamingQuery") -> list[Any]:
-    return list(query.recentProgress)
+    return [report_of(progress) for progress in query.recentProgress]
