@@ -8,8 +8,8 @@ unclean election, where it is allowed, chooses a replica that may miss what othe
 """
 
 import enum
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from suwi.metadata.image import BrokerInfo, PartitionState
@@ -80,7 +80,7 @@ class Position(NamedTuple):
 
 def settle(state: PartitionState, census: Census, rules: Rules) -> Settled:
     """The state of a partition among the brokers that live now."""
-    suspects = _suspects(state, census)
+    suspects = _suspects(state, census) if state.suspects or census.suspects else ()
     clean = [node for node in state.isr if node in census.live and node not in suspects]
     # Who begins a new life has to catch up first, unless there is nobody else.
     members = [node for node in clean if node not in census.reborn] or clean
@@ -114,7 +114,8 @@ def _without_clean_member(
     if rules.unclean and not any(node in census.fenced for node in holders):
         for node in (*holders, *state.replicas):
             if node in census.live:
-                return _lead_uncleanly(state, node)
+                elected = _next(state, node, (node,), recovering=True, elects=True)
+                return Settled(elected, Election.UNCLEAN)
     return _leaderless(state, census, suspects)
 
 
@@ -132,15 +133,7 @@ def elect_greatest(
     if not awaits_positions(state, live) or any(node not in positions for node in holders):
         return Settled(state)
     greatest = max(holders, key=lambda node: positions[node])
-    elected = replace(
-        state,
-        leader=greatest,
-        leader_epoch=LeaderEpoch(state.leader_epoch + 1),
-        isr=(greatest,),
-        eligible=(),
-        suspects=(),
-    )
-    return Settled(_numbered(state, elected), Election.SUSPECT)
+    return Settled(_next(state, greatest, (greatest,), elects=True), Election.SUSPECT)
 
 
 def prefer(state: PartitionState, live: Collection[NodeId]) -> PartitionState | None:
@@ -148,76 +141,95 @@ def prefer(state: PartitionState, live: Collection[NodeId]) -> PartitionState | 
     preferred = state.replicas[0]
     if state.leader in (preferred, NO_NODE) or preferred not in live or preferred not in state.isr:
         return None
-    return replace(
-        state,
-        leader=preferred,
-        leader_epoch=LeaderEpoch(state.leader_epoch + 1),
-        partition_epoch=state.partition_epoch + 1,
-    )
+    return _next(state, preferred, state.isr, eligible=state.eligible, elects=True)
 
 
-def with_members(
-    state: PartitionState,
-    members: Iterable[NodeId],
-    rules: Rules,
-    suspects: Collection[NodeId] = (),
-) -> PartitionState:
+def with_members(state: PartitionState, members: Iterable[NodeId], rules: Rules) -> PartitionState:
     """The state with another in-sync set, and those who may lead beside it (KIP-966)."""
     isr = tuple(members)
-    assert isr, "an in-sync set is never empty"
-    eligible: tuple[NodeId, ...] = ()
-    if len(isr) < min(rules.insync_min, len(state.replicas)):
-        eligible = tuple(
-            node
-            for node in state.replicas
-            if (node in state.isr or node in state.eligible)
-            and node not in isr
-            and node not in suspects
-        )
-    return _numbered(state, replace(state, isr=isr, eligible=eligible, suspects=()))
+    return _next(state, state.leader, isr, eligible=_eligible(state, isr, rules))
+
+
+def _eligible(
+    state: PartitionState,
+    isr: Collection[NodeId],
+    rules: Rules,
+    suspects: Collection[NodeId] = (),
+) -> tuple[NodeId, ...]:
+    """Below the minimum nothing is committed: who leaves the in-sync set holds all that is."""
+    if len(isr) >= min(rules.insync_min, len(state.replicas)):
+        return ()
+    return tuple(
+        node
+        for node in state.replicas
+        if (node in state.isr or node in state.eligible)
+        and node not in isr
+        and node not in suspects
+    )
 
 
 def _lead(
     state: PartitionState,
-    members: Collection[NodeId],
+    members: Sequence[NodeId],
     census: Census,
     suspects: tuple[NodeId, ...],
     rules: Rules,
     election: Election,
 ) -> Settled:
     """Let one of these lead, the present leader if it can, and these be in sync."""
-    settled = with_members(state, members, rules, suspects)
-    if state.leader in members and state.leader not in census.reborn:
-        return Settled(settled)
-    leader = next(node for node in state.replicas if node in members)
-    elected = replace(settled, leader=leader, leader_epoch=LeaderEpoch(state.leader_epoch + 1))
-    return Settled(_numbered(state, elected), election)
-
-
-def _lead_uncleanly(state: PartitionState, node: NodeId) -> Settled:
-    elected = replace(
-        state,
-        leader=node,
-        leader_epoch=LeaderEpoch(state.leader_epoch + 1),
-        isr=(node,),
-        recovering=True,
-        eligible=(),
-        suspects=(),
-    )
-    return Settled(_numbered(state, elected), Election.UNCLEAN)
+    isr = tuple(members)
+    eligible = _eligible(state, isr, rules, suspects)
+    if state.leader in isr and state.leader not in census.reborn:
+        return Settled(_next(state, state.leader, isr, eligible=eligible))
+    leader = next(node for node in state.replicas if node in isr)
+    return Settled(_next(state, leader, isr, eligible=eligible, elects=True), election)
 
 
 def _leaderless(state: PartitionState, census: Census, suspects: tuple[NodeId, ...]) -> Settled:
-    waiting = replace(state, suspects=suspects)
     stays = state.leader in census.fenced and state.leader not in census.reborn
-    if state.leader != NO_NODE and not stays:
-        epoch = LeaderEpoch(state.leader_epoch + 1)
-        waiting = replace(waiting, leader=NO_NODE, leader_epoch=epoch)
-    return Settled(_numbered(state, waiting))
+    is_led = state.leader != NO_NODE and not stays
+    waiting = _next(
+        state,
+        NO_NODE if is_led else state.leader,
+        state.isr,
+        eligible=state.eligible,
+        suspects=suspects,
+        elects=is_led,
+    )
+    return Settled(waiting)
 
 
-def _numbered(old: PartitionState, new: PartitionState) -> PartitionState:
-    """Every change of a state has a number, one above the last."""
-    if new == old:
-        return old
-    return replace(new, partition_epoch=old.partition_epoch + 1)
+def _next(
+    state: PartitionState,
+    leader: NodeId,
+    isr: tuple[NodeId, ...],
+    *,
+    eligible: tuple[NodeId, ...] = (),
+    suspects: tuple[NodeId, ...] = (),
+    recovering: bool | None = None,
+    elects: bool = False,
+) -> PartitionState:
+    """The state that follows; `elects`: in the next leader epoch. Every change has a number, one
+    above the last.
+
+    Made in one go: a death may concern thousands of partitions.
+    """
+    assert isr, "an in-sync set is never empty"
+    if (
+        not elects
+        and leader == state.leader
+        and isr == state.isr
+        and eligible == state.eligible
+        and suspects == state.suspects
+    ):
+        return state
+    return PartitionState(
+        leader,
+        LeaderEpoch(state.leader_epoch + elects),
+        state.partition_epoch + 1,
+        state.replicas,
+        isr,
+        state.recovering if recovering is None else recovering,
+        eligible,
+        suspects,
+    )
