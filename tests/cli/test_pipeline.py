@@ -1,0 +1,155 @@
+"""`suwi pipeline`, as far as it needs no Spark: checks, Python, times, checkpoints, exit codes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("yaml", reason="PyYAML is not installed: pip install .[spark]")
+
+from tests.broker_process import BrokerProcess, unique_name
+from tests.cli.support import Suwi
+
+PIPELINE = """\
+name: orders
+source:
+  servers: {broker}
+  topics: {topic}
+decode:
+  json: id BIGINT
+sink:
+  delta: {folder}/table
+checkpoint: {folder}/checkpoint
+"""
+
+
+@pytest.fixture
+def suwi(broker: BrokerProcess) -> Suwi:
+    return Suwi(broker.address)
+
+
+@pytest.fixture
+def file(suwi: Suwi, tmp_path: Path) -> Path:
+    topic = unique_name("orders")
+    suwi.ok("topics", "create", topic, "--partitions", "2")
+    path = tmp_path / "orders.yaml"
+    path.write_text(PIPELINE.format(broker=suwi.broker, topic=topic, folder=tmp_path))
+    return path
+
+
+def topic_of(file: Path) -> str:
+    return file.read_text().partition("topics: ")[2].splitlines()[0]
+
+
+def checkpoint(folder: Path, topic: str) -> Path:
+    for kind in ("offsets", "commits"):
+        (folder / "checkpoint" / kind).mkdir(parents=True)
+    offsets = json.dumps({topic: {"0": 2, "1": 0}})
+    (folder / "checkpoint" / "offsets" / "3").write_text(f"v1\n{{}}\n{offsets}")
+    (folder / "checkpoint" / "commits" / "3").write_text("v1\n{}")
+    return folder / "checkpoint"
+
+
+def test_a_file_without_mistakes_is_said_to_be_so(suwi: Suwi, file: Path) -> None:
+    assert suwi.ok("pipeline", "check", file) == f"{file}: no mistakes found\n"
+
+
+def test_mistakes_are_listed_with_file_and_line(suwi: Suwi, file: Path) -> None:
+    file.write_text(file.read_text().replace("topics:", "topcs:").replace("delta:", "dleta:"))
+    for command in ("check", "show", "run"):
+        result = suwi("pipeline", command, file)
+        assert result.exit_code == 2
+        assert result.stderr.splitlines() == [
+            f"{file}:3: source: no topics are named: give topics or pattern",
+            f"{file}:4: there is no 'topcs' in source: did you mean 'topics'?",
+            f"{file}:8: sink: say where to: one of delta, topic, parquet",
+        ]
+
+
+def test_a_file_that_is_not_there_is_named(suwi: Suwi, tmp_path: Path) -> None:
+    result = suwi("pipeline", "check", tmp_path / "none.yaml")
+    assert result.exit_code == 2
+    assert result.stderr == f"suwi: {tmp_path / 'none.yaml'}: No such file or directory\n"
+
+
+def test_show_prints_python(suwi: Suwi, file: Path) -> None:
+    shown = suwi.ok("pipeline", "show", file, "--once")
+    compile(shown, "orders.py", "exec")
+    assert 'trigger={"availableNow": True}' in shown
+
+
+def test_from_the_beginning_is_refused_where_there_is_a_checkpoint(
+    suwi: Suwi, file: Path, tmp_path: Path
+) -> None:
+    folder = checkpoint(tmp_path, topic_of(file))
+    result = suwi("pipeline", "run", file, "--from-beginning")
+    assert result.exit_code == 3
+    assert "--new-checkpoint" in result.stderr
+    assert folder.exists()
+
+
+def test_reset_says_what_it_would_do_and_then_does_it(
+    suwi: Suwi, file: Path, tmp_path: Path
+) -> None:
+    assert "the next run begins anew anyway" in suwi.ok("pipeline", "reset", file)
+    topic = topic_of(file)
+    (tmp_path / "lines").write_text("a\nb\nc\n")
+    suwi.ok("produce", topic, "--partition", "0", "--file", tmp_path / "lines")
+    folder = checkpoint(tmp_path, topic)
+    said = suwi.ok("pipeline", "reset", file, "--dry-run")
+    assert f"{folder}: batch 3 is done" in said
+    assert [line.split() for line in said.splitlines() if line.startswith(topic)] == [
+        [f"{topic}-0", "0", "2", "3", "2"],
+        [f"{topic}-1", "0", "0", "0", "0"],
+    ]
+    assert "would begin at earliest; what is read again will be written again" in said
+    assert folder.exists()
+    assert suwi.json("pipeline", "reset", file, "--dry-run")["batch"] == 3
+
+    result = suwi("pipeline", "reset", file, "--yes")
+    assert result.exit_code == 0, result.stderr
+    assert not folder.exists()
+    (aside,) = tmp_path.glob("checkpoint.before-*")
+    assert str(aside) in result.stderr
+
+
+def test_a_backfill_says_first_what_it_would_read(suwi: Suwi, file: Path, tmp_path: Path) -> None:
+    topic = topic_of(file)
+    lines = [{"value": str(hour), "timestamp": hour * 3_600_000} for hour in range(4)]
+    (tmp_path / "lines").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    suwi.ok("produce", topic, "--partition", "1", "--json", "--file", tmp_path / "lines")
+    said = suwi.ok(
+        *("pipeline", "backfill", file, "--dry-run"),
+        *("--from", "1970-01-01T01:00:00Z", "--to", "1970-01-01T04:00+01:00"),
+    )
+    assert [line.split() for line in said.splitlines() if line.startswith(topic)] == [
+        [f"{topic}-0", "0", "0", "0"],
+        [f"{topic}-1", "1", "3", "2"],
+    ]
+    assert "2 offsets from 1970-01-01T01:00:00.000Z to 1970-01-01T03:00:00.000Z" in said
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "problem"),
+    [("yesterday", "0", "2026-01-31T12:00:00Z"), ("5", "5", "must be later than --from")],
+)
+def test_times_that_make_no_sense_are_refused(
+    suwi: Suwi, file: Path, start: str, end: str, problem: str
+) -> None:
+    text = " ".join(suwi.misuse("pipeline", "backfill", file, "--from", start, "--to", end).split())
+    assert problem in text
+
+
+def test_help_is_there_without_spark(suwi: Suwi) -> None:
+    loaded = "import sys; from suwi.cli.main import app; import suwi.cli.commands.pipeline; "
+    check = "print([m for m in ('pyspark', 'pyarrow', 'yaml', 'suwi.spark') if m in sys.modules])"
+    ran = subprocess.run(
+        [sys.executable, "-c", loaded + check],
+        env=suwi.environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout == "[]\n"
