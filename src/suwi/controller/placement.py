@@ -1,13 +1,42 @@
-"""Where the replicas of a new topic go. Pure: chance comes as an argument."""
+"""Where the replicas of a new topic go. Pure: chance comes as an argument.
 
-from collections.abc import Sequence
+Replicas of a partition are spread over racks, within a rack over hosts, then over brokers: what can
+fail together holds as few of them as possible.
+"""
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from suwi.metadata.image import BrokerInfo
 from suwi.model.errors import InvalidReplicationFactor
 from suwi.model.ids import NodeId
 
 
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A broker and what it shares its fate with."""
+
+    node: NodeId
+    rack: str
+    host: str
+
+
+def sites_of(brokers: Iterable[BrokerInfo]) -> list[Site]:
+    """Racks count only where every broker names one, as in Kafka."""
+    brokers = list(brokers)
+    racks_count = all(broker.rack for broker in brokers)
+    return [
+        Site(
+            broker.id,
+            (broker.rack or "") if racks_count else "",
+            broker.endpoints[0].host if broker.endpoints else "",
+        )
+        for broker in brokers
+    ]
+
+
 def place(
-    brokers: Sequence[NodeId],
+    sites: Sequence[Site],
     partitions: int,
     replication_factor: int,
     *,
@@ -20,19 +49,56 @@ def place(
     Leaders go round the brokers from `start` on; the others follow at a distance that grows with
     every round, so that the partitions of a lost leader spread over all that are left.
     """
-    if replication_factor > len(brokers):
+    count = len(sites)
+    if replication_factor > count:
         raise InvalidReplicationFactor(
             f"replication factor {replication_factor} is larger than the number of live brokers, "
-            f"{len(brokers)}"
+            f"{count}"
         )
+    ordered = _alternating(sites)
+    known: dict[tuple[int, int], tuple[NodeId, ...]] = {}
     placed = []
-    count = len(brokers)
     for index in range(first_partition, first_partition + partitions):
         leader = (index + start) % count
-        distance = shift + (index + start) // count
-        replicas = [brokers[leader]]
-        for follower in range(replication_factor - 1):
-            step = 1 + (distance + follower) % (count - 1)
-            replicas.append(brokers[(leader + step) % count])
-        placed.append(tuple(replicas))
+        distance = (shift + (index + start) // count) % max(1, count - 1)
+        if (leader, distance) not in known:
+            chosen = _choose(ordered, leader, distance, replication_factor)
+            known[leader, distance] = tuple(site.node for site in chosen)
+        placed.append(known[leader, distance])
     return placed
+
+
+def _alternating(sites: Sequence[Site]) -> list[Site]:
+    """Neighbours stand in different racks and on different hosts, as far as that can be."""
+    by_rack: dict[str, dict[str, list[Site]]] = {}
+    for site in sites:
+        by_rack.setdefault(site.rack, {}).setdefault(site.host, []).append(site)
+    racks = [_in_turn(list(hosts.values())) for hosts in by_rack.values()]
+    return _in_turn(racks)
+
+
+def _in_turn(rows: Sequence[Sequence[Site]]) -> list[Site]:
+    """The first of each row, then the second of each, and so on."""
+    longest = max((len(row) for row in rows), default=0)
+    return [row[column] for column in range(longest) for row in rows if column < len(row)]
+
+
+def _choose(ordered: Sequence[Site], leader: int, distance: int, wanted: int) -> list[Site]:
+    """The leader and, from so far away on, those who share the least with the ones before them."""
+    count = len(ordered)
+    chosen = [ordered[leader]]
+    candidates = [
+        ordered[(leader + 1 + (distance + step) % (count - 1)) % count] for step in range(count - 1)
+    ]
+    racks, hosts = {chosen[0].rack: 1}, {(chosen[0].rack, chosen[0].host): 1}
+    while len(chosen) < wanted:
+        best = min(
+            candidates,
+            key=lambda site: (racks.get(site.rack, 0), hosts.get((site.rack, site.host), 0)),
+        )
+        candidates.remove(best)
+        chosen.append(best)
+        racks[best.rack] = racks.get(best.rack, 0) + 1
+        host = (best.rack, best.host)
+        hosts[host] = hosts.get(host, 0) + 1
+    return chosen

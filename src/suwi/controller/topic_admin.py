@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from suwi.controller.metadata_writer import MetadataWriter, check_fits
-from suwi.controller.placement import place
+from suwi.controller.placement import place, sites_of
 from suwi.controller.topic_names import check_collision, check_topic_name
 from suwi.env import Random
 from suwi.metadata.follower import MetadataFollower
@@ -122,7 +122,8 @@ class TopicAdmin:
             raise InvalidReplicationFactor("the replication factor must be at least 1")
         start = self._random.below(max(len(brokers), 1))
         shift = self._random.below(max(len(brokers), 1))
-        return place(brokers, new.partitions, new.replication_factor, start=start, shift=shift)
+        sites = sites_of(image.brokers.values())
+        return place(sites, new.partitions, new.replication_factor, start=start, shift=shift)
 
     async def add_partitions(
         self,
@@ -179,7 +180,8 @@ class TopicAdmin:
         if assignments is None:
             start = self._random.below(max(len(brokers), 1))
             first = len(topic.partitions)
-            return place(brokers, count, factor, first_partition=first, start=start)
+            sites = sites_of(image.brokers.values())
+            return place(sites, count, factor, first_partition=first, start=start)
         if len(assignments) != count:
             raise InvalidReplicaAssignment(
                 f"{count} partitions are to be added, {len(assignments)} are assigned"
