@@ -13,12 +13,16 @@ at the end of a block the cluster gets a second to settle, unless its last comma
     fetch-at b1 epoch=0                           what b1 says to who believes in that leader epoch
     logs                                          what lies in every replica's log
     kill b1 / start b1 / stop b1 / power-off b1   its process, or its machine
+    begin b1                                      as start, without waiting for it
     freeze b1 / thaw b1
     cut b1 -> b2 / cut b1 <-> b2                  one way, or both
     heal / heal b1 b2                             all links, or those between two
     cut-store b1 / heal-store b1 / expire b1      its way to the metadata store, its session
+    slow-store b1 500ms                           how long its word to the store takes
     slow b1 200ms
-    until b1 hw 1 / until b2 end 1 / until leader b2 / until in-sync b1 b2
+    until b1 hw 1 / until b2 end 1                time goes on up to the very step after which
+    until leader b2 / until in-sync b1 b2         this is so
+    until b1 connects b2
     wait 5s
 
 There are four brokers. b4 is the controller and has no replicas, unless a topic says otherwise.
@@ -29,7 +33,7 @@ transcript always runs the same.
 import asyncio
 import re
 import shlex
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,10 +41,11 @@ from kio.schema.errors import ErrorCode
 
 from suwi.client.connection import PeerConnection
 from suwi.client.visible import visible_records
+from suwi.metadata.memory import Faults
 from suwi.model.ids import NO_NODE, NodeId, Offset
 from suwi.records.batch import batches
 from suwi.records.record import iter_records
-from suwi.sim import Simulation
+from suwi.sim import SimDisk, Simulation
 from suwi.sim.checkers import Committed, all_checkers
 from suwi.sim.checkers.facts import LogId
 from suwi.sim.cluster import PORT, SimCluster, SimNode
@@ -136,9 +141,12 @@ class Stage:
         for log, partition in self.watch.world.states.items():
             leader = "none" if partition.leader == NO_NODE else f"b{partition.leader}"
             state[log.name.topic] = {
+                "id": str(log.topic_id),
                 "leader": leader,
                 "epoch": str(partition.leader_epoch),
-                "in sync": " ".join(f"b{node}" for node in partition.isr),
+                "in sync": _brokers(partition.isr),
+                "eligible": _brokers(partition.eligible),
+                "suspect": _brokers(partition.suspects),
             }
         for node in self.cluster.nodes.values():
             for log in self.watch.world.states:
@@ -253,29 +261,12 @@ class Stage:
         self.told.append(f"{broker} answers {_error(fetched.error_code) or 'with records'}")
 
     async def do_logs(self) -> None:
-        for log in self.watch.world.states:
+        """What lies on the disks, whoever runs."""
+        for log, state in self.watch.world.states.items():
             for node in self.cluster.nodes.values():
-                replica = self.watch.world.replica(node.id, log)
-                if replica is not None:
-                    lines = [
-                        f'{batch.base} "{self._value(node, log, batch.base)}" (epoch {batch.epoch})'
-                        for batch in replica.batches
-                    ]
-                    self.told.append(f"{self._name(node, log)} has {', '.join(lines) or 'nothing'}")
-
-    def _value(self, node: SimNode, log: LogId, offset: int) -> str:
-        disk = node.machine.disk
-        directory = f"/data/{log.name}"
-        for name in disk.list_dir(directory):
-            if name.endswith(".log"):
-                data = memoryview(bytes(disk.peek(f"{directory}/{name}")))
-                for position, header in batches(data):
-                    if header.base_offset == offset:
-                        batch = data[position : position + header.size_bytes]
-                        return " ".join(
-                            (record.value or b"").decode() for record in iter_records(batch, header)
-                        )
-        return "?"
+                if node.id in state.replicas:
+                    held = ", ".join(_records_in(node.machine.disk, f"/data/{log.name}"))
+                    self.told.append(f"{self._name(node, log)} has {held or 'nothing'}")
 
     # -- processes -------------------------------------------------------------------------------
 
@@ -288,6 +279,9 @@ class Stage:
     async def do_start(self, broker: str) -> None:
         """Returns when it is in service, or after a while without."""
         await asyncio.wait([self._node(broker).begin()], timeout=2 * SESSION_S)
+
+    async def do_begin(self, broker: str) -> None:
+        self._node(broker).begin()
 
     async def do_stop(self, broker: str) -> None:
         clean = await self._node(broker).stop()
@@ -311,13 +305,18 @@ class Stage:
         self.simulation.network.heal(*links)
 
     async def do_slow(self, broker: str, delay: str) -> None:
-        self.simulation.network.slow(broker, float(delay.removesuffix("ms")))
+        self.simulation.network.slow(broker, 1000 * _seconds(delay))
 
     async def do_cut_store(self, broker: str) -> None:
         self._node(broker).cut_store()
 
     async def do_heal_store(self, broker: str) -> None:
         self._node(broker).heal_store()
+
+    async def do_slow_store(self, broker: str, delay: str) -> None:
+        view = self._node(broker).view
+        assert view is not None
+        view.faults = Faults(latency_s=(_seconds(delay), _seconds(delay)))
 
     async def do_expire(self, broker: str) -> None:
         view = self._node(broker).view
@@ -327,8 +326,7 @@ class Stage:
     # -- time ------------------------------------------------------------------------------------
 
     async def do_wait(self, duration: str) -> None:
-        unit, factor = ("ms", 0.001) if duration.endswith("ms") else ("s", 1.0)
-        await asyncio.sleep(float(duration.removesuffix(unit)) * factor)
+        await asyncio.sleep(_seconds(duration))
 
     async def do_until(self, *words: str) -> None:
         """Go on at the very step after which it is so."""
@@ -354,6 +352,8 @@ class Stage:
             case ("in-sync", *brokers):
                 nodes = {NodeId(int(broker[1:])) for broker in brokers}
                 return lambda: any(set(state.isr) == nodes for state in states.values())
+            case (broker, "connects", other):
+                return lambda: self.simulation.network.connected(broker, other)
             case (broker, mark, value):
                 node = NodeId(int(broker[1:]))
                 attribute = {"hw": "watermark", "end": "end"}[mark]
@@ -370,16 +370,37 @@ def _differences(before: dict[str, dict[str, str]], after: dict[str, dict[str, s
     for name in {**before, **after}:
         old, new = before.get(name), after.get(name)
         if new is None:
-            lines.append(f"{name} is gone")
-        elif old is None and "leader" in new:
+            if old is not None and "leader" in old:
+                lines.append(f"{name} is gone")
+        elif "leader" in new and (old is None or old["id"] != new["id"]):
             facts = f"leader {new['leader']}, epoch {new['epoch']}, in sync {new['in sync']}"
-            lines.append(f"{name}: {facts}")
+            lines.append(f"{name}: {'another topic, ' * (old is not None)}{facts}")
         else:
             known = old or {"end": "0", "hw": "0"}
             facts = ", ".join(f"{k} {known[k]} -> {new[k]}" for k in new if known[k] != new[k])
             if facts:
                 lines.append(f"{name}: {facts}" if "leader" in new else f"{name} {facts}")
     return lines
+
+
+def _brokers(nodes: Sequence[NodeId]) -> str:
+    return " ".join(f"b{node}" for node in nodes) or "none"
+
+
+def _records_in(disk: SimDisk, directory: str) -> Iterator[str]:
+    for name in disk.list_dir(directory) if disk.exists(directory) else ():
+        if name.endswith(".log"):
+            data = memoryview(bytes(disk.peek(f"{directory}/{name}")))
+            for position, header in batches(data):
+                batch = data[position : position + header.size_bytes]
+                for record in iter_records(batch, header):
+                    value = (record.value or b"").decode()
+                    yield f'{record.offset} "{value}" (epoch {header.partition_leader_epoch})'
+
+
+def _seconds(text: str) -> float:
+    unit, factor = ("ms", 0.001) if text.endswith("ms") else ("s", 1.0)
+    return float(text.removesuffix(unit)) * factor
 
 
 def _error(code: int) -> str:

@@ -49,6 +49,8 @@ class SimTransport(asyncio.Transport):
         self._loop = network.loop
         self.incarnation, self.context = owner
         self.host, self.peer_host = sockname[0], peername[0]
+        self.is_caller = False
+        """It made the connection, and the other end accepted it."""
         self.sim_label = f"{sockname[0]}:{sockname[1]}-{peername[0]}:{peername[1]}"
         self._protocol: asyncio.BaseProtocol | None = None
         self._server: Any = None
