@@ -18,6 +18,7 @@ from suwi.broker.listeners import (
     parse_listeners,
     refuse_plain_text_beyond_loopback,
 )
+from suwi.broker.membership import IdInUse
 from suwi.cli.log_format import set_up_logging
 from suwi.cli.properties import (
     Setting,
@@ -73,7 +74,7 @@ def serve(
         if not insecure:
             refuse_plain_text_beyond_loopback(parse_listeners(broker_config))
         asyncio.run(_run(env, broker_config, metrics_port, adopts=adopt))
-    except (BadConfig, CannotStart, DirectoryInUse, ForeignDirectory) as error:
+    except (BadConfig, CannotStart, DirectoryInUse, ForeignDirectory, IdInUse) as error:
         return _complain(str(error))
     except OSError as error:
         return _complain(_reason(error))
