@@ -193,7 +193,9 @@ def connect(
     if budget is None:
         budget = Budget(limits or Limits(), poison=True)
     loop = asyncio.get_running_loop()
-    connection = Connection(loop, "TEST", dispatch, budget.limits, budget.buffers, Door())
+    connection = Connection(
+        loop, "TEST", dispatch, budget.limits, budget.buffers, budget.unsent, Door()
+    )
     wire = Wire(room_bytes)
     wire.connect(connection)
     return connection, wire

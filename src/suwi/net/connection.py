@@ -10,7 +10,7 @@ import asyncio
 import logging
 import struct
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol, TypeAlias, cast
 
@@ -18,6 +18,8 @@ from suwi.net.answers import Answer, CloseConnection, Exclusive, NoReply, Reply
 from suwi.net.buffers import ReceiveBuffers
 from suwi.net.limits import Limits
 from suwi.net.output import WRITE_BYTES, Output
+from suwi.net.slot import Slot, as_future
+from suwi.net.unsent import Unsent
 from suwi.security.distinguished_name import principal_of_peer
 from suwi.security.principal import ANONYMOUS, Principal
 from suwi.security.sasl_session import SaslSession
@@ -37,24 +39,6 @@ class Keeper(Protocol):
         """Take note of a new connection; or say why it is refused."""
 
     def closed(self, connection: "Connection") -> None: ...
-
-
-class _Slot:
-    """The place in the order of replies that a request holds until its reply is ready."""
-
-    __slots__ = ("bytes_in_flight", "header", "reply", "wait")
-
-    def __init__(
-        self,
-        header: bytes,
-        bytes_in_flight: int,
-        reply: Reply | NoReply | None,
-        wait: asyncio.Future[Reply | NoReply] | None,
-    ) -> None:
-        self.header = header
-        self.bytes_in_flight = bytes_in_flight
-        self.reply = reply
-        self.wait = wait
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -77,7 +61,9 @@ class Connection(asyncio.BufferedProtocol):
         "_loop",
         "_opened_at",
         "_output",
+        "_owed_bytes",
         "_reading",
+        "_ready_bytes",
         "_serving",
         "_slots",
         "_slots_bytes",
@@ -85,6 +71,7 @@ class Connection(asyncio.BufferedProtocol):
         "_stashed",
         "_stopping",
         "_transport",
+        "_unsent",
         "_window_at",
         "_window_had_bytes",
         "client_software_name",
@@ -103,6 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         dispatch: Dispatch,
         limits: Limits,
         buffers: ReceiveBuffers,
+        unsent: Unsent,
         keeper: Keeper,
     ) -> None:
         self.listener_name = listener_name
@@ -116,11 +104,14 @@ class Connection(asyncio.BufferedProtocol):
         self._dispatch = dispatch
         self._limits = limits
         self._buffers = buffers
+        self._unsent = unsent
         self._keeper = keeper
         self._transport: asyncio.Transport
         self._output: Output
-        self._slots: deque[_Slot] = deque()
+        self._slots: deque[Slot] = deque()
         self._slots_bytes = 0
+        self._ready_bytes = 0  # of replies that wait for an earlier one
+        self._owed_bytes = 0  # as `Unsent` knows it
         self._opened_at = self._active_at = loop.time()
         # Reading. Held bytes are _held[_start:_end]; _frame_end is where their first frame ends.
         self._held: memoryview | None = None
@@ -170,6 +161,7 @@ class Connection(asyncio.BufferedProtocol):
             elif isinstance(slot.reply, Reply) and slot.reply.release is not None:
                 slot.reply.release()
         self._output.close()
+        self._unsent.owes(self, 0)
         self._keeper.closed(self)
 
     def pause_writing(self) -> None:
@@ -210,13 +202,15 @@ class Connection(asyncio.BufferedProtocol):
     def _take(self, view: memoryview, start: int, end: int) -> None:
         """Serve the whole frames in view[start:end], send what is ready, hold the rest."""
         self._serving = True
+        if self._owed_bytes and self._unsent.is_much:
+            self._blocked = True
         try:
             start = self._serve(view, start, end)
-            self._output.flush()
+            self._flush()
             while self._blocked and not self._is_blocked():  # the flush made room
                 self._blocked = False
                 start = self._serve(view, start, end)
-                self._output.flush()
+                self._flush()
         finally:
             self._serving = False
         self._hold(view, start, end)
@@ -252,7 +246,7 @@ class Connection(asyncio.BufferedProtocol):
             if output.queued_bytes >= WRITE_BYTES:
                 output.flush()
             if self._is_full():
-                output.flush()
+                self._flush()
                 if self._is_full():
                     self._blocked = True
         return at
@@ -330,25 +324,26 @@ class Connection(asyncio.BufferedProtocol):
         """Queue an answer that is not ready or not yet its turn."""
         slots = self._slots
         if isinstance(answer, Reply):
-            self._add_slot(_Slot(header, answer.memory_bytes(), answer, None))
+            self._ready_bytes += answer.memory_bytes()
+            self._add_slot(Slot(header, answer.memory_bytes(), answer, None))
         elif isinstance(answer, NoReply):
             if slots:
-                self._add_slot(_Slot(header, 0, answer, None))
+                self._add_slot(Slot(header, 0, answer, None))
         else:
-            wait = _as_future(self._loop, answer.reply)
-            slot = _Slot(header, request_bytes, None, wait)
+            wait = as_future(self._loop, answer.reply)
+            slot = Slot(header, request_bytes, None, wait)
             self._add_slot(slot)
             is_exclusive = isinstance(answer, Exclusive)
             if is_exclusive:
                 self._exclusive = self._blocked = True
             wait.add_done_callback(partial(self._arrived, slot, is_exclusive))
 
-    def _add_slot(self, slot: _Slot) -> None:
+    def _add_slot(self, slot: Slot) -> None:
         self._slots.append(slot)
         self._slots_bytes += slot.bytes_in_flight
 
     def _arrived(
-        self, slot: _Slot, is_exclusive: bool, wait: asyncio.Future[Reply | NoReply]
+        self, slot: Slot, is_exclusive: bool, wait: asyncio.Future[Reply | NoReply]
     ) -> None:
         slot.wait = None
         if wait.cancelled():
@@ -367,6 +362,7 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(reply, Reply):
             memory_bytes = reply.memory_bytes()
             self._slots_bytes += memory_bytes - slot.bytes_in_flight
+            self._ready_bytes += memory_bytes
             slot.bytes_in_flight = memory_bytes
         if is_exclusive:
             self._exclusive = False
@@ -385,15 +381,32 @@ class Connection(asyncio.BufferedProtocol):
             slot = slots.popleft()
             self._slots_bytes -= slot.bytes_in_flight
             if isinstance(slot.reply, Reply):
+                self._ready_bytes -= slot.bytes_in_flight
                 self._output.add(slot.header, slot.reply)
-        self._output.flush()
+        self._flush()
         self._proceed()
 
     def _output_moved(self) -> None:
         self._active_at = self._loop.time()
+        self._settle()
         self._proceed()
 
     # Flow control
+
+    def _flush(self) -> None:
+        self._output.flush()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Say how much memory waits for the peer; mostly none does."""
+        held_bytes = self._output.held_bytes + self._ready_bytes
+        if held_bytes != self._owed_bytes:
+            self._owed_bytes = held_bytes
+            self._unsent.owes(self, held_bytes)
+
+    def cut_off(self) -> None:
+        if not self._closing:
+            self._abort("its unread replies take the memory that others need")
 
     def _is_full(self) -> bool:
         limits = self._limits
@@ -401,6 +414,7 @@ class Connection(asyncio.BufferedProtocol):
         return (
             len(self._slots) + output.replies >= limits.in_flight_requests_max
             or self._slots_bytes + output.queued_bytes >= limits.in_flight_bytes_max
+            or (self._owed_bytes > 0 and self._unsent.is_much)
         )
 
     def _is_blocked(self) -> bool:
@@ -498,11 +512,3 @@ class Connection(asyncio.BufferedProtocol):
         """Close at once, whatever is under way."""
         self._blocked = self._closing = True
         self._transport.abort()
-
-
-def _as_future(
-    loop: asyncio.AbstractEventLoop, reply: Awaitable[Reply | NoReply]
-) -> asyncio.Future[Reply | NoReply]:
-    if isinstance(reply, asyncio.Future):
-        return reply
-    return asyncio.ensure_future(reply, loop=loop)

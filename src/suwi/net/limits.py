@@ -20,6 +20,8 @@ class Limits:
     in_flight_bytes_max: int = 16 * 1024 * 1024
     # All connections together: memory lent to frames that have not fully arrived.
     unfinished_bytes_max: int = 512 * 1024 * 1024
+    # All connections together: replies in memory that peers have not taken yet.
+    unsent_bytes_max: int = 256 * 1024 * 1024
     # A frame may take this long; a longer one must come at the minimum rate, checked over each
     # such period (a tenth of it while frames wait for memory).
     frame_ms_max: int = 60_000

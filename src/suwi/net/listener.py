@@ -10,6 +10,7 @@ from suwi.net.buffers import ReceiveBuffers
 from suwi.net.connection import Connection, Dispatch, Keeper
 from suwi.net.limits import Limits
 from suwi.net.tls_door import ServerContexts, TlsDoor
+from suwi.net.unsent import Unsent
 
 log = logging.getLogger(__name__)
 
@@ -17,12 +18,13 @@ _SWEEP_S_MAX = 5.0
 
 
 class Budget:
-    """What all listeners of one broker share: receive memory and the number of connections."""
+    """What all listeners of one broker share: memory and the number of connections."""
 
     def __init__(self, limits: Limits, *, poison: bool = False) -> None:
         """`poison` overwrites each frame after its handler, to catch views that were kept."""
         self.limits = limits
         self.buffers = ReceiveBuffers(limits.unfinished_bytes_max, poison=poison)
+        self.unsent = Unsent(limits.unsent_bytes_max)
         self.connections = 0
         self._by_host: dict[str, int] = {}
 
@@ -79,10 +81,12 @@ class Listener:
     async def start(self) -> None:
         """Bind and serve. Raises `OSError` where the address cannot be had."""
         loop = asyncio.get_running_loop()
-        limits, buffers, tls = self._limits, self._budget.buffers, self._tls
+        limits, budget, tls = self._limits, self._budget, self._tls
 
         def connection(keeper: Keeper) -> Connection:
-            return Connection(loop, self.name, self._dispatch, limits, buffers, keeper)
+            return Connection(
+                loop, self.name, self._dispatch, limits, budget.buffers, budget.unsent, keeper
+            )
 
         def door() -> asyncio.BaseProtocol:
             if tls is None:

@@ -154,6 +154,13 @@ class Output:
     def is_empty(self) -> bool:
         return not self._items and not self._paused
 
+    @property
+    def held_bytes(self) -> int:
+        """How much memory waits for the peer, here and in the transport."""
+        if not self._paused:
+            return self.queued_bytes
+        return self.queued_bytes + self._transport.get_write_buffer_size()
+
     def _drain(self) -> None:
         items = self._items
         turn_bytes = 0
