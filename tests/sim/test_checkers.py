@@ -297,6 +297,13 @@ def a_recovery_that_finds_more_than_was_written(stage: Stage) -> None:
     stage.reopen(TWO, [*stage[TWO].batches, batch(3)])
 
 
+def a_record_of_a_deleted_topic(stage: Stage) -> None:
+    stage.append(ONE, batch(0, crc=4711))
+    recreated = LogId(UUID(int=2), LOG.name)
+    stage.world.replicas[TWO, LOG] = Replica(TWO, recreated, leads=True, leader_epoch=0)
+    stage.append(TWO, batch(0, crc=4711))
+
+
 def an_election_from_outside(stage: Stage) -> None:
     stage.change(replace(stage.state, partition_epoch=1, isr=(ONE, TWO)))
     stage.change(
@@ -382,6 +389,7 @@ PLANTED: dict[Callable[[Stage], None], str] = {
     a_power_loss_that_loses_what_was_synced: "recovery lost",
     a_recovery_that_invents: "recovery made",
     a_recovery_that_finds_more_than_was_written: "recovery found",
+    a_record_of_a_deleted_topic: "of an earlier topic",
     an_election_from_outside: "outside the in-sync set",
     an_unclean_election_that_nobody_allowed: "outside the in-sync set",
     a_leader_change_in_the_same_epoch: "the same epoch",

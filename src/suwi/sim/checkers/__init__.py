@@ -11,6 +11,7 @@ from suwi.sim.checkers.facts import Broken, Checker
 from suwi.sim.checkers.leaders import Leaders
 from suwi.sim.checkers.logs import Logs
 from suwi.sim.checkers.recovery import Recovery
+from suwi.sim.checkers.topics import Topics
 from suwi.sim.checkers.watermarks import Watermarks
 
 __all__ = ["Broken", "Checker", "Committed", "all_checkers"]
@@ -22,6 +23,7 @@ def all_checkers(committed: Committed) -> list[Checker]:
         Controllers(),
         Elections(),
         Recovery(),
+        Topics(),
         Logs(),
         Leaders(),
         Watermarks(),

@@ -1,0 +1,18 @@
+"""Old bugs, put back in: each mutant is a hazard of replicated logs that the simulation must catch.
+
+A mutant patches production code while it is applied. `python -m suwi.sim --mutant NAME` looks for a
+seed that catches it; `--mutants` does so for all of them and prints a table. Each also spoils the
+transcript of its hazard.
+"""
+
+from tests.sim.mutants import controller, log, replica
+from tests.sim.mutants.mutant import Mutant
+
+MUTANTS: tuple[Mutant, ...] = (*replica.MUTANTS, *controller.MUTANTS, *log.MUTANTS)
+
+
+def find(name: str) -> Mutant:
+    for mutant in MUTANTS:
+        if mutant.name == name:
+            return mutant
+    raise KeyError(f"no mutant is called {name}; there are: {', '.join(m.name for m in MUTANTS)}")

@@ -1,0 +1,58 @@
+"""What the controller, and what brokers tell it, can get wrong: hazards 10, 11 and 12."""
+
+from dataclasses import replace
+from typing import Any
+
+from suwi.broker import membership
+from suwi.controller import partition_admin
+from suwi.controller.isr_proposals import ANY_EPOCH, judge
+from suwi.controller.metadata_writer import MetadataWriter
+from tests.sim.mutants.mutant import Mutant
+
+# -- hazard 10 ------------------------------------------------------------------------------------
+
+
+def _judge_without_lives(state: Any, sender: Any, proposal: Any, *rest: Any) -> Any:
+    members = tuple((node, ANY_EPOCH) for node, _ in proposal.members)
+    return judge(state, sender, replace(proposal, members=members), *rest)
+
+
+# -- hazard 11 ------------------------------------------------------------------------------------
+
+_writer_init = MetadataWriter.__init__
+
+
+def _writes_in_no_name(self: MetadataWriter, *arguments: Any, **options: Any) -> None:
+    _writer_init(self, *arguments, **options)
+    self._controller_epoch = None  # type: ignore[assignment]
+
+
+# -- hazard 12 ------------------------------------------------------------------------------------
+
+_encode = membership.encode_registration
+
+
+def _registers_without_suspicion(broker: Any, *, is_suspect: bool) -> bytes:
+    return _encode(broker, is_suspect=False)
+
+
+MUTANTS = (
+    Mutant(
+        "isr-without-broker-epochs",
+        10,
+        "the controller lets a follower in that has begun another life since it caught up",
+        ((partition_admin, "judge", _judge_without_lives),),
+    ),
+    Mutant(
+        "deposed-controller-writes",
+        11,
+        "writes do not carry the controller's epoch",
+        ((MetadataWriter, "__init__", _writes_in_no_name),),
+    ),
+    Mutant(
+        "power-loss-is-a-crash",
+        12,
+        "a broker back from a power loss is trusted as after a mere crash",
+        ((membership, "encode_registration", _registers_without_suspicion),),
+    ),
+)

@@ -1,0 +1,32 @@
+"""What a data directory can get wrong: hazard 21."""
+
+from typing import Any
+
+from suwi.log.log_directory import LogDirectory
+from tests.sim.mutants.mutant import Mutant
+
+
+def _is_no_stranger(self: LogDirectory, *_: Any) -> bool:
+    """A directory is known by its name alone."""
+    return False
+
+
+def _stays(self: LogDirectory, partition: Any, topic_id: Any) -> None:
+    """Of a deleted topic only the name is forgotten."""
+    opened = self._logs.pop(partition, None)
+    if opened is not None:
+        opened.generation += 1
+    self._files.forget_dir(self.dir_of(partition))
+
+
+MUTANTS = (
+    Mutant(
+        "topics-by-name",
+        21,
+        "a topic made anew finds the directory of the old one, and keeps what is in it",
+        (
+            (LogDirectory, "_put_away_stranger", _is_no_stranger),
+            (LogDirectory, "put_away", _stays),
+        ),
+    ),
+)

@@ -1,0 +1,264 @@
+"""What leaders and followers can get wrong: hazards 1 to 10, 12, 13 and 22."""
+
+import asyncio
+from typing import Any
+
+from suwi.handlers import fetch
+from suwi.handlers.fetch import _Job
+from suwi.log.epochs import LeaderEpochs
+from suwi.metadata.image import PartitionState
+from suwi.model.ids import NO_EPOCH, NodeId, Offset
+from suwi.replica import leadership
+from suwi.replica.fetcher import Fetcher, Fetchers
+from suwi.replica.isr import Shrinking, possible_members
+from suwi.replica.isr_changes import IsrChanges
+from suwi.replica.leadership import Leadership
+from suwi.replica.partition import Partition
+from tests.sim.mutants.mutant import Mutant
+
+# -- hazard 1 -------------------------------------------------------------------------------------
+
+_follow = Partition.follow
+
+
+def _follow_from_the_watermark(self: Partition, state: PartitionState) -> None:
+    is_new = self.leader_epoch != state.leader_epoch
+    _follow(self, state)
+    if is_new and not self.is_closed:
+        self._truncate(self.high_watermark)
+
+
+# -- hazard 2 -------------------------------------------------------------------------------------
+
+
+def _never_diverges(*_: object) -> None:
+    return None
+
+
+# -- hazard 3 -------------------------------------------------------------------------------------
+
+
+def _end_of_before_kip_279(self: LeaderEpochs, asked: Any, log_end: Offset) -> tuple[Any, Offset]:
+    """Where the epoch after the one asked for begins, and no word on which one that ends."""
+    later = [start for epoch, start in self.entries() if epoch > asked]
+    return asked, (later[0] if later else log_end)
+
+
+def _divergence_before_kip_279(
+    self: LeaderEpochs, last_epoch: Any, offset: Offset, log_end: Offset
+) -> tuple[Any, Offset] | None:
+    epoch, end = _end_of_before_kip_279(self, last_epoch, log_end)
+    return (epoch, end) if end < offset else None
+
+
+# -- hazard 4 -------------------------------------------------------------------------------------
+
+
+def _believes_anybody(self: Partition, known_to_client: int) -> None:
+    pass
+
+
+# -- hazard 5 -------------------------------------------------------------------------------------
+
+_look_for_follower = _Job._look_for_follower
+
+
+def _counts_a_diverging_fetch(
+    self: _Job, key: Any, partition: Partition, asked: Any, diverging: Any, *rest: Any
+) -> Any:
+    found = _look_for_follower(self, key, partition, asked, diverging, *rest)
+    if diverging is not None:
+        partition.record_progress(
+            NodeId(self.asked.replica_id),
+            Offset(asked.fetch_offset),
+            Offset(asked.log_start_offset),
+            self.asked.replica_epoch,
+        )
+    return found
+
+
+# -- hazard 6 -------------------------------------------------------------------------------------
+
+_take_in = Fetcher._take_in
+
+
+def _takes_the_watermark_first(self: Fetcher, copy: Any, asked: Any, fetched: Any) -> None:
+    if fetched.diverging_epoch is None:
+        _take_in(self, copy, asked, fetched)
+        return
+    partition = copy.partition
+    partition._advance(min(Offset(fetched.high_watermark), partition.log.end_offset))
+
+    def then() -> None:
+        if copy.is_current:
+            _take_in(self, copy, asked, fetched)
+
+    asyncio.get_running_loop().call_soon(then)
+
+
+# -- hazard 7 -------------------------------------------------------------------------------------
+
+_joins = Leadership.joins
+
+
+def _joins_at_the_watermark(self: Leadership, *arguments: Any) -> bool:
+    epoch_start, self.epoch_start = self.epoch_start, Offset(0)
+    try:
+        return _joins(self, *arguments)
+    finally:
+        self.epoch_start = epoch_start
+
+
+# -- hazard 8 -------------------------------------------------------------------------------------
+
+
+def _counts_on_the_shrink(isr: Any) -> frozenset[NodeId]:
+    if isinstance(isr, Shrinking):
+        return isr.members - isr.leaving
+    return possible_members(isr)
+
+
+# -- hazard 9 -------------------------------------------------------------------------------------
+
+
+def _confirms_itself(self: IsrChanges, partition: Partition, proposal: Any) -> None:
+    """As before KIP-497: the leader decides, and the others will hear of it."""
+    leading = partition.leadership
+    assert leading is not None
+    members = tuple(node for node, _ in proposal.members)
+    partition.confirm(
+        PartitionState(
+            leading._node_id,
+            leading.leader_epoch,
+            leading.partition_epoch + 1,
+            leading.replicas,
+            members,
+        )
+    )
+
+
+# -- hazard 12 ------------------------------------------------------------------------------------
+
+_watermark = Leadership.watermark
+
+
+def _commits_alone(self: Leadership, own_end: Offset, **facts: Any) -> Offset:
+    return _watermark(self, own_end, **{**facts, "members_min": 1})
+
+
+# -- hazard 13 ------------------------------------------------------------------------------------
+
+
+def _reads_to_the_end(
+    self: Partition, offset: Offset, bytes_max: int, *, committed_only: bool, whole_batch: bool
+) -> Any:
+    """The file has grown since the watermark was looked at."""
+    partition_log = self.log
+    if offset >= self._high_watermark:
+        return None
+    return partition_log.read(offset, bytes_max, partition_log.end_offset, whole_batch=whole_batch)
+
+
+# -- hazard 22 ------------------------------------------------------------------------------------
+
+_assign = Fetchers.assign
+_ask = Fetcher._ask
+
+
+def _assign_without_a_look(self: Fetchers, partition: Partition) -> None:
+    is_same = self._homes.get(partition) == partition.leader
+    _assign(self, partition)
+    fetcher = self._fetchers[partition.leader]
+    key = (partition.topic_id, int(partition.partition.partition))
+    unchecked = fetcher.__dict__.setdefault("unchecked", set())
+    (unchecked.add if is_same else unchecked.discard)(key)
+
+
+def _ask_without_epoch(self: Fetcher) -> Any:
+    asked = _ask(self)
+    for key in self.__dict__.get("unchecked", ()):
+        if key in asked.wanted:
+            asked.wanted[key] = asked.wanted[key]._replace(last_fetched_epoch=NO_EPOCH)
+    return asked
+
+
+MUTANTS = (
+    Mutant(
+        "truncate-to-watermark",
+        1,
+        "a follower cuts its log to its own watermark before it follows",
+        ((Partition, "follow", _follow_from_the_watermark),),
+    ),
+    Mutant(
+        "no-epoch-truncation",
+        2,
+        "a leader never tells a follower that their logs have parted",
+        ((fetch, "_divergence", _never_diverges),),
+    ),
+    Mutant(
+        "epoch-end-without-epoch",
+        3,
+        "for an epoch it does not know, a leader answers where the next one begins",
+        (
+            (LeaderEpochs, "end_of", _end_of_before_kip_279),
+            (LeaderEpochs, "divergence", _divergence_before_kip_279),
+        ),
+    ),
+    Mutant(
+        "any-leader-epoch",
+        4,
+        "a leader answers whoever believes in another epoch",
+        ((Partition, "check_epoch", _believes_anybody),),
+    ),
+    Mutant(
+        "diverging-fetch-counts",
+        5,
+        "a leader takes a fetch from beyond the parting of the logs for progress",
+        ((_Job, "_look_for_follower", _counts_a_diverging_fetch),),
+    ),
+    Mutant(
+        "watermark-before-truncation",
+        6,
+        "a former leader takes the new watermark over before it cuts its log",
+        ((Fetcher, "_take_in", _takes_the_watermark_first),),
+    ),
+    Mutant(
+        "join-at-watermark",
+        7,
+        "a follower joins at the watermark, whatever the leader's epoch began with",
+        ((Leadership, "joins", _joins_at_the_watermark),),
+    ),
+    Mutant(
+        "unconfirmed-shrink",
+        8,
+        "a leader no longer waits for a member that it wants out of the in-sync set",
+        ((leadership, "possible_members", _counts_on_the_shrink),),
+    ),
+    Mutant(
+        "isr-without-controller",
+        9,
+        "a leader changes the in-sync set by itself",
+        ((IsrChanges, "propose", _confirms_itself),),
+    ),
+    Mutant(
+        "commit-below-minimum",
+        12,
+        "the watermark advances with fewer members than min.insync.replicas",
+        ((Leadership, "watermark", _commits_alone),),
+    ),
+    Mutant(
+        "read-to-the-end",
+        13,
+        "a fetch reads up to the end of the log as it is by then",
+        ((Partition, "read", _reads_to_the_end),),
+    ),
+    Mutant(
+        "same-leader-no-check",
+        22,
+        "logs are not compared where the leader is the same in another epoch",
+        (
+            (Fetchers, "assign", _assign_without_a_look),
+            (Fetcher, "_ask", _ask_without_epoch),
+        ),
+    ),
+)

@@ -1,0 +1,33 @@
+"""Every hazard has a mutant and a transcript, and the transcript catches the mutant.
+
+Whether seeds catch it too, and how many that takes, is in docs/simulation.md: `make sim` looks.
+"""
+
+import pytest
+
+from tests.replica.test_transcripts import TRANSCRIPTS
+from tests.replica.transcript import parse, play, render
+from tests.sim.mutants import MUTANTS
+from tests.sim.mutants.mutant import Mutant
+
+HAZARDS = [*range(1, 14), 21, 22]
+
+
+def test_every_hazard_has_a_mutant_and_a_transcript() -> None:
+    assert sorted({mutant.hazard for mutant in MUTANTS}) == HAZARDS
+    assert sorted({int(path.stem[:2]) for path in TRANSCRIPTS}) == HAZARDS
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_transcript_of_its_hazard_catches_the_mutant(mutant: Mutant) -> None:
+    caught = False
+    for path in TRANSCRIPTS:
+        if int(path.stem[:2]) == mutant.hazard:
+            text = path.read_text()
+            blocks = parse(text)
+            with mutant.applied():
+                try:
+                    caught |= render(blocks, play(blocks)) != text
+                except Exception:  # A checker, or a broker that stopped itself.
+                    caught = True
+    assert caught, f"with {mutant.name} ({mutant.what}) all is as it should be"
