@@ -7,25 +7,7 @@ from suwi.sim.cluster import SimCluster
 from suwi.sim.simulation import Simulation
 from suwi.wire.versions import ApiKey
 from tests.broker.simulated import produce
-
-
-async def create(client: PeerConnection, topic: str) -> None:
-    made = await client.call(
-        ApiKey.CREATE_TOPICS,
-        7,
-        {
-            "topics": [
-                {
-                    "name": topic,
-                    "num_partitions": -1,
-                    "replication_factor": -1,
-                    "assignments": [{"partition_index": 0, "broker_ids": [1, 2, 3]}],
-                    "configs": [],
-                }
-            ]
-        },
-    )
-    assert made.topics[0].error_code == 0
+from tests.replica.replicated import create
 
 
 def test_every_replica_has_deleted_before_the_answer() -> None:

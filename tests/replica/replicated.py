@@ -1,0 +1,24 @@
+"""A topic on three simulated brokers."""
+
+from suwi.client.connection import PeerConnection
+from suwi.wire.versions import ApiKey
+
+
+async def create(client: PeerConnection, topic: str) -> None:
+    """One partition on b1, b2 and b3; b1 leads."""
+    made = await client.call(
+        ApiKey.CREATE_TOPICS,
+        7,
+        {
+            "topics": [
+                {
+                    "name": topic,
+                    "num_partitions": -1,
+                    "replication_factor": -1,
+                    "assignments": [{"partition_index": 0, "broker_ids": [1, 2, 3]}],
+                    "configs": [],
+                }
+            ]
+        },
+    )
+    assert made.topics[0].error_code == 0
