@@ -6,9 +6,9 @@ broker wants the log-in repeated (KIP-368), that happens in time, between two re
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
@@ -16,20 +16,20 @@ from suwi.client.addresses import Address
 from suwi.client.connection import PeerConnection
 from suwi.client.errors import error_from
 from suwi.client.link import Connect
-from suwi.env import Disk, Random
+from suwi.client.log_in import LogIn, read_log_in
+from suwi.env import Disk, Env, Random, SystemClock
 from suwi.model.config_kinds import BadConfig
 from suwi.model.errors import BrokerError, UnsupportedSaslMechanism
-from suwi.security.jaas import BadJaas, parse_jaas
 from suwi.security.mechanism import ClientMechanism, Refused
-from suwi.security.plain import PLAIN, PlainClient
-from suwi.security.scram import MECHANISMS, NONCE_BYTES, ScramClient, new_nonce
 from suwi.security.tls import VERSIONS, BadTls, Store, TlsSettings, make_client_context
 from suwi.wire.versions import ApiKey
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _KEYS: Final = frozenset(
     """
-    security.protocol sasl.mechanism sasl.jaas.config
+    security.protocol sasl.mechanism sasl.jaas.config sasl.oauthbearer.token.endpoint.url
+    sasl.oauthbearer.client.credentials.client.id sasl.oauthbearer.client.credentials.client.secret
+    sasl.oauthbearer.scope
     ssl.keystore.type ssl.keystore.location ssl.keystore.certificate.chain ssl.keystore.key
     ssl.key.password ssl.truststore.type ssl.truststore.location ssl.truststore.certificates
     ssl.endpoint.identification.algorithm ssl.enabled.protocols ssl.cipher.suites
@@ -50,8 +50,8 @@ class AuthenticationFailed(BrokerError):
 @dataclass(frozen=True, slots=True)
 class ClientSecurity:
     tls: ssl.SSLContext | None = None
-    log_in: Callable[[], ClientMechanism] | None = field(default=None, repr=False)
-    """Makes the client's side of one authentication."""
+    log_in: Callable[[], Awaitable[ClientMechanism]] | None = field(default=None, repr=False)
+    """Makes the client's side of one authentication. Raises `NoToken`."""
 
 
 def read_client_security(
@@ -65,7 +65,7 @@ def read_client_security(
     try:
         return ClientSecurity(
             _tls(given, disk) if protocol.endswith("SSL") else None,
-            _log_in(given, random) if protocol.startswith("SASL_") else None,
+            _log_in(read_log_in(given), disk, random) if protocol.startswith("SASL_") else None,
         )
     except BadTls as error:
         raise BadConfig(str(error)) from None
@@ -78,7 +78,12 @@ def check_client_security(properties: Mapping[str, str]) -> None:
     """
     given, protocol = _given(properties)
     if protocol.startswith("SASL_"):
-        _credentials(given)
+        read_log_in(given)
+
+
+def _log_in(log_in: LogIn, disk: Disk, random: Random) -> Callable[[], Awaitable[ClientMechanism]]:
+    env = Env(SystemClock(), disk, random)
+    return lambda: log_in.start(env)
 
 
 def _given(properties: Mapping[str, str]) -> tuple[dict[str, str], str]:
@@ -116,41 +121,6 @@ def _tls(given: Mapping[str, str], disk: Disk) -> ssl.SSLContext:
     return make_client_context(settings, disk, check_host_name=checked != "")
 
 
-class _Credentials(NamedTuple):
-    mechanism: str
-    user: str
-    password: str
-
-    def __repr__(self) -> str:
-        return f"_Credentials({self.mechanism}, [hidden])"
-
-
-def _credentials(given: Mapping[str, str]) -> _Credentials:
-    mechanism = given.get("sasl.mechanism", "")
-    if mechanism != PLAIN and mechanism not in MECHANISMS:
-        raise BadConfig(f"sasl.mechanism={mechanism}: allowed: {', '.join([PLAIN, *MECHANISMS])}")
-    try:
-        module = parse_jaas(given.get("sasl.jaas.config", ""))
-    except BadJaas as error:
-        raise BadConfig(f"sasl.jaas.config: {error}") from None
-    user, password = module.options.get("username"), module.options.get("password")
-    if not user or not password:
-        raise BadConfig('sasl.jaas.config: username="…" and password="…" are missing')
-    return _Credentials(mechanism, user, password)
-
-
-def _log_in(given: Mapping[str, str], random: Random) -> Callable[[], ClientMechanism]:
-    mechanism, user, password = _credentials(given)
-
-    def log_in() -> ClientMechanism:
-        if mechanism == PLAIN:
-            return PlainClient(user, password)
-        nonce = new_nonce(random.token(NONCE_BYTES))
-        return ScramClient(MECHANISMS[mechanism], user, password, nonce)
-
-    return log_in
-
-
 def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
@@ -174,14 +144,16 @@ def connect_securely(security: ClientSecurity, client_id: str) -> Connect:
 class _LogIn:
     """A connection's log-in, repeated for as long as the connection lives."""
 
-    def __init__(self, connection: PeerConnection, new: Callable[[], ClientMechanism]) -> None:
+    def __init__(
+        self, connection: PeerConnection, new: Callable[[], Awaitable[ClientMechanism]]
+    ) -> None:
         self._connection = connection
         self._new = new
         self._again: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Raises AuthenticationFailed, UnsupportedSaslMechanism, ConnectionLost."""
-        lifetime_ms = await self._authenticate(self._new())
+        """Raises AuthenticationFailed, UnsupportedSaslMechanism, ConnectionLost, NoToken."""
+        lifetime_ms = await self._authenticate(await self._new())
         if lifetime_ms > 0:
             again_s = lifetime_ms / 1000 * _LOG_IN_AGAIN_AT
             asyncio.get_running_loop().call_later(again_s, self._start_again)

@@ -166,9 +166,19 @@ _KAFKA: Final = (
     _supported(
         "sasl.oauthbearer.token.endpoint.url",
         "",
-        "where tokens come from: `https://…` with clientId and clientSecret in sasl.jaas.config, "
-        "or `file:///…`",
+        "where tokens come from: `https://…`, which gets client id and secret, or `file:///…`",
     ),
+    _supported(
+        "sasl.oauthbearer.client.credentials.client.id",
+        "",
+        "who asks for a token; or clientId in sasl.jaas.config",
+    ),
+    _supported(
+        "sasl.oauthbearer.client.credentials.client.secret",
+        "",
+        "its secret; or clientSecret in sasl.jaas.config",
+    ),
+    _supported("sasl.oauthbearer.scope", "", "what the token is for; or scope in sasl.jaas.config"),
     _supported("ssl.truststore.location", "", "a PEM file; without one the machine's are trusted"),
     _supported("ssl.truststore.certificates", "", "the same as PEM text"),
     _supported("ssl.truststore.type", "PEM", "PEM; JKS and PKCS12 are refused with the way out"),
@@ -190,7 +200,8 @@ _KAFKA: Final = (
         """
         group.instance.id group.protocol group.remote.assignor partition.assignment.strategy
         session.timeout.ms heartbeat.interval.ms rebalance.timeout.ms max.poll.interval.ms
-        auto.commit.interval.ms internal.leave.group.on.close
+        auto.commit.interval.ms internal.leave.group.on.close share.acknowledgement.mode
+        share.acquire.mode
         """,
         "Spark says who reads what: no consumer group is joined",
     ),
@@ -204,6 +215,9 @@ _KAFKA: Final = (
     *_noted(
         "metadata.recovery.strategy metadata.recovery.rebootstrap.trigger.ms",
         "brokers that are all gone are looked for at kafka.bootstrap.servers again",
+    ),
+    *_noted(
+        "internal.throw.on.fetch.stable.offset.unsupported", "no offsets of a group are fetched"
     ),
     *_noted("retries", "default.api.timeout.ms says for how long"),
     *_noted(
@@ -254,7 +268,8 @@ _KAFKA: Final = (
     *_refused(
         """
         sasl.client.callback.handler.class sasl.login.class ssl.engine.factory.class
-        ssl.provider security.providers config.providers
+        ssl.provider security.providers config.providers sasl.oauthbearer.jwt.retriever.class
+        sasl.oauthbearer.jwt.validator.class
         """,
         "Java classes cannot be loaded",
     ),
@@ -264,6 +279,18 @@ _KAFKA: Final = (
         sasl.kerberos.ticket.renew.window.factor sasl.kerberos.min.time.before.relogin
         """,
         "Kerberos is not supported: use SCRAM, OAUTHBEARER or mTLS",
+    ),
+    *_refused(
+        """
+        sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
+        sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
+        sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
+        sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
+        sasl.oauthbearer.assertion.private.key.file
+        sasl.oauthbearer.assertion.private.key.passphrase
+        sasl.oauthbearer.assertion.template.file
+        """,
+        "assertions are not signed here: use client id and secret, or a file that is renewed",
     ),
     *_refused(
         """

@@ -1,0 +1,150 @@
+"""Where OAuth tokens come from: a file, an endpoint that knows our secret, or nobody.
+
+`read_tokens` understands Kafka's settings; the token itself is got with each log-in, so that a file
+that is renewed and a token that runs out are no concern of whoever connects.
+Invariant: secrets and tokens are in no error and no `repr`.
+"""
+
+import asyncio
+import base64
+import json
+import ssl
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from suwi.env import Env
+from suwi.model.config_kinds import BadConfig
+
+URL_KEY: Final = "sasl.oauthbearer.token.endpoint.url"
+ID_KEY: Final = "sasl.oauthbearer.client.credentials.client.id"
+SECRET_KEY: Final = "sasl.oauthbearer.client.credentials.client.secret"
+SCOPE_KEY: Final = "sasl.oauthbearer.scope"
+_UNSECURED: Final = "unsecuredLogin"
+_STRING_CLAIM: Final = f"{_UNSECURED}StringClaim_"
+_TIMEOUT_S: Final = 10
+# Of a token's lifetime; after that a new one is asked for.
+_GOOD_FOR: Final = 0.8
+
+
+class NoToken(ConnectionError):
+    """There is no token to be had at the moment."""
+
+
+class Tokens(Protocol):
+    async def token(self, env: Env) -> str:
+        """Raises `NoToken`."""
+
+
+def read_tokens(given: Mapping[str, str], options: Mapping[str, str]) -> Tokens:
+    """From settings and the options of the login module. Raises `BadConfig`."""
+    url = given.get(URL_KEY, "")
+    scheme = urllib.parse.urlsplit(url).scheme
+    if scheme == "file":
+        return FileTokens(urllib.parse.unquote(urllib.parse.urlsplit(url).path))
+    if scheme in ("http", "https"):
+        client_id = given.get(ID_KEY) or options.get("clientId", "")
+        secret = given.get(SECRET_KEY) or options.get("clientSecret", "")
+        if not client_id or not secret:
+            raise BadConfig(f"{URL_KEY} needs {ID_KEY} and {SECRET_KEY}")
+        return EndpointTokens(
+            url, client_id, secret, given.get(SCOPE_KEY) or options.get("scope", "")
+        )
+    if url:
+        raise BadConfig(f"{URL_KEY}: https://…, http://… or file:///… is needed")
+    claims = {
+        name.removeprefix(_STRING_CLAIM): value
+        for name, value in options.items()
+        if name.startswith(_STRING_CLAIM)
+    }
+    if "sub" not in claims:
+        raise BadConfig(f"{URL_KEY} is missing: it says where tokens come from")
+    lifetime = options.get(f"{_UNSECURED}LifetimeSeconds", "3600")
+    if not lifetime.isdigit():
+        raise BadConfig(f"sasl.jaas.config: {_UNSECURED}LifetimeSeconds is a number")
+    return UnsecuredTokens(claims, int(lifetime))
+
+
+@dataclass(frozen=True)
+class FileTokens:
+    """A file that somebody else renews."""
+
+    path: str
+
+    async def token(self, env: Env) -> str:
+        try:
+            return env.disk.read_bytes(self.path).decode("ascii").strip()
+        except OSError as error:
+            raise NoToken(f"no token in {self.path}: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise NoToken(f"{self.path} holds no token") from None
+
+
+@dataclass(frozen=True)
+class UnsecuredTokens:
+    """Tokens that anybody can make (RFC 7515, "none"): for tests of brokers that believe them."""
+
+    claims: Mapping[str, str]
+    lifetime_s: int
+
+    async def token(self, env: Env) -> str:
+        now_s = env.clock.now_ms() / 1000
+        claims = {**self.claims, "iat": now_s, "exp": now_s + self.lifetime_s}
+        return f"{_encode({'alg': 'none'})}.{_encode(claims)}."
+
+
+def _encode(part: Mapping[str, Any]) -> str:
+    text = json.dumps(part, separators=(",", ":")).encode()
+    return base64.urlsafe_b64encode(text).rstrip(b"=").decode()
+
+
+@dataclass
+class EndpointTokens:
+    """The client credentials grant (RFC 6749, 4.4). A token is kept for most of its lifetime."""
+
+    url: str
+    client_id: str
+    secret: str = field(repr=False)
+    scope: str = ""
+    _kept: str = field(default="", repr=False)
+    _good_until_s: float = field(default=float("-inf"), repr=False)
+
+    async def token(self, env: Env) -> str:
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._good_until_s:
+            asked_s = loop.time()
+            answer = await loop.run_in_executor(None, self._ask)
+            token, lifetime_s = answer.get("access_token"), answer.get("expires_in", 0)
+            if not isinstance(token, str) or not isinstance(lifetime_s, int | float):
+                raise NoToken(f"the answer of {self.url} has no access_token")
+            self._kept, self._good_until_s = token, asked_s + lifetime_s * _GOOD_FOR
+        return self._kept
+
+    def _ask(self) -> dict[str, Any]:
+        fields = {"grant_type": "client_credentials"}
+        if self.scope:
+            fields["scope"] = self.scope
+        basic = base64.b64encode(f"{self.client_id}:{self.secret}".encode()).decode()
+        request = urllib.request.Request(
+            self.url,
+            urllib.parse.urlencode(fields).encode(),
+            {"Authorization": f"Basic {basic}", "Accept": "application/json"},
+        )
+        context = ssl.create_default_context() if self.url.startswith("https") else None
+        try:
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=context) as answer:
+                found = json.load(answer)
+        except urllib.error.HTTPError as error:
+            error.close()
+            raise NoToken(f"no token from {self.url}: it answered {error.code}") from None
+        except OSError as error:
+            why = getattr(error, "reason", None) or error.strerror or type(error).__name__
+            raise NoToken(f"no token from {self.url}: {why}") from None
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise NoToken(f"the answer of {self.url} is not JSON of an object")
+        return found

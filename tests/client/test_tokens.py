@@ -1,0 +1,183 @@
+"""OAuth tokens: from a file, from an endpoint, or made up; and no secret in any text."""
+
+import asyncio
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from suwi.client.log_in import TokenLogIn, read_log_in
+from suwi.client.tokens import EndpointTokens, NoToken, read_tokens
+from suwi.env import local_env
+from suwi.model.config_kinds import BadConfig
+
+SECRET = "pssst-7"
+MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+
+
+class Endpoint(HTTPServer):
+    """Gives what a test puts into `answers`, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.answers: list[tuple[int, bytes]] = []
+        self.asked: list[tuple[str, str]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/token"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        server: Any = self.server
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        server.asked.append((self.headers["Authorization"], body))
+        status, answer = server.answers.pop(0)
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    with Endpoint() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def tokens_of(tokens: Any, count: int = 1) -> list[str]:
+    async def get() -> list[str]:
+        return [await tokens.token(local_env()) for _ in range(count)]
+
+    return asyncio.run(get())
+
+
+def test_a_token_in_a_file_is_read_with_every_log_in(tmp_path: Path) -> None:
+    file = tmp_path / "a token"
+    tokens = read_tokens({"sasl.oauthbearer.token.endpoint.url": file.as_uri()}, {})
+    with pytest.raises(NoToken, match="No such file"):
+        tokens_of(tokens)
+    file.write_text("first\n")
+    assert tokens_of(tokens) == ["first"]
+    file.write_text("second")
+    assert tokens_of(tokens) == ["second"]
+    file.write_bytes(b"\xff")
+    with pytest.raises(NoToken, match="holds no token"):
+        tokens_of(tokens)
+
+
+def test_an_endpoint_is_asked_once_for_most_of_a_tokens_lifetime(endpoint: Endpoint) -> None:
+    endpoint.answers = [(200, b'{"access_token": "abc", "expires_in": 3600}')]
+    options = {"clientId": "me", "clientSecret": SECRET, "scope": "kafka read"}
+    tokens = read_tokens({"sasl.oauthbearer.token.endpoint.url": endpoint.url}, options)
+    assert tokens_of(tokens, 3) == ["abc"] * 3
+    basic = base64.b64encode(f"me:{SECRET}".encode()).decode()
+    assert endpoint.asked == [
+        (f"Basic {basic}", "grant_type=client_credentials&scope=kafka+read"),
+    ]
+
+
+def test_a_token_of_unknown_lifetime_is_not_kept(endpoint: Endpoint) -> None:
+    endpoint.answers = [(200, b'{"access_token": "a"}'), (200, b'{"access_token": "b"}')]
+    assert tokens_of(EndpointTokens(endpoint.url, "me", SECRET), 2) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "problem"),
+    [
+        (401, b"no", "it answered 401"),
+        (200, b"no", "is not JSON"),
+        (200, b"[]", "is not JSON of an object"),
+        (200, b'{"token": 1}', "has no access_token"),
+    ],
+)
+def test_an_endpoint_that_gives_no_token_is_named(
+    endpoint: Endpoint, status: int, answer: bytes, problem: str
+) -> None:
+    endpoint.answers = [(status, answer)]
+    with pytest.raises(NoToken, match=problem) as failed:
+        tokens_of(EndpointTokens(endpoint.url, "me", SECRET))
+    assert endpoint.url in str(failed.value)
+    assert SECRET not in str(failed.value)
+
+
+def test_an_endpoint_that_is_away_is_named() -> None:
+    with pytest.raises(NoToken, match=r"no token from http://127\.0\.0\.1:1/x: .*refused"):
+        tokens_of(EndpointTokens("http://127.0.0.1:1/x", "me", SECRET))
+
+
+def test_a_token_can_be_made_up_for_brokers_that_believe_it() -> None:
+    log_in = read_log_in(
+        {
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.jaas.config": f'{MODULE} unsecuredLoginStringClaim_sub="alice" '
+            'unsecuredLoginLifetimeSeconds="60";',
+        }
+    )
+    assert isinstance(log_in, TokenLogIn)
+    mechanism = asyncio.run(log_in.start(local_env()))
+    assert mechanism.name == "OAUTHBEARER"
+    first = mechanism.first().decode()
+    assert first.startswith("n,,\x01auth=Bearer ")
+    assert first.endswith(".\x01\x01")
+    head, claims, _ = first.removeprefix("n,,\x01auth=Bearer ").split(".")
+    assert json.loads(base64.urlsafe_b64decode(head + "==")) == {"alg": "none"}
+    said = json.loads(base64.urlsafe_b64decode(claims + "=="))
+    assert said["sub"] == "alice"
+    assert said["exp"] - said["iat"] == pytest.approx(60)
+
+
+def test_a_broker_that_says_no_is_answered_and_one_that_says_yes_is_not() -> None:
+    from suwi.security.oauthbearer import OAuthBearerClient
+
+    assert OAuthBearerClient("t").respond(b'{"status":"invalid_token"}') == b"\x01"
+    assert OAuthBearerClient("t").respond(b"") is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({}, "sasl.oauthbearer.token.endpoint.url is missing"),
+        ({"sasl.oauthbearer.token.endpoint.url": "ftp://x"}, "https://…, http://… or file:///…"),
+        ({"sasl.oauthbearer.token.endpoint.url": "https://x"}, "client.credentials.client.id"),
+        ({"sasl.jaas.config": f"{MODULE} scope="}, "sasl.jaas.config: "),
+        (
+            {
+                "sasl.jaas.config": f'{MODULE} unsecuredLoginStringClaim_sub="a" '
+                'unsecuredLoginLifetimeSeconds="long";'
+            },
+            "unsecuredLoginLifetimeSeconds is a number",
+        ),
+    ],
+)
+def test_settings_that_lead_to_no_token_are_named(settings: dict[str, str], problem: str) -> None:
+    with pytest.raises(BadConfig) as bad:
+        read_log_in({"sasl.mechanism": "OAUTHBEARER", **settings})
+    assert problem in str(bad.value)
+
+
+def test_secrets_are_in_no_text() -> None:
+    given = {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": "https://x",
+        "sasl.oauthbearer.client.credentials.client.id": "me",
+        "sasl.oauthbearer.client.credentials.client.secret": SECRET,
+    }
+    assert SECRET not in repr(read_log_in(given))
+    password = {
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": f'x required username="a" password="{SECRET}";',
+    }
+    assert SECRET not in repr(read_log_in(password))

@@ -1,0 +1,125 @@
+"""Reading through TLS and log-ins; and what a query shows of its secrets: nothing."""
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from suwi.client.security import AuthenticationFailed
+from suwi.spark.options import BadOption
+from tests.raw_client import RawClient
+from tests.security.certificates import Authority
+from tests.security.conftest import add_scram_users
+from tests.security.secure_broker import PASSWORDS, SCRAM_PASSWORDS, SecureBroker
+from tests.spark.readers import read_batch, stop_readers, values
+from tests.spark.topics import fill, make_topic
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
+    authority = Authority(tmp_path_factory.mktemp("authority") / "ca")
+    folder = tmp_path_factory.mktemp("secure")
+    with SecureBroker(folder, authority, authority.issue("broker")) as process:
+        with RawClient(process.address) as client:
+            add_scram_users(client, SCRAM_PASSWORDS)
+        yield process
+
+
+@pytest.fixture(scope="module")
+def topic(secure: SecureBroker) -> str:
+    name = make_topic(secure.address)
+    fill(secure.address, name, [b"hidden"])
+    return name
+
+
+@pytest.fixture(autouse=True)
+def ended() -> Iterator[None]:
+    yield
+    stop_readers()
+
+
+def log_in(mechanism: str, user: str, password: str) -> dict[str, str]:
+    module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+    return {
+        "kafka.sasl.mechanism": mechanism,
+        "kafka.sasl.jaas.config": f"org.apache.kafka.common.security.{module} required "
+        f'username="{user}" password="{password}";',
+    }
+
+
+def test_a_query_reads_through_tls(secure: SecureBroker, topic: str) -> None:
+    trust = {
+        "kafka.security.protocol": "SSL",
+        "kafka.ssl.truststore.location": str(secure.authority.certificate),
+    }
+    assert values(read_batch(secure.at("SSL"), subscribe=topic, **trust)) == ["hidden"]
+    mutual = {**trust, "kafka.ssl.keystore.location": str(secure.authority.issue("me").both)}
+    assert values(read_batch(secure.at("MTLS"), subscribe=topic, **mutual)) == ["hidden"]
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "user", "password"),
+    [
+        ("PLAIN", "alice", PASSWORDS["alice"]),
+        ("SCRAM-SHA-256", "carol", SCRAM_PASSWORDS["carol"]),
+        ("SCRAM-SHA-512", "dave", SCRAM_PASSWORDS["dave"]),
+    ],
+)
+def test_a_query_logs_in(
+    secure: SecureBroker, topic: str, mechanism: str, user: str, password: str
+) -> None:
+    options = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.ssl.truststore.certificates": secure.authority.certificate.read_text(),
+        **log_in(mechanism, user, password),
+    }
+    assert values(read_batch(secure.at("SASL_SSL"), subscribe=topic, **options)) == ["hidden"]
+
+
+def test_a_wrong_password_is_told_at_once_and_not_shown(secure: SecureBroker, topic: str) -> None:
+    options = {
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        **log_in("PLAIN", "alice", "wrong-secret"),
+    }
+    with pytest.raises(AuthenticationFailed) as failed:
+        read_batch(secure.at("SASL_PLAINTEXT"), subscribe=topic, **options)
+    assert "wrong-secret" not in str(failed.value)
+
+
+def test_stores_of_java_are_refused_with_the_way_out(secure: SecureBroker, topic: str) -> None:
+    store = secure.authority.pkcs12(secure.authority.issue("java"), "changeit")
+    options = {
+        "kafka.security.protocol": "SSL",
+        "kafka.ssl.truststore.type": "PKCS12",
+        "kafka.ssl.truststore.location": str(store),
+        "kafka.ssl.truststore.password": "changeit",
+    }
+    with pytest.raises(BadOption, match="openssl pkcs12"):
+        read_batch(secure.at("SSL"), subscribe=topic, **options)
+
+
+def test_secrets_are_in_no_plan_and_no_error(
+    spark: SparkSession, secure: SecureBroker, topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secret = PASSWORDS["alice"]
+    options = {
+        "kafka.bootstrap.servers": secure.at("SASL_PLAINTEXT"),
+        "subscribe": topic,
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        **log_in("PLAIN", "alice", secret),
+    }
+    good = spark.read.format("suwi").options(**options).load()
+    assert [bytes(row.value) for row in good.collect()] == [b"hidden"]
+    good.explain("extended")
+    good.explain("formatted")
+    shown = capsys.readouterr().out
+    assert "BatchScan suwi" in shown
+    assert secret not in shown
+    assert secret not in str(good._jdf.queryExecution().toString())
+    for change in ({"startingOffsets": "sometime"}, {"kafka.sasl.mechanism": "GSSAPI"}):
+        bad = spark.read.format("suwi").options(**{**options, **change}).load()
+        with pytest.raises(PySparkException) as failed:
+            bad.collect()
+        assert "BadOption" in str(failed.value)
+        assert secret not in str(failed.value)
