@@ -172,6 +172,8 @@ class EmbeddedStore:
             if self._broken is None:
                 self._broken = Closed("closed")
                 await asyncio.get_running_loop().run_in_executor(self._executor, self._file.close)
+        # Of brokers that died and did not wait for them.
+        await asyncio.gather(*self._commits, return_exceptions=True)
         self._executor.shutdown(wait=False)
 
     def look(self, look: Callable[[Ledger], T]) -> T:

@@ -1,0 +1,247 @@
+"""The network between brokers of one cluster: links that are slow or cut.
+
+Whoever opens a connection to another broker gets it through a `_Gate`, which holds back what goes
+in either direction. One end is enough: the accepting end is a plain connection. Clients are not
+concerned.
+Invariant: the bytes of a connection arrive whole and in order, or not at all.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from contextvars import Context
+from typing import Any
+
+from suwi.testing.process import Process
+
+Connect = Callable[..., Awaitable[tuple[Any, Any]]]
+
+
+class Network:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._nodes: dict[int, int] = {}
+        """Which broker listens on which port."""
+        self._cuts: set[frozenset[int]] = set()
+        self._delays_s: dict[int, float] = {}
+        self._gates: dict[_Gate, None] = {}
+        self._healed = asyncio.Event()
+
+    # -- faults --------------------------------------------------------------------------------
+
+    def cut(self, some: Iterable[int], others: Iterable[int]) -> None:
+        """Nothing passes between the two sides any more, and nobody is told."""
+        others = set(others)
+        self._cuts |= {frozenset((a, b)) for a in some for b in others if a != b}
+
+    def heal(self) -> None:
+        """Nothing is cut any more. What was on its way arrives, as TCP has it."""
+        self._cuts.clear()
+        healed, self._healed = self._healed, asyncio.Event()
+        healed.set()
+        self.pump()
+
+    def slow(self, node: int, delay_s: float) -> None:
+        """Whatever goes to or from a broker takes so much longer."""
+        self._delays_s[node] = delay_s
+        self.pump()
+
+    def is_cut(self, a: int, b: int) -> bool:
+        return frozenset((a, b)) in self._cuts
+
+    def delay_s(self, a: int, b: int) -> float:
+        return self._delays_s.get(a, 0.0) + self._delays_s.get(b, 0.0)
+
+    # -- connections ---------------------------------------------------------------------------
+
+    def listens(self, process: Process, ports: Iterable[int]) -> None:
+        self._nodes.update(dict.fromkeys(ports, process.node))
+
+    async def connect(
+        self,
+        connect: Connect,
+        process: Process,
+        protocol_factory: Callable[[], asyncio.Protocol],
+        host: str | None = None,
+        port: int | None = None,
+        **options: Any,
+    ) -> tuple[asyncio.Transport, asyncio.Protocol]:
+        target = self._nodes.get(port or 0)
+        if target is None or target == process.node:
+            return await connect(protocol_factory, host, port, **options)
+        while self.is_cut(process.node, target):
+            await self._healed.wait()
+        if self.delay_s(process.node, target):
+            await asyncio.sleep(self.delay_s(process.node, target))
+        gate = _Gate(self, self._loop, process, target, protocol_factory())
+        await connect(lambda: gate, host, port, **options)
+        return gate.transport, gate.protocol
+
+    def opened(self, gate: "_Gate") -> None:
+        self._gates[gate] = None
+
+    def closed(self, gate: "_Gate") -> None:
+        self._gates.pop(gate, None)
+
+    def pump(self) -> None:
+        """Something has changed: let through what may pass now."""
+        for gate in list(self._gates):
+            gate.pump()
+
+    def forget(self, process: Process) -> None:
+        for gate in [gate for gate in self._gates if gate.process is process]:
+            del self._gates[gate]
+
+
+class _Gate(asyncio.Protocol):
+    """One connection from a broker to another."""
+
+    def __init__(
+        self,
+        network: Network,
+        loop: asyncio.AbstractEventLoop,
+        process: Process,
+        target: int,
+        protocol: asyncio.Protocol,
+    ) -> None:
+        self.process = process
+        self.protocol = protocol
+        self.transport = _GatedTransport(self)
+        self._network = network
+        self._loop = loop
+        self._target = target
+        self._out: deque[tuple[float, bytes | None]] = deque()
+        self._in: deque[tuple[float, Callable[..., object], tuple[Any, ...]]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_left = False
+
+    # -- what the broker does ------------------------------------------------------------------
+
+    def send(self, data: bytes | None) -> None:
+        """Bytes, or None for the end."""
+        if self._out or self._delay_s or self._is_cut:
+            self._out.append((self._loop.time() + self._delay_s, data))
+            self.pump()
+        else:
+            self._send_now(data)
+
+    def leave(self, *, at_once: bool) -> None:
+        """The broker has closed the connection: nothing arrives for it any more."""
+        self._is_left = True
+        if at_once or self._is_cut:
+            self.transport.raw.abort()
+        else:
+            self.send(None)
+
+    def _send_now(self, data: bytes | None) -> None:
+        raw = self.transport.raw
+        if data is None:
+            raw.close()
+        elif not raw.is_closing():
+            raw.write(data)
+
+    # -- what the connection does --------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport.raw = transport
+        self._network.opened(self)
+        self.protocol.connection_made(self.transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._arrived(self.protocol.data_received, data)
+
+    def eof_received(self) -> None:
+        self._arrived(self.protocol.eof_received)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._is_left:
+            self._in.clear()
+            self._end(error)
+        else:
+            self._arrived(self._end, error)
+
+    def pause_writing(self) -> None:
+        self.protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        self.protocol.resume_writing()
+
+    def _end(self, error: Exception | None) -> None:
+        self._network.closed(self)
+        self.protocol.connection_lost(error)
+
+    def _arrived(self, call: Callable[..., object], *args: Any) -> None:
+        if self._in or self._delay_s or self._is_cut:
+            self._in.append((self._loop.time() + self._delay_s, call, args))
+            self.pump()
+        else:
+            call(*args)
+
+    # -- letting through -----------------------------------------------------------------------
+
+    @property
+    def _is_cut(self) -> bool:
+        return self._network.is_cut(self.process.node, self._target)
+
+    @property
+    def _delay_s(self) -> float:
+        return self._network.delay_s(self.process.node, self._target)
+
+    def pump(self) -> None:
+        if self._is_cut or self.process.revoked:
+            return
+        now_s = self._loop.time()
+        while self._out and self._out[0][0] <= now_s:
+            self._send_now(self._out.popleft()[1])
+        if not self.process.frozen:
+            while self._in and self._in[0][0] <= now_s:
+                _, call, args = self._in.popleft()
+                self.process.call(call, *args)
+        self._plan()
+
+    def _plan(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        waiting = [queue[0][0] for queue in (self._out, self._in) if queue]
+        if waiting and not (self.process.frozen and min(waiting) <= self._loop.time()):
+            # The network's own doing, not the broker's: a frozen one still gets its bytes.
+            self._timer = self._loop.call_at(min(waiting), self.pump, context=Context())
+
+
+class _GatedTransport(asyncio.Transport):
+    """A connection as the broker sees it."""
+
+    raw: asyncio.Transport
+
+    def __init__(self, gate: _Gate) -> None:
+        super().__init__()
+        self._gate = gate
+
+    def write(self, data: Any) -> None:
+        self._gate.send(bytes(data))
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        self._gate.send(b"".join(list_of_data))
+
+    def close(self) -> None:
+        self._gate.leave(at_once=False)
+
+    def abort(self) -> None:
+        self._gate.leave(at_once=True)
+
+    def is_closing(self) -> bool:
+        return self.raw.is_closing()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self.raw.get_extra_info(name, default)
+
+    def get_write_buffer_size(self) -> int:
+        return self.raw.get_write_buffer_size()
+
+    def pause_reading(self) -> None:
+        self.raw.pause_reading()
+
+    def resume_reading(self) -> None:
+        self.raw.resume_reading()

@@ -1,0 +1,13 @@
+"""Clusters for the tests of the test kit, and of brokers with it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from suwi.testing import Cluster
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=3) as running:
+        yield running

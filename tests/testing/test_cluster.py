@@ -1,0 +1,136 @@
+"""The test kit as its users see it."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from suwi.testing import Cluster, NotInTime
+
+PATIENCE_S = 30
+
+
+def send(bootstrap_servers: str, topic: str, *values: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "acks": "all"})
+    for value in values:
+        producer.produce(topic, value)
+    assert producer.flush(PATIENCE_S) == 0
+
+
+def read(bootstrap_servers: str, topic: str, count: int) -> list[str]:
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": "none", "enable.auto.commit": False}
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    try:
+        found = []
+        while len(found) < count:
+            message = consumer.poll(PATIENCE_S)
+            assert message is not None
+            assert message.error() is None, message.error()
+            found.append(message.value().decode())
+        return found
+    finally:
+        consumer.close()
+
+
+def test_three_brokers_replicate_what_is_sent(cluster: Cluster) -> None:
+    send(cluster.bootstrap_servers, "water", "high", "low")
+    assert read(cluster.bootstrap_servers, "water", 2) == ["high", "low"]
+    cluster.wait_until_healthy()
+    states = cluster.replicas("water")
+    assert {node: state.log_end for node, state in states.items()} == {1: 2, 2: 2, 3: 2}
+    assert sorted(state.role for state in states.values()) == ["follower", "follower", "leader"]
+    logs = {(cluster.files(n) / "water-0" / f"{0:020}.log").read_bytes() for n in cluster.brokers}
+    assert len(logs) == 1
+
+
+def test_nothing_is_left_behind() -> None:
+    threads = set(threading.enumerate())
+    with Cluster(brokers=2) as cluster:
+        files = cluster.files(1)
+        assert files.is_dir()
+    assert not files.exists()
+    assert set(threading.enumerate()) == threads
+
+
+def test_several_clusters_live_side_by_side() -> None:
+    with Cluster(brokers=1) as one, Cluster(brokers=1) as other:
+        send(one.bootstrap_servers, "water", "of one")
+        send(other.bootstrap_servers, "water", "of the other")
+        assert read(one.bootstrap_servers, "water", 1) == ["of one"]
+        assert read(other.bootstrap_servers, "water", 1) == ["of the other"]
+
+
+def test_a_directory_of_ones_own_is_kept(tmp_path: Path) -> None:
+    with Cluster(brokers=2, directory=str(tmp_path)) as cluster:
+        send(cluster.bootstrap_servers, "water", "high")
+    with Cluster(brokers=2, directory=str(tmp_path)) as cluster:
+        assert read(cluster.bootstrap_servers, "water", 1) == ["high"]
+
+
+def test_settings_are_kafkas() -> None:
+    with Cluster(brokers=1, settings={"num.partitions": 4}) as cluster:
+        send(cluster.bootstrap_servers, "water", "high")
+        assert len(cluster.replicas("water", 3)) == 1
+
+
+def test_a_coroutine_awaits_the_same() -> None:
+    async def main() -> None:
+        async with Cluster(brokers=3) as cluster:
+            topic = await cluster.create_topic("water", 2)
+            leader = await cluster.wait_leader(topic, 1)
+            await cluster.kill(leader)
+            await cluster.wait_leader(topic, 1)
+            # A client that blocks the test's loop does not block the brokers.
+            send(cluster.bootstrap_servers, topic, "high")
+            await cluster.restart(leader)
+            await cluster.wait_until_healthy()
+            assert len(await cluster.replicas(topic, 1)) == 3
+            assert await cluster.controller() in cluster.brokers
+
+    asyncio.run(main())
+
+
+def test_a_restarted_broker_has_its_old_address_and_its_data(cluster: Cluster) -> None:
+    topic = cluster.create_topic("water")
+    send(cluster.bootstrap_servers, topic, "high")
+    address = cluster.address(2)
+    cluster.kill(2)
+    cluster.restart(2)
+    assert cluster.address(2) == address
+    cluster.wait_until_healthy()
+    assert cluster.replicas(topic)[2].log_end == 1
+
+
+def test_waiting_in_vain_says_how_things_stand(cluster: Cluster) -> None:
+    topic = cluster.create_topic("water")
+    with pytest.raises(NotInTime, match=r"in-sync replicas \[1\] awaited"):
+        cluster.wait_isr(topic, 0, {1}, timeout_s=0.05)
+    with pytest.raises(NotInTime, match="no-such-0 does not exist"):
+        cluster.wait_leader("no-such", timeout_s=0.05)
+    cluster.kill(3)
+    with pytest.raises(NotInTime, match="broker 3 is not in service"):
+        cluster.wait_until_healthy(timeout_s=0.05)
+
+
+def test_a_mistake_is_told(cluster: Cluster) -> None:
+    with pytest.raises(ValueError, match="there is no broker 4"):
+        cluster.kill(4)
+    cluster.kill(1)
+    with pytest.raises(RuntimeError, match="broker 1 is not running"):
+        cluster.pause(1)
+    with pytest.raises(ValueError, match="at least one"):
+        Cluster(brokers=0)
+
+
+def test_a_cluster_that_cannot_start_says_why_and_leaves_nothing() -> None:
+    threads = set(threading.enumerate())
+    with (
+        pytest.raises(Exception, match=r"num\.partitions"),
+        Cluster(settings={"num.partitions": "x"}),
+    ):
+        pass
+    assert set(threading.enumerate()) == threads

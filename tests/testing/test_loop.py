@@ -1,0 +1,302 @@
+"""Processes on one event loop: frozen, killed, gone dark, while the others go on."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import Any
+
+import pytest
+
+from suwi.sim.incarnation import Revoked
+from suwi.testing.loop import ClusterLoop
+from suwi.testing.process import Process
+
+PATIENCE_S = 30
+
+
+def run(main: Callable[[ClusterLoop], Coroutine[Any, Any, None]]) -> None:
+    loop = ClusterLoop()
+    try:
+        loop.run_until_complete(asyncio.wait_for(main(loop), PATIENCE_S))
+        loop.run_until_complete(loop.shutdown_default_executor())
+    finally:
+        loop.close()
+
+
+def spawn(loop: ClusterLoop, process: Process, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    return loop.create_task(work, context=process.context)
+
+
+class Echo(asyncio.Protocol):
+    """Sends back what it gets."""
+
+    def __init__(self) -> None:
+        self.ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(data)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.ended.set_result(error)
+
+
+class Heard(Echo):
+    """Collects what it gets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard = b""
+        self.changed = asyncio.Event()
+
+    def data_received(self, data: bytes) -> None:
+        self.heard += data
+        self.changed.set()
+
+    async def until(self, heard: bytes) -> None:
+        while self.heard != heard:
+            await self.changed.wait()
+            self.changed.clear()
+
+
+async def listen(loop: ClusterLoop, process: Process) -> int:
+    async def serve() -> int:
+        server = await loop.create_server(Echo, "127.0.0.1", 0)
+        return int(server.sockets[0].getsockname()[1])
+
+    return int(await spawn(loop, process, serve()))
+
+
+async def connect(loop: ClusterLoop, port: int, process: Process | None = None) -> Heard:
+    work = loop.create_connection(Heard, "127.0.0.1", port)
+    _, protocol = await (work if process is None else spawn(loop, process, work))
+    assert isinstance(protocol, Heard)
+    return protocol
+
+
+def test_a_frozen_process_stands_still_and_goes_on_where_it_was() -> None:
+    async def main(loop: ClusterLoop) -> None:
+        process, steps = Process(1, 1), []
+
+        async def count() -> None:
+            for step in range(3):
+                steps.append(step)
+                await asyncio.sleep(0.001)
+
+        task = spawn(loop, process, count())
+        await asyncio.sleep(0)
+        await loop.freeze(process)
+        before = list(steps)
+        await asyncio.sleep(0.02)  # its timer is due long ago
+        assert steps == before
+        await loop.thaw(process)
+        await task
+        assert steps == [0, 1, 2]
+
+    run(main)
+
+
+def test_a_frozen_process_answers_when_it_goes_on() -> None:
+    async def main(loop: ClusterLoop) -> None:
+        process = Process(1, 1)
+        port = await listen(loop, process)
+        client = await connect(loop, port)
+        client.transport.write(b"before ")
+        await client.until(b"before ")
+        await loop.freeze(process)
+        client.transport.write(b"during ")
+        late = await connect(loop, port)  # the kernel takes it in
+        late.transport.write(b"knock")
+        await asyncio.sleep(0.02)
+        assert client.heard == b"before "
+        await loop.thaw(process)
+        await client.until(b"before during ")
+        await late.until(b"knock")
+        await loop.kill(process)
+
+    run(main)
+
+
+def test_a_timer_that_is_cancelled_after_a_freeze_does_not_run() -> None:
+    async def main(loop: ClusterLoop) -> None:
+        process, ran, last = Process(1, 1), [], asyncio.Event()
+
+        def plan() -> None:
+            late = loop.call_later(0.002, ran.append, "cancelled")
+            loop.call_later(0.001, late.cancel)
+            loop.call_later(0.003, last.set)
+
+        process.call(plan)
+        await loop.freeze(process)
+        await asyncio.sleep(0.02)
+        await loop.thaw(process)
+        await last.wait()
+        assert ran == []
+
+    run(main)
+
+
+def test_after_its_death_nothing_of_a_process_runs() -> None:
+    async def main(loop: ClusterLoop) -> None:
+        process, ran = Process(1, 1), []
+
+        async def tidy_up() -> None:
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                process.check()  # as every call to disk and store does
+                ran.append("finally")
+
+        async def hangs_on() -> None:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                ran.append("cancelled")
+            finally:
+                await asyncio.sleep(0)
+                ran.append("went on")
+
+        tasks = [spawn(loop, process, work) for work in (tidy_up(), hangs_on())]
+        process.call(loop.call_later, 0.001, ran.append, "timer")
+        process.call(loop.call_soon, ran.append, "soon")
+        await asyncio.sleep(0)
+        ran.clear()
+        await loop.kill(process)
+        await asyncio.sleep(0.01)
+        assert ran == []
+        assert all(task.cancelled() for task in tasks)
+        with pytest.raises(Revoked):
+            spawn(loop, process, asyncio.sleep(0))
+
+    run(main)
+
+
+def test_the_death_of_a_process_resets_its_connections_and_closes_its_port() -> None:
+    async def main(loop: ClusterLoop) -> None:
+        process, other = Process(1, 1), Process(2, 1)
+        port, other_port = await listen(loop, process), await listen(loop, other)
+        client, bystander = await connect(loop, port), await connect(loop, other_port)
+        outgoing = await connect(loop, other_port, process)
+        client.transport.write(b"x")
+        await client.until(b"x")
+        await loop.kill(process)
+        assert isinstance(await client.ended, ConnectionResetError)
+        assert not outgoing.ended.done()  # the dead hear nothing
+        with pytest.raises(ConnectionRefusedError):
+            await connect(loop, port)
+        bystander.transport.write(b"y")
+        await bystander.until(b"y")
+        await loop.kill(other)
+
+    run(main)
+
+
+def test_a_machine_that_goes_dark_is_silent_until_it_is_back() -> None:
+    async def main(loop: ClusterLoop) -> None:
+        process = Process(1, 1)
+        port = await listen(loop, process)
+        client = await connect(loop, port)
+        client.transport.write(b"x")
+        await client.until(b"x")
+        await loop.cut_off(process)
+        client.transport.write(b"y")
+        await asyncio.sleep(0.02)
+        assert client.heard == b"x"
+        assert not client.ended.done()
+        await loop.bury(process)
+        assert isinstance(await client.ended, ConnectionResetError)
+
+    run(main)
+
+
+def test_what_is_sent_over_a_cut_link_arrives_when_it_is_healed() -> None:
+    async def main(loop: ClusterLoop) -> None:
+        one, two = Process(1, 1), Process(2, 1)
+        port = await listen(loop, two)
+        peer, client = await connect(loop, port, one), await connect(loop, port)
+        loop.network.cut({1}, {2})
+        peer.transport.write(b"over the link")
+        client.transport.write(b"from outside")
+        waiting = asyncio.ensure_future(connect(loop, port, one))
+        await client.until(b"from outside")
+        assert peer.heard == b""
+        assert not waiting.done()
+        loop.network.heal()
+        await peer.until(b"over the link")
+        await waiting
+        for process in (one, two):
+            await loop.kill(process)
+
+    run(main)
+
+
+def test_an_end_is_not_heard_over_a_cut_link() -> None:
+    async def main(loop: ClusterLoop) -> None:
+        one, two = Process(1, 1), Process(2, 1)
+        port = await listen(loop, two)
+        peer = await connect(loop, port, one)
+        loop.network.cut({1}, {2})
+        await loop.kill(two)
+        await asyncio.sleep(0.02)
+        assert not peer.ended.done()
+        loop.network.heal()
+        await peer.ended
+        await loop.kill(one)
+
+    run(main)
+
+
+def test_a_slow_link_keeps_the_order() -> None:
+    async def main(loop: ClusterLoop) -> None:
+        one, two = Process(1, 1), Process(2, 1)
+        port = await listen(loop, two)
+        peer = await connect(loop, port, one)
+        loop.network.slow(2, 0.02)
+        peer.transport.write(b"a")
+        began_s = loop.time()
+        loop.network.slow(2, 0.0)
+        peer.transport.writelines([b"b", b"c"])
+        await peer.until(b"abc")
+        assert loop.time() - began_s >= 0.02
+        for process in (one, two):
+            await loop.kill(process)
+
+    run(main)
+
+
+def test_one_who_leaves_over_a_cut_link_need_not_wait_for_it() -> None:
+    async def main(loop: ClusterLoop) -> None:
+        one, two = Process(1, 1), Process(2, 1)
+        port = await listen(loop, two)
+        peer = await connect(loop, port, one)
+        loop.network.cut({1}, {2})
+        one.call(peer.transport.close)
+        await peer.ended
+        for process in (one, two):
+            await loop.kill(process)
+
+    run(main)
+
+
+def test_what_a_process_asks_of_others_does_not_end_with_it() -> None:
+    """As the metadata store does: its work is nobody's, and others wait for it."""
+
+    async def main(loop: ClusterLoop) -> None:
+        process, answered = Process(1, 1), asyncio.Event()
+
+        async def answer() -> None:
+            await loop.run_in_executor(None, sum, ())
+            answered.set()
+
+        async def ask() -> None:
+            await asyncio.shield(loop.create_task(answer(), context=Context()))
+
+        spawn(loop, process, ask())
+        await asyncio.sleep(0)
+        await loop.kill(process)
+        await answered.wait()
+
+    run(main)
