@@ -3,11 +3,13 @@
 import asyncio
 import gc
 from collections.abc import AsyncGenerator
+from contextvars import Context
 
 import pytest
 
 from suwi import sim
 from suwi.sim import Deadlock, Livelock, SimLoop, Simulation, Unhandled
+from suwi.sim.incarnation import current
 
 
 def test_time_jumps_to_the_next_timer() -> None:
@@ -267,3 +269,24 @@ def test_a_closed_loop_takes_no_callbacks() -> None:
     simulation.run(asyncio.sleep(0))
     with pytest.raises(RuntimeError, match="closed"):
         simulation.loop.call_soon(print)
+
+
+def test_a_task_in_an_empty_context_belongs_to_nobody() -> None:
+    simulation = Simulation(1)
+    machine = simulation.machine("b1")
+
+    async def main() -> list[object]:
+        machine.start()
+        owners: list[object] = []
+
+        async def look() -> None:
+            owners.append(current.get())
+
+        def spawn() -> asyncio.Task[None]:
+            loop = asyncio.get_running_loop()
+            return loop.create_task(look(), context=Context())
+
+        await machine.call(spawn)
+        return owners
+
+    assert simulation.run(main()) == [None]

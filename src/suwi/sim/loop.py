@@ -280,7 +280,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         **options: Any,
     ) -> Task[_T]:
         self._check_closed()
-        context = context or copy_context()
+        context = copy_context() if context is None else context
         if self._task_factory is not None:
             options["context"] = context
             task: Task[_T] = self._task_factory(self, coro, **options)
