@@ -12,7 +12,12 @@ from kio.schema.errors import ErrorCode
 
 from suwi.client.cluster import Cluster, Place
 from suwi.client.errors import error_from
-from suwi.model.errors import BrokerError, NotLeaderOrFollower, OffsetOutOfRange
+from suwi.model.errors import (
+    BrokerError,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    UnknownTopicOrPartition,
+)
 from suwi.model.ids import NO_EPOCH, NO_OFFSET, NO_TOPIC_ID, NodeId, Offset, TopicId, TopicPartition
 from suwi.wire.fetch import (
     FetchedPartition,
@@ -38,6 +43,10 @@ class ReadSettings:
     partition_bytes_max: int = 1024 * 1024
     committed_only: bool = False
     """Leave out transactions that were aborted, and what comes after those still open."""
+
+
+class TopicReplaced(UnknownTopicOrPartition):
+    """The topic was deleted; another has its name now."""
 
 
 class Wanted(NamedTuple):

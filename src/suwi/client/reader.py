@@ -12,7 +12,14 @@ from typing import Any, NamedTuple
 
 from suwi.client.cluster import Cluster, Place
 from suwi.client.errors import is_transient
-from suwi.client.fetching import Answer, ReadSettings, Wanted, fetch_from, refusal
+from suwi.client.fetching import (
+    Answer,
+    ReadSettings,
+    TopicReplaced,
+    Wanted,
+    fetch_from,
+    refusal,
+)
 from suwi.client.retry import Retry
 from suwi.client.visible import visible_records
 from suwi.model.errors import UnknownTopicOrPartition
@@ -20,10 +27,6 @@ from suwi.model.ids import NodeId, Offset, TopicId, TopicPartition
 from suwi.records.record import Record
 
 __all__ = ["Fetched", "ReadSettings", "Reader", "TopicReplaced"]
-
-
-class TopicReplaced(UnknownTopicOrPartition):
-    """The topic was deleted; another has its name now."""
 
 
 class Fetched(NamedTuple):

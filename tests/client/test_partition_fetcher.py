@@ -1,0 +1,102 @@
+"""Raw batches of one partition, from leaders that move, die and forget."""
+
+import asyncio
+from uuid import UUID
+
+import pytest
+
+from suwi.client.cluster import Cluster
+from suwi.client.errors import Unreachable
+from suwi.client.fetching import TopicReplaced
+from suwi.client.partition_fetcher import PartitionFetcher
+from suwi.client.producer import Producer
+from suwi.client.visible import visible_records
+from suwi.model.errors import OffsetOutOfRange, UnknownTopicOrPartition
+from suwi.model.ids import Offset, PartitionIndex, TopicPartition
+from suwi.sim import Simulation
+from tests.client.fakes import TOPIC, FakeCluster
+
+PARTITION = TopicPartition(TOPIC, PartitionIndex(0))
+
+
+async def fill(fake: FakeCluster, cluster: Cluster, *values: bytes) -> None:
+    async with Producer(cluster, fake.machines[-1].clock) as producer:
+        for value in values:
+            await producer.send(TOPIC, value, partition=0)
+
+
+async def values_at(fetcher: PartitionFetcher, offset: int) -> list[bytes | None]:
+    fetched = await fetcher.fetch(Offset(offset))
+    assert isinstance(fetched.records, bytes | memoryview)
+    return [record.value for record in visible_records(fetched.records, Offset(offset)).records]
+
+
+def test_a_leader_that_moved_or_died_is_followed() -> None:
+    simulation = Simulation(3)
+
+    async def scenario() -> None:
+        fake = FakeCluster(simulation, brokers=3)
+        await fake.start()
+        async with fake.client() as cluster, fake.client() as other:
+            fetcher = PartitionFetcher(cluster, PARTITION)
+            await fill(fake, other, b"a")
+            assert await values_at(fetcher, 0) == [b"a"]
+            fake.move_leader(1)
+            await fill(fake, other, b"b")
+            assert await values_at(fetcher, 1) == [b"b"]
+            fake.machines[1].kill()
+            fetching = asyncio.create_task(values_at(fetcher, 1))
+            await asyncio.sleep(5)  # in virtual time: nobody leads meanwhile
+            fake.move_leader(2)
+            assert await fetching == [b"b"]
+
+    simulation.run(scenario())
+
+
+def test_a_broker_that_stays_away_is_given_up() -> None:
+    simulation = Simulation(1)
+
+    async def scenario() -> None:
+        fake = FakeCluster(simulation, brokers=1)
+        await fake.start()
+        async with fake.client(patience_s=20) as cluster:
+            fetcher = PartitionFetcher(cluster, PARTITION)
+            await fetcher.fetch(Offset(0))
+            fake.machines[0].kill()
+            with pytest.raises(Unreachable, match="connection refused"):
+                await fetcher.fetch(Offset(0))
+
+    simulation.run(scenario())
+
+
+def test_what_trying_again_does_not_mend_is_told_at_once() -> None:
+    simulation = Simulation(1)
+
+    async def scenario() -> None:
+        fake = FakeCluster(simulation)
+        await fake.start()
+        async with fake.client() as cluster:
+            fetcher = PartitionFetcher(cluster, PARTITION)
+            with pytest.raises(OffsetOutOfRange, match="orders-0 has no offset 9"):
+                await fetcher.fetch(Offset(9))
+            nowhere = TopicPartition("nowhere", PartitionIndex(0))
+            with pytest.raises(UnknownTopicOrPartition):
+                await PartitionFetcher(cluster, nowhere).fetch(Offset(0))
+
+    simulation.run(scenario())
+
+
+def test_a_topic_that_was_replaced_is_not_taken_for_the_old_one() -> None:
+    simulation = Simulation(1)
+
+    async def scenario() -> None:
+        fake = FakeCluster(simulation)
+        await fake.start()
+        async with fake.client() as cluster:
+            fetcher = PartitionFetcher(cluster, PARTITION)
+            await fetcher.fetch(Offset(0))
+            fake.topic_id = UUID(int=8)
+            with pytest.raises(TopicReplaced):
+                await fetcher.fetch(Offset(0))
+
+    simulation.run(scenario())
