@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import resource
 import shutil
 import socket
@@ -43,6 +44,10 @@ def run(request: pytest.FixtureRequest) -> Run:
             scenario.close()
 
     return run_on_loop
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/dev/fd"))
 
 
 def rss_bytes() -> int:
@@ -199,6 +204,38 @@ def test_connections_are_limited_in_total_and_per_address(run: Run) -> None:
                     await fourth.reply()
 
     run(scenario())
+
+
+def test_a_storm_of_connections_takes_few_descriptors_beyond_the_limit() -> None:
+    limit, storm = 5, 400
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        async with serving(answering(echo), Limits(connections_max=limit)) as listener:
+            peers = [socket.socket() for _ in range(storm)]
+            before = open_descriptors()
+            peak = 0
+
+            def watch() -> None:
+                nonlocal peak
+                peak = max(peak, open_descriptors() - before)
+                loop.call_soon(watch)
+
+            for peer in peers:  # All wait in the kernel: the loop has no turn meanwhile.
+                peer.connect(("127.0.0.1", listener.port))
+                peer.setblocking(False)
+            watch()
+            ends = [asyncio.create_task(loop.sock_recv(peer, 1)) for peer in peers]
+            await until(lambda: sum(end.done() for end in ends) == storm - limit)
+            assert all(end.exception() or end.result() == b"" for end in ends if end.done())
+            # They are accepted some at a time, and looked at two turns later.
+            assert peak < limit + 100
+            for end in ends:
+                end.cancel()
+            for peer in peers:
+                peer.close()
+
+    asyncio.run(scenario())
 
 
 def test_an_idle_connection_is_closed_in_time_and_a_waiting_one_is_not(run: Run) -> None:

@@ -5,6 +5,8 @@
 
 import asyncio
 import logging
+import os
+import socket
 
 from suwi.net.buffers import ReceiveBuffers
 from suwi.net.connection import Connection, Dispatch, Keeper
@@ -15,6 +17,7 @@ from suwi.net.unsent import Unsent
 log = logging.getLogger(__name__)
 
 _SWEEP_S_MAX = 5.0
+_ACCEPTED_AT_ONCE = 16
 
 
 class Budget:
@@ -93,10 +96,16 @@ class Listener:
                 return connection(self)
             return TlsDoor(tls, connection, self, limits.authenticate_ms_max / 1000)
 
-        self._server = await loop.create_server(door, self.host, self.port, backlog=self._backlog)
-        for socket in getattr(self._server, "sockets", ()):
-            self.port = socket.getsockname()[1]
-            break
+        # asyncio accepts as many at a time as it is told to queue, before any of them is looked at:
+        # a storm of connections would take all file descriptors. So it is told two numbers.
+        self._server = await loop.create_server(
+            door, self.host, self.port, backlog=_ACCEPTED_AT_ONCE
+        )
+        for bound in reversed(getattr(self._server, "sockets", ())):
+            self.port = bound.getsockname()[1]
+            if bound.fileno() >= 0:  # A simulated one is on no kernel's list.
+                with socket.socket(fileno=os.dup(bound.fileno())) as same:
+                    same.listen(self._backlog)
         self._plan_sweep(loop)
         log.debug("listening", extra={"listener": self.name, "address": f"{self.host}:{self.port}"})
 
