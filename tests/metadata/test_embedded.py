@@ -1,6 +1,7 @@
 """What is on disk: the embedded store across restarts, crashes and failures."""
 
 import asyncio
+import gc
 import os
 import sqlite3
 import subprocess
@@ -218,6 +219,31 @@ def test_a_full_disk_refuses_writes_until_there_is_space(tmp_path: Path) -> None
         await store.close()
 
     asyncio.run(scenario())
+
+
+def test_a_write_that_fails_after_its_caller_has_gone_is_nobodys_surprise(tmp_path: Path) -> None:
+    complaints = []
+
+    async def scenario() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: complaints.append(what))
+        store = await EmbeddedStore.open(str(tmp_path / "metadata.db"))
+        view = store.view()
+        whole = store._file
+        store._file = FailingFile(whole, sqlite3.SQLITE_FULL)  # type: ignore[assignment]
+        writing = asyncio.create_task(view.write([Put("a", b"")]))
+        while not store._commits:  # noqa: ASYNC110 (nothing tells us)
+            await asyncio.sleep(0)
+        writing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+        while store._commits:  # noqa: ASYNC110 (nothing tells us)
+            await asyncio.sleep(0.001)
+        store._file = whole
+        await store.close()
+
+    asyncio.run(scenario())
+    gc.collect()
+    assert complaints == []
 
 
 def test_after_a_failed_sync_nothing_is_believed_any_more(tmp_path: Path) -> None:

@@ -227,6 +227,8 @@ async def _in_thread(job: Job) -> object:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         await asyncio.wait([running])  # It has files open: nobody may close them under it.
+        if not running.cancelled():
+            running.exception()  # Whatever it is, nobody waits for it any more.
         raise
 
 

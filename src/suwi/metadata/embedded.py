@@ -16,6 +16,7 @@ this one's memory.
 
 import asyncio
 import contextlib
+import logging
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor  # noqa: TID251 - see EmbeddedStore.open
@@ -25,6 +26,8 @@ from typing import Any, TypeVar
 from suwi.metadata.ledger import Changed, Elected, Event, Ledger, Registered
 from suwi.metadata.local import Committed, Decide, LocalView
 from suwi.metadata.store import Closed, Conflict, Entry, SessionState, Unavailable, Unknown
+
+log = logging.getLogger(__name__)
 
 _SCHEMA_VERSION = 1
 _CREATE = f"""
@@ -183,13 +186,22 @@ class EmbeddedStore:
     async def commit(self, decide: Decide) -> Committed | Conflict | Unknown:
         # What has gone to the worker will be on disk, so a caller that is cancelled must not
         # keep the ledger from following.
-        return await asyncio.shield(self._begin_commit(decide))
+        commit = self._begin_commit(decide)
+        await asyncio.wait([commit])
+        return commit.result()
 
     def _begin_commit(self, decide: Decide) -> "asyncio.Task[Committed | Conflict | Unknown]":
         task = asyncio.get_running_loop().create_task(self._commit(decide), context=Context())
         self._commits.add(task)
-        task.add_done_callback(self._commits.discard, context=Context())
+        task.add_done_callback(self._ended, context=Context())
         return task
+
+    def _ended(self, commit: asyncio.Task[Any]) -> None:
+        self._commits.discard(commit)
+        error = None if commit.cancelled() else commit.exception()
+        if error is not None and not isinstance(error, Unavailable):
+            # Whoever waited for it may have gone, and this is nothing that may happen.
+            log.error("metadata write failed", exc_info=error)
 
     def let_expire(self, session_id: int) -> None:
         """End a session after the timeout, unless it is heard of before (`keep`)."""
