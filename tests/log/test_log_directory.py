@@ -89,21 +89,21 @@ def test_a_missing_directory_is_made(disk_and_dir: Place) -> None:
 def test_a_new_directory_becomes_the_brokers_and_stays_so(disk_and_dir: Place) -> None:
     disk, path = disk_and_dir
     directory = _begun(disk, path)
-    identity = directory.identify(NodeId(3), lambda: "cluster-1")
+    identity = directory.identify(NodeId(3), "cluster-1")
     assert (identity.cluster_id, identity.node_id) == ("cluster-1", 3)
     assert len(identity.directory_id) == 22
     lines = disk.read_bytes(f"{path}/meta.properties").decode().splitlines()
     assert {"version=1", "cluster.id=cluster-1", "node.id=3"} < set(lines)
     assert f"directory.id={identity.directory_id}" in lines
-    assert directory.identify(NodeId(3), lambda: "other") == identity
+    assert directory.identify(NodeId(3), "other") == identity
 
 
 def test_another_brokers_directory_is_refused(disk_and_dir: Place) -> None:
     disk, path = disk_and_dir
     directory = _begun(disk, path)
-    directory.identify(NodeId(3), lambda: "cluster-1")
+    directory.identify(NodeId(3), "cluster-1")
     with pytest.raises(ForeignDirectory, match="broker 3"):
-        directory.identify(NodeId(4), lambda: "cluster-1")
+        directory.identify(NodeId(4), "cluster-1")
 
 
 def test_an_apache_kafka_directory_of_older_days_is_understood(disk_and_dir: Place) -> None:
@@ -111,7 +111,7 @@ def test_an_apache_kafka_directory_of_older_days_is_understood(disk_and_dir: Pla
     directory = _begun(disk, path)
     text = "#\n#Mon Jan 01 00:00:00 UTC 2024\nbroker.id=1\nversion=0\ncluster.id=abc\n"
     disk.write_atomically(f"{path}/meta.properties", text.encode())
-    assert directory.identify(NodeId(1), lambda: "").cluster_id == "abc"
+    assert directory.identify(NodeId(1), "").cluster_id == "abc"
 
 
 @pytest.mark.parametrize("text", ["", "cluster.id=x\n", "node.id=one\ncluster.id=x\n", "\0\0\0"])
@@ -120,7 +120,7 @@ def test_a_damaged_identity_is_refused_clearly(disk_and_dir: Place, text: str) -
     directory = _begun(disk, path)
     disk.write_atomically(f"{path}/meta.properties", text.encode())
     with pytest.raises(ForeignDirectory, match="damaged"):
-        directory.identify(NodeId(1), lambda: "")
+        directory.identify(NodeId(1), "")
 
 
 # -- stops ----------------------------------------------------------------------------------------
@@ -392,14 +392,14 @@ def test_a_topic_may_have_dashes_in_its_name() -> None:
 def test_a_power_loss_keeps_what_was_synced_and_who_owns_it() -> None:
     disk = SimDisk()
     directory = _begun(disk, "/srv/data")
-    identity = directory.identify(NodeId(1), lambda: "cluster")
+    identity = directory.identify(NodeId(1), "cluster")
     log = _log(directory)
     _append(log, 10)
     _sync(log)
     directory.write_recovery_points()
     before = values_in(log)
     again = _begun(disk.power_loss(tear=False), "/srv/data")
-    assert again.identify(NodeId(1), lambda: "other") == identity
+    assert again.identify(NodeId(1), "other") == identity
     log = _log(again)
     assert values_in(log) == before
     assert again.leftovers() == []

@@ -23,7 +23,7 @@ def opened(disk: SimDisk, path: str = "/data") -> LogDirectory:
 def used(disk: SimDisk, path: str = "/data") -> LogDirectory:
     """A life that has begun and is trusted."""
     directory = opened(disk, path)
-    directory.identify(NodeId(1), lambda: "cluster")
+    directory.identify(NodeId(1), "cluster")
     directory.begin()
     directory.trust()
     return directory

@@ -134,3 +134,9 @@ def test_a_cluster_that_cannot_start_says_why_and_leaves_nothing() -> None:
     ):
         pass
     assert set(threading.enumerate()) == threads
+
+
+def test_brokers_that_start_together_agree_on_the_clusters_id(cluster: Cluster) -> None:
+    properties = [(cluster.files(n) / "meta.properties").read_text() for n in cluster.brokers]
+    ids = {line for text in properties for line in text.splitlines() if "cluster.id" in line}
+    assert len(ids) == 1

@@ -54,7 +54,7 @@ from suwi.handlers.sasl_handshake import sasl_handshake
 from suwi.log.checkpoints import topic_id_text
 from suwi.log.file_cache import FileCache, raise_open_file_limit
 from suwi.log.log_directories import LogDirectories
-from suwi.log.log_directory import Identity
+from suwi.log.log_directory import ForeignDirectory, Identity
 from suwi.log.names import CLEAN_SHUTDOWN
 from suwi.metadata.follower import MetadataFollower
 from suwi.metadata.image import CLUSTER, BrokerInfo, ClusterImage, Endpoint
@@ -215,15 +215,25 @@ class Broker:
         self.cluster_id = identity.cluster_id
 
     async def _identify(self) -> Identity:
-        known = await self._store.read(CLUSTER)
-
-        def cluster_id() -> str:
-            return known.value.decode() if known else topic_id_text(self._env.random.uuid())
-
+        """Raises ForeignDirectory."""
+        cluster_id = await self._cluster_id()
         identity = self.directories.identify(self.node_id, cluster_id)
-        if known is None:
-            await self._store.write([Put(CLUSTER, identity.cluster_id.encode(), ABSENT)])
+        if identity.cluster_id != cluster_id:
+            raise ForeignDirectory(
+                f"{self.config.log_dirs[0]} belongs to cluster {identity.cluster_id}, "
+                f"the metadata to {cluster_id}"
+            )
         return identity
+
+    async def _cluster_id(self) -> str:
+        while True:
+            known = await self._store.read(CLUSTER)
+            if known is not None:
+                return known.value.decode()
+            # Of several that start at once one gives the cluster its id.
+            new = self.directories.known_cluster_id() or topic_id_text(self._env.random.uuid())
+            await self._store.write([Put(CLUSTER, new.encode(), ABSENT)])
+            await self._store.sync()
 
     async def _recover(self) -> None:
         """After an unclean stop: check every log before anybody reads it."""

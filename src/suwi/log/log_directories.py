@@ -5,7 +5,7 @@ and no others.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from suwi.env import Env
 from suwi.log.file_cache import FileCache
@@ -44,16 +44,22 @@ class LogDirectories:
         if failed is not None and not self.usable():
             raise failed
 
-    def identify(self, node_id: NodeId, new_cluster_id: Callable[[], str]) -> Identity:
-        """Make sure that all belong to this broker and one cluster. Raises ForeignDirectory."""
+    def known_cluster_id(self) -> str | None:
+        """Of which cluster the directories are, if any was used before."""
+        for directory in self.usable():
+            identity = directory.read_identity()
+            if identity is not None:
+                return identity.cluster_id
+        return None
+
+    def identify(self, node_id: NodeId, cluster_id: str) -> Identity:
+        """Make sure that all belong to this broker and one cluster. Raises ForeignDirectory.
+
+        New ones join the others, or become this cluster's.
+        """
         first: Identity | None = None
         for directory in self.usable():
-            known = first
-
-            def cluster_id(known: Identity | None = known) -> str:
-                return known.cluster_id if known is not None else new_cluster_id()
-
-            found = directory.identify(node_id, cluster_id)
+            found = directory.identify(node_id, first.cluster_id if first else cluster_id)
             if first is not None and found.cluster_id != first.cluster_id:
                 raise ForeignDirectory(
                     f"{directory.path} belongs to cluster {found.cluster_id}, the others to "

@@ -100,12 +100,12 @@ class LogDirectory:
         self._in_checkpoints.update(offsets)
         return offsets
 
-    def identify(self, node_id: NodeId, new_cluster_id: Callable[[], str]) -> Identity:
+    def identify(self, node_id: NodeId, cluster_id: str) -> Identity:
         """Read whose directory this is; a new one becomes `node_id`'s in its own cluster."""
-        found = self._read_identity()
+        found = self.read_identity()
         if found is None:
             found = Identity(
-                new_cluster_id(), node_id, checkpoints.topic_id_text(self._env.random.uuid())
+                cluster_id, node_id, checkpoints.topic_id_text(self._env.random.uuid())
             )
             text = (
                 "#\nversion=1\n"
@@ -121,7 +121,7 @@ class LogDirectory:
             )
         return found
 
-    def _read_identity(self) -> Identity | None:
+    def read_identity(self) -> Identity | None:
         path = self._at(names.META_PROPERTIES)
         if not self._disk.exists(path):
             return None
