@@ -63,15 +63,19 @@ class DescribeTopicPartitions:
                 "partitions": [],
             }
         partitions = [
-            {**partition_fields(index, topic.partitions[index], image), "last_known_elr": ()}
-            for index in range(begin, min(len(topic.partitions), begin + limit))
+            {
+                **partition_fields(index, state, image),
+                "eligible_leader_replicas": state.eligible,
+                "last_known_elr": (),
+            }
+            for index, state in enumerate(topic.partitions[begin : begin + limit], begin)
         ]
         return {
             "error_code": ErrorCode.none,
             "name": name,
             "topic_id": topic.id,
             "is_internal": name in INTERNAL_TOPICS,
-            "partitions": [{**p, "eligible_leader_replicas": ()} for p in partitions],
+            "partitions": partitions,
             "topic_authorized_operations": authorized_operations.on_topic(True),
         }
 

@@ -1,0 +1,243 @@
+"""What brokers and administrators ask of the controller, on the wire."""
+
+import asyncio
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from suwi.client.connection import PeerConnection
+from suwi.model.errors import NotController
+from suwi.model.ids import NO_NODE, NodeId
+from suwi.sim.cluster import PORT, SimCluster
+from suwi.wire.versions import ApiKey
+from tests.broker.test_simulated_cluster import controller, create, image, run, state, until
+
+B1, B2, B3 = (NodeId(number) for number in (1, 2, 3))
+
+
+def other_than(*numbers: int) -> int:
+    return next(number for number in (1, 2, 3) if number not in numbers)
+
+
+async def alter(
+    cluster: SimCluster,
+    to: int,
+    sender: int,
+    members: list[int],
+    *,
+    broker_epoch: int | None = None,
+    partition: int = 0,
+    version: int = 3,
+) -> Any:
+    """An AlterPartition of a broker that leads `orders`, as it would send it."""
+    known = image(cluster, to)
+    topic = known.topics["orders"]
+    now = topic.partitions[0]
+    epochs = {number: known.registered[NodeId(number)].epoch for number in members}
+    connection = await PeerConnection.open(f"b{to}", PORT)
+    try:
+        return await connection.call(
+            ApiKey.ALTER_PARTITION,
+            version,
+            {
+                "broker_id": sender,
+                "broker_epoch": known.registered[NodeId(sender)].epoch
+                if broker_epoch is None
+                else broker_epoch,
+                "topics": [
+                    {
+                        "topic_id": topic.id,
+                        "partitions": [
+                            {
+                                "partition_index": partition,
+                                "leader_epoch": now.leader_epoch,
+                                "new_isr": members,
+                                "new_isr_with_epochs": [
+                                    {"broker_id": n, "broker_epoch": e} for n, e in epochs.items()
+                                ],
+                                "leader_recovery_state": 0,
+                                "partition_epoch": now.partition_epoch,
+                            }
+                        ],
+                    }
+                ],
+            },
+        )
+    finally:
+        await connection.close()
+
+
+async def orders(cluster: SimCluster) -> None:
+    async with cluster.client("test") as client:
+        await create(client)
+    for number in (1, 2, 3):
+        await until(lambda number=number: "orders" in image(cluster, number).topics)
+
+
+def test_the_controller_takes_a_leaders_proposal() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await orders(cluster)
+        answer = await alter(cluster, controller(cluster), 1, [1, 2], version=2)
+        (partition,) = answer.topics[0].partitions
+        assert partition.error_code == ErrorCode.none
+        assert (partition.leader_id, partition.isr, partition.partition_epoch) == (1, (1, 2), 1)
+        await until(lambda: state(cluster, seen_by=3).partition_epoch >= 1)
+
+    run(scenario)
+
+
+def test_a_leader_that_leaves_itself_out_is_told_that_another_was_elected() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await orders(cluster)
+        answer = await alter(cluster, controller(cluster), 1, [2, 3])
+        (partition,) = answer.topics[0].partitions
+        assert partition.error_code == ErrorCode.new_leader_elected
+        await until(lambda: state(cluster).leader == 2)
+
+    run(scenario)
+
+
+def test_proposals_are_refused_by_brokers_that_are_not_the_controller() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await orders(cluster)
+        answer = await alter(cluster, other_than(controller(cluster)), 1, [1, 2])
+        assert answer.error_code == ErrorCode.not_controller
+        assert state(cluster).isr == (1, 2, 3)
+
+    run(scenario)
+
+
+def test_an_earlier_life_of_a_broker_is_not_heard() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await orders(cluster)
+        stale = image(cluster, 1).registered[B1].epoch - 1
+        answer = await alter(cluster, controller(cluster), 1, [1, 2], broker_epoch=stale)
+        assert answer.error_code == ErrorCode.stale_broker_epoch
+
+    run(scenario)
+
+
+def test_a_partition_that_does_not_exist_is_refused_alone() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await orders(cluster)
+        answer = await alter(cluster, controller(cluster), 1, [1], partition=7)
+        assert answer.error_code == ErrorCode.none
+        (partition,) = answer.topics[0].partitions
+        assert partition.error_code == ErrorCode.unknown_topic_or_partition
+
+    run(scenario)
+
+
+async def heartbeat(cluster: SimCluster, to: int, broker: int, epoch: int) -> Any:
+    connection = await PeerConnection.open(f"b{to}", PORT)
+    try:
+        return await connection.call(
+            ApiKey.BROKER_HEARTBEAT,
+            1,
+            {
+                "broker_id": broker,
+                "broker_epoch": epoch,
+                "current_metadata_offset": 0,
+                "want_fence": True,
+                "want_shut_down": True,
+            },
+        )
+    finally:
+        await connection.close()
+
+
+def test_a_wish_to_shut_down_is_heard_from_the_present_life_only() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        boss = controller(cluster)
+        epoch = image(cluster, boss).registered[B1].epoch
+        stale = await heartbeat(cluster, boss, 1, epoch - 1)
+        assert (stale.error_code, stale.should_shut_down) == (ErrorCode.stale_broker_epoch, False)
+        unknown = await heartbeat(cluster, boss, 9, epoch)
+        assert unknown.error_code == ErrorCode.broker_id_not_registered
+        elsewhere = await heartbeat(cluster, other_than(boss), 1, epoch)
+        assert elsewhere.error_code == ErrorCode.not_controller
+        heard = await heartbeat(cluster, boss, 1, epoch)
+        assert (heard.error_code, heard.should_shut_down) == (ErrorCode.none, True)
+        assert image(cluster, boss).registered[B1].fenced
+
+    run(scenario)
+
+
+async def elect(cluster: SimCluster, kind: int, partitions: list[int] | None) -> dict[int, int]:
+    """The error code of each partition of `orders` that was answered for."""
+    asked = None if partitions is None else [{"topic": "orders", "partitions": partitions}]
+    async with cluster.client("admin") as client:
+        answer = await client.call(
+            ApiKey.ELECT_LEADERS,
+            {"election_type": kind, "topic_partitions": asked, "timeout": 10_000},
+        )
+    return {
+        partition.partition_id: int(partition.error_code)
+        for topic in answer.replica_election_results
+        for partition in topic.partition_result
+    }
+
+
+def test_elections_on_demand_say_of_each_partition_what_became_of_it() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        async with cluster.client("test") as client:
+            await create(client, assignments=[[1, 2], [2, 3], [3, 1]])
+        await asyncio.sleep(1)
+        assert await elect(cluster, 0, [0, 7]) == {
+            0: ErrorCode.election_not_needed,
+            7: ErrorCode.unknown_topic_or_partition,
+        }
+        cluster[1].kill()
+        await until(lambda: state(cluster, 0, seen_by=2).leader == 2)
+        assert await elect(cluster, 0, [0]) == {0: ErrorCode.preferred_leader_not_available}
+        assert await elect(cluster, 0, None) == {0: ErrorCode.preferred_leader_not_available}
+        assert await elect(cluster, 1, [0, 1]) == {
+            0: ErrorCode.election_not_needed,
+            1: ErrorCode.election_not_needed,
+        }
+        assert await elect(cluster, 1, None) == {}
+        assert await elect(cluster, 5, [0]) == {0: ErrorCode.invalid_request}
+
+    run(scenario)
+
+
+def test_an_unclean_election_on_demand_needs_no_permission_of_the_topic() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        async with cluster.client("test") as client:
+            await create(client, assignments=[[1, 2]])
+        await asyncio.sleep(1)
+        cluster[2].kill()
+        await until(lambda: state(cluster).isr == (1,))
+        cluster[1].power_off()
+        await until(lambda: state(cluster, seen_by=3).leader == NO_NODE)
+        assert await elect(cluster, 1, [0]) == {0: ErrorCode.eligible_leaders_not_available}
+        await cluster[2].start()
+        assert state(cluster, seen_by=2).leader == NO_NODE
+        assert await elect(cluster, 1, [0]) == {0: ErrorCode.none}
+        await until(lambda: state(cluster, seen_by=2).leader == 2)
+
+    run(scenario)
+
+
+def test_hazard_11_a_deposed_controller_writes_nothing_more() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        boss = controller(cluster)
+        broker = cluster[boss].broker
+        assert broker is not None
+        term = broker.controllership.term
+        elected = cluster.store.ledger.controller
+        view = cluster[other_than(boss)].view
+        assert elected is not None
+        assert view is not None
+        before = cluster.store.ledger.sequence
+        await view.depose(elected.epoch)
+        try:
+            await term.partitions.fence(B3, image(cluster, 1).registered[B3].epoch)
+        except NotController:
+            pass
+        else:
+            raise AssertionError("it wrote")
+        assert cluster.store.ledger.sequence == before
+        await until(lambda: controller(cluster) != NO_NODE)
+
+    run(scenario)
