@@ -285,6 +285,30 @@ def test_following_survives_a_broker_that_comes_back(tmp_path: Path, lines: Path
             assert reader.wait(timeout=60) == 0
 
 
+def test_following_takes_in_partitions_that_are_added_meanwhile(suwi: Suwi, lines: Path) -> None:
+    topic = unique_name("growing")
+    suwi.ok("topics", "create", topic)
+    suwi.ok("produce", topic, "--file", lines)
+    with suwi.start(
+        "consume", topic, "--from-beginning", "--offsets", stdout=subprocess.PIPE
+    ) as reader:
+        assert reader.stdout is not None
+        before = [reader.stdout.readline() for _ in range(3)]
+        assert before[0] == f"{topic}-0\t0\ta:1\n".encode()
+        suwi.ok("topics", "alter", topic, "--partitions", 3)
+        # What is written before a new partition is noticed must not be missed either.
+        for partition in (2, 1):
+            suwi.ok("produce", topic, "--file", lines, "--partition", partition)
+        shown = sorted(reader.stdout.readline().decode() for _ in range(6))
+        assert shown == [
+            f"{topic}-{partition}\t{offset}\t{line}\n"
+            for partition in (1, 2)
+            for offset, line in enumerate(["a:1", "b:2", "a:3"])
+        ]
+        reader.send_signal(signal.SIGINT)
+        assert reader.wait(timeout=60) == 0
+
+
 def test_following_a_topic_that_is_deleted_says_so(suwi: Suwi, filled: str) -> None:
     with suwi.start(
         "consume", filled, "--from-beginning", stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -1,5 +1,6 @@
 """The work of `suwi consume`."""
 
+import asyncio
 import re
 import sys
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ from suwi.client.cluster import Cluster
 from suwi.client.offsets import EARLIEST, LATEST, FoundOffset, list_offsets
 from suwi.client.reader import Reader, ReadSettings
 from suwi.env import SystemClock
+from suwi.model.errors import BrokerError
 from suwi.model.ids import NO_OFFSET, Offset, TopicPartition
 from suwi.records.record import Record
 
@@ -33,6 +35,7 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _AGO = re.compile(r"(\d+)(ms|s|m|h|d)")
 _MILLISECONDS = re.compile(r"\d{6,}")
 _OFFSET = re.compile(r"[+-]?\d+")
+_LOOK_FOR_PARTITIONS_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +139,12 @@ def consume(
         if follow and start == Start() and sys.stderr.isatty():
             sys.stderr.write("waiting for new records; --from-beginning shows those before\n")
         reader = Reader(cluster, positions, ReadSettings(committed_only=committed))
+        newcomers = None if chosen else _Newcomers(cluster, topic, places)
         async with reader, stop_when_output_closes():
-            await _print(reader, form, count, None if follow else ends)
+            if follow:
+                await _follow(reader, form, count, newcomers)
+            else:
+                await _print_to_end(reader, form, count, ends)
 
     run(target, work, interrupted=0)
 
@@ -168,29 +175,68 @@ async def _positions(
     return dict.fromkeys(ends, Offset(start.offset))
 
 
-async def _print(
-    reader: Reader,
-    form: RecordForm,
-    count: int | None,
-    ends: dict[TopicPartition, FoundOffset] | None,
+class _Newcomers:
+    """Partitions that are added to a topic while it is followed."""
+
+    def __init__(self, cluster: Cluster, topic: str, known: Sequence[TopicPartition]) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._known = set(known)
+        self._looked_s = asyncio.get_running_loop().time()
+
+    async def positions(self) -> dict[TopicPartition, Offset]:
+        """Where those begin that were added since the last look, which is now and then."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._looked_s < _LOOK_FOR_PARTITIONS_S:
+            return {}
+        self._looked_s = now_s
+        try:
+            topic = await self._cluster.topic(self._topic, fresh=True)
+            places = (TopicPartition(topic.name, partition.index) for partition in topic.partitions)
+            new = [place for place in places if place not in self._known]
+            found = await list_offsets(self._cluster, dict.fromkeys(new, EARLIEST)) if new else {}
+        except (OSError, BrokerError):
+            return {}  # Reading will tell, if it does not pass.
+        self._known.update(found)
+        return {place: first.offset for place, first in found.items()}
+
+
+async def _follow(
+    reader: Reader, form: RecordForm, count: int | None, newcomers: _Newcomers | None
+) -> None:
+    """Until `count` records were printed."""
+    printed = 0
+    while True:
+        for fetched in await reader.read():
+            for record in fetched.records:
+                form.show(fetched.partition, record)
+                printed += 1
+                if printed == count:
+                    return
+        flush()
+        if newcomers is not None:
+            reader.positions.update(await newcomers.positions())
+
+
+async def _print_to_end(
+    reader: Reader, form: RecordForm, count: int | None, ends: dict[TopicPartition, FoundOffset]
 ) -> None:
     """Until `count` records were printed, or each partition has reached its end."""
-    if ends is not None:
-        for place, found in ends.items():
-            if reader.positions[place] >= found.offset:
-                del reader.positions[place]
+    for place, found in ends.items():
+        if reader.positions[place] >= found.offset:
+            del reader.positions[place]
     printed = 0
     while reader.positions:
         for fetched in await reader.read():
             place = fetched.partition
-            end = None if ends is None else ends[place].offset
+            end = ends[place].offset
             for record in fetched.records:
-                if end is not None and record.offset >= end:
+                if record.offset >= end:
                     break
                 form.show(place, record)
                 printed += 1
                 if printed == count:
                     return
-            if end is not None and fetched.next_offset >= end:
+            if fetched.next_offset >= end:
                 del reader.positions[place]
         flush()
