@@ -3,6 +3,7 @@
     python -m suwi.sim --seeds 200            seeds 0 to 199
     python -m suwi.sim --minutes 60 --jobs 2  as many as fit into an hour, on two cores
     python -m suwi.sim --seed 4711            one run, with what went wrong in it and when
+    python -m suwi.sim --mutants              how many seeds it takes to catch each known bug
 
 A run that fails is reported with the one command that repeats it, and the exit code is 1.
 """
@@ -15,25 +16,31 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from itertools import count, islice
 from typing import Any, NamedTuple
 
-from suwi.sim.scenario import Run, run_seed
+from suwi.sim.scenario import Options, Run, run_seed
 
 _MUTANTS = "tests.sim.mutants"
 _CHUNK = 4
 
 
+_MUTANT_SEEDS_MAX = 2000
+
+
 class Failure(NamedTuple):
     seed: int
     text: str
+    error: str
+    """In one line."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.seed is not None:
         return _run_one(options)
+    if options.mutants:
+        return _run_mutants(options)
     return _run_many(options)
 
 
@@ -45,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, help="stop after so much real time")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes")
     parser.add_argument("--mutant", help=f"a bug of {_MUTANTS} to put in; then a failure is meant")
+    parser.add_argument("--mutants", action="store_true", help="all of them, and a table")
     parser.add_argument(
         "--keep-going", action="store_true", help="do not end with the first failure"
     )
@@ -84,6 +92,26 @@ def _run_many(options: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
+def _run_mutants(options: argparse.Namespace) -> int:
+    """One is caught by the first run that fails with it."""
+    module: Any = importlib.import_module(_MUTANTS)
+    options.seeds = options.seeds or _MUTANT_SEEDS_MAX
+    missed = 0
+    _say(f"{'hazard':>6}  {'mutant':28} {'seeds':>5}  caught by")
+    for mutant in sorted(module.MUTANTS, key=lambda mutant: mutant.hazard):
+        options.mutant = mutant.name
+        tried, failure = 0, None
+        for outcome in _outcomes(options):
+            tried += 1
+            if isinstance(outcome, Failure):
+                failure = outcome
+                break
+        missed += failure is None
+        reason = failure.error if failure else "nobody"
+        _say(f"{mutant.hazard:>6}  {mutant.name:28} {tried:>5}  {reason[:120]}")
+    return 1 if missed else 0
+
+
 def _outcomes(options: argparse.Namespace) -> Iterator[Run | Failure]:
     seeds: Iterator[int] = count(options.first)
     if options.seeds is not None:
@@ -100,18 +128,15 @@ def _outcomes(options: argparse.Namespace) -> Iterator[Run | Failure]:
 
 def _try(seed: int, mutant: str | None) -> Run | Failure:
     try:
-        with _mutant(mutant):
+        if mutant is None:
             return run_seed(seed)
-    except Exception:
-        return Failure(seed, traceback.format_exc())
-
-
-def _mutant(name: str | None) -> AbstractContextManager[Any]:
-    if name is None:
-        return nullcontext()
-    module: Any = importlib.import_module(_MUTANTS)
-    mutant: AbstractContextManager[Any] = module.find(name).applied()
-    return mutant
+        module: Any = importlib.import_module(_MUTANTS)
+        found = module.find(mutant)
+        with found.applied():
+            return run_seed(seed, Options(kinds=found.kinds))
+    except Exception as error:
+        line = f"{type(error).__name__}: {error}".splitlines()[0]
+        return Failure(seed, traceback.format_exc(), line)
 
 
 def _report(failure: Failure, options: argparse.Namespace) -> None:
