@@ -55,6 +55,16 @@ def serve(
         Optional[list[str]],  # noqa: UP045
         typer.Option("--set", metavar="KEY=VALUE", help="Set one of Kafka's keys; repeatable."),
     ] = None,
+    brokers: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=99,
+            help="So many brokers in one process, on ports counting up. Default: 1",
+            show_default=False,
+        ),
+    ] = 1,
     insecure: Annotated[
         bool,
         typer.Option(
@@ -77,7 +87,7 @@ def serve(
         str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")
     ] = "info",
 ) -> None:
-    """Start a broker. It runs until Ctrl-C or SIGTERM.
+    """Start a broker, or several. They run until Ctrl-C or SIGTERM.
 
     Nothing needs to be configured. Settings have Kafka's names and come from --config, then the
     environment (SUWI_LOG_RETENTION_MS or KAFKA_LOG_RETENTION_MS for log.retention.ms), then --set,
@@ -91,6 +101,7 @@ def serve(
             data=data,
             config=config,
             settings=settings or [],
+            brokers=brokers,
             insecure=insecure,
             adopt=adopt,
             metrics_port=metrics_port,

@@ -1,4 +1,4 @@
-"""`suwi serve`: from settings to a running broker, and its clean end."""
+"""`suwi serve`: from settings to a running broker, or several, and their clean end."""
 
 import asyncio
 import logging
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from suwi import __version__
 from suwi.broker.broker import Broker
+from suwi.broker.in_process import CannotStartBroker, configs_of, start_all, stop_all
 from suwi.broker.listeners import (
     ListenerSpec,
     address,
@@ -30,7 +31,7 @@ from suwi.cli.properties import (
 )
 from suwi.env import Env, local_env
 from suwi.log.log_directory import DirectoryInUse, ForeignDirectory, make_lasting_dirs
-from suwi.log.names import parse_partition_dir_name
+from suwi.log.names import META_PROPERTIES, parse_partition_dir_name
 from suwi.metadata.embedded import EmbeddedStore, StoreInUse
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import BadConfig
@@ -59,12 +60,13 @@ def serve(
     data: str | None,
     config: str | None,
     settings: list[str],
+    brokers: int,
     insecure: bool,
     adopt: bool,
     metrics_port: int | None,
     log_level: str,
 ) -> int:
-    """Run a broker until it is told to stop; the process's exit code."""
+    """Run brokers until they are told to stop; the process's exit code."""
     env = local_env()
     try:
         if log_level.lower() not in _LOG_LEVELS:
@@ -73,7 +75,12 @@ def serve(
         broker_config = _configure(env, listen, data, config, settings)
         if not insecure:
             refuse_plain_text_beyond_loopback(parse_listeners(broker_config))
-        asyncio.run(_run(env, broker_config, metrics_port, adopts=adopt))
+        configs = [broker_config]
+        if brokers > 1:
+            if adopt:
+                raise BadConfig("--adopt takes over one broker's data: start one broker")
+            configs = configs_of(broker_config, brokers)
+        asyncio.run(_run(env, broker_config.log_dirs, configs, metrics_port, adopts=adopt))
     except (BadConfig, CannotStart, DirectoryInUse, ForeignDirectory, IdInUse) as error:
         return _complain(str(error))
     except OSError as error:
@@ -124,26 +131,38 @@ def _read_config(env: Env, path: str) -> str:
         raise BadConfig(f"--config {path}: not a text file in UTF-8") from None
 
 
-async def _run(env: Env, config: BrokerConfig, metrics_port: int | None, *, adopts: bool) -> None:
+async def _run(
+    env: Env,
+    directories: Sequence[str],
+    configs: Sequence[BrokerConfig],
+    metrics_port: int | None,
+    *,
+    adopts: bool,
+) -> None:
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     stop = asyncio.Event()
     _on_signals(_end_at_once)
-    store = await _open_store(env, config.log_dirs, adopts=adopts)
+    of_brokers = [path for config in configs for path in config.log_dirs]
+    store = await _open_store(env, directories, of_brokers, adopts=adopts)
     try:
-        stats = NetStats() if metrics_port is not None else None
-        broker = Broker(env, config, store.view(), stats=stats, adopts=adopts)
-        await _start(broker, config)
+        stats = [NetStats() if metrics_port is not None else None for _ in configs]
+        brokers = [
+            Broker(env, config, store.view(), stats=counts, adopts=adopts, sharing=len(configs))
+            for config, counts in zip(configs, stats, strict=True)
+        ]
+        await _start(brokers)
         _on_signals(lambda _: stop.set())
-        metrics = None
-        if stats is not None and metrics_port is not None:
-            metrics = await _start_metrics(broker, stats, metrics_port)
-        _greet(broker, metrics, loop.time() - began_s)
-        log.info("broker started", extra={"node": broker.node_id, "cluster": broker.cluster_id})
+        metrics = []
+        if metrics_port is not None:
+            metrics = await _start_metrics(brokers, stats, metrics_port)
+        _greet(brokers, metrics, loop.time() - began_s)
+        for broker in brokers:
+            log.info("broker started", extra={"node": broker.node_id, "cluster": broker.cluster_id})
         await stop.wait()
         sys.stdout.write("stopping ...\n")
         sys.stdout.flush()
-        clean = await broker.stop()
+        clean = await stop_all(brokers)
         sys.stdout.write("stopped cleanly\n" if clean else _STOPPED_UNCLEANLY)
     finally:
         await store.close()
@@ -164,14 +183,17 @@ def _end_at_once(signal_number: int) -> None:
     os._exit(128 + signal_number)
 
 
-async def _open_store(env: Env, directories: Sequence[str], *, adopts: bool) -> EmbeddedStore:
-    """The store lies in the first data directory."""
+async def _open_store(
+    env: Env, directories: Sequence[str], of_brokers: Sequence[str], *, adopts: bool
+) -> EmbeddedStore:
+    """The store lies in the first of the directories given; a broker's data there, or below."""
     first = directories[0]
+    _refuse_other_layout(env, first, of_brokers[0])
     path = f"{first}/{_METADATA_FILE}"
     try:
         make_lasting_dirs(env.disk, first)
         if not env.disk.exists(path) and not adopts:
-            _refuse_data_without_metadata(env, directories)
+            _refuse_data_without_metadata(env, [*directories, *of_brokers])
         env.disk.open(path, create=True).close()  # SQLite would not say why it cannot.
     except (FileExistsError, NotADirectoryError):
         raise CannotStart(f"cannot keep data in {first}: it is not a directory") from None
@@ -186,6 +208,14 @@ async def _open_store(env: Env, directories: Sequence[str], *, adopts: bool) -> 
     except (sqlite3.Error, ValueError) as error:
         # ValueError: written by another version of Suwi.
         raise CannotStart(f"cannot use {path}: {error}") from error
+
+
+def _refuse_other_layout(env: Env, first: str, of_first_broker: str) -> None:
+    """One broker's data lies elsewhere than that of several: it would seem to be gone."""
+    if first != of_first_broker and env.disk.exists(f"{first}/{META_PROPERTIES}"):
+        raise CannotStart(f"{first} holds the data of a single broker: start without --brokers")
+    if first == of_first_broker and env.disk.exists(f"{first}/1/{META_PROPERTIES}"):
+        raise CannotStart(f"{first} holds the data of several brokers: start with --brokers")
 
 
 def _refuse_data_without_metadata(env: Env, directories: Sequence[str]) -> None:
@@ -205,39 +235,55 @@ def _refuse_data_without_metadata(env: Env, directories: Sequence[str]) -> None:
             )
 
 
-async def _start(broker: Broker, config: BrokerConfig) -> None:
+async def _start(brokers: Sequence[Broker]) -> None:
     try:
-        await broker.start()
-    except OSError as error:
+        await start_all(brokers)
+    except CannotStartBroker as failure:
+        broker, error = failure.broker, failure.__cause__
+        assert error is not None
+        if not isinstance(error, OSError):
+            raise error from None
         # The listeners that work are in the broker's list; the next one is at fault.
-        specs = parse_listeners(config)[len(broker.listeners) :]
+        specs = parse_listeners(broker.config)[len(broker.listeners) :]
         problem = bind_problem(specs[0], error) if specs else None
         raise CannotStart(problem or _reason(error)) from error
 
 
-async def _start_metrics(broker: Broker, stats: NetStats, port: int) -> "MetricsServer":
+async def _start_metrics(
+    brokers: Sequence[Broker], stats: Sequence[NetStats | None], port: int
+) -> "list[MetricsServer]":
+    """Each broker has its own port for them, too."""
     from suwi.broker.metrics import MetricsServer
 
-    server = MetricsServer(broker, stats, _METRICS_HOST, port)
-    try:
-        await server.start()
-    except OSError as error:
-        await broker.stop()
-        problem = bind_problem(ListenerSpec("METRICS", _METRICS_HOST, port), error)
-        raise CannotStart(f"--metrics-port {port}: {problem or _reason(error)}") from error
-    return server
+    servers: list[MetricsServer] = []
+    for broker, counts in zip(brokers, stats, strict=True):
+        assert counts is not None
+        server = MetricsServer(broker, counts, _METRICS_HOST, port + len(servers) if port else 0)
+        try:
+            await server.start()
+        except OSError as error:
+            await stop_all(brokers)
+            problem = bind_problem(ListenerSpec("METRICS", _METRICS_HOST, server.port), error)
+            raise CannotStart(f"--metrics-port {port}: {problem or _reason(error)}") from error
+        servers.append(server)
+    return servers
 
 
-def _greet(broker: Broker, metrics: "MetricsServer | None", took_s: float) -> None:
+def _greet(brokers: Sequence[Broker], metrics: "Sequence[MetricsServer]", took_s: float) -> None:
+    ids = ", ".join(str(broker.node_id) for broker in brokers)
+    who = f"broker {ids}" if len(brokers) == 1 else f"brokers {ids}"
     addresses = [
         f"{listener.name}://{address(listener.host, listener.port)}"
+        for broker in brokers
         for listener in broker.listeners
     ]
+    directories = [os.path.abspath(d.path) for broker in brokers for d in broker.directories]
+    pages = [f"http://{server.host}:{server.port}/metrics" for server in metrics]
     lines = [
-        f"Suwi {__version__}, broker {broker.node_id}, ready in {took_s * 1000:.0f} ms",
+        f"Suwi {__version__}, {who}, ready in {took_s * 1000:.0f} ms",
         f"listening on  {', '.join(addresses)}",
-        f"data in       {', '.join(os.path.abspath(d.path) for d in broker.directories)}",
-        *([f"metrics at    http://{metrics.host}:{metrics.port}/metrics"] if metrics else []),
+        f"data in       {', '.join(directories)}",
+        *([f"metrics at    {', '.join(pages)}"] if pages else []),
         "stop with     Ctrl-C",
         "",
     ]

@@ -1,0 +1,100 @@
+"""Several brokers in one process: one event loop, one metadata store, data and ports of their own.
+
+`configs_of` makes of the settings for all those of each: ids count from 1, ports count up from the
+ones given, data lies in a directory of its own below each one given.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from suwi.broker.broker import Broker
+from suwi.broker.listeners import ListenerSpec, address, parse_listeners
+from suwi.model.broker_config import BrokerConfig, parse_broker_config
+from suwi.model.config_kinds import BadConfig
+
+_REPLICATION_FACTOR_MAX = 3
+_PORT_MAX = 65535
+
+
+class CannotStartBroker(Exception):
+    """What kept one of them from starting is the cause."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(f"broker {broker.node_id} cannot start")
+        self.broker = broker
+
+
+def configs_of(config: BrokerConfig, brokers: int) -> list[BrokerConfig]:
+    """Each broker's settings. Raises `BadConfig`."""
+    if "node.id" in config.given:
+        raise BadConfig("node.id: several brokers in one process are numbered from 1; leave it out")
+    _refuse_collisions(parse_listeners(config), brokers)
+    # Whoever starts three brokers wants three replicas.
+    replicas = str(min(brokers, _REPLICATION_FACTOR_MAX))
+    return [
+        parse_broker_config(
+            {
+                "default.replication.factor": replicas,
+                **config.given,
+                "node.id": str(number),
+                "log.dirs": ",".join(f"{path}/{number}" for path in config.log_dirs),
+                **_counted_up(config, number - 1),
+            }
+        ).config
+        for number in range(1, brokers + 1)
+    ]
+
+
+def _counted_up(config: BrokerConfig, by: int) -> dict[str, str]:
+    specs = parse_listeners(config)
+    bound = [f"{s.name}://{address(s.host, _up(s.port, by))}" for s in specs]
+    told = [
+        f"{s.name}://{address(s.advertised_host, _up(s.advertised_port or 0, by))}"
+        for s in specs
+        if s.advertised_host is not None
+    ]
+    return {
+        "listeners": ",".join(bound),
+        **({"advertised.listeners": ",".join(told)} if told else {}),
+    }
+
+
+def _up(port: int, by: int) -> int:
+    return port + by if port else 0  # 0: the system chooses.
+
+
+def _refuse_collisions(specs: Sequence[ListenerSpec], brokers: int) -> None:
+    taken: dict[int, str] = {}
+    for spec in specs:
+        if not spec.port:
+            continue
+        last = spec.port + brokers - 1
+        if last > _PORT_MAX:
+            raise BadConfig(f"listener {spec.name}: {brokers} brokers from port {spec.port} on")
+        for port in range(spec.port, last + 1):
+            other = taken.setdefault(port, spec.name)
+            if other != spec.name:
+                raise BadConfig(
+                    f"listeners {other} and {spec.name}: their ports must be at least {brokers} "
+                    f"apart, as each of {brokers} brokers takes the next one"
+                )
+
+
+async def start_all(brokers: Sequence[Broker]) -> None:
+    """Start them together: none is in service alone. Raises CannotStartBroker."""
+    outcomes = await asyncio.gather(*(each.start() for each in brokers), return_exceptions=True)
+    failed = [
+        (broker, outcome)
+        for broker, outcome in zip(brokers, outcomes, strict=True)
+        if outcome is not None
+    ]
+    if failed:
+        broken = {broker for broker, _ in failed}
+        await stop_all([broker for broker in brokers if broker not in broken])
+        broker, error = failed[0]
+        raise CannotStartBroker(broker) from error
+
+
+async def stop_all(brokers: Sequence[Broker]) -> bool:
+    """Whether all stopped cleanly."""
+    return all(await asyncio.gather(*(broker.stop() for broker in brokers)))

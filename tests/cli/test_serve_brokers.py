@@ -1,0 +1,113 @@
+"""`suwi serve --brokers 3`: a cluster in one process."""
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from typer.testing import CliRunner
+
+from suwi.cli.main import app
+from tests.broker_process import environment
+
+PATIENCE_S = 30
+COMMAND = (sys.executable, "-c", "from suwi.cli.main import app; app()", "serve")
+
+
+@contextmanager
+def cluster(data: Path, *arguments: str) -> Iterator[tuple[list[str], list[str]]]:
+    """The greeting, and (afterwards) what was said at the end."""
+    options = ["--listen", "127.0.0.1:0", "--data", str(data), "--log-level", "error", *arguments]
+    with subprocess.Popen(
+        [*COMMAND, *options], stdout=subprocess.PIPE, env=environment(), text=True
+    ) as process:
+        assert process.stdout is not None
+        greeting, end = [], []
+        for line in process.stdout:
+            greeting.append(line)
+            if "stop with" in line:
+                break
+        try:
+            yield greeting, end
+            process.send_signal(signal.SIGTERM)
+            end += process.communicate(timeout=PATIENCE_S)[0].splitlines()
+        finally:
+            process.kill()
+
+
+def addresses(greeting: list[str]) -> str:
+    (line,) = [line for line in greeting if line.startswith("listening on")]
+    return ",".join(re.findall(r"PLAINTEXT://([\d.:]+)", line))
+
+
+def refusal(*arguments: object) -> str:
+    options = ["serve", "--log-level", "error", *map(str, arguments)]
+    result = CliRunner().invoke(app, options)
+    assert result.exit_code == 1, result.output
+    return result.stderr
+
+
+def test_three_brokers_serve_and_come_back_with_their_data(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with cluster(data, "--brokers", "3") as (greeting, end):
+        assert "brokers 1, 2, 3, ready in" in greeting[0]
+        assert addresses(greeting).count(",") == 2
+        producer = Producer({"bootstrap.servers": addresses(greeting), "acks": "all"})
+        producer.produce("water", "high")
+        assert producer.flush(PATIENCE_S) == 0
+        described = AdminClient({"bootstrap.servers": addresses(greeting)}).list_topics(
+            "water", PATIENCE_S
+        )
+        assert sorted(described.topics["water"].partitions[0].replicas) == [1, 2, 3]
+        assert sorted(described.brokers) == [1, 2, 3]
+    assert end[-1] == "stopped cleanly"
+    assert all((data / str(n) / "water-0").is_dir() for n in (1, 2, 3))
+    with cluster(data, "--brokers", "3") as (greeting, end):
+        consumer = Consumer(
+            {
+                "bootstrap.servers": addresses(greeting),
+                "group.id": "none",
+                "enable.auto.commit": False,
+            }
+        )
+        consumer.assign([TopicPartition("water", 0, 0)])
+        message = consumer.poll(PATIENCE_S)
+        consumer.close()
+        assert message is not None
+        assert message.value() == b"high"
+
+
+def test_each_broker_has_its_page_of_metrics(tmp_path: Path) -> None:
+    options = ("--brokers", "2", "--metrics-port", "0")
+    with cluster(tmp_path / "data", *options) as (greeting, _):
+        (line,) = [line for line in greeting if line.startswith("metrics at")]
+        assert len(set(re.findall(r"http://127\.0\.0\.1:\d+/metrics", line))) == 2
+
+
+def test_the_data_of_one_broker_is_not_taken_for_that_of_several(tmp_path: Path) -> None:
+    with cluster(tmp_path / "one"), cluster(tmp_path / "many", "--brokers", "2"):
+        pass
+    assert "start without --brokers" in refusal("--data", tmp_path / "one", "--brokers", 2)
+    assert "start with --brokers" in refusal("--data", tmp_path / "many")
+
+
+def test_data_without_metadata_is_refused_below_as_well(tmp_path: Path) -> None:
+    (tmp_path / "data" / "2" / "water-0").mkdir(parents=True)
+    message = refusal("--data", tmp_path / "data", "--brokers", 2)
+    assert "holds partitions (water-0)" in message
+
+
+def test_one_port_in_use_keeps_all_from_starting(tmp_path: Path) -> None:
+    with cluster(tmp_path / "first") as (greeting, _):
+        address = addresses(greeting)
+        message = refusal("--data", tmp_path / "data", "--brokers", 2, "--listen", address)
+    assert f"cannot listen on {address}" in message
+
+
+def test_taking_over_data_is_for_one_broker(tmp_path: Path) -> None:
+    assert "--adopt" in refusal("--data", tmp_path / "data", "--brokers", 2, "--adopt")
