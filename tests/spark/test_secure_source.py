@@ -111,12 +111,19 @@ def test_secrets_are_in_no_plan_and_no_error(
     }
     good = spark.read.format("suwi").options(**options).load()
     assert [bytes(row.value) for row in good.collect()] == [b"hidden"]
-    good.explain("extended")
-    good.explain("formatted")
-    shown = capsys.readouterr().out
+    options["kafka.ssl.keystore.key"] = "-----BEGIN PRIVATE KEY-----"
+    stream = spark.readStream.format("suwi").options(**options).load()
+    for plan in (good, stream):
+        plan.explain("extended")
+        plan.explain("formatted")
+    with pytest.raises(PySparkException) as failed:
+        stream.select("no such column")
+    shown = capsys.readouterr().out + str(failed.value)
     assert "BatchScan suwi" in shown
+    assert "kafka.bootstrap.servers" in shown  # Spark shows the options of a stream
     assert secret not in shown
-    assert secret not in str(good._jdf.queryExecution().toString())
+    assert "PRIVATE KEY" not in shown
+    del options["kafka.ssl.keystore.key"]
     for change in ({"startingOffsets": "sometime"}, {"kafka.sasl.mechanism": "GSSAPI"}):
         bad = spark.read.format("suwi").options(**{**options, **change}).load()
         with pytest.raises(PySparkException) as failed:

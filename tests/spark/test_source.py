@@ -1,14 +1,24 @@
-"""`format("suwi")` in a real Spark, against a real broker: batch and streaming reads."""
+"""`format("suwi")` in a real Spark, against a real broker: batch and streaming reads.
 
+What readers do by themselves is tested without Spark, which is faster (`test_batch_reader`,
+`test_stream_reader`).
+"""
+
+import json
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession, functions
+from pyspark.sql.datasource import DataSource
 
 from suwi.records.compression import Compression
 from suwi.records.record import Record
+from suwi.spark.stream_reader import HAS_ADMISSION_CONTROL
 from tests.broker_process import BrokerProcess
 from tests.spark.topics import fill, make_topic
 
@@ -28,16 +38,20 @@ def _with(reader: Any, broker: BrokerProcess, options: dict[str, Any]) -> Any:
     return reader
 
 
-def run_available(stream: DataFrame, home: Path) -> list[Any]:
-    """Everything there is; what all runs with this home have read so far."""
-    query = (
+def start(stream: DataFrame, home: Path) -> Any:
+    return (
         stream.writeStream.format("parquet")
         .option("path", str(home / "out"))
         .option("checkpointLocation", str(home / "checkpoint"))
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination(120)
+
+
+def run_available(stream: DataFrame, home: Path) -> list[Any]:
+    """Everything there is; what all runs with this home have read so far."""
+    query = start(stream, home)
+    assert query.awaitTermination(120)
     assert query.exception() is None
     return stream.sparkSession.read.parquet(str(home / "out")).collect()
 
@@ -88,11 +102,89 @@ def test_a_stream_goes_on_where_it_stopped(
     assert sorted(row.value for row in run_available(values, tmp_path)) == ["a", "b", "c", "d"]
 
 
-@pytest.mark.parametrize("codec", list(Compression))
-def test_every_codec_is_read(
-    spark: SparkSession, broker: BrokerProcess, codec: Compression
+def test_many_records_of_every_codec_are_read_once(
+    spark: SparkSession, broker: BrokerProcess
+) -> None:
+    """Enough for the compiled kernel, in tasks that share partitions."""
+    topic = make_topic(broker.address, partitions=len(Compression))
+    sent = [b"%d" % number for number in range(12_000)]
+    for partition, codec in enumerate(Compression):
+        fill(broker.address, topic, sent, partition=partition, codec=codec)
+    rows = read(spark, broker, subscribe=topic, minPartitions="10")
+    assert rows.rdd.getNumPartitions() == 10
+    found = rows.groupBy("partition").agg(
+        functions.count("*").alias("rows"),
+        functions.countDistinct("offset").alias("offsets"),
+        functions.sum(functions.expr("cast(cast(value as string) as bigint)")).alias("sum"),
+    )
+    assert {(row.partition, row.rows, row.offsets, row.sum) for row in found.collect()} == {
+        (partition, 12_000, 12_000, sum(range(12_000))) for partition in range(len(Compression))
+    }
+
+
+def test_every_action_reads_what_is_there(spark: SparkSession, broker: BrokerProcess) -> None:
+    topic = make_topic(broker.address)
+    fill(broker.address, topic, [b"a"])
+    rows = read(spark, broker, subscribe=topic)
+    assert rows.count() == 1
+    fill(broker.address, topic, [b"b"])
+    assert rows.count() == 2
+
+
+def test_a_bad_option_is_told_by_name(spark: SparkSession, broker: BrokerProcess) -> None:
+    with pytest.raises(PySparkException, match="did you mean 'startingOffsets'"):
+        read(spark, broker, subscribe="x", startingOffset="earliest").collect()
+
+
+@pytest.mark.skipif(not HAS_ADMISSION_CONTROL, reason="needs PySpark 4.2")
+def test_available_now_is_read_in_batches_of_limited_size(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:
     topic = make_topic(broker.address)
-    fill(broker.address, topic, [b"%d" % number for number in range(300)], codec=codec)
-    rows = read(spark, broker, subscribe=topic).selectExpr("cast(value as string)").collect()
-    assert [int(row.value) for row in rows] == list(range(300))
+    fill(broker.address, topic, [b"%d" % number for number in range(10)])
+    options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "4"}
+    stream = read_stream(spark, broker, **options).select("value")
+    query = start(stream, tmp_path)
+    assert query.awaitTermination(120)
+    progress = [each for each in query.recentProgress if each.numInputRows]
+    assert [each.numInputRows for each in progress] == [4, 4, 2]
+    assert json.loads(progress[0].sources[0].latestOffset) == {topic: {"0": 10}}
+    assert json.loads(progress[-1].sources[0].endOffset) == {topic: {"0": 10}}
+
+
+def test_filters_are_pushed_down_where_option_and_session_say_so(
+    spark: SparkSession, broker: BrokerProcess
+) -> None:
+    topic = make_topic(broker.address, partitions=2)
+    fill(broker.address, topic, [b"a", b"b"], partition=0)
+    fill(broker.address, topic, [b"c"], partition=1)
+    wanted = "partition = 0 and offset > 0"
+    with pytest.raises(PySparkException, match=r"spark\.sql\.python\.filterPushdown\.enabled"):
+        read(spark, broker, subscribe=topic, pushDownFilters="true").where(wanted).collect()
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        for push in ("true", "false"):
+            rows = read(spark, broker, subscribe=topic, pushDownFilters=push).where(wanted)
+            assert [bytes(row.value) for row in rows.collect()] == [b"b"]
+            assert rows.rdd.getNumPartitions() == (1 if push == "true" else 2)
+        # Without the option one DataFrame may be used in many ways.
+        rows = read(spark, broker, subscribe=topic)
+        both = rows.where("partition = 0").union(rows.where("partition = 1"))
+        assert sorted(bytes(row.value) for row in both.collect()) == [b"a", b"b", b"c"]
+        assert rows.count() == 3
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+
+
+def test_spark_finds_the_source_by_itself_where_the_package_is_installed() -> None:
+    import pyspark_suwi
+
+    assert pyspark_suwi.DefaultSource.name() == "suwi"
+    assert issubclass(pyspark_suwi.DefaultSource, DataSource)
+
+
+def test_nothing_heavy_is_loaded_before_it_is_used() -> None:
+    heavy = "pyspark pyarrow numba numpy"
+    script = f"import suwi.spark, sys; print([m for m in {heavy.split()} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert done.stdout.decode().strip() == "[]"
