@@ -54,7 +54,9 @@ class PeerConnection(asyncio.Protocol):
         self._client_id = client_id
         self._transport: asyncio.Transport | None = None
         self._pending: deque[_Pending] = deque()
-        self._received = bytearray()
+        self._head = b""  # the first bytes of a length
+        self._partial: bytearray | None = None  # a frame that is not complete yet
+        self._filled = 0
         self._next_correlation_id = 0
         self._lost: ConnectionLost | None = None
         self._closed = asyncio.get_running_loop().create_future()
@@ -174,20 +176,43 @@ class PeerConnection(asyncio.Protocol):
         self._may_write.set()
 
     def data_received(self, data: bytes) -> None:
-        received = self._received
-        received += data
-        at = 0
-        while len(received) - at >= 4:
-            (size_bytes,) = _LENGTH.unpack_from(received, at)
+        """Take frames out of what arrives. One that lies in it whole is not copied; of any other
+        the pieces are gathered where they will stay."""
+        rest = memoryview(data)
+        while rest:
+            if self._partial is not None:
+                rest = self._go_on(self._partial, rest)
+                continue
+            if self._head or len(rest) < _LENGTH.size:
+                wanted = _LENGTH.size - len(self._head)
+                self._head += rest[:wanted]
+                rest = rest[wanted:]
+                if len(self._head) < _LENGTH.size:
+                    return
+                (size_bytes,) = _LENGTH.unpack(self._head)
+                self._head = b""
+            else:
+                (size_bytes,) = _LENGTH.unpack_from(rest)
+                rest = rest[_LENGTH.size :]
             if size_bytes < 0:
                 self.abort()
                 return
-            if len(received) - at - 4 < size_bytes:
-                break
-            frame = bytes(received[at + 4 : at + 4 + size_bytes])
-            at += 4 + size_bytes
-            self._answered(memoryview(frame))
-        del received[:at]
+            if len(rest) >= size_bytes:
+                self._answered(rest[:size_bytes])
+                rest = rest[size_bytes:]
+            else:
+                self._partial, self._filled = bytearray(size_bytes), 0
+
+    def _go_on(self, partial: bytearray, rest: memoryview) -> memoryview:
+        """Fill up an incomplete frame; what is left for the next."""
+        end = min(self._filled + len(rest), len(partial))
+        taken = end - self._filled
+        partial[self._filled : end] = rest[:taken]
+        self._filled = end
+        if end == len(partial):
+            self._partial = None
+            self._answered(memoryview(partial))
+        return rest[taken:]
 
     def _answered(self, frame: memoryview) -> None:
         if not self._pending:

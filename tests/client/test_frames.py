@@ -1,0 +1,53 @@
+"""Answers are taken out of the stream, however the network cuts it into pieces."""
+
+import asyncio
+import struct
+
+import pytest
+
+from suwi.client.connection import PeerConnection
+from suwi.wire.versions import ApiKey
+
+
+class Wire(asyncio.Transport):
+    """Takes what is written, and can be aborted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.aborted = False
+
+    def writelines(self, pieces: object) -> None:
+        pass
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def frame(correlation_id: int, body: bytes) -> bytes:
+    return struct.pack(">ii", 4 + len(body), correlation_id) + body
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 2, 3, 4, 5, 7, 64, 1000])
+def test_answers_arrive_whole_whatever_the_pieces(piece_bytes: int) -> None:
+    bodies = [b"", b"a", b"bc" * 50, b"d" * 700]
+
+    async def scenario() -> None:
+        connection = PeerConnection("test")
+        connection.connection_made(Wire())
+        answers = [connection.send(ApiKey.HEARTBEAT, 0, [b""]) for _ in bodies]
+        stream = b"".join(frame(i + 1, body) for i, body in enumerate(bodies))
+        for at in range(0, len(stream), piece_bytes):
+            connection.data_received(stream[at : at + piece_bytes])
+        assert [bytes(await answer) for answer in answers] == bodies
+
+    asyncio.run(scenario())
+
+
+def test_a_negative_length_ends_the_connection() -> None:
+    async def scenario() -> None:
+        connection, wire = PeerConnection("test"), Wire()
+        connection.connection_made(wire)
+        connection.data_received(struct.pack(">i", -1))
+        assert wire.aborted
+
+    asyncio.run(scenario())
