@@ -43,8 +43,9 @@ bench: setup ## measure throughput, latency, start-up and memory
 compat: setup ## Apache Kafka's own tools and classes (needs Java and Maven) against Suwi
 	@$(BIN)/python -m pytest compat --timeout=600
 
-docs: setup ## write docs/configuration.md anew from the table of keys
+docs: setup ## write the tables of keys and options in docs/ anew
 	@$(BIN)/python tools/config_docs.py
+	@$(BIN)/python tools/spark_docs.py
 
 lock: ## write requirements.lock anew from the ranges in pyproject.toml
 	@tools/lock.sh

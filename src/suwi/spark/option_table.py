@@ -131,7 +131,7 @@ _SOURCE: Final = (
         "pushDownFilters",
         "false",
         "read no more than filters on topic, partition, offset and timestamp ask for; needs "
-        "spark.sql.python.filterPushdown.enabled, and a DataFrame that is used once (see below)",
+        "spark.sql.python.filterPushdown.enabled, and a DataFrame that is used once (see Filters)",
         Scope.BATCH,
     ),
     *_noted(
