@@ -1,11 +1,14 @@
-"""OffsetForLeaderEpoch v2-v4. Where an epoch ends, so that a reader finds out what it has lost."""
+"""OffsetForLeaderEpoch v2-v4. Where an epoch ends, so that a reader finds out what it has lost.
+
+v3: who asks, a follower or a consumer; before, only consumers do.
+"""
 
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from suwi.handlers.errors import error_of, reply
-from suwi.model.ids import NO_EPOCH, NO_OFFSET, LeaderEpoch
+from suwi.model.ids import NO_EPOCH, NO_NODE, NO_OFFSET, LeaderEpoch
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 from suwi.replica.replicas import Replicas
@@ -16,11 +19,12 @@ class OffsetForLeaderEpoch:
         self._replicas = replicas
 
     def __call__(self, request: Request) -> Answer:
+        is_follower = getattr(request.message, "replica_id", NO_NODE) >= 0
         topics = [
             {
                 "topic": topic.topic,
                 "partitions": [
-                    self._find(topic.topic, asked, is_follower=request.message.replica_id >= 0)
+                    self._find(topic.topic, asked, is_follower=is_follower)
                     for asked in topic.partitions
                 ],
             }
