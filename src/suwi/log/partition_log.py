@@ -493,6 +493,11 @@ class PartitionLog:
     # -- durability ----------------------------------------------------------------------------
 
     @property
+    def truncation_is_safe(self) -> bool:
+        """Whether no power loss can bring back what was truncated, where other records are now."""
+        return self._truncation_synced
+
+    @property
     def unsynced(self) -> bool:
         return self.recovery_point < self._end_offset or not self._truncation_synced
 

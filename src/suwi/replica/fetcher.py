@@ -193,7 +193,7 @@ class Fetcher:
                 copy = asked.copies.get(key)
                 if copy is not None and self._copies.get(key) is copy and copy.is_current:
                     self._take_in(copy, asked.wanted[key], fetched)
-                    if copy.partition.config.flush_messages == 1:
+                    if copy.partition.must_sync_first:
                         synced.append(copy.partition)
         for partition in synced:
             await self._sync(partition)
@@ -264,7 +264,7 @@ class Fetcher:
             )
 
     async def _sync(self, partition: Partition) -> None:
-        """With a sync for each message, a follower too vouches only for what is on its disk."""
+        """What a follower asks for next is what it vouches for; see `must_sync_first`."""
         try:
             await partition.sync_once(partition.log)
         except BrokerError as error:

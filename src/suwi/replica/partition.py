@@ -337,8 +337,11 @@ class Partition:
         )
 
     def _safe_end(self, partition_log: PartitionLog) -> Offset:
-        """What this replica vouches for: with a sync for each message, only what is on the disk."""
-        if self.config.flush_messages == 1:
+        """What this replica vouches for: with a sync for each message, only what is on the disk.
+
+        So, too, while a power loss could bring back what lay there before a truncation.
+        """
+        if self.config.flush_messages == 1 or not partition_log.truncation_is_safe:
             return partition_log.recovery_point
         return partition_log.end_offset
 
@@ -362,7 +365,8 @@ class Partition:
 
     def _sync_if_due(self, partition_log: PartitionLog) -> None:
         unsynced = partition_log.end_offset - partition_log.recovery_point
-        if self._sync is None and unsynced >= self.config.flush_messages:
+        is_due = unsynced >= self.config.flush_messages or not partition_log.truncation_is_safe
+        if self._sync is None and is_due:
             self._sync = asyncio.get_running_loop().create_task(self._sync_until_done())
 
     async def _sync_until_done(self) -> None:
@@ -398,6 +402,13 @@ class Partition:
             raise KafkaStorageError(str(error)) from error
         partition_log.synced(job)
         return True
+
+    @property
+    def must_sync_first(self) -> bool:
+        """Whether a follower has to sync before it may say with a fetch what it has."""
+        return self._log is not None and (
+            self.config.flush_messages == 1 or not self._log.truncation_is_safe
+        )
 
     def delete_before(self, offset: Offset) -> None:
         """Records below `offset`, which is committed, are gone for readers at once."""

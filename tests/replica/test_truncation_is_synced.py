@@ -1,0 +1,48 @@
+"""A power loss cannot bring back what a follower has truncated, where other records are now."""
+
+import asyncio
+
+from suwi.client.connection import PeerConnection
+from suwi.sim.cluster import SimCluster
+from suwi.sim.simulation import Simulation
+from tests.broker.simulated import produce
+from tests.replica.replicated import create
+
+
+def test_a_follower_syncs_a_truncation_before_it_says_that_it_has_more() -> None:
+    """Found by the simulation (seed 150022): the old records were on the disk, the truncation and
+    the new ones were not; after the power loss the old ones were back, below the watermark."""
+    simulation = Simulation(11)
+
+    async def scenario() -> None:
+        cluster = SimCluster(simulation, session_timeout_s=2.0)
+        await cluster.start()
+        client = await PeerConnection.open("b1", 9092)
+        await create(client, "orders")
+        assert (await produce(client, "orders", [b"a"])).error_code == 0
+        # Nobody follows b1 any more: what it takes in is its own, and goes to its disk.
+        for other in ("b2", "b3"):
+            simulation.network.cut("b1", other)
+            simulation.network.cut(other, "b1")
+        await produce(client, "orders", [b"old"], acks=1)
+        assert cluster[1].broker is not None
+        old = cluster[1].broker.replicas.replica_of("orders", 0)
+        assert await old.sync_once(old.log)
+        cluster[1].kill()
+        await asyncio.sleep(5)
+        for other in ("b2", "b3"):
+            simulation.network.heal("b1", other)
+            simulation.network.heal(other, "b1")
+        leader = await PeerConnection.open("b2", 9092)
+        while (await produce(leader, "orders", [b"new"])).error_code != 0:
+            await asyncio.sleep(0.1)
+        await cluster[1].start()
+        for _ in range(100):
+            partition = cluster[1].broker.replicas.replica_of("orders", 0)
+            if partition.is_open and partition.log.epochs.latest > 0:
+                break
+            await asyncio.sleep(0.1)
+        assert partition.log.epochs.latest > 0, "it has followed the new leader"
+        assert partition.log.truncation_is_safe
+
+    simulation.run(scenario())
