@@ -14,6 +14,10 @@ class Topics(Checker):
     def on_replica(self, world: World, replica: Replica, appended: list[Batch]) -> None:
         log = replica.log
         for batch in appended:
-            owner = self._owners.setdefault((log.name, batch.base, batch.crc), log.topic_id)
+            place = (log.name, batch.base, batch.crc)
+            if replica.leads:
+                # A client sends what was not acknowledged again, and finds the new topic.
+                self._owners[place] = log.topic_id
+            owner = self._owners.setdefault(place, log.topic_id)
             if owner != log.topic_id:
                 raise Broken(f"{replica} has {batch} of an earlier topic of that name")
