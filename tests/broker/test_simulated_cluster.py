@@ -12,7 +12,7 @@ from suwi.client.connection import PeerConnection
 from suwi.metadata.image import ClusterImage, PartitionState
 from suwi.model.ids import NO_NODE, NodeId
 from suwi.sim import Simulation
-from suwi.sim.cluster import PORT, SimCluster
+from suwi.sim.cluster import DATA, PORT, SimCluster
 from suwi.wire.versions import ApiKey
 
 SEEDS = range(5)
@@ -98,6 +98,10 @@ def test_brokers_form_a_cluster_and_all_of_them_know_it(seed: int) -> None:
             await until(lambda number=number: len(image(cluster, number).brokers) == 3)
             await until(lambda number=number: image(cluster, number).controller is not None)
             assert image(cluster, number).controller == controller(cluster)
+        (name,) = {node.broker.cluster_id for node in cluster.nodes.values() if node.broker}
+        for node in cluster.nodes.values():
+            written = node.machine.disk.read_bytes(f"{DATA}/meta.properties").decode()
+            assert f"cluster.id={name}\n" in written
 
     run(scenario, seed)
 
