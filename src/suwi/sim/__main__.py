@@ -16,6 +16,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count, islice
 from typing import Any, NamedTuple
 
@@ -51,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--from", type=int, default=0, dest="first", help="the first seed")
     parser.add_argument("--minutes", type=float, help="stop after so much real time")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes")
+    parser.add_argument("--trouble", type=float, help="how many seconds of trouble in each run")
     parser.add_argument("--mutant", help=f"a bug of {_MUTANTS} to put in; then a failure is meant")
     parser.add_argument("--mutants", action="store_true", help="all of them, and a table")
     parser.add_argument(
@@ -63,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
 def _run_one(options: argparse.Namespace) -> int:
     if options.trace:
         logging.basicConfig(level=logging.DEBUG, format="%(levelname)s %(name)s %(message)s")
-    failure = _try(options.seed, options.mutant)
+    failure = _try(options.seed, options.mutant, options.trouble)
     if isinstance(failure, Failure):
         _say(failure.text)
         return 1
@@ -116,7 +118,7 @@ def _outcomes(options: argparse.Namespace) -> Iterator[Run | Failure]:
     seeds: Iterator[int] = count(options.first)
     if options.seeds is not None:
         seeds = islice(seeds, options.seeds)
-    jobs = ((seed, options.mutant) for seed in seeds)
+    jobs = ((seed, options.mutant, options.trouble) for seed in seeds)
     if options.jobs == 1:
         yield from (_try(*job) for job in jobs)
         return
@@ -126,14 +128,15 @@ def _outcomes(options: argparse.Namespace) -> Iterator[Run | Failure]:
             yield from pool.starmap(_try, chunk, chunksize=1)
 
 
-def _try(seed: int, mutant: str | None) -> Run | Failure:
+def _try(seed: int, mutant: str | None, trouble_s: float | None) -> Run | Failure:
+    options = Options() if trouble_s is None else Options(trouble_s=trouble_s)
     try:
         if mutant is None:
-            return run_seed(seed)
+            return run_seed(seed, options)
         module: Any = importlib.import_module(_MUTANTS)
         found = module.find(mutant)
         with found.applied():
-            return run_seed(seed, Options(kinds=found.kinds))
+            return run_seed(seed, replace(options, kinds=found.kinds))
     except Exception as error:
         line = f"{type(error).__name__}: {error}".splitlines()[0]
         return Failure(seed, traceback.format_exc(), line)
@@ -141,8 +144,10 @@ def _try(seed: int, mutant: str | None) -> Run | Failure:
 
 def _report(failure: Failure, options: argparse.Namespace) -> None:
     _say(failure.text)
-    mutant = f" --mutant {options.mutant}" if options.mutant else ""
-    _say(f"seed {failure.seed} failed; again: python -m suwi.sim --seed {failure.seed}{mutant}")
+    again = f"--seed {failure.seed}"
+    again += f" --mutant {options.mutant}" if options.mutant else ""
+    again += f" --trouble {options.trouble:g}" if options.trouble else ""
+    _say(f"seed {failure.seed} failed; again: python -m suwi.sim {again}")
 
 
 def _summary(runs: list[Run], failures: list[Failure], began_s: float) -> str:
