@@ -300,7 +300,7 @@ def a_recovery_that_finds_more_than_was_written(stage: Stage) -> None:
 def a_record_of_a_deleted_topic(stage: Stage) -> None:
     stage.append(ONE, batch(0, crc=4711))
     recreated = LogId(UUID(int=2), LOG.name)
-    stage.world.replicas[TWO, LOG] = Replica(TWO, recreated, leads=True, leader_epoch=0)
+    stage.world.replicas[TWO, LOG] = Replica(TWO, recreated, leader_epoch=0)
     stage.append(TWO, batch(0, crc=4711))
 
 

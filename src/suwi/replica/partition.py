@@ -392,6 +392,8 @@ class Partition:
 
     async def sync_once(self, partition_log: PartitionLog) -> bool:
         """Sync what is there; whether there was anything. Raises KafkaStorageError."""
+        if self._closed is not None:
+            return False  # Deleted: its files are no longer where they were.
         job = partition_log.sync_job()
         if job is None:
             return False
@@ -399,7 +401,7 @@ class Partition:
             await asyncio.get_running_loop().run_in_executor(None, job.run)
         except OSError as error:
             partition_log.sync_failed(job, error)
-            raise KafkaStorageError(str(error)) from error
+            raise KafkaStorageError(f"{self.partition}: {error}") from error
         partition_log.synced(job)
         return True
 
