@@ -1,5 +1,9 @@
 """Compaction: of each key the newest record stays, and everything else that must."""
 
+import gc
+import tracemalloc
+from dataclasses import replace
+
 import pytest
 
 from suwi.log import names
@@ -7,7 +11,9 @@ from suwi.log.cleaning import Cleaned, CleaningAborted, Job, clean, run_steps
 from suwi.model.errors import CorruptMessage, InvalidProducerEpoch, InvalidRecord
 from suwi.model.ids import Offset
 from suwi.model.topic_config import TopicConfig
-from suwi.records.compression import Compression
+from suwi.records.batch import read_header
+from suwi.records.builder import append_varint, seal
+from suwi.records.compression import Compression, compress
 from suwi.records.record import MarkerType, iter_records
 from suwi.sim import SimDisk
 from tests.log.compaction_kit import (
@@ -557,3 +563,74 @@ def test_open_files_are_given_back(tmp_path: object) -> None:
     compact(bench)
     nodes = bench.sim.drive.volume.root.entries["data"].entries["orders-0"].entries  # type: ignore[union-attr]
     assert sum(node.opens for node in nodes.values()) == len(bench.files)  # type: ignore[union-attr]
+
+
+# -- batches that no broker of ours would have stored -------------------------------------------
+
+
+def _store(bench: Bench, batch: bytearray) -> None:
+    """Put a batch into the log as it is, as a directory that comes from elsewhere may have it."""
+    bench.append(batch)
+    bench.log.roll(NOW_MS)
+    put(bench, ("a", "2"))
+
+
+def _peak_bytes(bench: Bench) -> int:
+    """How much memory a compaction takes that finds something wrong."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRecord):
+            compact(bench)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("count", [3_000_000, 2**31 - 1, -5])
+def test_a_batch_that_lies_about_its_records_costs_no_memory(count: int) -> None:
+    bench = compacted_bench(replace(COMPACT, segment_bytes=1 << 30))
+    header = read_header(keyed([(b"k", b"v")]))
+    lie = header._replace(record_count=count, last_offset_delta=max(0, count - 1))
+    _store(bench, seal(lie, bytes(1000)))
+    assert _peak_bytes(bench) < 20_000_000
+
+
+def test_a_stored_bomb_costs_little_memory() -> None:
+    bench = compacted_bench(replace(COMPACT, segment_bytes=1 << 30))
+    header = read_header(keyed([(b"k", b"v")], codec=Compression.ZSTD))
+    bomb = compress(Compression.ZSTD, bytes(200_000_000))
+    _store(bench, seal(header, bomb))
+    del bomb
+    assert _peak_bytes(bench) < 200_000_000
+
+
+def test_a_stored_batch_of_very_many_tiny_records_costs_little_memory() -> None:
+    bench = compacted_bench(replace(COMPACT, segment_bytes=1 << 30))
+    count = 1_500_000
+    section = bytearray()
+    for delta in range(count):
+        body = bytearray(2)  # attributes, timestamp delta
+        append_varint(body, delta)
+        body += b"\x02k\x01\0"  # a key of one byte, no value, no headers
+        append_varint(section, len(body))
+        section += body
+    section = compress(Compression.ZSTD, section)
+    header = read_header(keyed([(b"k", b"v")], codec=Compression.ZSTD))
+    lie = header._replace(record_count=count, last_offset_delta=count - 1)
+    _store(bench, seal(lie, section))
+    assert _peak_bytes(bench) < 60_000_000
+
+
+def test_a_batch_with_more_keys_than_the_map_was_to_hold_is_compacted_all_the_same() -> None:
+    bench = compacted_bench(replace(COMPACT, segment_bytes=1 << 20))
+    many = [(f"k{n}", "old") for n in range(500)]
+    put(bench, *many, roll=True)
+    put(bench, ("k7", "new"), roll=True)
+    put(bench, ("active", "1"))
+    for _ in range(5):
+        compact(bench, map_bytes=240)
+    found = keys_and_values(bench.log)
+    assert len(found) == 501
+    assert ("k7", "new") in found
+    assert ("k7", "old") not in found

@@ -181,13 +181,11 @@ class _Cleaning:
             if end > first_dirty
         ]
         keys_max = keys_that_fit(self._map_bytes_max)
-        records = largest = 0
+        records = 0
         for segment, _ in dirty:
             counting = partial(self._count_records, segment)
-            in_segment, in_batch = yield from self._with_file(segment, counting)
-            records, largest = records + in_segment, max(largest, in_batch)
-        # One batch must fit, however small the map was to be, or there would be no end to it.
-        offset_map = OffsetMap(max(min(records, keys_max), largest))
+            records += yield from self._with_file(segment, counting)
+        offset_map = OffsetMap(min(records, keys_max))
         mapper = _Mapper(offset_map, keys_max, first_dirty, aborted)
         for segment, end in dirty:
             yield from self._with_file(segment, partial(self._map_segment, segment, mapper))
@@ -196,15 +194,16 @@ class _Cleaning:
             mapper.end = end
         return offset_map, mapper.end
 
-    def _count_records(self, segment: Segment, file: File) -> Steps[tuple[int, int]]:
+    def _count_records(self, segment: Segment, file: File) -> Steps[int]:
+        """How many there are, as the headers say: nobody has looked into the batches yet."""
         headers = scan_headers(file, self._first_position(segment), segment.size_bytes)
-        records = largest = 0
+        records = 0
         while True:
             found = yield partial(_counts, islice(headers, _JOB_HEADERS))
             self.check()
             if not found:
-                return records, largest
-            records, largest = records + sum(found), max(largest, *found)
+                return records
+            records += sum(found)
 
     def _map_segment(self, segment: Segment, mapper: "_Mapper", file: File) -> Steps[None]:
         found = scan_batches(file, self._first_position(segment), segment.size_bytes)
@@ -313,8 +312,12 @@ class _Mapper:
                 if self._map.count and self._map.count + header.record_count > self._keys_max:
                     self.is_full = True
                     return False
-                section = stored_section(batch, header)
-                self._map.put(scan_keys(section, header), header.base_offset)
+                spans = scan_keys(stored_section(batch, header), header)
+                if not self._map.count:
+                    # One batch must fit, however small the map was to be, or there would be no
+                    # end to it. Its header alone is not believed.
+                    self._map.make_room(len(spans))
+                self._map.put(spans, header.base_offset)
             self.end = Offset(header.next_offset)
             self.bytes_read += len(batch)
             is_more = True
@@ -322,4 +325,4 @@ class _Mapper:
 
 
 def _counts(headers: Iterator[tuple[int, BatchHeader]]) -> list[int]:
-    return [header.record_count for _, header in headers]
+    return [max(header.record_count, 0) for _, header in headers]

@@ -24,13 +24,22 @@ class OffsetMap:
     __slots__ = ("_first_halves", "_offsets", "_second_halves", "_slots", "count")
 
     def __init__(self, keys_max: int) -> None:
+        self.count = 0
+        self._allocate(keys_max)
+
+    def make_room(self, keys_max: int) -> None:
+        """Have room for so many keys. While there are none, that costs nothing but memory."""
+        if int(keys_max / _LOAD_MAX) + 2 > self._slots:
+            assert not self.count
+            self._allocate(keys_max)
+
+    def _allocate(self, keys_max: int) -> None:
         self._slots = int(keys_max / _LOAD_MAX) + 2
         nothing = array("q", [0])
         self._first_halves = nothing * self._slots
         self._second_halves = nothing * self._slots
         self._offsets = nothing * self._slots
         """The offset plus one; 0 where the slot is free."""
-        self.count = 0
 
     def put(self, spans: Iterable[Span], base_offset: int) -> None:
         """Take in a batch's records; one without a key has nothing that could supersede it."""

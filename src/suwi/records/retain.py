@@ -26,15 +26,20 @@ Span = tuple[int, int, int, bytes | None, bool]
 A plain tuple: there is one for each record of a log."""
 
 # What a broker grants a client's batch is no measure here: a log may come from Apache Kafka, and
-# what is left of a batch may shrink better than the whole did.
+# what is left of a batch may shrink better than the whole did. Still it takes bytes in the log to
+# make many in memory, and a record that is looked at takes some two hundred.
+_SECTION_BYTES_ALWAYS_ALLOWED = 64 * 1024 * 1024
+_SECTION_RATIO_MAX = 16
 _SECTION_BYTES_MAX = 256 * 1024 * 1024
+_RECORDS_MAX = 1_000_000
 
 _LASTING_BITS = LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 
 
 def stored_section(batch: Buffer, header: BatchHeader) -> bytes:
-    """The plain records section of a batch that is in a log."""
-    return records_section(batch, header, decompressed_bytes=_SECTION_BYTES_MAX)
+    """The plain records section of a batch that is in a log. Raises InvalidRecord."""
+    by_ratio = max(_SECTION_BYTES_ALWAYS_ALLOWED, header.size_bytes * _SECTION_RATIO_MAX)
+    return records_section(batch, header, decompressed_bytes=min(by_ratio, _SECTION_BYTES_MAX))
 
 
 def scan_keys(section: bytes, header: BatchHeader) -> list[Span]:
@@ -42,6 +47,8 @@ def scan_keys(section: bytes, header: BatchHeader) -> list[Span]:
 
     Value and headers are not looked into: they are copied or left out as they are.
     """
+    if header.record_count > _RECORDS_MAX:
+        raise InvalidRecord(f"{header.record_count} records in one batch, at most {_RECORDS_MAX}")
     spans: list[Span] = []
     at, size, last_delta = 0, len(section), -1
     try:
