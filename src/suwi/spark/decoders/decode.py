@@ -103,15 +103,16 @@ def decode(
 
 class _Rows:
     def __init__(self, df: DataFrame, nulls: Nulls) -> None:
-        missing = [name for name in ("topic", "partition", "offset") if name not in df.columns]
-        if "value" not in df.columns or missing:
+        columns = _columns_of(df)
+        missing = [name for name in ("topic", "partition", "offset") if name not in columns]
+        if "value" not in columns or missing:
             raise CannotDecode(
                 f"the frame has no column {', '.join(missing or ['value'])}: "
                 "decode what `read_topics` gives, before columns are chosen"
             )
         self._df = df
         self._nulls = nulls
-        self._kept = [name for name in SOURCE_COLUMNS if name in df.columns]
+        self._kept = [name for name in SOURCE_COLUMNS if name in columns]
 
     def body(self, has_header: bool) -> Column:
         """The value without Confluent's header."""
@@ -148,8 +149,8 @@ class _Rows:
         is_bad = ~f.coalesce(is_good, f.lit(False))
         if self._nulls != "bad":
             is_bad &= ~is_null
-        extra = [name for name in good_rows.columns if name.startswith("__")]
-        return Decoded(good_rows.drop(*extra), self._bad_columns(self._df.filter(is_bad), why))
+        bad_rows = self._bad_columns(self._df.filter(is_bad), why)
+        return Decoded(good_rows.drop(*parsed.hidden), bad_rows)
 
     def _source(self) -> list[Column]:
         from pyspark.sql import functions as f
@@ -164,3 +165,15 @@ class _Rows:
         for name in names:
             if name.lower() in taken:
                 raise CannotDecode(f"the field {name!r} has the name of a column that decode adds")
+
+
+def _columns_of(df: DataFrame) -> list[str]:
+    from pyspark.errors import AnalysisException
+
+    try:
+        return list(df.columns)
+    except AnalysisException as error:
+        if "ATTEMPT_ANALYSIS_IN_PIPELINE" not in str(error):
+            raise
+        # A function of a declarative pipeline may not ask: it is what every topic has.
+        return [*SOURCE_COLUMNS[:-1], "value"]

@@ -48,6 +48,7 @@ def decode_in_python(body: "Column", form: Format) -> Parsed:
         names=form.schema.names,
         is_good=lambda parsed: parsed[_REASON].isNull(),
         reason=lambda parsed: parsed[_REASON],
+        hidden=(_REASON,),
     )
 
 

@@ -9,9 +9,11 @@ if TYPE_CHECKING:
 
 class Parsed(NamedTuple):
     value: "Column"
-    """A struct of the columns; names that begin with two underscores are not for the user."""
+    """A struct of the columns, and of what is `hidden`."""
     names: list[str]
     is_good: "Callable[[Column], Column]"
     """Whether such a struct is as it should be."""
     reason: "Callable[[Column], Column]"
     """Why it is not."""
+    hidden: tuple[str, ...] = ()
+    """What is in the struct and not for the user."""

@@ -67,11 +67,11 @@ def decode_json(body: Column, schema: str | StructType) -> Parsed:
         why = why.when(~is_whole, "there is text after the object")
         return why.otherwise("does not fit the schema")
 
-    return Parsed(value, fields.names, is_good, reason)
+    return Parsed(value, fields.names, is_good, reason, (_CORRUPT,))
 
 
 def json_schema(schema: str | StructType) -> StructType:
-    from pyspark.errors import ParseException
+    from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql.types import StructType
 
     if isinstance(schema, StructType):
@@ -80,6 +80,11 @@ def json_schema(schema: str | StructType) -> StructType:
         parsed = StructType.fromDDL(schema)
     except ParseException as error:
         raise CannotDecode(f"the schema {schema!r} is not understood: {error}") from None
+    except AnalysisException as error:
+        if "ATTEMPT_ANALYSIS_IN_PIPELINE" not in str(error):
+            raise
+        text = "in a declarative pipeline give the schema as a StructType: text cannot be parsed"
+        raise CannotDecode(text) from None
     if not isinstance(parsed, StructType):
         raise CannotDecode(f"the schema {schema!r} names no columns")
     return parsed
