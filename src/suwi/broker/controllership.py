@@ -133,7 +133,7 @@ class Controllership:
         unsubscribe = self._store.subscribe(changed.set)
         background: list[asyncio.Task[None]] = []
         try:
-            is_caught_up = False
+            is_caught_up, said = False, ""
             while not over.is_set() and not session.lost.is_set():
                 changed.clear()
                 try:
@@ -150,7 +150,9 @@ class Controllership:
                 except NotController:
                     break
                 except (Unavailable, BrokerError) as error:
-                    log.warning("the controller has to wait", extra={"reason": str(error)})
+                    if str(error) != said:
+                        said = str(error)
+                        log.warning("the controller has to wait", extra={"reason": said})
                     await asyncio.sleep(_RETRY_S)
                     continue
                 with contextlib.suppress(TimeoutError):
