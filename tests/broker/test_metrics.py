@@ -5,14 +5,16 @@ import asyncio
 from prometheus_client.parser import text_string_to_metric_families
 
 from suwi.broker.broker import Broker
-from suwi.broker.metrics import MetricsServer
+from suwi.broker.metrics import BrokerCollector, LoopLag, MetricsServer
 from suwi.client.connection import PeerConnection
 from suwi.env import local_env
 from suwi.metadata.memory import MemoryStore
 from suwi.model.broker_config import parse_broker_config
 from suwi.net.stats import NetStats
 from suwi.sim import SimRandom
+from suwi.sim.cluster import SimCluster
 from tests.broker.simulated import create_topic, produce
+from tests.broker.test_simulated_cluster import create, run, state, until
 
 
 async def _get(port: int, path: str, method: str = "GET") -> tuple[str, str]:
@@ -55,6 +57,11 @@ def test_metrics_show_requests_traffic_connections_and_logs(tmp_path: object) ->
         assert samples["suwi_connections", ("listener", "PLAINTEXT")] == 1
         assert samples[("suwi_received_bytes_total",)] > 0
         assert samples[("suwi_sent_bytes_total",)] > 0
+        assert samples[("suwi_active_controller",)] == 1
+        assert samples[("suwi_live_brokers",)] == 1
+        assert samples[("suwi_offline_partitions",)] == 0
+        assert samples[("suwi_under_replicated_partitions",)] == 0
+        assert samples[("suwi_under_min_isr_partitions",)] == 0
 
         assert (await _get(server.port, "/other"))[0] == "HTTP/1.1 404 Not Found"
         assert (await _get(server.port, "/metrics", "POST"))[0].split()[1] == "405"
@@ -63,3 +70,28 @@ def test_metrics_show_requests_traffic_connections_and_logs(tmp_path: object) ->
         await broker.stop()
 
     asyncio.run(scenario())
+
+
+def test_metrics_show_what_is_wrong_with_replication() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        async with cluster.client("test") as client:
+            await create(client, assignments=[[1, 2]], configs={"min.insync.replicas": "2"})
+            await create(client, name="lonely", assignments=[[2]])
+        await asyncio.sleep(1)
+        cluster[2].kill()
+        await until(lambda: state(cluster).isr == (1,))
+        await asyncio.sleep(1)
+        broker = cluster[1].broker
+        assert broker is not None
+        samples = {
+            (sample.name, *sample.labels.values()): sample.value
+            for family in BrokerCollector(broker, NetStats(), LoopLag()).collect()
+            for sample in family.samples
+        }
+        assert samples[("suwi_under_replicated_partitions",)] == 1
+        assert samples[("suwi_under_min_isr_partitions",)] == 1
+        assert samples[("suwi_isr_shrinks_total",)] == 1
+        assert samples[("suwi_offline_partitions",)] == 1
+        assert samples[("suwi_live_brokers",)] == 2
+
+    run(scenario)

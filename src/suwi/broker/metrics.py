@@ -62,6 +62,8 @@ class BrokerCollector(Collector):
         yield from self._requests()
         yield from self._network()
         yield from self._logs()
+        yield from self._replication()
+        yield from self._cluster()
 
     def _build(self) -> Iterator[Metric]:
         info = GaugeMetricFamily("suwi_info", "The broker itself.", labels=["version", "node"])
@@ -101,6 +103,63 @@ class BrokerCollector(Collector):
         for listener in self._broker.listeners:
             connections.add_metric([listener.name], len(listener.connections))
         yield connections
+
+    def _replication(self) -> Iterator[Metric]:
+        """Of the partitions led here: the sum over all brokers is that of the cluster."""
+        under_replicated = under_minimum = 0
+        for partition in self._broker.replicas.led():
+            leadership = partition.leadership
+            if leadership is not None:
+                in_sync, replicas = len(leadership.members), len(leadership.replicas)
+                under_replicated += in_sync < replicas
+                under_minimum += in_sync < min(partition.config.min_insync_replicas, replicas)
+        yield GaugeMetricFamily(
+            "suwi_under_replicated_partitions",
+            "Partitions led here that some replica is not in sync with.",
+            under_replicated,
+        )
+        yield GaugeMetricFamily(
+            "suwi_under_min_isr_partitions",
+            "Partitions led here with fewer in-sync replicas than min.insync.replicas.",
+            under_minimum,
+        )
+        stats = self._broker.replicas.stats
+        yield CounterMetricFamily(
+            "suwi_isr_shrinks", "How often a replica fell out of sync.", stats.isr_shrinks
+        )
+        yield CounterMetricFamily(
+            "suwi_isr_expands", "How often a replica was in sync again.", stats.isr_expands
+        )
+
+    def _cluster(self) -> Iterator[Metric]:
+        broker, image = self._broker, self._broker.replicas.image
+        yield GaugeMetricFamily(
+            "suwi_active_controller",
+            "1 while this broker is the controller.",
+            value=int(broker.controllership.is_in_office),
+        )
+        elections = CounterMetricFamily(
+            "suwi_leader_elections",
+            "Leaders that this broker elected as the controller; suspect: all replicas came back "
+            "from a power loss.",
+            labels=["kind"],
+        )
+        counts = broker.controllership.elections
+        elections.add_metric(["clean"], counts.clean)
+        elections.add_metric(["suspect"], counts.suspect)
+        elections.add_metric(["unclean"], counts.unclean)
+        yield elections
+        yield GaugeMetricFamily(
+            "suwi_live_brokers", "Brokers in service, as this one knows.", value=len(image.brokers)
+        )
+        leaderless = sum(
+            state.leader not in image.brokers
+            for topic in image.topics.values()
+            for state in topic.partitions
+        )
+        yield GaugeMetricFamily(
+            "suwi_offline_partitions", "Partitions of the cluster that nobody leads.", leaderless
+        )
 
     def _logs(self) -> Iterator[Metric]:
         labels = ["topic", "partition"]
