@@ -12,6 +12,7 @@ import pytest
 
 from suwi.metadata.embedded import EmbeddedStore, EmbeddedView, StoreInUse
 from suwi.metadata.store import (
+    AlreadyRegistered,
     Applied,
     Closed,
     Delete,
@@ -322,3 +323,18 @@ def test_a_broker_that_stood_still_shortly_keeps_its_session(tmp_path: Path) -> 
         await store.close()
 
     asyncio.run(scenario())
+
+
+def test_a_refusal_is_an_answer_and_no_error_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        store = await EmbeddedStore.open(str(tmp_path / "metadata.db"))
+        first, second = await store.view().open_session(), await store.view().open_session()
+        await first.register("brokers/1", b"")
+        with pytest.raises(AlreadyRegistered):
+            await second.register("brokers/1", b"")
+        await store.close()
+
+    asyncio.run(scenario())
+    assert caplog.records == []

@@ -25,7 +25,17 @@ from typing import Any, TypeVar
 
 from suwi.metadata.ledger import Changed, Elected, Event, Ledger, Registered
 from suwi.metadata.local import Committed, Decide, LocalView
-from suwi.metadata.store import Closed, Conflict, Entry, SessionState, Unavailable, Unknown
+from suwi.metadata.store import (
+    AlreadyRegistered,
+    Closed,
+    Conflict,
+    Entry,
+    NotController,
+    SessionLost,
+    SessionState,
+    Unavailable,
+    Unknown,
+)
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +56,9 @@ COMMIT;
 """
 
 T = TypeVar("T")
+
+_ANSWERS = (Unavailable, AlreadyRegistered, NotController, SessionLost)
+"""What a write may raise; anything else is a mistake of ours."""
 
 
 class StoreInUse(Exception):
@@ -199,7 +212,7 @@ class EmbeddedStore:
     def _ended(self, commit: asyncio.Task[Any]) -> None:
         self._commits.discard(commit)
         error = None if commit.cancelled() else commit.exception()
-        if error is not None and not isinstance(error, Unavailable):
+        if error is not None and not isinstance(error, _ANSWERS):
             # Whoever waited for it may have gone, and this is nothing that may happen.
             log.error("metadata write failed", exc_info=error)
 
