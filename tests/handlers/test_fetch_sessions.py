@@ -5,7 +5,14 @@ import pytest
 from suwi.handlers.fetch_sessions import FetchSession, FetchSessions
 from suwi.model.errors import FetchSessionIdNotFound
 from suwi.sim.random import SimRandom
-from suwi.wire.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from suwi.wire.fetch import (
+    EpochEnd,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+)
 
 HALF = 50
 
@@ -62,3 +69,16 @@ def test_sessions_that_are_no_longer_used_make_room(sessions: FetchSessions) -> 
     assert opened(sessions, request("c", 0, 2 * HALF), now_s=119) is None
     assert opened(sessions, request("c", 0, 2 * HALF), now_s=120) is not None
     assert len(sessions) == 1
+
+
+def test_a_follower_that_had_to_truncate_hears_of_the_watermark_afterwards(
+    sessions: FetchSessions,
+) -> None:
+    """Found by the simulation: the watermark that came with the divergence was not listened to,
+    and never told again."""
+    session = opened(sessions, request("a", 0, 1))
+    assert session is not None
+    diverging = FetchedPartition(0, high_watermark=6, diverging_epoch=EpochEnd(1, 6))
+    assert session.changed(("a", 0), diverging, has_records=False)
+    assert session.changed(("a", 0), FetchedPartition(0, high_watermark=6), has_records=False)
+    assert not session.changed(("a", 0), FetchedPartition(0, high_watermark=6), has_records=False)

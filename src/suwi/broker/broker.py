@@ -195,6 +195,8 @@ class Broker:
         identity = await self._identify()
         await self._scram_users.load(self._store, self._env)
         await self._follower.start()
+        # What this broker has written must not seem to be of an epoch that is yet to come.
+        await self._follower.synced()
         await self._recover()
         for directory in self.directories.usable():
             directory.begin()

@@ -83,8 +83,9 @@ class FetchSession:
         )
         known.high_watermark = fetched.high_watermark
         known.log_start_offset = fetched.log_start_offset
-        if fetched.error_code != 0:
-            known.high_watermark = -1  # So that its recovery is told.
+        if fetched.error_code != 0 or fetched.diverging_epoch is not None:
+            # So that its recovery is told. A follower that has to truncate listens to nothing else.
+            known.high_watermark = -1
         if has_records:
             self.partitions.move_to_end(key)  # The next response begins with another.
         return news

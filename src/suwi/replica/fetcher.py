@@ -191,10 +191,16 @@ class Fetcher:
             for fetched in topic.partitions:
                 key = (topic.topic_id, fetched.partition)
                 copy = asked.copies.get(key)
-                if copy is not None and self._copies.get(key) is copy and copy.is_current:
-                    self._take_in(copy, asked.wanted[key], fetched)
+                if copy is None or self._copies.get(key) is not copy or not copy.is_current:
+                    taken = False
+                else:
+                    taken = self._take_in(copy, asked.wanted[key], fetched)
                     if copy.partition.must_sync_first:
                         synced.append(copy.partition)
+                if not taken:
+                    # The leader believes that this follower has heard its watermark: let it tell
+                    # everything again.
+                    self._session.restart()
         for partition in synced:
             await self._sync(partition)
 
@@ -227,14 +233,15 @@ class Fetcher:
 
     # -- taking in -----------------------------------------------------------------------------
 
-    def _take_in(self, copy: _Copy, asked: FetchPartition, fetched: FetchedPartition) -> None:
+    def _take_in(self, copy: _Copy, asked: FetchPartition, fetched: FetchedPartition) -> bool:
+        """Do as the leader says; whether that was possible."""
         partition = copy.partition
         try:
             if fetched.error_code == ErrorCode.offset_out_of_range:
                 partition.start_over(Offset(fetched.log_start_offset))
             elif fetched.error_code != ErrorCode.none:
                 self._pause(copy, ErrorCode(fetched.error_code).name)
-                return
+                return True
             elif fetched.diverging_epoch is not None:
                 # Hazard 6: what the leader says of its watermark means nothing before that.
                 epoch, end_offset = fetched.diverging_epoch
@@ -249,6 +256,8 @@ class Fetcher:
             copy.pause_s = 0.0
         except BrokerError as error:
             self._pause(copy, error)
+            return False
+        return True
 
     def _pause(self, copy: _Copy, reason: object) -> None:
         first = copy.pause_s == 0.0

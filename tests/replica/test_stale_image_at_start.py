@@ -1,0 +1,35 @@
+"""A broker that starts with an old view of the metadata believes its own log all the same."""
+
+import asyncio
+
+from suwi.client.connection import PeerConnection
+from suwi.sim.cluster import SimCluster
+from suwi.sim.simulation import Simulation
+from tests.broker.simulated import produce
+from tests.replica.replicated import create
+
+
+def test_records_of_an_epoch_that_the_first_read_does_not_show_are_kept() -> None:
+    """Found by the simulation (seed 250063): a new session may read older state than the last one
+    did. Recovery took the newest records, which were committed, for impossible and cut them off."""
+    simulation = Simulation(2)
+
+    async def scenario() -> None:
+        cluster = SimCluster(simulation, session_timeout_s=2.0)
+        await cluster.start()
+        client = await PeerConnection.open("b1", 9092)
+        await create(client, "orders")
+        cluster[1].kill()
+        leader = await PeerConnection.open("b2", 9092)
+        for _ in range(100):
+            if (await produce(leader, "orders", [b"a"])).error_code == 0:
+                break
+            await asyncio.sleep(0.1)
+        assert cluster[2].broker is not None
+        assert cluster[2].broker.replicas.replica_of("orders", 0).leader_epoch > 0
+        cluster.store_faults.read_lag_max = 60
+        cluster[2].kill()
+        await cluster[2].start()
+        assert cluster[2].broker.replicas.replica_of("orders", 0).log.end_offset == 1
+
+    simulation.run(scenario())
