@@ -20,6 +20,7 @@ def main() -> int:
     spark = (
         SparkSession.builder.master(arguments.master)
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.memory", "700m")

@@ -66,25 +66,25 @@ class Process:
         """Python processes that Spark's JVM started: they read, write and commit."""
         return [pid for pid, command in descendants(self._process.pid) if "pyspark" in command]
 
-    def kill(self, *, only_jvm: bool = False) -> None:
+    def family(self) -> list[int]:
+        """Itself and all that it started, the JVM first: whom to kill, known beforehand.
+
+        Asking for it takes longer than the moments that are to be hit.
+        """
+        found = descendants(self._process.pid)
+        jvms = [pid for pid, command in found if "java" in command.split(" ")[0]]
+        others = [pid for pid, _ in found if pid not in jvms]
+        return [*jvms, self._process.pid, *others]
+
+    def kill(self, family: Sequence[int] | None = None) -> None:
         """SIGKILL, without a word to anybody."""
-        family = descendants(self._process.pid)
-        if only_jvm:
-            for pid, command in family:
-                if "java" in command.split(" ")[0]:
-                    _kill(pid)
-                    return
-        for pid in [self._process.pid, *(pid for pid, _ in family)]:
-            _kill(pid)
+        for pid in family or self.family():
+            kill_one(pid)
         self._process.wait()
 
 
 def kill_one(pid: int) -> bool:
     """Whether there was such a process."""
-    return _kill(pid)
-
-
-def _kill(pid: int) -> bool:
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:

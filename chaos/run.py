@@ -21,6 +21,10 @@ from chaos.processes import Process, kill_one
 from tests.broker_process import BrokerProcess
 
 TOPIC = "events"
+STRIKES = ("commit", "commit", "driver", "jvm", "worker", "worker", "broker")
+_FIRST_BATCH = 3
+"""So many strikes before the first batch is in the table."""
+_SECOND_DRIVER_EVERY = 9
 _SUPPRESSED = re.compile(r"batch suppressed")
 _START_S = 300
 _COMMIT_S = 180
@@ -39,9 +43,8 @@ class Plan:
     rows_per_batch: int = 1_000
     masters: tuple[str, ...] = ("local[1,4]", "local[2,4]", "local[3,4]", "local[4,4]")
     """Four attempts for a task, so that a killed worker does not end the query."""
-    first_batch_kills: int = 3
-    second_driver_every: int = 9
-    """Every so many strikes, another driver gets the same checkpoints."""
+    strikes: tuple[str, ...] = ()
+    """In this order, again and again; where there are none, chance decides."""
     with_upkeep: bool = True
 
 
@@ -72,6 +75,8 @@ class Run:
         self._log = home / "drivers.log"
         self._broker = BrokerProcess(home / "broker")
         self._drivers: list[Process] = []
+        self._is_batch: dict[str, bool] = {}
+        """By log entry of the table."""
         self.report = Report()
 
     def go(self) -> Report:
@@ -100,45 +105,60 @@ class Run:
     # -- strikes ---------------------------------------------------------------------------------
 
     def _strike_until_enough(self) -> None:
-        for strike in range(10 * self._plan.kills):
+        for number in range(10 * self._plan.kills):
             if self.report.killed >= self._plan.kills:
                 return
             self._keep_running()
-            every = self._plan.second_driver_every
-            if every and strike % every == every - 1:
-                self._second_driver()
-            else:
-                self._strike(strike)
+            self._strike(self._choose(number))
         raise AssertionError(f"only {self.report.killed} of {self._plan.kills} strikes hit")
 
-    def _strike(self, number: int) -> None:
-        if number < self._plan.first_batch_kills:
-            self._pause(0, 2)
-            self._kill_driver("driver, first batch" if not self._commits() else "driver")
-            return
-        match self._random.choice(["commit", "driver", "jvm", "worker", "worker", "broker"]):
+    def _choose(self, number: int) -> str:
+        if self._plan.strikes:
+            return self._plan.strikes[number % len(self._plan.strikes)]
+        if number < _FIRST_BATCH:
+            return "first batch"
+        if number % _SECOND_DRIVER_EVERY == _SECOND_DRIVER_EVERY - 1:
+            return "second driver"
+        return self._random.choice(STRIKES)
+
+    def _strike(self, strike: str) -> None:
+        match strike:
+            case "first batch":
+                self._await_first_batch()
+                self._kill_driver("driver in its first batch" if not self._commits() else "driver")
             case "commit":
-                self._await_commit()
-                self._kill_driver("driver, just after a commit")
+                family = self._drivers[-1].family()
+                if self._await_commit():
+                    self._kill_driver("driver just after a commit", family)
             case "driver":
-                self._pause(0, 4)
+                self._await_any_moment()
                 self._kill_driver("driver")
             case "jvm":
-                self._pause(0, 4)
-                self._kill_driver("driver's JVM", only_jvm=True)
+                self._await_any_moment()
+                self._kill_jvm()
             case "worker":
-                self._pause(0, 2)
+                self._await_any_moment()
                 self._kill_worker()
             case "broker":
-                self._pause(0, 2)
+                self._await_any_moment()
                 self._kill_broker()
+            case "second driver":
+                self._second_driver()
+            case _:
+                raise ValueError(f"no such strike: {strike}")
 
-    def _kill_driver(self, kind: str, *, only_jvm: bool = False) -> None:
+    def _kill_driver(self, kind: str, family: Sequence[int] | None = None) -> None:
         driver = self._drivers[-1]
-        if not driver.is_running:
-            return
-        driver.kill(only_jvm=only_jvm)
-        self._hit(kind)
+        if driver.is_running:
+            driver.kill(family)
+            self._hit(kind)
+
+    def _kill_jvm(self) -> None:
+        """And let the Python side of the driver find out."""
+        driver = self._drivers[-1]
+        if driver.is_running and kill_one(driver.family()[0]):
+            self._hit("driver's JVM")
+            driver.wait(_START_S)
 
     def _kill_worker(self) -> None:
         workers = self._drivers[-1].workers()
@@ -152,22 +172,17 @@ class Run:
         self._broker.start()
 
     def _second_driver(self) -> None:
-        """Another driver on the checkpoints of one that runs; then one of them dies."""
+        """Another driver on the checkpoints of one that runs; then one dies, then the other."""
         self._start_driver()
-        self._pause(0, 5)
-        first, second = self._drivers[-2:]
-        for driver in self._random.sample([first, second], 2):
+        for driver in self._random.sample(self._drivers[-2:], 2):
+            self._await_any_moment()
             if driver.is_running:
-                self._await_commit()
                 driver.kill()
                 self._hit("driver, one of two on a checkpoint")
 
     def _hit(self, kind: str) -> None:
         self.report.kills[kind] += 1
         self._say(f"  {self.report.killed:3} of {self._plan.kills}: killed the {kind}")
-
-    def _pause(self, least_s: float, most_s: float) -> None:
-        time.sleep(self._random.uniform(least_s, most_s))
 
     # -- drivers ---------------------------------------------------------------------------------
 
@@ -203,10 +218,13 @@ class Run:
         """Batches that Spark has begun and does not know to be done: it will run them again."""
         replayed = 0
         for pipeline in self._plan.pipelines:
-            begun = _entries(self._home / "checkpoints" / pipeline / "offsets")
+            begun = self._begun(pipeline)
             done = _entries(self._home / "checkpoints" / pipeline / "commits")
             replayed += len(begun - done)
         return replayed
+
+    def _begun(self, pipeline: str) -> set[str]:
+        return _entries(self._home / "checkpoints" / pipeline / "offsets")
 
     def _kill_drivers(self) -> None:
         for driver in self._drivers:
@@ -214,15 +232,40 @@ class Run:
                 driver.kill()
 
     def _commits(self) -> int:
-        return len(list((self._table / "_delta_log").glob("*.json")))
+        """How many batches are in the table; what upkeep commits is not counted."""
+        for entry in (self._table / "_delta_log").glob("*.json"):
+            if entry.name not in self._is_batch:
+                self._is_batch[entry.name] = '"txn"' in entry.read_text()
+        return sum(self._is_batch.values())
 
-    def _await_commit(self) -> None:
+    # -- moments ---------------------------------------------------------------------------------
+
+    def _await_first_batch(self) -> None:
+        """Until a batch is begun, and then some part of the time that it takes."""
+        self._wait(lambda: any(self._begun(pipeline) for pipeline in self._plan.pipelines))
+        self._pause(0, 3)
+
+    def _await_any_moment(self) -> None:
+        """Somewhere between one commit and the next."""
+        began = time.monotonic()
+        if self._await_commit() and self._await_commit():
+            self._pause(0, min(10.0, (time.monotonic() - began) / 2))
+
+    def _await_commit(self) -> bool:
         before = self._commits()
+        return self._wait(lambda: self._commits() != before)
+
+    def _wait(self, is_so: Callable[[], bool]) -> bool:
+        """False if the driver ended before, or it takes too long."""
         limit = time.monotonic() + _COMMIT_S
-        while self._commits() == before and time.monotonic() < limit:
-            if not self._drivers[-1].is_running:
-                return
+        while not is_so():
+            if time.monotonic() > limit or not self._drivers[-1].is_running:
+                return False
             time.sleep(0.002)
+        return True
+
+    def _pause(self, least_s: float, most_s: float) -> None:
+        time.sleep(self._random.uniform(least_s, most_s))
 
     # -- the end ---------------------------------------------------------------------------------
 

@@ -36,8 +36,8 @@ _COLUMNS: Final = {
     "partition": ("int",),
     "headers": ("array<struct<key:string,value:binary>>",),
 }
-# Deliveries that are looked at together; each of them holds on to its batch.
-_LOOK_EVERY: Final = 20_000
+# So many deliveries may gather before it is looked at which are done and whether one failed.
+_LOOK_AT: Final = 20_000
 
 
 class BadRow(Exception):
@@ -93,6 +93,7 @@ class _Writing:
     async def _send_all(self, cluster: Any, batches: Iterator["pa.RecordBatch"]) -> int:
         sent = 0
         under_way: list[Delivery] = []
+        look_at = _LOOK_AT
         async with Producer(cluster, SystemClock(), self._options.producer) as producer:
             for batch in batches:
                 for topic, key, value, partition, headers in self._rows(batch):
@@ -101,8 +102,9 @@ class _Writing:
                     )
                     under_way.append(delivery)
                 sent += batch.num_rows
-                if len(under_way) > _LOOK_EVERY:
+                if len(under_way) > look_at:
                     under_way = _without_delivered(under_way)
+                    look_at = max(_LOOK_AT, 2 * len(under_way))
             await producer.flush()
             _without_delivered(under_way)
         return sent

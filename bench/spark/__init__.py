@@ -1,0 +1,1 @@
+"""What the Spark pipeline does in a second: `python -m bench.spark.…`."""

@@ -1,0 +1,170 @@
+"""`python -m bench.spark.delta`: topic → Delta rows/s, the floor of a micro-batch, memory.
+
+Throughput is that of whole batches after the first, from Spark's own count and clock; the floor is
+the median time of batches of a hundred rows. Memory is the most that any process of a kind held.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from bench.base_env import ROOT
+from tests.broker_process import BrokerProcess
+
+_PARTITIONS = 4
+_FLOOR_ROWS = 100
+_FLOOR_BATCHES = 40
+_WARM = 2
+"""Batches that are left out: workers start, code is compiled."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=4_000_000)
+    parser.add_argument("--batch-rows", type=int, default=500_000)
+    parser.add_argument("--value-bytes", type=int, nargs="*", default=[100])
+    parser.add_argument("--cores", type=int, nargs="*", default=[2])
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    results: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="suwi-bench-") as directory:
+        home = Path(directory)
+        with BrokerProcess(home / "broker") as broker:
+            fill(broker.address, "floor", _FLOOR_ROWS * _FLOOR_BATCHES, 100)
+            for value_bytes in arguments.value_bytes:
+                fill(broker.address, f"bytes-{value_bytes}", arguments.rows, value_bytes)
+            for cores in arguments.cores:
+                for value_bytes in arguments.value_bytes:
+                    topic = f"bytes-{value_bytes}"
+                    found = run(broker, topic, home, cores, arguments.batch_rows)
+                    results.append({"job": topic, "cores": cores, **throughput(found)})
+                    print(json.dumps(results[-1]), flush=True)
+                found = run(broker, "floor", home, cores, _FLOOR_ROWS)
+                results.append({"job": "floor", "cores": cores, **floor(found)})
+                print(json.dumps(results[-1]), flush=True)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def fill(servers: str, topic: str, count: int, value_bytes: int) -> None:
+    settings = {"bootstrap.servers": servers, "log_level": 3}
+    created = AdminClient(settings).create_topics([NewTopic(topic, _PARTITIONS, 1)])
+    created[topic].result(60)
+    producer = Producer({**settings, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000})
+    # Digits that differ, as values do; the same bytes again and again would compress to nothing.
+    pool = os.urandom(1 << 20).hex().encode()
+    for number in range(count):
+        at = number * 31 % (len(pool) - value_bytes)
+        while True:
+            try:
+                producer.produce(topic, pool[at : at + value_bytes], partition=number % _PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        if number % 10_000 == 0:
+            producer.poll(0)
+    assert producer.flush(120) == 0
+
+
+class Measured:
+    def __init__(self) -> None:
+        self.batches: list[dict[str, Any]] = []
+        self.peak_mb: dict[str, float] = {}
+        self.wall_s = 0.0
+        self.table_mb = 0.0
+
+
+def run(broker: BrokerProcess, topic: str, home: Path, cores: int, batch_rows: int) -> Measured:
+    work = Path(tempfile.mkdtemp(dir=home))
+    words = {
+        "servers": broker.address,
+        "topic": topic,
+        "table": str(work / "table"),
+        "checkpoint": str(work / "checkpoint"),
+        "master": f"local[{cores}]",
+        "scratch": str(work / "scratch"),
+        "rows": str(batch_rows),
+    }
+    paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    measured = Measured()
+    began = time.perf_counter()
+    job = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "bench.spark.delta_job",
+            *(word for name, value in words.items() for word in (f"--{name}", value)),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    )
+    while job.poll() is None:
+        note_memory(job.pid, measured.peak_mb)
+        time.sleep(0.5)
+    measured.wall_s = time.perf_counter() - began
+    assert job.stdout is not None
+    assert job.returncode == 0, "the job failed"
+    measured.batches = [json.loads(line) for line in job.stdout]
+    size = sum(file.stat().st_size for file in (work / "table").rglob("*.parquet"))
+    measured.table_mb = size / 1e6
+    return measured
+
+
+def note_memory(pid: int, peak_mb: dict[str, float]) -> None:
+    """Of the JVM and of the Python processes that it started."""
+    listed = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid=,rss=,args="], capture_output=True, text=True, check=True
+    )
+    children: dict[int, list[tuple[int, int, str]]] = {}
+    for line in listed.stdout.splitlines():
+        child, parent, kilobytes, command = line.split(None, 3)
+        children.setdefault(int(parent), []).append((int(child), int(kilobytes), command))
+    waiting = [pid]
+    while waiting:
+        for child, kilobytes, command in children.get(waiting.pop(), []):
+            kind = "jvm" if "java" in command.split(" ")[0] else "worker"
+            peak_mb[kind] = max(peak_mb.get(kind, 0), kilobytes * 1024 / 1e6)
+            waiting.append(child)
+
+
+def throughput(found: Measured) -> dict[str, Any]:
+    warm = found.batches[_WARM:-1]  # the last one is smaller
+    rates = [batch["rows"] / batch["spent_ms"]["triggerExecution"] * 1000 for batch in warm]
+    return {
+        "rows_per_s": round(statistics.median(rates)),
+        "rows_per_s_best": round(max(rates)),
+        "batches": len(warm),
+        "wall_s": round(found.wall_s, 1),
+        "table_mb": round(found.table_mb),
+        "peak_mb": {kind: round(size) for kind, size in found.peak_mb.items()},
+    }
+
+
+def floor(found: Measured) -> dict[str, Any]:
+    warm = found.batches[_FLOOR_BATCHES // 4 :]
+    spent = [batch["spent_ms"] for batch in warm]
+    return {
+        "floor_ms": statistics.median(each["triggerExecution"] for each in spent),
+        "floor_ms_best": min(each["triggerExecution"] for each in spent),
+        "of_which_ms": {
+            name: statistics.median(each.get(name, 0) for each in spent) for name in spent[0]
+        },
+        "peak_mb": {kind: round(size) for kind, size in found.peak_mb.items()},
+    }
+
+
+if __name__ == "__main__":
+    main()
