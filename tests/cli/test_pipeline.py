@@ -22,6 +22,7 @@ decode:
 sink:
   delta: {folder}/table
 checkpoint: {folder}/checkpoint
+dead_letters: drop
 """
 
 

@@ -19,6 +19,7 @@ decode: string
 sink:
   delta: /lake/orders
 checkpoint: /lake/checkpoint
+dead_letters: drop
 """
 
 
@@ -185,7 +186,7 @@ checkpoint: /x
             "name: 'x\n",
             ["2: not YAML: while scanning a quoted scalar found unexpected end of stream"],
         ),
-        (MINIMAL + "name: again\n", ["9: 'name' is there twice; first in line 1"]),
+        (MINIMAL + "name: again\n", ["10: 'name' is there twice; first in line 1"]),
         (
             MINIMAL.replace("decode: string", "decode: xml"),
             ["5: decode: 'xml': json, string, raw, avro, protobuf"],
@@ -196,12 +197,20 @@ checkpoint: /x
             ["5: decode.avro: true takes the schema from a registry: give registry and subject"],
         ),
         (
-            MINIMAL.replace("decode: string", "decode: raw") + "dead_letters: {topic: bad}\n",
+            MINIMAL.replace("dead_letters: drop\n", ""),
+            ["5: 'dead_letters' is missing: the topic for records that cannot be decoded, or drop"],
+        ),
+        (
+            MINIMAL.replace("drop", "lose"),
+            ["9: dead_letters: 'lose': `topic: name`, or drop"],
+        ),
+        (
+            MINIMAL.replace("decode: string", "decode: raw"),
             ["9: dead_letters: with raw every record is good"],
         ),
         (
             MINIMAL + "deduplicate: id\n",
-            ["9: deduplicate: needs a watermark, or it would remember for ever"],
+            ["10: deduplicate: needs a watermark, or it would remember for ever"],
         ),
         (
             MINIMAL.replace("delta: /lake/orders", "table: x"),

@@ -33,6 +33,7 @@ decode: string
 sink:
   delta: {folder}/table
 checkpoint: {folder}/{checkpoint}
+dead_letters: drop
 """
 
 

@@ -28,6 +28,7 @@ source: {servers: "127.0.0.1:1", topics: orders}
 decode: string
 sink: {delta: /lake}
 checkpoint: /checkpoint
+dead_letters: drop
 """
 
 

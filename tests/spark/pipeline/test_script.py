@@ -159,6 +159,7 @@ decode:
 python: shop.orders:clean
 sink: {{topic: "*", mode: update}}
 checkpoint: /x
+dead_letters: drop
 spark: {{spark.sql.shuffle.partitions: 4}}
 trigger: 5 seconds
 """

@@ -36,6 +36,9 @@ _DURATION = re.compile(
 )
 _MODES = {"delta": ("append", "update", "complete"), "topic": ("append", "update")}
 _NOTHING = Text((), 0)
+_NO_DEAD_LETTERS = (
+    "'dead_letters' is missing: the topic for records that cannot be decoded, or drop"
+)
 
 
 def read_pipeline(
@@ -294,14 +297,26 @@ class _Reader:
         return TopicSpec(topic, servers, mode or "append", options, fields.line)
 
     def _dead_letters(self, source: Source | None, decode: Decode | None) -> TopicSpec | None:
-        fields = self._top.section("dead_letters")
+        top, is_raw = self._top, decode is not None and decode.kind == "raw"
+        if not top.has("dead_letters"):
+            top.node("dead_letters")
+            if decode is not None and not is_raw:
+                # Not by default: nothing shall be lost without a word.
+                self._problems.add(decode.line, _NO_DEAD_LETTERS)
+            return None
+        if is_raw:
+            top.wrong("dead_letters", "with raw every record is good")
+        node = top.node("dead_letters")
+        if isinstance(node, Scalar):
+            if node.raw != "drop":
+                top.wrong("dead_letters", f"{node.raw!r}: `topic: name`, or drop")
+            return None
+        fields = top.section("dead_letters")
         if fields is None:
             return None
         topic = fields.text("topic", required=True)
         servers, options = self._cluster(fields, source)
         fields.close()
-        if decode is not None and decode.kind == "raw":
-            self._top.wrong("dead_letters", "with raw every record is good")
         return None if topic is None else TopicSpec(topic, servers, "append", options, fields.line)
 
     def _cluster(self, fields: Fields, source: Source | None) -> tuple[Text, dict[str, Text]]:
