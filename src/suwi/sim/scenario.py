@@ -29,7 +29,7 @@ SESSION_TIMEOUT_S = 2.0
 
 _SETTINGS = {
     "replica.lag.time.max.ms": "2500",
-    "offsets.topic.num.partitions": "1",
+    "leader.imbalance.check.interval.seconds": "3",
 }
 
 
@@ -65,11 +65,14 @@ def draw_shape(random: SimRandom) -> Shape:
             (WriterKind(idempotent=False), WriterKind()),
         )
     )
+    # Then a lost record must have been reported; else it must not be lost.
+    unclean = random.chance(0.08)
     return Shape(
+        unclean_elections=unclean,
         partitions=random.choice((1, 1, 2, 3)),
         replication_factor=random.choice((3, 3, 3, 2)),
         min_insync_replicas=min_insync,
-        flushes_each=random.chance(0.2),
+        flushes_each=not unclean and random.chance(0.2),
         writers=writers,
         readers=random.choice((1, 1, 1, 2)),
         churns=random.chance(0.25),

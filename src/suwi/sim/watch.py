@@ -8,6 +8,7 @@ under test.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from suwi.controller.events import events
 from suwi.log.partition_log import PartitionLog
 from suwi.metadata.image import (
     ClusterImage,
@@ -127,6 +128,16 @@ class Watch:
         if changes:
             for checker in self.checkers:
                 checker.on_states(self.world, changes, author)
+        if after.events is not before.events:
+            self._on_events(before, after)
+
+    def _on_events(self, before: ClusterImage, after: ClusterImage) -> None:
+        known = events(before)
+        for event in events(after):
+            if event not in known:
+                self._cluster.say(f"  {event.kind}: {dict(event.facts)}")
+                for checker in self.checkers:
+                    checker.on_event(self.world, event)
 
     def _absolve(self, change: StateChange) -> None:
         """A replica that is let into the in-sync set again is whole."""

@@ -10,6 +10,7 @@ from suwi.sim.checkers.elections import Elections
 from suwi.sim.checkers.facts import Broken, Checker
 from suwi.sim.checkers.leaders import Leaders
 from suwi.sim.checkers.logs import Logs
+from suwi.sim.checkers.losses import Losses
 from suwi.sim.checkers.recovery import Recovery
 from suwi.sim.checkers.topics import Topics
 from suwi.sim.checkers.watermarks import Watermarks
@@ -28,4 +29,5 @@ def all_checkers(committed: Committed) -> list[Checker]:
         Leaders(),
         Watermarks(),
         committed,
+        Losses(committed),
     ]

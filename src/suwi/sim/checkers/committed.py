@@ -35,6 +35,8 @@ class Committed(Checker):
         self._batches: dict[LogId, list[Batch]] = {}
         self._compared: dict[tuple[NodeId, str, LogId, int], int] = {}
         """Up to where each life of a replica was compared in an epoch."""
+        self._unclean_epochs: dict[LogId, int] = {}
+        """The epoch of each log's last unclean election."""
         self.losses: list[Lost] = []
 
     def end_of(self, log: LogId) -> int:
@@ -50,15 +52,28 @@ class Committed(Checker):
             return
         self._compared[key] = replica.watermark
         visible = replica.between(compared, replica.watermark)
+        unclean_epoch = self._unclean_epochs.get(replica.log)
+        if unclean_epoch is not None and not (
+            replica.leads and replica.leader_epoch >= unclean_epoch
+        ):
+            self._is_left_behind(replica, visible)
+            return
         known = self.end_of(replica.log)
         for batch in visible:
             if batch.base < known:
                 self._compare(replica, batch)
             elif replica.leads:
                 self._commit(world, replica, batch)
-            elif all(loss.log != replica.log for loss in self.losses):
-                # (One that returns after an unclean election still counts what was given up.)
+            else:
                 raise Broken(f"{replica}, a follower, counts {batch} as committed; no leader did")
+
+    def _is_left_behind(self, replica: Replica, visible: list[Batch]) -> None:
+        """An unclean election has passed over it. What it commits before it knows is lost; what it
+        shows until its log is cut may be. At the end it is compared all the same."""
+        if replica.leads:
+            for batch in visible:
+                if not self._is_committed(replica, batch):
+                    self.losses.append(Lost(replica.log, batch.base, batch.last + 1))
 
     def _compare(self, replica: Replica, batch: Batch) -> None:
         committed = self._batches[replica.log]
@@ -113,7 +128,7 @@ class Committed(Checker):
         self.on_truncated(world, replica, [b for b in before if b.last >= replica.end])
 
     def _is_committed(self, replica: Replica, batch: Batch) -> bool:
-        committed = self._batches[replica.log]
+        committed = self._batches.get(replica.log, [])
         number = first_from(committed, batch.base)
         return number < len(committed) and committed[number] == batch
 
@@ -138,6 +153,7 @@ class Committed(Checker):
     def _give_up(self, world: World, log: LogId, leader: NodeId) -> None:
         """An unclean election: what the new leader does not have is lost, and must be reported."""
         assert leader != NO_NODE
+        self._unclean_epochs[log] = world.states[log].leader_epoch
         replica = world.replica(leader, log)
         batches = self._batches.get(log, [])
         kept = [b for b in batches if replica is not None and replica.holds(b)]

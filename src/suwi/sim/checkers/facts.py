@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
+from suwi.controller.events import Event
 from suwi.metadata.image import PartitionState
 from suwi.model.ids import NodeId, TopicPartition
 
@@ -159,6 +160,9 @@ class Checker:
 
     def on_controller(self, world: World, epoch: int) -> None:
         """A controller was elected."""
+
+    def on_event(self, world: World, event: Event) -> None:
+        """The cluster has written down something to be remembered."""
 
     def at_end(self, world: World) -> None:
         """All is healed and quiet: compare everything with everything."""

@@ -1,4 +1,7 @@
-"""What a deleted topic held stays gone: no record of it shows up in another topic of its name."""
+"""What a deleted topic held stays gone: no record of it shows up in another topic of its name.
+
+So no client may send a batch again that it has sent to a topic which is deleted by then.
+"""
 
 from uuid import UUID
 
@@ -14,10 +17,6 @@ class Topics(Checker):
     def on_replica(self, world: World, replica: Replica, appended: list[Batch]) -> None:
         log = replica.log
         for batch in appended:
-            place = (log.name, batch.base, batch.crc)
-            if replica.leads:
-                # A client sends what was not acknowledged again, and finds the new topic.
-                self._owners[place] = log.topic_id
-            owner = self._owners.setdefault(place, log.topic_id)
+            owner = self._owners.setdefault((log.name, batch.base, batch.crc), log.topic_id)
             if owner != log.topic_id:
                 raise Broken(f"{replica} has {batch} of an earlier topic of that name")

@@ -7,6 +7,11 @@ class Watermarks(Checker):
     def __init__(self) -> None:
         self._highest: dict[tuple[LogId, int, str], int] = {}
 
+    def on_truncated(self, world: World, replica: Replica, removed: list[Batch]) -> None:
+        if world.rules_of(replica.log).unclean_election and not replica.leads:
+            # What an unclean election has given up goes, even if it was committed.
+            self._highest.pop((replica.log, replica.leader_epoch, replica.life), None)
+
     def on_replica(self, world: World, replica: Replica, appended: list[Batch]) -> None:
         marks = (replica.start, replica.stable, replica.watermark, replica.end)
         if sorted(marks) != list(marks):
