@@ -1,6 +1,6 @@
 # `make help` lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test sim demo fuzz bench compat docs lock clean
+.PHONY: help setup check format test sim demo tour fuzz bench compat docs lock clean
 MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 SECONDS ?= 120
@@ -28,8 +28,11 @@ test: setup ## all tests; HYPOTHESIS_PROFILE=thorough for many more examples
 sim: setup ## simulated clusters in trouble; MINUTES=60 FROM=0 JOBS=2 as you like
 	@$(BIN)/python -m suwi.sim --minutes $(MINUTES) --from $(or $(FROM),0) --jobs $(or $(JOBS),1)
 
-demo: setup ## a broker, a few thousand messages, and what lies on disk
+demo: setup ## three brokers, Spark, a lake table, and a broker killed in the middle
 	@$(BIN)/python demo/demo.py
+
+tour: setup ## one broker in detail: what lies on disk, a crash, a recovery
+	@$(BIN)/python demo/tour.py
 
 fuzz: setup ## hostile peers against a broker; SECONDS=600 SEED=7 as you like
 	@$(BIN)/python -m fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))

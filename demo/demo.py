@@ -1,440 +1,251 @@
-"""A broker from its first start over a crash to its clean stop, with what lies on its disk.
+"""The main job from end to end: events into a replicated topic, a pipeline into a lake table, and a
+broker killed in the middle.
 
-Run it with `make demo`, or `.venv/bin/python demo/demo.py --keep` to look at the files yourself.
+Run it with `make demo`, or `.venv/bin/python demo/demo.py --keep` to look at the table yourself.
 It exits with an error if anything it claims is not so.
 """
 
 import argparse
-import shlex
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
-from itertools import islice
+from collections.abc import Callable
 from pathlib import Path
 
-import disk_tour
-from broker import Broker
-from confluent_kafka.admin import AdminClient, NewTopic
-from messages import (
-    HEADERS,
-    PARTITIONS,
-    TOPIC,
-    Gauge,
-    Place,
-    Reading,
-    ends,
-    number_of,
-    offset_at,
-    read_all,
-    readings,
-)
+from lake import Pipeline, read_ids
+from orders import Orders
 from stage import CheckFailed, Stage
 
-from suwi.log import names
+from suwi.replica.description import ReplicaState
+from suwi.testing import Cluster
 
-QUIET_COUNT = 6_000
-STORM_COUNT = 6_000
-SENT_BEFORE_KILL = 4_000
-KILL_AFTER = 1_000
-SEGMENT_BYTES = 32_768
-WAIT_S = 30
-SETTINGS = {
-    # Written down five times a second instead of every five seconds, so that there is something
-    # to show.
-    "replica.high.watermark.checkpoint.interval.ms": "200",
-}
+TOPIC = "orders"
+PARTITIONS = 3
+EVENTS = 100_000
+SEND_S = 20
+"""How long sending takes at least, so that much is under way when a broker dies."""
+PATIENCE_S = 300
+HERE = Path(__file__).parent
 
 
 class Demo:
-    def __init__(self, stage: Stage, work: Path) -> None:
+    def __init__(self, stage: Stage, work: Path, events: int) -> None:
         self.stage = stage
-        self.broker = Broker(work / "data", SETTINGS)
-        self.sent: dict[int, Reading] = {}
-        self.acknowledged: dict[int, Place] = {}
-        # Timestamps come from the past hours, so that there is something to look up by time.
-        self.since_ms = time.time_ns() // 1_000_000 - (QUIET_COUNT + STORM_COUNT) * 500
+        self.work = work
+        self.events = events
+        self.began_s = time.monotonic()
 
     def run(self) -> None:
-        self.start()
-        self.create_topic()
-        self.produce()
-        self.read_back()
-        self.show_data_directory()
-        self.show_partition()
-        self.show_indexes()
-        self.crash()
-        self.recover()
-        self.stop()
+        with Cluster(brokers=3) as cluster:
+            self.three_brokers(cluster)
+            orders = Orders(cluster.bootstrap_servers, TOPIC, self.events, SEND_S)
+            pipeline = Pipeline(HERE / "orders.yaml", cluster.bootstrap_servers, self.work)
+            try:
+                self.begin(orders, pipeline)
+                self.kill_a_leader(cluster, orders)
+                self.finish(orders, pipeline)
+            finally:
+                pipeline.kill()
+                orders.stop()
+            self.compare(cluster)
         self.look_ahead()
 
-    def partition(self, index: int) -> Path:
-        return self.broker.data / f"{TOPIC}-{index}"
+    # -- acts ------------------------------------------------------------------------------------
 
-    # -- a broker and its messages -----------------------------------------------------------------
-
-    def start(self) -> None:
-        stage, broker = self.stage, self.broker
-        stage.act("A broker")
-        stage.say(
-            "One process. It is told where to listen (port 0: any that is free) and where to keep "
-            "its data. The setting lets it write down its watermarks more often, to show them:"
-        )
-        stage.quote(_command_lines(broker.arguments))
-        broker.start()
-        stage.say("It says:")
-        stage.quote(broker.greeting)
-
-    def create_topic(self) -> None:
+    def three_brokers(self, cluster: Cluster) -> None:
         stage = self.stage
-        stage.act("A topic")
+        stage.act("Three brokers")
+        took_s = time.monotonic() - self.began_s
         stage.say(
-            f"{TOPIC!r} with {PARTITIONS} partitions. Its segments are small ({SEGMENT_BYTES:,} "
-            "bytes instead of 1 GiB), so that even a few thousand messages fill several."
+            f"Three Kafka-compatible brokers in one Python process, ready after {took_s:.1f} s, on "
+            "ports that were free. Any Kafka client can use them:"
         )
-        admin = AdminClient({"bootstrap.servers": self.broker.address})
-        topic = NewTopic(TOPIC, PARTITIONS, 1, config={"segment.bytes": str(SEGMENT_BYTES)})
-        admin.create_topics([topic])[TOPIC].result(WAIT_S)
-        known = admin.list_topics(TOPIC, WAIT_S).topics[TOPIC].partitions
-        leaders = {partition.leader for partition in known.values()}
-        stage.check(len(known) == PARTITIONS and leaders == {0}, "broker 0 leads all partitions")
+        stage.quote([f"bootstrap.servers={cluster.bootstrap_servers}"])
+        stage.say(
+            f"A topic with {PARTITIONS} partitions, each on all three brokers; at least two must "
+            "have a record before it is acknowledged:"
+        )
+        cluster.create_topic(
+            TOPIC, PARTITIONS, replication_factor=3, configs={"min.insync.replicas": "2"}
+        )
+        cluster.wait_until_healthy()
+        self.show_partitions(cluster)
+        leaders = {cluster.wait_leader(TOPIC, index) for index in range(PARTITIONS)}
+        stage.check(leaders == set(cluster.brokers), "each broker leads one partition")
 
-    def produce(self) -> None:
+    def begin(self, orders: Orders, pipeline: Pipeline) -> None:
         stage = self.stage
-        stage.act(f"{QUIET_COUNT:,} messages")
+        stage.act("Orders in, a table out")
         stage.say(
-            "Readings of water gauges, sent with confluent-kafka: a key (the station) that chooses "
-            "the partition, two headers, a time; batches of at most 50, compressed with zstd, "
-            "acks=all, idempotent."
+            f"A producer (confluent-kafka, idempotent, acks=all) begins to send {self.events:,} "
+            "orders. At the same time Spark is started on a pipeline that writes them into a Delta "
+            "table, with nothing but Python packages:"
         )
-        gauge = Gauge(self.broker.address)
-        began = time.monotonic()
-        for reading in readings(0, QUIET_COUNT, self.since_ms):
-            self.sent[reading.number] = reading
-            gauge.send(reading)
-        missing = gauge.flush()
-        took_s = time.monotonic() - began
-        self.acknowledged |= gauge.acknowledged
-        stage.check(
-            missing == 0 and not gauge.failed and len(self.acknowledged) == QUIET_COUNT,
-            f"all {QUIET_COUNT:,} acknowledged, after {took_s:.1f} s",
+        stage.quote(line.rstrip() for line in (HERE / "orders.yaml").read_text().splitlines())
+        orders.start()
+        pipeline.start()
+        stage.say("Spark takes a few seconds to start.")
+        self.wait(
+            "the first rows are in the table",
+            lambda: pipeline.rows() > 0,
+            lambda: f"{orders.acknowledged:,} orders acknowledged, Spark is starting",
+            pipeline,
         )
+        stage.check(pipeline.rows() > 0, f"{pipeline.rows():,} rows are in the table")
 
-    def read_back(self) -> None:
+    def kill_a_leader(self, cluster: Cluster, orders: Orders) -> None:
         stage = self.stage
-        stage.act("Read back")
+        victim = cluster.wait_leader(TOPIC, 0)
+        stage.act(f"Broker {victim} dies")
+        orders.go_on()
+        already = orders.acknowledged
+        while orders.acknowledged < already + self.events // 50 and not orders.failed:
+            time.sleep(0.01)
         stage.say(
-            "A consumer reads every partition from offset 0; each message is compared with what "
-            "was sent."
+            f"It leads partition 0, and orders are on their way to it "
+            f"({orders.acknowledged:,} are acknowledged so far). What follows is a kill -9: its "
+            "connections are reset, and nothing is tidied up."
         )
-        self.check_all_messages()
-
-        partition, offset = self.acknowledged[QUIET_COUNT // 2]
-        timestamp_ms = self.sent[QUIET_COUNT // 2].timestamp_ms
-        found = offset_at(self.broker.address, partition, timestamp_ms)
+        before = cluster.replicas(TOPIC, 0)[victim]
+        began_s = time.monotonic()
+        cluster.kill(victim)
+        successor = self.wait_for_successor(cluster, victim)
+        took_ms = (time.monotonic() - began_s) * 1000
+        after = cluster.replicas(TOPIC, 0)[successor]
+        self.show_partitions(cluster)
+        stage.check(successor != victim, f"broker {successor} leads after {took_ms:.0f} ms")
         stage.check(
-            found == offset,
-            f"asked for {disk_tour.clock_time(timestamp_ms)} in partition {partition}, the broker "
-            f"finds offset {offset}",
+            after.leader_epoch > before.leader_epoch,
+            f"the leader epoch went from {before.leader_epoch} to {after.leader_epoch}",
         )
+        stage.check(victim not in (after.isr or ()), f"broker {victim} is out of the in-sync set")
+        stage.say(f"A moment later broker {victim} is started again, and catches up.")
+        cluster.restart(victim)
+        cluster.wait_until_healthy()
+        self.show_partitions(cluster)
+        stage.check(True, "all replicas are in sync again")
 
-    def check_all_messages(self) -> None:
-        """Everything sent is there once, at the offset that was acknowledged, and nothing else."""
-        place_of = {place: number for number, place in self.acknowledged.items()}
-        seen: list[int] = []
-        wrong = 0
-        for message in read_all(self.broker.address, ends(self.broker.address)):
-            number = place_of.get(Place(message.partition(), message.offset()), -1)
-            sent = self.sent.get(number)
-            wrong += sent is None or sent != Reading(
-                number, message.key(), message.value(), message.timestamp()[1]
-            )
-            wrong += message.headers() != HEADERS
-            seen.append(number)
-        check = self.stage.check
-        check(wrong == 0, "keys, values, headers and times are those that were sent")
-        check(
-            len(seen) == len(set(seen)) == len(self.sent),
-            f"all {len(self.sent):,} are there, each once, at the offset that was acknowledged",
-        )
-        check(self.is_in_order(seen), "in the order in which they were sent, within each partition")
+    def wait_for_successor(self, cluster: Cluster, victim: int) -> int:
+        deadline_s = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline_s:
+            leader = cluster.wait_leader(TOPIC, 0)
+            if leader != victim:
+                return leader
+            time.sleep(0.01)
+        raise CheckFailed("nobody took over")
 
-    def is_in_order(self, numbers: Iterable[int]) -> bool:
-        newest = dict.fromkeys(range(PARTITIONS), -1)
-        for number in numbers:
-            partition = self.acknowledged[number].partition
-            if number < newest[partition]:
-                return False
-            newest[partition] = number
-        return True
-
-    # -- what lies on disk -------------------------------------------------------------------------
-
-    def show_data_directory(self) -> None:
-        stage, data = self.stage, self.broker.data
-        stage.act("The data directory")
-        stage.say("Names and formats are Apache Kafka's, byte for byte:")
-        log_ends = ends(self.broker.address)
-        _wait_until(lambda: disk_tour.high_watermarks(data) == log_ends)
-        rows = list(disk_tour.listing(data, disk_tour.IN_DATA_DIRECTORY))
-        rows += [(f"{self.partition(i).name}/", "", f"partition {i}") for i in range(PARTITIONS)]
-        stage.table(rows, numbers=[1])
-        stage.say(f"{names.HIGH_WATERMARKS}: a version, a count, then topic, partition, offset:")
-        stage.quote((data / names.HIGH_WATERMARKS).read_text().splitlines())
-        stage.check(
-            disk_tour.high_watermarks(data) == log_ends,
-            "these are the offsets up to which a consumer may read: the water level",
-        )
-
-    def show_partition(self) -> None:
+    def finish(self, orders: Orders, pipeline: Pipeline) -> None:
         stage = self.stage
-        partition = self.partition(0)
-        stage.act("A partition")
-        logs = disk_tour.segments(partition)
-        stage.say(
-            f"{TOPIC}-0 is a row of {len(logs)} segments. A segment is named by its first offset; "
-            "the last one takes the appends."
-        )
-        rows = list(disk_tour.listing(partition, disk_tour.IN_PARTITION))
-        stage.table(_first_and_last_segment(rows), numbers=[1])
-        stage.say(
-            "The newest index entries wait in memory: they can always be made again from the .log, "
-            "so they are written when a segment is full or the broker stops."
-        )
-        stage.say(f"{names.LEADER_EPOCHS}: epoch 0 wrote from offset 0 on:")
-        stage.quote((partition / names.LEADER_EPOCHS).read_text().splitlines())
-
-        header, records = disk_tour.first_batch(logs[1])
-        stage.say(f"The first batch of {logs[1].name}, from its 61-byte header:")
-        stage.table(disk_tour.header_rows(header), numbers=[1])
-        record = records[0]
-        stage.say("and its first record, unpacked:")
-        assert record.key is not None
-        assert record.value is not None
-        stage.quote(
-            [f"{record.key.decode()} -> {record.value.decode()}", f"headers {list(record.headers)}"]
+        stage.act("The rest")
+        self.wait(
+            "all orders are acknowledged",
+            lambda: orders.is_done,
+            lambda: f"{orders.acknowledged:,} of {self.events:,} orders acknowledged",
+            pipeline,
         )
         stage.check(
-            logs[1].name == f"{header.base_offset:020}{names.LOG}",
-            "the segment's name is its first offset",
+            orders.acknowledged == self.events and not orders.failed,
+            f"all {self.events:,} orders are acknowledged, none failed",
         )
+        self.wait(
+            "the table has them all",
+            lambda: pipeline.rows() >= self.events,
+            lambda: f"{pipeline.rows():,} of {self.events:,} rows in the table",
+            pipeline,
+        )
+        stage.check(pipeline.stop() == 0, "the pipeline, told to stop, stopped cleanly")
 
-    def show_indexes(self) -> None:
+    def compare(self, cluster: Cluster) -> None:
         stage = self.stage
-        log = disk_tour.segments(self.partition(0))[1]
-        stage.act("Finding an offset")
-        stage.say(f"{log.stem}{names.OFFSET_INDEX} has an entry for about every 4 KiB of log:")
-        index = disk_tour.offset_index(log)
-        entries = [index.entry(number) for number in range(min(4, len(index)))]
-        stage.quote(
-            [f"offset: {offset} position: {position}" for offset, position in entries] + ["..."]
-        )
-        wanted = entries[2][0] + 1
-        start = index.look_up(wanted)
-        *_, (position, header) = (
-            (position, header)
-            for position, header, _ in disk_tour.stored_batches(log)
-            if position >= start and header.base_offset <= wanted
-        )
-        stage.say(
-            f"To read offset {wanted}: the last entry that is not above it leads to position "
-            f"{start}; from there headers are read, up to the batch at {position}, which holds "
-            f"offsets {header.base_offset} to {header.last_offset}. The batch goes to the client "
-            "as it is, from the page cache to the socket."
-        )
-        stage.check(header.base_offset <= wanted <= header.last_offset, f"offset {wanted} is found")
-        stage.say(
-            f"{log.stem}{names.TIME_INDEX}: up to that offset, nothing is newer than that time:"
-        )
-        times = disk_tour.time_index(log)
-        stage.quote(
-            f"time: {disk_tour.clock_time(timestamp)} offset: {offset}"
-            for timestamp, offset in (times.entry(number) for number in range(min(3, len(times))))
-        )
-
-    # -- a crash -----------------------------------------------------------------------------------
-
-    def crash(self) -> None:
-        stage, broker = self.stage, self.broker
-        stage.act("kill -9, in the middle of producing")
-        self.storm = gauge = Gauge(broker.address)
-        self.to_send = readings(QUIET_COUNT, STORM_COUNT, self.since_ms)
-        for reading in islice(self.to_send, SENT_BEFORE_KILL):
-            self.sent[reading.number] = reading
-            gauge.send(reading)
-        gauge.wait_for(KILL_AFTER)
-        stage.quote([f"kill -9 {broker.pid}"])
-        broker.kill()
-        broker.new_log_lines()
-        gauge.take_in_arrived()
-        self.before_kill = dict(gauge.acknowledged)
-        acknowledged, sent = len(self.before_kill), gauge.sent
-        stage.say(
-            f"{acknowledged:,} more messages were acknowledged, {sent - acknowledged:,} were on "
-            "their way or waiting in the client."
-        )
-        stored = self.stored_numbers()
-        unheard = len(stored - self.acknowledged.keys() - self.before_kill.keys())
+        stage.act("No more, no less")
+        ids = read_ids(self.work / "table")
         stage.check(
-            self.acknowledged.keys() | self.before_kill.keys() <= stored,
-            f"the files hold {len(stored):,}: all that was acknowledged"
-            + (f", and {unheard:,} whose acknowledgement did not arrive" if unheard else ""),
+            sorted(ids) == list(range(self.events)),
+            f"the table holds exactly the {self.events:,} orders that were sent, each once",
         )
-        mark = names.CLEAN_SHUTDOWN
-        stage.check(
-            not (broker.data / mark).exists(), f"there is no {mark}, so the next start checks"
-        )
-
-    def stored_numbers(self) -> set[int]:
-        """The messages in the files, read without a broker."""
-        return {
-            number_of(record.value)
+        ends = [
+            {state.log_end for state in cluster.replicas(TOPIC, index).values()}
             for index in range(PARTITIONS)
-            for record in disk_tour.stored_records(self.partition(index))
-        }
-
-    def recover(self) -> None:
-        stage, broker = self.stage, self.broker
-        stage.act("Recovery")
-        lost_index, its_bytes = self.do_damage()
-        broker.start()
-        stage.say(
-            "A start without the mark checks every batch since the last sync. The broker says:"
-        )
-        stage.quote([_without(line, broker.data) for line in _interesting(broker.new_log_lines())])
-        stage.quote(broker.greeting[:1])
+        ]
         stage.check(
-            lost_index.read_bytes() == its_bytes, "the deleted index is back, byte for byte"
-        )
-        stage.say(
-            "The client has noticed nothing but a pause: it sends again what was not acknowledged. "
-            "What the log has already is recognised by producer and sequence, and not stored twice."
-        )
-        for reading in self.to_send:
-            self.sent[reading.number] = reading
-            self.storm.send(reading)
-        missing = self.storm.flush()
-        stage.check(
-            missing == 0 and not self.storm.failed, f"all {len(self.sent):,} are acknowledged now"
-        )
-        self.acknowledged |= self.storm.acknowledged
-        stage.check(
-            self.before_kill.items() <= self.storm.acknowledged.items(),
-            "what was acknowledged before the kill has kept its offset",
-        )
-        self.check_all_messages()
-
-    def do_damage(self) -> tuple[Path, bytes]:
-        """What a power cut may do and a kill does not; the index that was deleted, its bytes."""
-        first, *_, active = disk_tour.segments(self.partition(0))
-        *_, (_, _, batch) = disk_tour.stored_batches(first)
-        with active.open("ab") as log:
-            log.write(batch[: len(batch) // 2])
-        index = first.with_suffix(names.OFFSET_INDEX)
-        its_bytes = index.read_bytes()
-        index.unlink()
-        self.stage.say(
-            "A kill loses nothing that was written, so let us do more damage, as a power cut may: "
-            f"half a batch is added to {TOPIC}-0/{active.name}, and {index.name} is deleted."
-        )
-        return index, its_bytes
-
-    # -- the end -----------------------------------------------------------------------------------
-
-    def stop(self) -> None:
-        stage, broker = self.stage, self.broker
-        stage.act("A clean stop")
-        stage.say("SIGTERM, as Ctrl-C: no more requests, everything synced, indexes complete.")
-        stage.quote(broker.stop().splitlines())
-        mark = broker.data / names.CLEAN_SHUTDOWN
-        stage.check(
-            mark.exists(), f"{names.CLEAN_SHUTDOWN} says that the next start may trust the files:"
-        )
-        stage.quote([mark.read_text()])
-        active = disk_tour.segments(self.partition(0))[-1]
-        stage.check(
-            active.with_suffix(names.TIME_INDEX).stat().st_size > 0,
-            "the active segment's indexes are on disk too",
+            all(len(end) == 1 for end in ends) and sum(map(sum, ends)) == self.events,
+            "every replica of every partition ends at the same offset, and none has a duplicate",
         )
 
     def look_ahead(self) -> None:
         stage = self.stage
-        stage.act("What next")
-        stage.say(f"All {stage.checks} checks hold. To go on:")
+        stage.act("Where to go from here")
         stage.table(
             [
-                (".venv/bin/suwi serve", "a broker of your own, on 127.0.0.1:9092"),
-                ("README.md", "a producer and a consumer in a few lines"),
-                ("make bench", "how fast it is on this machine"),
-                ("docs/architecture.md", "how it works inside"),
-                ("docs/configuration.md", "every setting"),
-                ("docs/unsupported.md", "what it cannot do yet"),
+                ("suwi serve --brokers 3", "the same cluster, until you stop it"),
+                ("suwi topics describe --replicas", "watermarks, epochs and in-sync sets"),
+                ("suwi pipeline check orders.yaml", "a pipeline of your own; docs/pipeline.md"),
+                ("make tour", "one broker in detail: its files, a crash, a recovery"),
+                ("docs/testing.md", "this cluster as a fixture in your own tests"),
+                ("docs/replication.md", "what happened when the broker died, and why"),
             ]
         )
+        took_s = time.monotonic() - self.began_s
+        stage.say(f"{stage.checks} checks passed in {took_s:.0f} s.")
+
+    # -- helpers ---------------------------------------------------------------------------------
+
+    def wait(
+        self,
+        what: str,
+        is_so: Callable[[], bool],
+        progress: Callable[[], str],
+        pipeline: Pipeline,
+    ) -> None:
+        """Wait for something, and tell how far it is."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        with self.stage.progress() as tell:
+            while not is_so():
+                if not pipeline.is_running:
+                    raise CheckFailed(f"the pipeline ended: {pipeline.last_words()}")
+                if time.monotonic() > deadline_s:
+                    raise CheckFailed(f"after {PATIENCE_S} s it is not so that {what}")
+                tell(progress())
+                time.sleep(0.25)
+
+    def show_partitions(self, cluster: Cluster) -> None:
+        rows = [("partition", "leader", "epoch", "in sync", "ends at (each broker)")]
+        for index in range(PARTITIONS):
+            leader = cluster.wait_leader(TOPIC, index)
+            states = cluster.replicas(TOPIC, index)
+            if leader in states:
+                rows.append(_row(index, states[leader], states))
+        self.stage.table(rows, numbers=(0, 1, 2))
 
 
-def _command_lines(arguments: list[str]) -> list[str]:
-    """As one would type it, a line for each option."""
-    words = shlex.split("suwi " + shlex.join(arguments))
-    lines = [" ".join(words[:2])]
-    for option, value in zip(words[2::2], words[3::2], strict=True):
-        lines.append(f"  {option} {value}")
-    return [line + " \\" for line in lines[:-1]] + lines[-1:]
-
-
-def _first_and_last_segment(rows: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """The rows without the segments in between; what has been explained once is not again."""
-    stems = sorted({name.split(".")[0] for name, _, _ in rows if name.endswith(names.LOG)})
-    shown: list[tuple[str, str, str]] = []
-    explained: set[str] = set()
-    for name, size, purpose in rows:
-        stem = name.split(".")[0]
-        if stem in stems[1:-1]:
-            if shown[-1][0] != "...":
-                shown.append(("...", "", ""))
-        else:
-            shown.append((name, size, purpose if purpose not in explained else ""))
-            explained.add(purpose)
-    return shown
-
-
-def _interesting(lines: list[str]) -> list[str]:
-    words = ("recover", "cut", "rebuilt", "missing", "damaged", "dropped")
-    return [line for line in lines if any(word in line for word in words)]
-
-
-def _without(line: str, data: Path) -> str:
-    return line.replace(f"{data}/", "")
-
-
-def _wait_until(condition: Callable[[], bool]) -> None:
-    give_up_at = time.monotonic() + WAIT_S
-    while not condition() and time.monotonic() < give_up_at:
-        time.sleep(0.02)
+def _row(
+    index: int, leader: ReplicaState, states: dict[int, ReplicaState]
+) -> tuple[str, str, str, str, str]:
+    ends = "  ".join(f"{node}: {state.log_end:,}" for node, state in sorted(states.items()))
+    in_sync = ", ".join(str(node) for node in sorted(leader.isr or ()))
+    return str(index), str(leader.node), str(leader.leader_epoch), in_sync, ends
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--keep", action="store_true", help="do not remove the data at the end")
-    keep = parser.parse_args().keep
+    parser = argparse.ArgumentParser(description="Events, three brokers, Spark, a table, a crash.")
+    parser.add_argument("--keep", action="store_true", help="keep the table and say where it is")
+    parser.add_argument("--events", type=int, default=EVENTS, help="how many orders to send")
+    options = parser.parse_args()
     stage = Stage()
     work = Path(tempfile.mkdtemp(prefix="suwi-demo-"))
-    demo = Demo(stage, work)
     try:
-        demo.run()
-    except (CheckFailed, RuntimeError) as error:
-        stage.fail(str(error))
+        Demo(stage, work, options.events).run()
+    except CheckFailed as failure:
+        stage.fail(str(failure))
         return 1
     except KeyboardInterrupt:
         return 130
     finally:
-        demo.broker.kill()
-        if keep:
-            stage.say(f"The data is in {demo.broker.data}, the broker's log beside it.")
+        if options.keep:
+            stage.say(f"The table is in {work}/table.")
         else:
-            shutil.rmtree(work)
-            stage.say(f"The data was in {demo.broker.data} and is removed; --keep keeps it.")
+            shutil.rmtree(work, ignore_errors=True)
     return 0
 
 

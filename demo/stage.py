@@ -1,6 +1,7 @@
 """How the demo speaks: headings, paragraphs, tables and checks, with or without a terminal."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -63,6 +64,15 @@ class Stage:
             raise CheckFailed(claim)
         self.checks += 1
         self._console.print(Text.assemble(("ok", "bold green"), f"  {claim}"))
+
+    @contextmanager
+    def progress(self) -> Iterator[Callable[[str], None]]:
+        """A line that changes while something is waited for; without a terminal, nothing."""
+        if not self._console.is_terminal:
+            yield lambda _: None
+            return
+        with self._console.status("") as status:
+            yield lambda text: status.update(Text(text))
 
     def fail(self, reason: str) -> None:
         self._console.print(Text(f"The demo has failed: {reason}", style="bold red"))
