@@ -33,10 +33,11 @@ class Process:
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            with self._said:
-                self.lines.append(line.rstrip())
-                self._said.notify_all()
+        with self._process.stdout as said:
+            for line in said:
+                with self._said:
+                    self.lines.append(line.rstrip())
+                    self._said.notify_all()
         self._process.wait()
         with self._said:
             self._said.notify_all()
