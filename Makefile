@@ -37,8 +37,9 @@ tour: setup ## one broker in detail: what lies on disk, a crash, a recovery
 fuzz: setup ## hostile peers against a broker; SECONDS=600 SEED=7 as you like
 	@$(BIN)/python -m fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
-chaos: setup ## 50 kills around a Spark pipeline into a Delta table (needs Java); KILLS=100 SEED=7
-	@$(BIN)/python -m chaos --kills $(or $(KILLS),50) $(if $(SEED),--seed $(SEED))
+chaos: setup ## 50 kills around a Spark pipeline into a Delta table (needs Java); KILLS=100 BROKERS=3 SEED=7
+	@$(BIN)/python -m chaos --kills $(or $(KILLS),50) --brokers $(or $(BROKERS),1) \
+		$(if $(SEED),--seed $(SEED))
 
 bench: setup ## measure throughput, latency, start-up and memory
 	@$(BIN)/python -m bench

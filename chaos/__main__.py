@@ -16,6 +16,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--brokers", type=int, choices=(1, 3), default=1)
     arguments = parser.parse_args()
     for needed in ("pyspark", "deltalake"):
         if importlib.util.find_spec(needed) is None:
@@ -27,7 +28,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="suwi-chaos-") as directory:
         home = Path(directory)
         print(f"{arguments.kills} kills, seed {seed}, in {home}", flush=True)
-        run = Run(Plan(arguments.kills, seed), home, lambda line: print(line, flush=True))
+        run = Run(
+            Plan(arguments.kills, seed, arguments.brokers),
+            home,
+            lambda line: print(line, flush=True),
+        )
         report = run.go()
         print(told(report))
         is_good = report.verdict is not None and report.verdict.is_exact and report.suppressed > 0

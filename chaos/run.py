@@ -15,10 +15,10 @@ from pathlib import Path
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from chaos.brokers import Brokers, OneBroker, ThreeBrokers
 from chaos.checker import Row, Verdict, compare
-from chaos.events import Writer, make_topic, read_topic
+from chaos.events import Writer, read_topic
 from chaos.processes import Process, kill_one
-from tests.broker_process import BrokerProcess
 
 TOPIC = "events"
 STRIKES = ("commit", "commit", "driver", "jvm", "worker", "worker", "broker")
@@ -38,6 +38,7 @@ _LAST_BATCHES = 25
 class Plan:
     kills: int
     seed: int
+    brokers: int = 1
     partitions: int = 12
     pipelines: tuple[str, ...] = ("left", "right")
     rows_per_batch: int = 1_000
@@ -73,34 +74,41 @@ class Run:
         self._random = random.Random(plan.seed)
         self._table = home / "table"
         self._log = home / "drivers.log"
-        self._broker = BrokerProcess(home / "broker")
+        self._brokers: Brokers = OneBroker(home) if plan.brokers == 1 else ThreeBrokers(home)
         self._drivers: list[Process] = []
+        self._upkeep: Process | None = None
         self._is_batch: dict[str, bool] = {}
         """By log entry of the table."""
         self.report = Report()
 
     def go(self) -> Report:
         began = time.monotonic()
-        upkeep: Process | None = None
-        with self._broker:
-            make_topic(self._broker.address, TOPIC, self._plan.partitions)
-            writer = Writer(self._broker.address, TOPIC, self._plan.partitions).start()
-            try:
-                if self._plan.with_upkeep:
-                    arguments = ["-m", "chaos.upkeep", str(self._table)]
-                    upkeep = Process(arguments, self._home / "upkeep.log")
-                self._strike_until_enough()
-                sent = writer.stop()
-                self._finish()
-                self.report.verdict = self._judge(sent)
-            finally:
-                self._kill_drivers()
-                if upkeep is not None:
-                    upkeep.kill()
-                    self.report.upkeep = upkeep.lines[-1] if upkeep.lines else "none"
+        self._brokers.start()
+        try:
+            self._brokers.make_topic(TOPIC, self._plan.partitions)
+            writer = Writer(self._brokers.servers, TOPIC, self._plan.partitions).start()
+            self._start_upkeep()
+            self._strike_until_enough()
+            sent = writer.stop()
+            self._finish()
+            self.report.verdict = self._judge(sent)
+        finally:
+            self._end()
         self.report.suppressed = len(_SUPPRESSED.findall(self._log.read_text(errors="replace")))
         self.report.seconds = time.monotonic() - began
         return self.report
+
+    def _start_upkeep(self) -> None:
+        if self._plan.with_upkeep:
+            arguments = ["-m", "chaos.upkeep", str(self._table)]
+            self._upkeep = Process(arguments, self._home / "upkeep.log")
+
+    def _end(self) -> None:
+        self._kill_drivers()
+        if self._upkeep is not None:
+            self._upkeep.kill()
+            self.report.upkeep = self._upkeep.lines[-1] if self._upkeep.lines else "none"
+        self._brokers.stop()
 
     # -- strikes ---------------------------------------------------------------------------------
 
@@ -166,10 +174,9 @@ class Run:
             self._hit("Python worker")
 
     def _kill_broker(self) -> None:
-        self._broker.kill()
-        self._hit("broker")
+        self._hit(self._brokers.kill(self._random))
         self._pause(0, 1)
-        self._broker.start()
+        self._brokers.revive()
 
     def _second_driver(self) -> None:
         """Another driver on the checkpoints of one that runs; then one dies, then the other."""
@@ -199,7 +206,7 @@ class Run:
         master = self._random.choice(self._plan.masters)
         self.report.starts[master] += 1
         arguments = {
-            "servers": self._broker.address,
+            "servers": self._brokers.servers,
             "topic": TOPIC,
             "table": str(self._table),
             "checkpoints": str(self._home / "checkpoints"),
@@ -279,7 +286,7 @@ class Run:
         raise AssertionError(f"the pipelines did not finish: see {self._log}")
 
     def _judge(self, sent: Sequence[int]) -> Verdict:
-        topic = read_topic(self._broker.address, TOPIC, self._plan.partitions)
+        topic = read_topic(self._brokers.servers, TOPIC, self._plan.partitions)
         table = self._open_table()
         self.report.commits = table.version()
         columns = table.to_pyarrow_table().to_pydict()
