@@ -1,0 +1,318 @@
+"""Real clients that write and read for as long as a test wants, whatever happens to the cluster.
+
+A `LongRunner` runs a writer and a reader in threads of their own, in the client's own words, and
+notes in a `History` what they did and were told.
+"""
+
+import asyncio
+import threading
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from itertools import count
+from typing import Any, ClassVar
+
+import aiokafka
+import confluent_kafka
+from aiokafka.structs import TopicPartition as AioTopicPartition
+
+from suwi.sim.history import History, Reading, Write
+
+with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+    # kafka-python reads its schemas with a call that Python 3.11 calls deprecated.
+    import kafka
+    from kafka.structs import TopicPartition as PythonTopicPartition
+
+PATIENCE_S = 60.0
+_AT_ONCE = 4
+_PAUSE_S = 0.01
+_IN_FLIGHT_MAX = 100
+_POLL_S = 0.05
+_TIMEOUT_MS = 1_500
+"""After which a client gives up on a broker that does not answer."""
+
+
+class Progress:
+    """What has been sent and acknowledged so far."""
+
+    def __init__(self, history: History, writer: str, partition: str) -> None:
+        self.sent = 0
+        self.settled = 0
+        self.acked = 0
+        self._history = history
+        self._writer = writer
+        self._partition = partition
+        self._changed = threading.Condition()
+        self._numbers = count()
+
+    @property
+    def in_flight(self) -> int:
+        return self.sent - self.settled
+
+    def next(self) -> Write:
+        value = f"{self._writer}-{next(self._numbers)}".encode()
+        with self._changed:
+            self.sent += 1
+            self._changed.notify_all()
+        return self._history.send(self._writer, self._partition, value, idempotent=True)
+
+    def done(self, write: Write, offset: int | None) -> None:
+        """`offset` is None where the client gave up: what became of the record is not known."""
+        with self._changed:
+            self.settled += 1
+            if offset is not None:
+                write.acked(offset)
+                self.acked += 1
+            self._changed.notify_all()
+
+    def wait_acked(self, more: int) -> None:
+        """Wait for so many more acknowledgements."""
+        goal = self.acked + more
+        self._wait(lambda: self.acked >= goal, lambda: f"{self.acked} acknowledged of {goal}")
+
+    def wait_stuck(self, records: int) -> None:
+        """Wait until so many records are sent and not acknowledged."""
+        self._wait(lambda: self.in_flight >= records, lambda: f"{self.in_flight} in flight")
+
+    def _wait(self, is_so: Callable[[], bool], explain: Callable[[], str]) -> None:
+        with self._changed:
+            assert self._changed.wait_for(is_so, PATIENCE_S), explain()
+
+
+class LongRunner(ABC):
+    name: ClassVar[str]
+
+    def __init__(self, address: str, topic: str, history: History) -> None:
+        self.address = address
+        self.topic = topic
+        self.progress = Progress(history, self.name, f"{topic}-0")
+        self.reading: Reading = history.reader(self.name)
+        self.reading.start_at(f"{topic}-0", 0)
+        self.end: int | None = None
+        """Where the reader is done, once that is known."""
+        self._stop = threading.Event()
+        self._position = 0
+
+    @contextmanager
+    def running(self) -> Iterator[Progress]:
+        """Write and read inside; the writer has finished when it ends, the reader goes on."""
+        self._failures: list[BaseException] = []
+        self._writer = self._begin(self.write)
+        self._reader = self._begin(self.read)
+        try:
+            yield self.progress
+        finally:
+            self._stop.set()
+            self._writer.join(PATIENCE_S)
+        self._raise_failures()
+        assert not self._writer.is_alive(), f"{self.progress.in_flight} records never settled"
+
+    def read_up_to(self, end: int) -> None:
+        """Let the reader come to its end."""
+        self.end = end
+        self._reader.join(PATIENCE_S)
+        self._raise_failures()
+        assert not self._reader.is_alive(), f"{self.name} reads at {self._position} of {end}"
+        self.reading.finished()
+
+    def _begin(self, work: Callable[[], None]) -> threading.Thread:
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:
+                self._failures.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        return thread
+
+    def _raise_failures(self) -> None:
+        if self._failures:
+            raise self._failures[0]
+
+    def saw(self, offset: int, value: bytes) -> None:
+        self.reading.saw(f"{self.topic}-0", offset, value)
+        self._position = offset + 1
+
+    @property
+    def has_read_all(self) -> bool:
+        return self.end is not None and self._position >= self.end
+
+    def may_send(self) -> Iterator[int]:
+        """How many records to send now, again and again, until the test has seen enough."""
+        while not self._stop.wait(_PAUSE_S):
+            yield _AT_ONCE if self.progress.in_flight < _IN_FLIGHT_MAX else 0
+
+    @abstractmethod
+    def write(self) -> None: ...
+
+    @abstractmethod
+    def read(self) -> None: ...
+
+
+class Confluent(LongRunner):
+    name = "confluent-kafka"
+
+    def write(self) -> None:
+        producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": self.address,
+                "enable.idempotence": True,
+                "acks": "all",
+                "socket.timeout.ms": _TIMEOUT_MS,
+                "request.timeout.ms": _TIMEOUT_MS,
+                "retry.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 200,
+                "topic.metadata.refresh.interval.ms": 500,
+                "log_level": 0,
+            }
+        )
+        for records in self.may_send():
+            for _ in range(records):
+                write = self.progress.next()
+                producer.produce(
+                    self.topic, write.value, partition=0, on_delivery=self._told(write)
+                )
+            producer.poll(0)
+        producer.flush(PATIENCE_S)
+
+    def _told(self, write: Write) -> Callable[[Any, Any], None]:
+        return lambda error, message: self.progress.done(
+            write, message.offset() if error is None else None
+        )
+
+    def read(self) -> None:
+        consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": self.address,
+                "group.id": "none",
+                "enable.auto.commit": False,
+                "fetch.wait.max.ms": 100,
+                "fetch.error.backoff.ms": 20,
+                "socket.timeout.ms": _TIMEOUT_MS,
+                "reconnect.backoff.max.ms": 200,
+                "topic.metadata.refresh.interval.ms": 500,
+                "auto.offset.reset": "error",
+                "log_level": 0,
+            }
+        )
+        with closing(consumer):
+            consumer.assign([confluent_kafka.TopicPartition(self.topic, 0, 0)])
+            while not self.has_read_all:
+                message = consumer.poll(_POLL_S)
+                if message is not None and message.error() is None:
+                    self.saw(message.offset(), message.value())
+
+
+class KafkaPython(LongRunner):
+    name = "kafka-python"
+
+    def write(self) -> None:
+        producer = kafka.KafkaProducer(
+            bootstrap_servers=self.address,
+            enable_idempotence=True,
+            acks="all",
+            request_timeout_ms=_TIMEOUT_MS,
+            retry_backoff_ms=20,
+            reconnect_backoff_max_ms=200,
+            metadata_max_age_ms=500,
+        )
+        with closing(producer):
+            for records in self.may_send():
+                for _ in range(records):
+                    write = self.progress.next()
+                    future = producer.send(self.topic, write.value, partition=0)
+                    future.add_callback(self._stored(write))
+                    future.add_errback(self._gave_up(write))
+            producer.flush(PATIENCE_S)
+
+    def _stored(self, write: Write) -> Callable[[Any], None]:
+        return lambda metadata: self.progress.done(write, metadata.offset)
+
+    def _gave_up(self, write: Write) -> Callable[[Any], None]:
+        return lambda _: self.progress.done(write, None)
+
+    def read(self) -> None:
+        consumer = kafka.KafkaConsumer(
+            bootstrap_servers=self.address,
+            group_id=None,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            fetch_max_wait_ms=100,
+            request_timeout_ms=_TIMEOUT_MS,
+            retry_backoff_ms=20,
+            reconnect_backoff_max_ms=200,
+            metadata_max_age_ms=500,
+        )
+        with closing(consumer):
+            assigned = PythonTopicPartition(self.topic, 0)
+            consumer.assign([assigned])
+            consumer.seek(assigned, 0)
+            while not self.has_read_all:
+                for messages in consumer.poll(_POLL_S * 1000).values():
+                    for message in messages:
+                        self.saw(message.offset, message.value)
+
+
+class AioKafka(LongRunner):
+    name = "aiokafka"
+
+    def write(self) -> None:
+        asyncio.run(self._write())
+
+    async def _write(self) -> None:
+        producer = aiokafka.AIOKafkaProducer(
+            bootstrap_servers=self.address,
+            enable_idempotence=True,
+            acks="all",
+            request_timeout_ms=_TIMEOUT_MS,
+            retry_backoff_ms=20,
+            metadata_max_age_ms=500,
+        )
+        await producer.start()
+        try:
+            while not self._stop.is_set():
+                await asyncio.sleep(_PAUSE_S)
+                if self.progress.in_flight < _IN_FLIGHT_MAX:
+                    for _ in range(_AT_ONCE):
+                        write = self.progress.next()
+                        future = await producer.send(self.topic, write.value, partition=0)
+                        future.add_done_callback(self._told(write))
+            await producer.flush()
+        finally:
+            await producer.stop()
+
+    def _told(self, write: Write) -> Callable[[Any], None]:
+        return lambda future: self.progress.done(
+            write, future.result().offset if future.exception() is None else None
+        )
+
+    def read(self) -> None:
+        asyncio.run(self._read())
+
+    async def _read(self) -> None:
+        consumer = aiokafka.AIOKafkaConsumer(
+            bootstrap_servers=self.address,
+            group_id=None,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            fetch_max_wait_ms=100,
+            request_timeout_ms=_TIMEOUT_MS,
+            retry_backoff_ms=20,
+            metadata_max_age_ms=500,
+        )
+        await consumer.start()
+        try:
+            assigned = AioTopicPartition(self.topic, 0)
+            consumer.assign([assigned])
+            consumer.seek(assigned, 0)
+            while not self.has_read_all:
+                for messages in (await consumer.getmany(timeout_ms=int(_POLL_S * 1000))).values():
+                    for message in messages:
+                        self.saw(message.offset, message.value)
+        finally:
+            await consumer.stop()
+
+
+CLIENTS: tuple[type[LongRunner], ...] = (Confluent, KafkaPython, AioKafka)

@@ -1,0 +1,152 @@
+"""Real clients through kills, pauses, partitions, slow followers and full disks.
+
+Nothing that was acknowledged is lost, nothing is stored twice, and in the end all replicas hold the
+same bytes. What the clients did and were told is judged by `suwi.sim.verdict`.
+"""
+
+import gc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from suwi.sim.history import History
+from suwi.sim.verdict import violations
+from suwi.testing import Cluster
+from tests.clients.drivers import Confluent
+from tests.testing.long_runners import CLIENTS, LongRunner, Progress
+
+TOPIC = "in-trouble"
+SOME = 40
+"""Records that are acknowledged before and after each fault: the cluster works."""
+
+Fault = Callable[[Cluster, Progress], None]
+
+
+def kill(cluster: Cluster, progress: Progress) -> None:
+    leader = cluster.wait_leader(TOPIC)
+    cluster.kill(leader)
+    progress.wait_acked(SOME)
+    cluster.restart(leader)
+
+
+def kill_the_controller(cluster: Cluster, progress: Progress) -> None:
+    controller = cluster.controller()
+    assert controller is not None
+    cluster.kill(controller)
+    progress.wait_acked(SOME)
+    cluster.restart(controller)
+
+
+def kill_one_after_the_other(cluster: Cluster, progress: Progress) -> None:
+    """Until one is alone, and leads. Not all clients find it: some know only those who are dead."""
+    dead = []
+    for _ in range(2):
+        dead.append(cluster.wait_leader(TOPIC))
+        cluster.kill(dead[-1])
+    assert cluster.wait_leader(TOPIC) not in dead
+    for broker in dead:
+        cluster.restart(broker)
+
+
+def pause(cluster: Cluster, progress: Progress) -> None:
+    """Long enough that another leads; then the old leader wakes up and believes it still does."""
+    leader = cluster.wait_leader(TOPIC)
+    cluster.pause(leader)
+    assert cluster.wait_leader(TOPIC) != leader
+    progress.wait_acked(SOME)
+    cluster.resume(leader)
+
+
+def partition(cluster: Cluster, progress: Progress) -> None:
+    """The leader alone can commit nothing, whoever still reaches it."""
+    leader = cluster.wait_leader(TOPIC)
+    cluster.partition({leader}, set(cluster.brokers) - {leader})
+    progress.wait_stuck(SOME)
+    cluster.heal()
+
+
+def partition_and_session(cluster: Cluster, progress: Progress) -> None:
+    """Cut off and taken for dead: another leads while the old leader is still reached."""
+    leader = cluster.wait_leader(TOPIC)
+    cluster.partition({leader}, set(cluster.brokers) - {leader})
+    progress.wait_stuck(SOME)
+    cluster.expire_session(leader)
+    progress.wait_acked(SOME)
+    cluster.heal()
+
+
+def slow(cluster: Cluster, progress: Progress) -> None:
+    leader = cluster.wait_leader(TOPIC)
+    follower = next(broker for broker in cluster.brokers if broker != leader)
+    cluster.slow(follower, ms=100)
+    progress.wait_acked(SOME)
+    cluster.heal()
+
+
+def full_disk(cluster: Cluster, progress: Progress) -> None:
+    """The leader cannot write: somebody else leads, and it comes back when there is space."""
+    leader = cluster.wait_leader(TOPIC)
+    cluster.fill_disk(leader)
+    progress.wait_acked(SOME)
+    assert cluster.wait_leader(TOPIC) != leader
+    cluster.free_disk(leader)
+
+
+def rolling_restart(cluster: Cluster, progress: Progress) -> None:
+    for broker in cluster.brokers:
+        cluster.restart(broker)
+        cluster.wait_until_healthy()
+        progress.wait_acked(1)
+
+
+FAULTS: tuple[Fault, ...] = (
+    kill,
+    kill_the_controller,
+    pause,
+    partition,
+    partition_and_session,
+    slow,
+    full_disk,
+    rolling_restart,
+    # The last: some clients now know one broker only, until they ask again.
+    kill_one_after_the_other,
+)
+
+
+def log_bytes(directory: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
+
+
+def judge(cluster: Cluster, history: History, client: LongRunner) -> None:
+    """After everything has healed: what the cluster holds, and whether it may be so."""
+    cluster.wait_until_healthy()
+    leader = cluster.wait_leader(TOPIC)
+    end = cluster.replicas(TOPIC)[leader].high_watermark
+    client.read_up_to(end)
+    found = Confluent().consume(cluster.bootstrap_servers, {TOPIC: end})[TOPIC]
+    history.final(f"{TOPIC}-0", [(record.offset, record.value or b"") for record in found])
+    assert violations(history) == []
+    states = cluster.replicas(TOPIC).values()
+    assert {state.log_end for state in states} == {end}
+    assert len({state.epochs for state in states}) == 1
+    assert len({log_bytes(cluster.files(n) / f"{TOPIC}-0") for n in cluster.brokers}) == 1
+
+
+# kafka-python does not close the sockets of connections that were refused.
+@pytest.mark.filterwarnings("ignore:unclosed <socket.socket.*laddr=.'0.0.0.0':ResourceWarning")
+@pytest.mark.parametrize("client_class", CLIENTS, ids=lambda each: each.name)
+def test_nothing_is_lost_nothing_is_stored_twice(client_class: type[LongRunner]) -> None:
+    history = History()
+    with Cluster(brokers=3, session_timeout_s=0.5) as cluster:
+        cluster.create_topic(TOPIC)
+        client = client_class(cluster.bootstrap_servers, TOPIC, history)
+        with client.running() as progress:
+            for fault in FAULTS:
+                progress.wait_acked(SOME)
+                fault(cluster, progress)
+                cluster.wait_until_healthy()
+            progress.wait_acked(SOME)
+        assert progress.acked == progress.sent
+        judge(cluster, history, client)
+    gc.collect()
