@@ -1,7 +1,12 @@
 """Records to Arrow columns: the compiled way and the plain way give the same."""
 
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
+from zipfile import ZipFile
 
 import pyarrow as pa
 import pytest
@@ -9,17 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from suwi.client.visible import visible_batches
-from suwi.model.errors import InvalidRecord
+from suwi.model.errors import CorruptMessage, InvalidRecord
 from suwi.model.ids import NO_OFFSET, Offset, PartitionIndex, TopicPartition
 from suwi.records.batch import HEADER_BYTES, batches
-from suwi.records.builder import build_batch
+from suwi.records.builder import build_batch, build_marker
 from suwi.records.compression import Compression
-from suwi.records.record import Record
+from suwi.records.record import MarkerType, Record
 from suwi.spark import columns, kernel
 from suwi.spark.columns import ROWS_MAX, Decoder
 from suwi.spark.row_schema import BadTimestamp, arrow_schema
 from suwi.spark.stream_reader import HAS_ADMISSION_CONTROL
+from suwi.wire.fetch import AbortedTransaction
+from tests.broker_process import SOURCE
 
 PARTITION = TopicPartition("orders", PartitionIndex(3))
 END = Offset(2**62)
@@ -39,10 +45,8 @@ records = st.builds(
 def decode(
     data: bytes, *, start: int = 0, end: int = END, include_headers: bool = True
 ) -> list[pa.RecordBatch]:
-    view = memoryview(data)
-    visible = visible_batches(view, list(batches(view)))
     decoder = Decoder(PARTITION, include_headers=include_headers)
-    return list(decoder.decode(view, visible, Offset(start), Offset(end)))
+    return list(decoder.open(memoryview(data)).decode(Offset(start), Offset(end)))
 
 
 def rows_of(data: bytes, **options: int) -> list[dict[str, object]]:
@@ -174,7 +178,8 @@ def test_bytes_that_are_no_records_are_refused_or_read_alike(data: st.DataObject
             use(way, patch)
             decoder = Decoder(PARTITION, include_headers=True)
             try:
-                decoded = list(decoder.decode(view, list(batches(view)), Offset(0), END))
+                opened = decoder.open(view, check_crcs=False)
+                decoded = list(opened.decode(Offset(0), END))
             except (InvalidRecord, BadTimestamp) as error:
                 found.append([{"error": type(error)}])
             else:
@@ -200,7 +205,9 @@ def test_without_numba_records_are_decoded_and_it_is_said_once(
 
 
 def test_where_numba_cannot_keep_its_work_it_compiles_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled = kernel.Kernel(lambda *_: (0, 0, 0, 0, 0), lambda *_: (0, 0, 0))
+    compiled = kernel.Kernel(
+        lambda *_: (0, 0, 0, 0), lambda *_: (0, 0, 0, 0, 0), lambda *_: (0, 0, 0)
+    )
     tried = []
 
     def compile_(*, cached: bool) -> kernel.Kernel:
@@ -214,3 +221,94 @@ def test_where_numba_cannot_keep_its_work_it_compiles_anew(monkeypatch: pytest.M
     assert kernel.load_kernel() is compiled
     assert kernel.load_kernel() is compiled
     assert tried == [True, False]
+
+
+@pytest.mark.parametrize("size", [1, 20, 5_000])
+def test_a_checksum_that_does_not_fit_is_told(way: str, size: int) -> None:
+    """Small batches are checked by the kernel, large ones by a library."""
+    good = build_batch([Record(value=b"x" * size)])
+    broken = bytearray(build_batch([Record(value=b"y" * size)], base_offset=1))
+    broken[-2] ^= 1
+    with pytest.raises(CorruptMessage, match="the checksum of the batch at 1 does not fit"):
+        decode(bytes(good + broken))
+    opened = Decoder(PARTITION, include_headers=False).open(
+        memoryview(bytes(good + broken)), check_crcs=False
+    )
+    assert opened.position_after(Offset(0)) == 2
+    assert sum(batch.num_rows for batch in opened.decode(Offset(0), END)) == 2
+
+
+def test_transactions_are_followed_and_markers_left_out(way: str) -> None:
+    def sent(value: bytes, offset: int, producer_id: int) -> bytearray:
+        return build_batch(
+            [Record(value=value)],
+            base_offset=offset,
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=0,
+            transactional=True,
+        )
+
+    def ended(how: MarkerType, offset: int, producer_id: int) -> bytearray:
+        return build_marker(
+            how,
+            base_offset=offset,
+            producer_id=producer_id,
+            producer_epoch=0,
+            coordinator_epoch=0,
+            timestamp=0,
+        )
+
+    stored = (
+        build_batch([Record(value=b"plain")], base_offset=0)
+        + sent(b"no", 1, producer_id=7)
+        + sent(b"yes", 2, producer_id=8)
+        + ended(MarkerType.ABORT, 3, producer_id=7)
+        + ended(MarkerType.COMMIT, 4, producer_id=8)
+    )
+    decoder = Decoder(PARTITION, include_headers=False)
+    for aborted, expected in (
+        ([AbortedTransaction(7, 1)], [b"plain", b"yes"]),
+        (None, [b"plain", b"no", b"yes"]),
+    ):
+        opened = decoder.open(memoryview(bytes(stored)), aborted)
+        assert opened.position_after(Offset(0)) == 5
+        rows = as_rows(list(opened.decode(Offset(0), END)))
+        assert [row["value"] for row in rows] == expected
+
+
+def test_a_batch_that_is_cut_off_is_left_for_the_next_fetch(way: str) -> None:
+    first, second = (bytes(build_batch([Record(value=b"x")], base_offset=base)) for base in (0, 1))
+    opened = Decoder(PARTITION, include_headers=False).open(memoryview(first + second[:-1]))
+    assert opened.position_after(Offset(0)) == 1
+    assert sum(batch.num_rows for batch in opened.decode(Offset(0), END)) == 1
+
+
+def test_a_count_that_is_not_true_is_refused(way: str) -> None:
+    """One that is too large, made up for by one below zero."""
+    many = bytearray(build_batch([Record(value=b"x")] * 5))
+    few = bytearray(build_batch([Record(value=b"x")], base_offset=5))
+    few[57:61] = (-4).to_bytes(4, "big", signed=True)
+    view = memoryview(bytes(many + few))
+    opened = Decoder(PARTITION, include_headers=False).open(view, check_crcs=False)
+    with pytest.raises(InvalidRecord):
+        list(opened.decode(Offset(0), END))
+
+
+def test_the_kernel_is_had_from_a_zip_and_without_a_home(tmp_path: Path) -> None:
+    """As `--py-files` delivers it: numba then has no place for what it compiles."""
+    archive = tmp_path / "suwi.zip"
+    with ZipFile(archive, "w") as zipped:
+        for path in (SOURCE / "suwi").rglob("*.py"):
+            zipped.write(path, path.relative_to(SOURCE))
+    script = (
+        "from suwi.spark import kernel; print(kernel.__file__, kernel.load_kernel() is not None)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": str(archive), "HOME": "/proc/nowhere", "PATH": os.environ["PATH"]},
+    )
+    assert done.stdout.split() == [f"{archive}/suwi/spark/kernel.py", "True"]

@@ -1,23 +1,25 @@
 """Batches of records into Arrow columns, in the row schema of Spark's Kafka connector.
 
-`Decoder.decode` takes the visible batches of a fetch and gives record batches of at most 10,000
-rows. Many records are decoded by the compiled kernel, a few, or all where there is none, one by
-one (`plain_columns`).
+`Decoder.open` looks at the batches of a fetch, which then decode themselves into record batches of
+at most 10,000 rows. Many records are decoded by the compiled kernel, a few, or all where there is
+none, one by one (`plain_columns`).
 Invariant: every record from `start` up to `end` comes once, in order.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from suwi.client.visible import position_after, visible_batches
 from suwi.model.ids import Offset, TopicPartition
-from suwi.records.batch import HEADER_BYTES, BatchHeader
+from suwi.records.batch import HEADER_BYTES, BatchHeader, batches
 from suwi.records.compression import Compression, decompress
-from suwi.spark.kernel import load_kernel
-from suwi.spark.kernel_columns import BrokenRecords, decode_with
+from suwi.spark.kernel import Kernel, load_kernel
+from suwi.spark.kernel_columns import BrokenRecords, Scanned, Sections, decode_with, scan
 from suwi.spark.plain_columns import decode_one_by_one
 from suwi.spark.row_schema import Columns, arrow_schema
+from suwi.wire.fetch import AbortedTransaction
 
 ROWS_MAX: Final = 10_000
 # Below this a process is done before numba is loaded.
@@ -47,19 +49,44 @@ class Decoder:
         self._topics = pa.array([partition.topic], pa.string())
         self._partitions = pa.array([partition.partition], pa.int32())
 
+    def open(
+        self,
+        data: memoryview,
+        aborted: Sequence[AbortedTransaction] | None = None,
+        *,
+        check_crcs: bool = True,
+    ) -> "Opened":
+        """Look at the batches of a fetch. Raises `CorruptMessage`."""
+        kernel = load_kernel() if _decoded_rows >= _KERNEL_FROM_ROWS else None
+        if kernel is not None:
+            scanned = scan(kernel, data, check_crcs=check_crcs)
+            if scanned is not None:
+                return _OpenedAtOnce(self, kernel, data, scanned)
+        return _OpenedOneByOne(self, data, aborted, check_crcs)
+
     def decode(
         self,
         data: memoryview,
-        batches: Iterable[tuple[int, BatchHeader]],
+        visible: Iterable[tuple[int, BatchHeader]],
         start: Offset,
         end: Offset,
     ) -> Iterator[pa.RecordBatch]:
-        """Raises `InvalidRecord`, `BadTimestamp`."""
-        for group, sections in _groups(data, batches):
-            columns = self._columns(group, sections, start, end)
-            rows = len(columns.offset)
-            for row in range(0, rows, ROWS_MAX):
-                yield self._record_batch(columns, row, min(ROWS_MAX, rows - row))
+        """Rows of these batches. Raises `InvalidRecord`, `BadTimestamp`."""
+        for group, sections in _groups(data, visible):
+            yield from self.record_batches(self._columns(group, sections, start, end))
+
+    def decode_at_once(
+        self, kernel: Kernel, data: memoryview, sections: Sections, start: Offset, end: Offset
+    ) -> Columns:
+        """Raises `BrokenRecords`, `BadTimestamp`."""
+        return decode_with(
+            kernel, self._partition, data, sections, start, end, self._include_headers
+        )
+
+    def record_batches(self, columns: Columns) -> Iterator[pa.RecordBatch]:
+        rows = len(columns.offset)
+        for row in range(0, rows, ROWS_MAX):
+            yield self._record_batch(columns, row, min(ROWS_MAX, rows - row))
 
     def _columns(
         self, data: memoryview, sections: list[Section], start: Offset, end: Offset
@@ -69,9 +96,7 @@ class Decoder:
         kernel = load_kernel() if _decoded_rows >= _KERNEL_FROM_ROWS else None
         if kernel is not None:
             try:
-                return decode_with(
-                    kernel, self._partition, data, sections, start, end, self._include_headers
-                )
+                return self.decode_at_once(kernel, data, Sections.of(sections), start, end)
             except BrokenRecords:
                 pass  # Said better below.
         return decode_one_by_one(self._partition, data, sections, start, end, self._include_headers)
@@ -94,8 +119,69 @@ class Decoder:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
+class Opened(Protocol):
+    """The batches of a fetch."""
+
+    def position_after(self, position: Offset) -> Offset:
+        """Where to read on after them."""
+
+    def decode(self, start: Offset, end: Offset) -> Iterator[pa.RecordBatch]:
+        """Rows that a reader sees, of these offsets. Raises `InvalidRecord`, `BadTimestamp`."""
+
+
+class _OpenedAtOnce:
+    """Plain batches without transactions, in one go of the kernel."""
+
+    def __init__(
+        self, decoder: Decoder, kernel: Kernel, data: memoryview, scanned: Scanned
+    ) -> None:
+        self._decoder = decoder
+        self._kernel = kernel
+        self._data = data
+        self._scanned = scanned
+
+    def position_after(self, position: Offset) -> Offset:
+        return max(position, self._scanned.position)
+
+    def decode(self, start: Offset, end: Offset) -> Iterator[pa.RecordBatch]:
+        try:
+            columns = self._decoder.decode_at_once(
+                self._kernel, self._data, self._scanned.sections, start, end
+            )
+        except BrokenRecords:  # Said better, or made good, by those who look closely.
+            yield from self._decoder.decode(self._data, batches(self._data), start, end)
+        else:
+            yield from self._decoder.record_batches(columns)
+
+
+class _OpenedOneByOne:
+    """Any batches: compressed, transactional, broken."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        data: memoryview,
+        aborted: Sequence[AbortedTransaction] | None,
+        check_crcs: bool,
+    ) -> None:
+        self._decoder = decoder
+        self._data = data
+        self._whole = list(batches(data))
+        self._aborted = aborted
+        self._check_crcs = check_crcs
+
+    def position_after(self, position: Offset) -> Offset:
+        return position_after(self._whole, position)
+
+    def decode(self, start: Offset, end: Offset) -> Iterator[pa.RecordBatch]:
+        visible = visible_batches(
+            self._data, self._whole, self._aborted, check_crcs=self._check_crcs
+        )
+        return self._decoder.decode(self._data, visible, start, end)
+
+
 def _groups(
-    data: memoryview, batches: Iterable[tuple[int, BatchHeader]]
+    data: memoryview, visible: Iterable[tuple[int, BatchHeader]]
 ) -> Iterator[tuple[memoryview, list[Section]]]:
     """Sections to be decoded together, each group with the bytes its sections are parts of.
 
@@ -106,7 +192,7 @@ def _groups(
     parts: list[bytes] = []
     unpacked: list[Section] = []
     size = 0
-    for at, header in batches:
+    for at, header in visible:
         if header.record_count == 0:
             continue  # Compaction left the batch for its producer's sake.
         first, last = at + HEADER_BYTES, at + header.size_bytes

@@ -14,6 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class Kernel(NamedTuple):
+    scan_batches: Callable[..., tuple[int, int, int, int]]
     decode_records: Callable[..., tuple[int, int, int, int, int]]
     decode_headers: Callable[..., tuple[int, int, int]]
 
@@ -52,6 +53,7 @@ def _compile(*, cached: bool) -> Kernel:
         return jit(function)
 
     return Kernel(
+        compiled(code.scan_batches, code.SCAN_SIGNATURE),  # type: ignore[arg-type]
         compiled(code.decode_records, code.RECORDS_SIGNATURE),  # type: ignore[arg-type]
         compiled(code.decode_headers, code.HEADERS_SIGNATURE),  # type: ignore[arg-type]
     )

@@ -15,7 +15,7 @@ BAD_TIMESTAMP: Final = 2
 
 NO_APPEND_TIME: Final = -(2**63)
 _TIMESTAMP_MS_MAX: Final = (2**63 - 1) // 1000
-_INT32_MAX: Final = 2**31 - 1
+_HEADER_BYTES: Final = 61
 _VARINT_SHIFT_MAX: Final = 28
 _VARLONG_SHIFT_MAX: Final = 63
 
@@ -24,6 +24,10 @@ RECORDS_SIGNATURE: Final = (
     f"UniTuple(int64, 5)({_BYTES}, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], "
     "int64[::1], int64, int64, int64[::1], int64[::1], int32[::1], int32[::1], uint8[::1], "
     "uint8[::1], int32[::1], uint8[::1], uint8[::1], int64[::1], int32[::1])"
+)
+SCAN_SIGNATURE: Final = (
+    f"UniTuple(int64, 4)({_BYTES}, Array(uint32, 1, 'C', readonly=True), int64, int64[::1], "
+    "int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])"
 )
 HEADERS_SIGNATURE: Final = (
     f"UniTuple(int64, 3)({_BYTES}, int64[::1], int32[::1], int64, int32[::1], uint8[::1], "
@@ -52,6 +56,77 @@ def _copy(source: Any, at: int, length: int, target: Any, to: int) -> None:
     read_at, write_at = np.uint64(at), np.uint64(to)
     for i in range(np.uint64(length)):
         target[write_at + i] = source[read_at + i]
+
+
+@numba.njit(nogil=True)
+def _int32(data: Any, at: int) -> Any:
+    number = np.uint32(0)
+    for i in range(np.uint64(4)):
+        number = (number << np.uint32(8)) | np.uint32(data[np.uint64(at) + i])
+    return np.int64(np.int32(number))
+
+
+@numba.njit(nogil=True)
+def _int64(data: Any, at: int) -> Any:
+    number = np.uint64(0)
+    for i in range(np.uint64(8)):
+        number = (number << np.uint64(8)) | np.uint64(data[np.uint64(at) + i])
+    return np.int64(number)
+
+
+@numba.njit(nogil=True)
+def _crc32c(data: Any, at: int, end: int, table: Any) -> Any:
+    crc = np.uint32(0xFFFFFFFF)
+    for i in range(np.uint64(at), np.uint64(end)):
+        crc = table[(crc ^ np.uint32(data[i])) & np.uint32(0xFF)] ^ (crc >> np.uint32(8))
+    return crc ^ np.uint32(0xFFFFFFFF)
+
+
+def scan_batches(
+    data: Any,
+    crc_table: Any,
+    crc_bytes_max: int,
+    starts: Any,
+    ends: Any,
+    counts: Any,
+    base_offsets: Any,
+    base_timestamps: Any,
+    append_times: Any,
+) -> tuple[int, int, int, int]:
+    """The headers of whole batches whose records are plain, in no transaction, and no markers.
+
+    Status, batches, the offset after the last. BROKEN stands for all else: whoever asks has another
+    way to read it. Checksums are checked of batches up to a size, beyond which other code is
+    faster; the last number is how many were not.
+    """
+    at, end = 0, len(data)
+    found, unchecked, position = 0, 0, 0
+    while at + _HEADER_BYTES <= end:
+        length = _int32(data, at + 8)
+        if length < _HEADER_BYTES - 12 or data[at + 16] != 2:
+            return BROKEN, found, 0, 0
+        after = at + 12 + length
+        if after > end:
+            break
+        # The codec, "transactional" and "control"; these are all in the second byte.
+        attributes = data[at + 22]
+        count = _int32(data, at + 57)
+        if attributes & 0x37 or count < 0:
+            return BROKEN, found, 0, 0
+        if after - at > crc_bytes_max:
+            unchecked += 1
+        elif _crc32c(data, at + 21, after, crc_table) != np.uint32(_int32(data, at + 17)):
+            return BROKEN, found, 0, 0
+        starts[found] = at + _HEADER_BYTES
+        ends[found] = after
+        counts[found] = count
+        base_offsets[found] = _int64(data, at)
+        base_timestamps[found] = _int64(data, at + 27)
+        append_times[found] = _int64(data, at + 35) if attributes & 0x08 else NO_APPEND_TIME
+        position = base_offsets[found] + _int32(data, at + 23) + 1
+        found += 1
+        at = after
+    return OK, found, position, unchecked
 
 
 def decode_records(  # noqa: PLR0915 - one loop; calls would cost as much as they do

@@ -1,15 +1,18 @@
 """Records to columns by the kernel: room for its output, and Arrow arrays of what it wrote.
 
-Nothing is copied from there on: the arrays are views of the memory that the kernel filled.
+`scan` finds the batches of a fetch, `decode_with` decodes sections of records. Nothing is copied
+after that: the arrays are views of the memory that the kernel filled.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from suwi.model.ids import Offset, TopicPartition
+from suwi.records.batch import BatchHeader, compute_crc, read_header
 from suwi.spark.kernel import Kernel
 from suwi.spark.row_schema import HEADER, HEADERS, TIMESTAMP, BadTimestamp, Columns
 
@@ -19,26 +22,90 @@ if TYPE_CHECKING:
 _OK, _BROKEN, _BAD_TIMESTAMP = 0, 1, 2
 _NO_APPEND_TIME = -(2**63)
 _RECORD_BYTES_MIN = 7
+_HEADER_BYTES = 61
+# Up to here the kernel's own checksum is faster than calling the library's, batch by batch.
+_SLOW_CRC_BYTES_MAX = 1024
 
 
 class BrokenRecords(Exception):
     """The kernel found no records, or not as many as a header says."""
 
 
+class Sections(NamedTuple):
+    """Plain records of batches, each a part of the same data: one array for each fact."""
+
+    starts: Any
+    ends: Any
+    counts: Any
+    base_offsets: Any
+    base_timestamps: Any
+    append_times: Any
+
+    @classmethod
+    def of(cls, sections: Sequence["Section"]) -> "Sections":
+        headers = [section.header for section in sections]
+        return cls(
+            np.array([section.start for section in sections], np.int64),
+            np.array([section.end for section in sections], np.int64),
+            np.array([header.record_count for header in headers], np.int64),
+            np.array([header.base_offset for header in headers], np.int64),
+            np.array([header.base_timestamp for header in headers], np.int64),
+            np.array([_append_time(header) for header in headers], np.int64),
+        )
+
+    def part(self, start: int, end: int) -> "Sections":
+        return Sections(*(array[start:end] for array in self))
+
+
+class Scanned(NamedTuple):
+    sections: Sections
+    position: Offset
+    """After the last batch."""
+
+
+def scan(kernel: Kernel, data: memoryview, *, check_crcs: bool) -> Scanned | None:
+    """The batches of a fetch, if all are plain, without transactions, and in order; else None."""
+    room = len(data) // _HEADER_BYTES
+    sections = Sections(*(np.empty(room, np.int64) for _ in Sections._fields))
+    crc_bytes_max = _SLOW_CRC_BYTES_MAX if check_crcs else -1
+    status, found, position, unchecked = kernel.scan_batches(
+        np.frombuffer(data, np.uint8), _crc_table(), crc_bytes_max, *sections
+    )
+    if status != _OK or not found:
+        return None
+    sections = sections.part(0, found)
+    if check_crcs and unchecked:
+        for start, end in zip(sections.starts.tolist(), sections.ends.tolist(), strict=True):
+            at, size = start - _HEADER_BYTES, end - start + _HEADER_BYTES
+            if size > crc_bytes_max and compute_crc(data, at, size) != read_header(data, at).crc:
+                return None
+    return Scanned(sections, Offset(position))
+
+
+@cache
+def _crc_table() -> Any:
+    """CRC-32C, a byte at a time (the reflected polynomial)."""
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        odd = (table & 1).astype(bool)
+        table = np.where(odd, (table >> 1) ^ np.uint32(0x82F63B78), table >> 1)
+    return table
+
+
 def decode_with(
     kernel: Kernel,
     partition: TopicPartition,
     data: memoryview,
-    sections: Sequence["Section"],
+    sections: Sections,
     start: Offset,
     end: Offset,
     include_headers: bool,
 ) -> Columns:
     """Raises `BrokenRecords`, `BadTimestamp`."""
-    lengths = sum(section.end - section.start for section in sections)
-    room = sum(section.header.record_count for section in sections)
+    lengths = int((sections.ends - sections.starts).sum())
+    room = int(sections.counts.sum())
     # Memory grows with bytes that are there, never with a count that is claimed.
-    if not 0 <= room <= lengths // _RECORD_BYTES_MIN:
+    if sections.counts.min(initial=0) < 0 or room > lengths // _RECORD_BYTES_MIN:
         raise BrokenRecords
     offsets, times, headers_at = (np.empty(room, np.int64) for _ in range(3))
     kinds, header_counts = np.empty(room, np.int32), np.empty(room, np.int32)
@@ -46,12 +113,7 @@ def decode_with(
     whole = np.frombuffer(data, np.uint8)
     status, rows, keys.missing, values.missing, headers = kernel.decode_records(
         whole,
-        np.array([section.start for section in sections], np.int64),
-        np.array([section.end for section in sections], np.int64),
-        np.array([section.header.record_count for section in sections], np.int64),
-        np.array([section.header.base_offset for section in sections], np.int64),
-        np.array([section.header.base_timestamp for section in sections], np.int64),
-        np.array([_append_time(section) for section in sections], np.int64),
+        *sections,
         start,
         end,
         offsets,
@@ -78,8 +140,7 @@ def decode_with(
     )
 
 
-def _append_time(section: "Section") -> int:
-    header = section.header
+def _append_time(header: BatchHeader) -> int:
     return header.max_timestamp if header.uses_log_append_time else _NO_APPEND_TIME
 
 

@@ -12,10 +12,8 @@ from suwi.client.offsets import EARLIEST as EARLIEST_TIME
 from suwi.client.offsets import LATEST as LATEST_TIME
 from suwi.client.offsets import list_offsets
 from suwi.client.partition_fetcher import PartitionFetcher
-from suwi.client.visible import position_after, visible_batches
 from suwi.model.errors import OffsetOutOfRange, UnknownTopicOrPartition
 from suwi.model.ids import Offset
-from suwi.records.batch import batches
 from suwi.spark.columns import Decoder
 from suwi.spark.loss import LossReporter
 from suwi.spark.offsets import EARLIEST, LATEST
@@ -60,16 +58,15 @@ class _RangeReader:
                     continue
                 assert isinstance(fetched.records, bytes | memoryview)
                 data = memoryview(fetched.records)
-                whole = list(batches(data))
-                after = position_after(whole, position)
+                opened = self._decoder.open(
+                    data, fetched.aborted, check_crcs=self._options.check_crcs
+                )
+                after = opened.position_after(position)
                 self._bytes_read += len(data)
                 self._offsets_read += after - position
                 if after < end:
                     self._next = self._session.start(self._ask(after, end))
-                visible = visible_batches(
-                    data, whole, fetched.aborted, check_crcs=self._options.check_crcs
-                )
-                yield from self._decoder.decode(data, visible, position, end)
+                yield from opened.decode(position, end)
                 position = after
         finally:
             if self._next is not None:
