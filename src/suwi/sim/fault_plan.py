@@ -7,12 +7,14 @@ Invariant: power losses stay within the budget in which no acknowledged record m
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from suwi.metadata.memory import Faults
 from suwi.model.ids import NO_NODE, NodeId
 from suwi.sim.cluster import SimCluster, SimNode
+from suwi.sim.plots import rebirth, relay
 from suwi.sim.random import SimRandom
 from suwi.sim.watch import Watch
 
@@ -33,22 +35,22 @@ class FaultPlan:
     ) -> None:
         """`power_losses`: "budget", or "any" where every message is synced before its answer."""
         self._cluster = cluster
-        self._watch = watch
-        self._random = random
-        self._network = cluster.simulation.network
-        self._session_s = cluster.store.session_timeout_s
+        self.watch = watch
+        self.random = random
+        self.network = cluster.simulation.network
+        self.session_s = cluster.store.session_timeout_s
         self._power_losses = power_losses
         self._busy: set[NodeId] = set()
         """Nodes whose process is being taken care of."""
         self._under_way: dict[asyncio.Task[None], None] = {}
         self._without_power: set[NodeId] = set()
         """Nodes that lost power and are not back in every in-sync set."""
-        self._healing = False
+        self.is_healing = False
         self._kinds = list(kinds) if kinds is not None else self._draw_kinds()
 
     def _draw_kinds(self) -> list[str]:
-        share = self._random.choice((0.15, 0.4, 0.8))
-        return [kind for kind in KINDS if self._random.chance(share)] or ["kill"]
+        share = self.random.choice((0.15, 0.4, 0.8))
+        return [kind for kind in KINDS if self.random.chance(share)] or ["kill"]
 
     # -- for how long, and whom ------------------------------------------------------------------
 
@@ -56,20 +58,20 @@ class FaultPlan:
         loop = asyncio.get_running_loop()
         end_s = loop.time() + duration_s
         while loop.time() < end_s:
-            await asyncio.sleep(self._random.uniform(0, pause_s_max))
+            await asyncio.sleep(self.random.uniform(0, pause_s_max))
             if len(self._under_way) < _AT_ONCE_MAX:
-                kind = self._random.choice(self._kinds)
+                kind = self.random.choice(self._kinds)
                 task = asyncio.create_task(KINDS[kind](self), name=kind)
                 self._under_way[task] = None
                 task.add_done_callback(lambda task: self._under_way.pop(task, None))
 
     async def heal(self) -> None:
         """Mend everything, and return when every broker is in service."""
-        self._say("heal")
-        self._healing = True
-        self._network.heal()
+        self.say("heal")
+        self.is_healing = True
+        self.network.heal()
         for host in [*(node.name for node in self._cluster.nodes.values()), "c1", "c2"]:
-            self._network.slow(host, 0)
+            self.network.slow(host, 0)
         self._set_store_faults(Faults())
         while self._under_way:
             await asyncio.wait(list(self._under_way))
@@ -80,17 +82,17 @@ class FaultPlan:
             disk.capacity_bytes = None
         await asyncio.gather(*(self._bring_back(node) for node in self._cluster.nodes.values()))
 
-    def _say(self, what: str) -> None:
+    def say(self, what: str) -> None:
         self._cluster.say(f"* {what}")
 
     async def _for_a_while(self) -> None:
         """A moment, about a session's time, or much longer."""
-        longest = self._random.choice((0.05, 0.5, 2.0, 1.5 * self._session_s, 3 * self._session_s))
-        await self._pause(self._random.uniform(0, longest))
+        longest = self.random.choice((0.05, 0.5, 2.0, 1.5 * self.session_s, 3 * self.session_s))
+        await self.pause(self.random.uniform(0, longest))
 
-    async def _pause(self, duration_s: float) -> None:
+    async def pause(self, duration_s: float) -> None:
         step_s = 0.25
-        while duration_s > 0 and not self._healing:
+        while duration_s > 0 and not self.is_healing:
             await asyncio.sleep(min(step_s, duration_s))
             duration_s -= step_s
 
@@ -99,16 +101,15 @@ class FaultPlan:
         free = [n for n in self._cluster.nodes.values() if n.is_running and n.id not in self._busy]
         if not free:
             return None
-        truth = self._watch.truth
-        draw = self._random.random()
+        truth = self.watch.truth
+        draw = self.random.random()
         wanted: NodeId | None = None
         if draw < 0.5 and truth.topics:
-            topic = self._random.choice(list(truth.topics.values()))
-            wanted = self._random.choice(topic.partitions).leader
+            topic = self.random.choice(list(truth.topics.values()))
+            wanted = self.random.choice(topic.partitions).leader
         elif draw < 0.65:
-            controller = self._cluster.store.ledger.controller
-            wanted = controller.node_id if controller else None
-        return next((n for n in free if n.id == wanted), None) or self._random.choice(free)
+            wanted = self.controller()
+        return next((n for n in free if n.id == wanted), None) or self.random.choice(free)
 
     async def _bring_back(self, node: SimNode) -> None:
         """Have it running and in service, however often that takes."""
@@ -125,13 +126,27 @@ class FaultPlan:
     async def _alone(self, act: Callable[[SimNode], Awaitable[None]]) -> None:
         """Do something to one broker's process that nobody else interferes with."""
         node = self._pick()
-        if node is None:
-            return
-        self._busy.add(node.id)
+        if node is not None:
+            with self.taking(node):
+                await act(node)
+
+    @contextmanager
+    def taking(self, *nodes: SimNode) -> Iterator[None]:
+        """Have these processes for oneself."""
+        self._busy.update(node.id for node in nodes)
         try:
-            await act(node)
+            yield
         finally:
-            self._busy.discard(node.id)
+            self._busy.difference_update(node.id for node in nodes)
+
+    def free(self, node_id: NodeId) -> SimNode | None:
+        """A running broker that nothing is happening to."""
+        node = self._cluster.nodes[node_id]
+        return node if node.is_running and node_id not in self._busy else None
+
+    def controller(self) -> NodeId | None:
+        controller = self._cluster.store.ledger.controller
+        return controller.node_id if controller else None
 
     # -- processes -------------------------------------------------------------------------------
 
@@ -139,33 +154,33 @@ class FaultPlan:
         await self._alone(self._kill)
 
     async def _kill(self, node: SimNode) -> None:
-        self._say(f"kill {node.name}")
+        self.say(f"kill {node.name}")
         node.kill()
         await self._for_a_while()
-        self._say(f"start {node.name}")
-        await self._start(node)
+        self.say(f"start {node.name}")
+        await self.start(node)
 
-    async def _start(self, node: SimNode) -> None:
+    async def start(self, node: SimNode) -> None:
         """Begin its next life, again where that fails, and do not wait long for it."""
         for _ in range(5):
-            if node.is_running or self._healing:
+            if node.is_running or self.is_healing:
                 return
-            await asyncio.wait([node.begin()], timeout=self._session_s)
-            await self._pause(_START_AGAIN_S)
+            await asyncio.wait([node.begin()], timeout=self.session_s)
+            await self.pause(_START_AGAIN_S)
 
     async def crash_in_a_write(self) -> None:
         await self._alone(self._crash_in_a_write)
 
     async def _crash_in_a_write(self, node: SimNode) -> None:
-        self._say(f"crash {node.name} in a write")
-        node.machine.disk.faults.crash_after(self._random.below(20))
-        await self._pause(2.0)
+        self.say(f"crash {node.name} in a write")
+        node.machine.disk.faults.crash_after(self.random.below(20))
+        await self.pause(2.0)
         if node.is_running:
             node.kill()
         node.machine.disk.faults.clear()
         await self._for_a_while()
-        self._say(f"start {node.name}")
-        await self._start(node)
+        self.say(f"start {node.name}")
+        await self.start(node)
 
     async def stop(self) -> None:
         await self._alone(self._stop)
@@ -173,48 +188,54 @@ class FaultPlan:
     async def _stop(self, node: SimNode) -> None:
         if not node.in_service.is_set():
             return
-        self._say(f"stop {node.name}")
+        self.say(f"stop {node.name}")
         stopping = asyncio.ensure_future(node.stop())
-        await asyncio.wait([stopping], timeout=2 * self._session_s)
+        await asyncio.wait([stopping], timeout=2 * self.session_s)
         if node.is_running:
             node.kill()
         await asyncio.wait([stopping])
         await self._for_a_while()
-        self._say(f"start {node.name}")
-        await self._start(node)
+        self.say(f"start {node.name}")
+        await self.start(node)
 
     async def lose_power(self) -> None:
         await self._alone(self._lose_power)
 
     async def _lose_power(self, node: SimNode) -> None:
-        if not self._may_lose_power(node):
+        if not self.may_lose_power(node):
             return
-        self._say(f"power off {node.name}")
+        self.lose_power_of(node)
+        await self._for_a_while()
+        self.say(f"start {node.name}")
+        await self.start(node)
+
+    def lose_power_of(self, node: SimNode) -> None:
+        self.say(f"power off {node.name}")
         self._without_power.add(node.id)
         node.power_off()
-        await self._for_a_while()
-        self._say(f"start {node.name}")
-        await self._start(node)
 
-    def _may_lose_power(self, node: SimNode) -> bool:
+    def may_lose_power(self, node: SimNode) -> bool:
         """Whether the budget allows it: at most min.insync.replicas - 1 replicas of a partition
         lose power before the others are back in sync."""
         if self._power_losses == "any":
             return True
-        world = self._watch.world
-        for log, state in world.states.items():
-            if node.id not in state.replicas:
-                continue
-            rules = world.rules_of(log)
-            if min(rules.min_insync_replicas, len(state.replicas)) < 2:
+        world = self.watch.world
+        held = {
+            log: state
+            for log, state in world.states.items()
+            if node.id in state.isr or node.id in state.eligible
+        }
+        for log, state in held.items():
+            if min(world.rules_of(log).min_insync_replicas, len(state.replicas)) < 2:
                 return False
             if set(state.isr) != set(state.replicas) or state.leader == NO_NODE:
                 return False
-        return all(self._is_back(other) for other in self._without_power)
+        # Where nothing is committed through it, it has nothing to lose.
+        return not held or all(self._is_back(other) for other in self._without_power)
 
     def _is_back(self, node_id: NodeId) -> bool:
         """Whether what a power loss took is replaced: it is in sync again, in its new life."""
-        registered = self._watch.truth.registered.get(node_id)
+        registered = self.watch.truth.registered.get(node_id)
         held = self._cluster.store.ledger.registrations.get(f"brokers/{node_id}")
         return (
             registered is not None
@@ -222,7 +243,7 @@ class FaultPlan:
             and registered.epoch == held.epoch
             and self._cluster.nodes[node_id].in_service.is_set()
             and not any(
-                r.is_suspect for (n, _), r in self._watch.world.replicas.items() if n == node_id
+                r.is_suspect for (n, _), r in self.watch.world.replicas.items() if n == node_id
             )
         )
 
@@ -230,50 +251,47 @@ class FaultPlan:
         await self._alone(self._freeze)
 
     async def _freeze(self, node: SimNode) -> None:
-        self._say(f"freeze {node.name}")
+        self.say(f"freeze {node.name}")
         node.freeze()
         await self._for_a_while()
-        self._say(f"thaw {node.name}")
-        node.thaw(self._random.uniform(0, 0.5))
+        self.say(f"thaw {node.name}")
+        node.thaw(self.random.uniform(0, 0.5))
 
     async def restart_all(self) -> None:
         """Every process dies, at about the same time, and comes back in any order."""
         nodes = [n for n in self._cluster.nodes.values() if n.id not in self._busy]
-        self._busy.update(node.id for node in nodes)
-        try:
-            self._random.shuffle(nodes)
+        with self.taking(*nodes):
+            self.random.shuffle(nodes)
             for node in nodes:
                 if node.is_running:
-                    self._say(f"kill {node.name}")
+                    self.say(f"kill {node.name}")
                     node.kill()
-                    await self._pause(self._random.uniform(0, 0.1))
+                    await self.pause(self.random.uniform(0, 0.1))
             await self._for_a_while()
-            self._random.shuffle(nodes)
+            self.random.shuffle(nodes)
             for node in nodes:
-                self._say(f"start {node.name}")
-                await self._start(node)
-                await self._pause(self._random.uniform(0, 1))
-        finally:
-            self._busy.difference_update(node.id for node in nodes)
+                self.say(f"start {node.name}")
+                await self.start(node)
+                await self.pause(self.random.uniform(0, 1))
 
     # -- the network -----------------------------------------------------------------------------
 
     def _two(self) -> tuple[str, str]:
         names = [node.name for node in self._cluster.nodes.values()]
-        self._random.shuffle(names)
+        self.random.shuffle(names)
         return names[0], names[1]
 
     async def cut(self) -> None:
         """One way or both ways between two brokers."""
         one, other = self._two()
-        both = self._random.chance(0.5)
-        self._say(f"cut {one} -> {other}{' and back' if both else ''}")
-        self._network.cut(one, other)
+        both = self.random.chance(0.5)
+        self.say(f"cut {one} -> {other}{' and back' if both else ''}")
+        self.network.cut(one, other)
         if both:
-            self._network.cut(other, one)
+            self.network.cut(other, one)
         await self._for_a_while()
-        self._say(f"mend {one} - {other}")
-        self._network.heal(one, other)
+        self.say(f"mend {one} - {other}")
+        self.network.heal(one, other)
 
     async def isolate(self) -> None:
         """One broker from the other brokers; clients and the store still reach it, or not."""
@@ -281,37 +299,37 @@ class FaultPlan:
         if node is None:
             return
         others = [other.name for other in self._cluster.nodes.values() if other is not node]
-        with_clients = self._random.chance(0.3)
-        with_store = self._random.chance(0.3)
-        self._say(
+        with_clients = self.random.chance(0.3)
+        with_store = self.random.chance(0.3)
+        self.say(
             f"isolate {node.name}{' from clients' * with_clients}{' and the store' * with_store}"
         )
-        self._network.partition([node.name], [*others, *(["c1", "c2"] if with_clients else [])])
+        self.network.partition([node.name], [*others, *(["c1", "c2"] if with_clients else [])])
         if with_store:
             node.cut_store()
         await self._for_a_while()
-        self._say(f"mend {node.name}")
+        self.say(f"mend {node.name}")
         if with_store:
             node.heal_store()
         for other in [*others, "c1", "c2"]:
-            self._network.heal(node.name, other)
+            self.network.heal(node.name, other)
 
     async def reset(self) -> None:
         node = self._pick()
         if node is not None:
-            self._say(f"reset connections of {node.name}")
-            self._network.reset(node.name)
+            self.say(f"reset connections of {node.name}")
+            self.network.reset(node.name)
 
     async def slow(self) -> None:
         node = self._pick()
         if node is None:
             return
-        delay_ms = self._random.choice((20, 200, 2000))
-        self._say(f"slow {node.name} by {delay_ms} ms")
-        self._network.slow(node.name, delay_ms)
+        delay_ms = self.random.choice((20, 200, 2000))
+        self.say(f"slow {node.name} by {delay_ms} ms")
+        self.network.slow(node.name, delay_ms)
         await self._for_a_while()
-        self._say(f"{node.name} is fast again")
-        self._network.slow(node.name, 0)
+        self.say(f"{node.name} is fast again")
+        self.network.slow(node.name, 0)
 
     # -- disks -----------------------------------------------------------------------------------
 
@@ -320,18 +338,18 @@ class FaultPlan:
         if node is None:
             return
         disk = node.machine.disk
-        room = self._random.below(2000)
-        self._say(f"disk of {node.name} has {room} bytes left")
+        room = self.random.below(2000)
+        self.say(f"disk of {node.name} has {room} bytes left")
         disk.capacity_bytes = disk.drive.volume.used_bytes + room
         await self._for_a_while()
-        self._say(f"disk of {node.name} has space again")
+        self.say(f"disk of {node.name} has space again")
         node.machine.disk.capacity_bytes = None
 
     async def stall_disk(self) -> None:
         node = self._pick()
         if node is not None:
-            duration_s = self._random.choice((0.1, 1.0, 1.5 * self._session_s))
-            self._say(f"disk of {node.name} stalls for {duration_s} s")
+            duration_s = self.random.choice((0.1, 1.0, 1.5 * self.session_s))
+            self.say(f"disk of {node.name} stalls for {duration_s} s")
             node.machine.disk.faults.stall(duration_s, "write")
 
     # -- the store -------------------------------------------------------------------------------
@@ -340,22 +358,22 @@ class FaultPlan:
         node = self._pick()
         if node is None:
             return
-        self._say(f"{node.name} cannot reach the store")
+        self.say(f"{node.name} cannot reach the store")
         node.cut_store()
         await self._for_a_while()
-        self._say(f"{node.name} can reach the store again")
+        self.say(f"{node.name} can reach the store again")
         node.heal_store()
 
     async def expire(self) -> None:
         node = self._pick()
         if node is not None and node.view is not None:
-            self._say(f"the session of {node.name} expires")
+            self.say(f"the session of {node.name} expires")
             node.view.expire()
 
     async def worsen_store(self) -> None:
         """Slow answers, lost answers, stale reads and late notices for everybody."""
-        self._say("the store is slow and forgetful")
-        random = self._random
+        self.say("the store is slow and forgetful")
+        random = self.random
         self._set_store_faults(
             Faults(
                 latency_s=(0.0, random.choice((0.001, 0.05, 0.5))),
@@ -367,7 +385,7 @@ class FaultPlan:
             )
         )
         await self._for_a_while()
-        self._say("the store is well")
+        self.say("the store is well")
         self._set_store_faults(Faults())
 
     def _set_store_faults(self, faults: Faults) -> None:
@@ -393,4 +411,6 @@ KINDS: dict[str, Trouble] = {
     "cut store": FaultPlan.cut_store,
     "expire": FaultPlan.expire,
     "worsen store": FaultPlan.worsen_store,
+    "relay": relay,
+    "rebirth": rebirth,
 }
