@@ -249,6 +249,24 @@ def test_an_end_is_not_heard_over_a_cut_link() -> None:
     run(main)
 
 
+def test_what_the_dead_sent_over_a_cut_link_never_arrives() -> None:
+    """In a real network nobody would be left to send it again."""
+
+    async def main(loop: ClusterLoop) -> None:
+        one, two = Process(1, 1), Process(2, 1)
+        port = await listen(loop, two)
+        peer = await connect(loop, port, one)
+        peer.transport.write(b"to be echoed")
+        loop.network.cut({1}, {2})
+        await loop.kill(two)
+        loop.network.heal()
+        await peer.ended
+        assert peer.heard == b""
+        await loop.kill(one)
+
+    run(main)
+
+
 def test_a_slow_link_keeps_the_order() -> None:
     async def main(loop: ClusterLoop) -> None:
         one, two = Process(1, 1), Process(2, 1)

@@ -349,6 +349,8 @@ class Partition:
         if high_watermark <= self._high_watermark:
             return
         self._high_watermark = high_watermark
+        if not self.touched:
+            self._touch()  # It is to be written down, however late it comes after the append.
         waiters = self._commit_waiters
         while waiters and waiters[0][0] <= high_watermark:
             _, waiter = waiters.popleft()

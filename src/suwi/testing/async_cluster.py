@@ -8,6 +8,7 @@ from collections.abc import Collection, Coroutine, Iterable, Mapping
 from pathlib import Path  # noqa: TID251 - given to tests, which look at files with it
 from typing import Any, TypeVar
 
+from suwi.controller.events import Event
 from suwi.replica.description import ReplicaState
 from suwi.testing.brokers import Brokers
 from suwi.testing.loop_thread import LoopThread, on_loop
@@ -57,6 +58,9 @@ class AsyncCluster:
 
     async def replicas(self, topic: str, partition: int = 0) -> dict[int, ReplicaState]:
         return await self._do(self._brokers.replicas(topic, partition))
+
+    async def events(self) -> list[Event]:
+        return await self._do(self._brokers.events())
 
     async def create_topic(
         self,
@@ -138,6 +142,9 @@ class AsyncCluster:
         timeout_s: float = PATIENCE_S,
     ) -> None:
         await self._do(self._brokers.wait_isr(topic, partition, brokers, timeout_s))
+
+    async def wait_event(self, kind: str, *, timeout_s: float = PATIENCE_S) -> Event:
+        return await self._do(self._brokers.wait_event(kind, timeout_s))
 
     async def wait_until_healthy(self, *, timeout_s: float = PATIENCE_S) -> None:
         await self._do(self._brokers.wait_until_healthy(timeout_s))

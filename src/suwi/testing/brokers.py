@@ -11,6 +11,7 @@ from typing import TypeVar
 from suwi.client.addresses import Address
 from suwi.client.admin import Admin
 from suwi.client.cluster import Cluster
+from suwi.controller.events import Event, events
 from suwi.env import SystemRandom
 from suwi.metadata.embedded import EmbeddedStore
 from suwi.metadata.follower import MetadataFollower
@@ -126,6 +127,10 @@ class Brokers:
             if replica is not None:
                 found[number] = describe(replica, number, self._loop.time())
         return found
+
+    async def events(self) -> list[Event]:
+        """What the cluster remembers: unclean elections and the records they have cost."""
+        return events(self._image)
 
     def _replica(self, number: int, topic: str, partition: int) -> Partition | None:
         broker = self.node(number).broker
@@ -247,6 +252,14 @@ class Brokers:
 
         text = f"in-sync replicas {sorted(wanted)}"
         await self._until(agrees, lambda: self._missing(topic, partition, text), timeout_s)
+
+    async def wait_event(self, kind: str, timeout_s: float) -> Event:
+        """The first event of a kind."""
+
+        def look() -> Event | None:
+            return next((event for event in events(self._image) if event.kind == kind), None)
+
+        return await self._until(look, lambda: f"no event {kind!r}", timeout_s)
 
     async def wait_until_healthy(self, timeout_s: float) -> None:
         """All brokers run, every partition has a leader and all its replicas are in sync."""

@@ -10,6 +10,7 @@ from collections.abc import Collection, Coroutine, Iterable, Mapping
 from pathlib import Path  # noqa: TID251 - given to tests, which look at files with it
 from typing import Any, Self, TypeVar
 
+from suwi.controller.events import Event
 from suwi.replica.description import ReplicaState
 from suwi.testing.async_cluster import PATIENCE_S, AsyncCluster, texts
 from suwi.testing.brokers import Brokers
@@ -135,6 +136,10 @@ class Cluster:
         """The state of each replica, by broker; those that are dead or paused are left out."""
         return self._do(self._brokers.replicas(topic, partition))
 
+    def events(self) -> list[Event]:
+        """What the cluster remembers: elections that have cost records, and which ones."""
+        return self._do(self._brokers.events())
+
     def create_topic(
         self,
         name: str,
@@ -229,6 +234,10 @@ class Cluster:
     ) -> None:
         """Wait until exactly these replicas are in sync."""
         self._do(self._brokers.wait_isr(topic, partition, brokers, timeout_s))
+
+    def wait_event(self, kind: str, *, timeout_s: float = PATIENCE_S) -> Event:
+        """Wait for an event of this kind; the first there is."""
+        return self._do(self._brokers.wait_event(kind, timeout_s))
 
     def wait_until_healthy(self, *, timeout_s: float = PATIENCE_S) -> None:
         """Wait until all brokers run, every partition is led and all its replicas are in sync."""

@@ -136,11 +136,11 @@ class ClusterLoop(asyncio.SelectorEventLoop):
             _reset(transport)
         process.transports.clear()
         self._sockets.forget(process)
-        self.network.forget(process)
         self._unwind(process)
 
     def _unwind(self, process: Process) -> None:
         self._has_killed = True
+        self.network.died(process)
         self._give_turns(process)
         self._processes.abandon(process)
 

@@ -88,9 +88,13 @@ class Network:
         for gate in list(self._gates):
             gate.pump()
 
-    def forget(self, process: Process) -> None:
-        for gate in [gate for gate in self._gates if gate.process is process]:
-            del self._gates[gate]
+    def died(self, process: Process) -> None:
+        """What it sent over a cut link is lost: nobody is left to send it again."""
+        for gate in list(self._gates):
+            if gate.process is process:
+                del self._gates[gate]
+            elif gate.target == process.node:
+                gate.peer_died()
 
 
 class _Gate(asyncio.Protocol):
@@ -109,11 +113,12 @@ class _Gate(asyncio.Protocol):
         self.transport = _GatedTransport(self)
         self._network = network
         self._loop = loop
-        self._target = target
+        self.target = target
         self._out: deque[tuple[float, bytes | None]] = deque()
         self._in: deque[tuple[float, Callable[..., object], tuple[Any, ...]]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._is_left = False
+        self._is_peer_lost = False
 
     # -- what the broker does ------------------------------------------------------------------
 
@@ -149,7 +154,13 @@ class _Gate(asyncio.Protocol):
         self.protocol.connection_made(self.transport)
 
     def data_received(self, data: bytes) -> None:
-        self._arrived(self.protocol.data_received, data)
+        if not self._is_peer_lost:
+            self._arrived(self.protocol.data_received, data)
+
+    def peer_died(self) -> None:
+        if self._is_cut:
+            self._is_peer_lost = True
+            self._in.clear()
 
     def eof_received(self) -> None:
         self._arrived(self.protocol.eof_received)
@@ -182,11 +193,11 @@ class _Gate(asyncio.Protocol):
 
     @property
     def _is_cut(self) -> bool:
-        return self._network.is_cut(self.process.node, self._target)
+        return self._network.is_cut(self.process.node, self.target)
 
     @property
     def _delay_s(self) -> float:
-        return self._network.delay_s(self.process.node, self._target)
+        return self._network.delay_s(self.process.node, self.target)
 
     def pump(self) -> None:
         if self._is_cut or self.process.revoked:

@@ -1,0 +1,77 @@
+"""Short ways to write to a cluster and to count what it holds."""
+
+import threading
+import time
+from collections.abc import Callable
+
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+
+PATIENCE_S = 30.0
+
+
+def send(
+    bootstrap_servers: str, topic: str, *values: str, acks: str = "all", timeout_s: float = 20
+) -> list[KafkaError]:
+    """Send to partition 0, or to `topic:N`; the errors of those that were not acknowledged."""
+    name, _, partition = topic.partition(":")
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "acks": acks,
+            "message.timeout.ms": int(timeout_s * 1000),
+            "retry.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 200,
+            "log_level": 0,
+        }
+    )
+    errors: list[KafkaError] = []
+    for value in values:
+        producer.produce(
+            name,
+            value,
+            partition=int(partition or 0),
+            on_delivery=lambda error, _: errors.append(error) if error is not None else None,
+        )
+    assert producer.flush(PATIENCE_S) == 0
+    return errors
+
+
+def read(bootstrap_servers: str, topic: str, end: int) -> list[str]:
+    """Everything below an offset, of partition 0, or of `topic:N`."""
+    name, _, partition = topic.partition(":")
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "none",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "log_level": 0,
+        }
+    )
+    consumer.assign([TopicPartition(name, int(partition or 0), 0)])
+    found: list[str] = []
+    try:
+        while len(found) < end:
+            message = consumer.poll(PATIENCE_S)
+            assert message is not None, f"nothing came after {found}"
+            if message.error() is None:
+                found.append(message.value().decode())
+            else:
+                assert message.error().code() != KafkaError._PARTITION_EOF, f"no more than {found}"
+        return found
+    finally:
+        consumer.close()
+
+
+def until(
+    is_so: Callable[[], bool],
+    explain: Callable[[], object] = lambda: "",
+    *,
+    patience_s: float = PATIENCE_S,
+) -> None:
+    """Wait for something that can only be looked at, such as a file."""
+    ends = time.monotonic() + patience_s
+    while not is_so():
+        assert time.monotonic() < ends, explain()
+        threading.Event().wait(0.005)
