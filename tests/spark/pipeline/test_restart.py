@@ -67,13 +67,9 @@ def test_a_pipeline_goes_on_whatever_happened_meanwhile(
     assert run() == 0, said
     assert values() == "ab"
 
-    # The topic has more partitions.
+    # The topic has more partitions, and the query another name: the checkpoint says who it is.
     add_partitions(broker.address, topic, 2)
     fill(broker.address, topic, [b"c"], partition=1)
-    assert run() == 0, said
-    assert values() == "abc"
-
-    # The query has another name: the checkpoint says who it is.
     fill(broker.address, topic, [b"d"])
     assert run("renamed") == 0, said
     assert values() == "abcd"

@@ -1,0 +1,98 @@
+"""`suwi pipeline run` as people run it: in a process of its own, until it is told to stop."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("yaml", reason="PyYAML is not installed: pip install .[spark]")
+pytest.importorskip("deltalake", reason="deltalake is not installed: pip install .[spark]")
+
+from deltalake import DeltaTable
+
+from tests.broker_process import SOURCE, BrokerProcess
+from tests.cli.support import COMMAND
+from tests.spark.topics import fill, make_topic
+
+PATIENCE_S = 240
+PIPELINE = """\
+name: orders
+source: {{servers: "${{BROKER}}", topics: {topic}}}
+decode: {{json: id BIGINT}}
+python: own_module:doubled
+sink: {{delta: {folder}/table}}
+dead_letters: drop
+checkpoint: {folder}/checkpoint
+spark: {{spark.ui.enabled: "false"}}
+"""
+MODULE = """\
+from pyspark.sql.functions import udf
+
+@udf("bigint")
+def twice(number):
+    return 2 * number
+
+def doubled(records):
+    return records.select(twice("id").alias("id"))
+"""
+
+
+@pytest.mark.slow
+def test_a_pipeline_runs_with_metrics_until_sigterm(broker: BrokerProcess, tmp_path: Path) -> None:
+    topic = make_topic(broker.address)
+    fill(broker.address, topic, [b'{"id": 1}'])
+    (tmp_path / "orders.yaml").write_text(PIPELINE.format(topic=topic, folder=tmp_path))
+    (tmp_path / "own_module.py").write_text(MODULE)  # found by driver and workers beside the file
+    with (tmp_path / "said").open("w") as said:
+        command = ["pipeline", "run", str(tmp_path / "orders.yaml"), "--metrics-port", "0"]
+        process = subprocess.Popen(
+            [*COMMAND, *command, "--master", "local[1]"],
+            cwd="/",
+            env={**os.environ, "PYTHONPATH": str(SOURCE), "BROKER": broker.address},
+            stderr=said,
+        )
+    try:
+        port = _wait(process, tmp_path / "said", r"metrics on http://127\.0\.0\.1:(\d+)/metrics")
+        assert _scrape(process, port, 'suwi_pipeline_rows_total{query="orders"} 1.0')
+        metrics = _scrape(process, port, 'suwi_pipeline_lag{partition="[^"]*",query="orders"} 0.0')
+        age = re.search(r'last_batch_age_seconds{query="orders"} ([0-9.e-]+)', metrics)
+        assert age is not None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+    text = (tmp_path / "said").read_text()
+    assert "Traceback" not in text
+    assert text.splitlines()[-1].startswith("orders: batch 0, 1 rows, ")
+    rows = DeltaTable(str(tmp_path / "table")).to_pyarrow_table().to_pylist()
+    assert rows == [{"id": 2}]
+
+
+def _wait(process: "subprocess.Popen[bytes]", file: Path, pattern: str) -> str:
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        found = re.search(pattern, file.read_text())
+        if found:
+            return found[1]
+        assert process.poll() is None, file.read_text()
+        time.sleep(0.1)
+    raise AssertionError(file.read_text())
+
+
+def _scrape(process: "subprocess.Popen[bytes]", port: str, pattern: str) -> str:
+    """The metrics, as soon as one is as it should be."""
+    end, text = time.monotonic() + PATIENCE_S, ""
+    while time.monotonic() < end:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as page:
+            text = page.read().decode()
+        if re.search(pattern, text):
+            return text
+        assert process.poll() is None
+        time.sleep(0.2)
+    raise AssertionError(text)
