@@ -175,7 +175,8 @@ def test_an_unknown_topic_is_not_made_by_the_way(suwi: Suwi, lines: Path) -> Non
 def filled(suwi: Suwi, tmp_path: Path) -> str:
     """A topic of two partitions: 0 has a0 to a4, a second apart, and 1 has b0 to b2."""
     topic = unique_name("filled")
-    suwi.ok("topics", "create", topic, "-p", 2)
+    # The records are old: by default they would be gone when retention comes by.
+    suwi.ok("topics", "create", topic, "-p", 2, "--config", "retention.ms=-1")
     records = [
         {"value": f"{letter}{n}", "partition": index, "timestamp": 1_700_000_000_000 + n * 1000}
         for index, letter, count in ((0, "a", 5), (1, "b", 3))

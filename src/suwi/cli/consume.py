@@ -15,6 +15,7 @@ from suwi.cli.output import (
     Failure,
     bytes_text,
     flush,
+    is_terminal,
     json_line,
     printable,
     say,
@@ -104,7 +105,7 @@ class RecordForm:
             parts.append(",".join(f"{name}={bytes_text(v)}" for name, v in record.headers) or "-")
         if self.keys:
             parts.append(bytes_text(record.key))
-        if sys.stdout.isatty():
+        if is_terminal():
             parts.append(bytes_text(record.value))
             say("\t".join(printable(part) for part in parts))
             return

@@ -4,14 +4,18 @@ Invariant: bytes that came from elsewhere reach a terminal only as printable cha
 """
 
 import asyncio
+import io
 import json
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -28,6 +32,10 @@ class Failure(Exception):
     """A command cannot do what was asked; the text says why and what to do."""
 
 
+class OutputFailed(Failure):
+    """What a command says goes nowhere."""
+
+
 class OutputClosed(Exception):
     """Nobody reads what a command writes any more: `suwi … | head`."""
 
@@ -37,17 +45,31 @@ def say(text: str = "") -> None:
 
 
 def write(data: bytes) -> None:
-    try:
-        sys.stdout.buffer.write(data)
-    except BrokenPipeError:
-        raise OutputClosed from None
+    with _output() as stdout:
+        stdout.write(data)
 
 
 def flush() -> None:
+    if sys.stdout is not None:
+        with _output() as stdout:
+            stdout.flush()
+
+
+@contextmanager
+def _output() -> Iterator[BinaryIO]:
+    if sys.stdout is None:
+        raise OutputFailed("cannot write the output: it is closed")
     try:
-        sys.stdout.buffer.flush()
+        yield sys.stdout.buffer
     except BrokenPipeError:
         raise OutputClosed from None
+    except OSError as error:
+        raise OutputFailed(f"cannot write the output: {error.strerror or error}") from None
+
+
+def is_terminal() -> bool:
+    """Whether a person reads the output."""
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 @asynccontextmanager
@@ -80,6 +102,8 @@ async def stop_when_output_closes() -> AsyncIterator[None]:
 
 def _pipe() -> int | None:
     """Where stdout goes, if that is a pipe."""
+    if sys.stdout is None:
+        return None
     try:
         fd = sys.stdout.fileno()
         return fd if stat.S_ISFIFO(os.fstat(fd).st_mode) else None
@@ -105,24 +129,35 @@ def json_line(value: Any) -> None:
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: str = "") -> None:
     """Rows under headings; the columns named in `numbers` are aligned to the right."""
     from rich.console import Console
+    from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text
 
-    is_terminal = sys.stdout.isatty()
     drawn = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in columns:
-        right = column in numbers.split()
-        drawn.add_column(column, justify="right" if right else "left", overflow="fold")
+    for number, column in enumerate(columns):
+        drawn.add_column(
+            column,
+            justify="right" if column in numbers.split() else "left",
+            overflow="fold",
+            no_wrap=number == 0,  # A name that is folded cannot be copied.
+            min_width=len(column),
+        )
     for row in rows:
         drawn.add_row(*(Text(printable(str(cell))) for cell in row))
-    # Where it is not read by a person, nothing is folded to a width.
-    console = Console(
-        width=None if is_terminal else _WIDTH_WITHOUT_TERMINAL, highlight=False, markup=False
-    )
-    with console.capture() as captured:
-        console.print(drawn)
-    for line in captured.get().splitlines():
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=is_terminal(), highlight=False, markup=False)
+    if is_terminal():
+        # Where it is too narrow the terminal breaks the lines, and nothing is left out.
+        console.width = max(console.width, Measurement.get(console, _wide(console), drawn).minimum)
+    else:
+        console.width = _WIDTH_WITHOUT_TERMINAL  # Where no person reads it, nothing is folded.
+    console.print(drawn)
+    for line in shown.getvalue().splitlines():
         say(line.rstrip())
+
+
+def _wide(console: "Console") -> "ConsoleOptions":
+    return console.options.update(width=_WIDTH_WITHOUT_TERMINAL)
 
 
 def printable(text: str) -> str:

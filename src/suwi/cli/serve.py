@@ -1,6 +1,7 @@
 """`suwi serve`: from settings to a running broker, or several, and their clean end."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -160,10 +161,9 @@ async def _run(
         for broker in brokers:
             log.info("broker started", extra={"node": broker.node_id, "cluster": broker.cluster_id})
         await stop.wait()
-        sys.stdout.write("stopping ...\n")
-        sys.stdout.flush()
+        _announce("stopping ...\n")
         clean = await stop_all(brokers)
-        sys.stdout.write("stopped cleanly\n" if clean else _STOPPED_UNCLEANLY)
+        _announce("stopped cleanly\n" if clean else _STOPPED_UNCLEANLY)
     finally:
         await store.close()
 
@@ -178,8 +178,7 @@ def _end_at_once(signal_number: int) -> None:
 
     What it does until then bears a crash at any point.
     """
-    sys.stdout.write("stopped before it was ready\n")
-    sys.stdout.flush()
+    _announce("stopped before it was ready\n")
     os._exit(128 + signal_number)
 
 
@@ -287,5 +286,13 @@ def _greet(brokers: Sequence[Broker], metrics: "Sequence[MetricsServer]", took_s
         "stop with     Ctrl-C",
         "",
     ]
-    sys.stdout.write("\n".join(lines))
-    sys.stdout.flush()
+    _announce("\n".join(lines))
+
+
+def _announce(text: str) -> None:
+    """Tell whoever started the broker, if anybody listens: it serves others as well."""
+    if sys.stdout is None:
+        return
+    with contextlib.suppress(OSError):
+        sys.stdout.write(text)
+        sys.stdout.flush()

@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable
 import typer
 
 from suwi.cli.options import Target
-from suwi.cli.output import Failure, OutputClosed, complain, flush
+from suwi.cli.output import Failure, OutputClosed, OutputFailed, complain, flush
+from suwi.cli.unreachable import Access, HungUp, explain
 from suwi.client.addresses import Address, parse_addresses
 from suwi.client.cluster import Cluster
 from suwi.client.connection import ConnectionLost
@@ -35,11 +36,20 @@ def run(target: Target, work: Work, *, interrupted: int = _INTERRUPTED) -> None:
         addresses = parse_addresses(target.broker)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--broker") from None
-    connect = None if target.command_config is None else _connector(target.command_config)
-    raise typer.Exit(guarded(lambda: asyncio.run(_work(addresses, connect, work)), interrupted))
+    connect, access = None, Access()
+    if target.command_config is not None:
+        connect, access = _connector(target.command_config)
+
+    def job() -> int | None:
+        try:
+            return asyncio.run(_work(addresses, connect, work))
+        except Unreachable as error:
+            raise Failure(explain(error, access)) from None
+
+    raise typer.Exit(guarded(job, interrupted))
 
 
-def _connector(path: str) -> Connect:
+def _connector(path: str) -> tuple[Connect, Access]:
     """How to connect by a client.properties."""
     from suwi.cli.properties import parse_properties
     from suwi.client.security import connect_securely, read_client_security
@@ -55,7 +65,10 @@ def _connector(path: str) -> Connect:
     except BadConfig as error:
         problem = str(error)
     else:
-        return connect_securely(security, ClientSettings().client_id)
+        protocol = properties.get("security.protocol", "PLAINTEXT").upper()
+        has_certificate = any(key.startswith("ssl.keystore.") for key in properties)
+        connect = connect_securely(security, ClientSettings().client_id)
+        return connect, Access(path, protocol, has_certificate)
     raise typer.BadParameter(f"{path}: {problem}", param_hint="--command-config")
 
 
@@ -68,13 +81,15 @@ def guarded(job: Callable[[], int | None], interrupted: int = _INTERRUPTED) -> i
     except KeyboardInterrupt:
         return interrupted
     except OutputClosed:
-        # Python would try to write the rest when it ends, and complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # noqa: TID251
+        _drop_output()
         return _OK
+    except OutputFailed as failure:
+        _drop_output()
+        complain(str(failure))
     except Failure as failure:
         complain(str(failure))
     except Unreachable as error:
-        complain(_unreachable(error))
+        complain(explain(error, Access()))
     except ConnectionLost as error:
         complain(f"lost the connection to the broker: {error}")
     except OSError as error:
@@ -85,16 +100,20 @@ def guarded(job: Callable[[], int | None], interrupted: int = _INTERRUPTED) -> i
     return _FAILED
 
 
+def _drop_output() -> None:
+    """Python would try to write the rest when it ends, and complain."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # noqa: TID251
+
+
 async def _work(addresses: list[Address], connect: Connect | None, work: Work) -> int | None:
     async with Cluster(addresses, random=local_env().random, connect=connect) as cluster:
-        return await work(cluster)
-
-
-def _unreachable(error: Unreachable) -> str:
-    tried = "; ".join(f"no broker at {address}: {reason(why)}" for address, why in error.tried)
-    if any(isinstance(why, ConnectionLost) for _, why in error.tried):
-        return f"{tried}. If it asks for TLS or a log-in, say how with --command-config FILE"
-    return f"{tried}. Start one with `suwi serve`, or name another with --broker HOST:PORT"
+        try:
+            return await work(cluster)
+        except ConnectionLost:
+            if cluster.brokers:
+                raise
+            raise Unreachable([(addresses[0], HungUp())]) from None
 
 
 async def existing_topic(cluster: Cluster, name: str) -> TopicInfo:

@@ -5,6 +5,7 @@ broker wants the log-in repeated (KIP-368), that happens in time, between two re
 """
 
 import asyncio
+import difflib
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -33,6 +34,16 @@ _KEYS: Final = frozenset(
     ssl.keystore.type ssl.keystore.location ssl.keystore.certificate.chain ssl.keystore.key
     ssl.key.password ssl.truststore.type ssl.truststore.location ssl.truststore.certificates
     ssl.endpoint.identification.algorithm ssl.enabled.protocols ssl.cipher.suites
+    """.split()
+)
+_PREFIXES: Final = ("security.", "ssl.", "sasl.")
+# Keys of Kafka's clients, or how they begin, that steer nothing here.
+_WITHOUT_EFFECT: Final = tuple(
+    """
+    security.providers sasl.client.callback.handler.class sasl.kerberos. sasl.login.
+    sasl.oauthbearer.
+    ssl.engine.factory.class ssl.keymanager.algorithm ssl.keystore.password ssl.protocol
+    ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.password
     """.split()
 )
 _HANDSHAKE_VERSION: Final = 1
@@ -87,6 +98,12 @@ def _log_in(log_in: LogIn, disk: Disk, random: Random) -> Callable[[], Awaitable
 
 
 def _given(properties: Mapping[str, str]) -> tuple[dict[str, str], str]:
+    for key in properties:
+        if key.startswith(_PREFIXES) and key not in _KEYS and not key.startswith(_WITHOUT_EFFECT):
+            close = difflib.get_close_matches(key, _KEYS, n=1)
+            raise BadConfig(
+                f"unknown key {key!r}" + (f"; did you mean {close[0]!r}?" if close else "")
+            )
     given = {key: value for key, value in properties.items() if key in _KEYS}
     protocol = given.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in _PROTOCOLS:

@@ -5,6 +5,7 @@ broker key (`log.retention.ms` for `retention.ms`).
 """
 
 import dataclasses
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -234,7 +235,9 @@ def parse_topic_config(overrides: Mapping[str, str], defaults: TopicConfig) -> T
         if name in IGNORED_TOPIC_KEYS:
             continue
         if name not in TOPIC_KEYS:
-            raise BadConfig(f"unknown topic configuration {name!r}")
+            close = difflib.get_close_matches(name, TOPIC_KEYS, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise BadConfig(f"unknown topic configuration {name!r}{hint}")
         attribute, declared = TOPIC_KEYS[name]
         try:
             changes[attribute] = declared.kind.parse(value)

@@ -1,0 +1,238 @@
+"""What a command says when the broker, the way to it or the output is not what it expects."""
+
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import signal
+import socket
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.broker_process import BrokerProcess, unique_name
+from tests.cli.support import COMMAND, Suwi
+from tests.security.certificates import Authority
+from tests.security.secure_broker import PASSWORDS, SecureBroker
+
+PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority") / "ca")
+
+
+@pytest.fixture(scope="module")
+def secure(
+    authority: Authority, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SecureBroker]:
+    with SecureBroker(tmp_path_factory.mktemp("secure"), authority, authority.issue("b")) as broker:
+        yield broker
+
+
+class Way:
+    """Writes a client.properties and lists topics by it; what is said on stderr."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "client.properties"
+
+    def refusal(self, address: str, **properties: object) -> str:
+        lines = [f"{key.replace('_', '.')}={value}" for key, value in properties.items()]
+        self.file.write_text("\n".join(lines))
+        return Suwi(address).refusal("topics", "list", "--command-config", self.file)
+
+
+@pytest.fixture
+def way(tmp_path: Path) -> Way:
+    return Way(tmp_path)
+
+
+# -- TLS and log-ins that do not fit ---------------------------------------------------------------
+
+
+def test_tls_to_a_listener_without_it(broker: BrokerProcess, way: Way) -> None:
+    said = way.refusal(broker.address, security_protocol="SSL")
+    assert said.startswith(f"no broker at {broker.address}: it hung up during the TLS handshake. ")
+    assert "security.protocol" in said
+    assert str(way.file) in said
+    assert "suwi serve" not in said
+
+
+@pytest.mark.parametrize("listener", ["SSL", "MTLS", "SASL_SSL"])
+def test_plain_text_to_a_listener_with_tls(secure: SecureBroker, listener: str) -> None:
+    said = Suwi(secure.at(listener)).refusal("topics", "list")
+    assert "closed the connection" in said
+    assert "If it asks for TLS or a log-in, say how with --command-config FILE" in said
+
+
+def test_no_log_in_where_one_is_asked_for(
+    secure: SecureBroker, authority: Authority, way: Way
+) -> None:
+    said = Suwi(secure.at("SASL_PLAINTEXT")).refusal("topics", "list")
+    assert said.startswith(f"no broker at {secure.at('SASL_PLAINTEXT')}: it hung up at the first")
+    assert "If it asks for TLS or a log-in, say how with --command-config FILE" in said
+    said = way.refusal(
+        secure.at("SASL_SSL"),
+        security_protocol="SSL",
+        ssl_truststore_location=authority.certificate,
+    )
+    assert "it hung up at the first request" in said
+    assert "log-in (security.protocol=SASL_SSL" in said
+
+
+def test_an_authority_that_nobody_has_named(secure: SecureBroker, way: Way) -> None:
+    said = way.refusal(secure.at("SSL"), security_protocol="SSL")
+    assert "its certificate is not trusted: self" in said
+    assert "ssl.truststore.location" in said
+    assert "_ssl.c" not in said
+
+
+def test_a_certificate_of_ones_own_where_one_is_asked_for(
+    secure: SecureBroker, authority: Authority, way: Way
+) -> None:
+    said = way.refusal(
+        secure.at("MTLS"), security_protocol="SSL", ssl_truststore_location=authority.certificate
+    )
+    assert "a certificate of yours (ssl.keystore.location)" in said
+
+
+def test_a_wrong_password(secure: SecureBroker, way: Way) -> None:
+    (user, password), *_ = PASSWORDS.items()
+    login = f'{PLAIN_LOGIN} required username="{user}" password="not it";'
+    said = way.refusal(
+        secure.at("SASL_PLAINTEXT"),
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_jaas_config=login,
+    )
+    assert said == "Authentication failed: Invalid username or password"
+    assert password not in said
+
+
+def test_a_mistyped_key_of_security_is_not_passed_over(suwi: Suwi, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocl=SSL\nacks=all\nssl.provider=x\n")
+    said = suwi.misuse("topics", "list", "--command-config", file)
+    assert "unknown key 'security.protocl'; did you mean 'security.protocol'?" in said
+    file.write_text("acks=all\nssl.provider=x\nsasl.kerberos.service.name=k\n")
+    suwi.ok("topics", "list", "--command-config", file)
+
+
+def test_a_listener_that_says_nothing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        said = Suwi(address).refusal("topics", "list")
+    assert said.startswith(f"no broker at {address}: no answer in time. ")
+    assert "Somebody listens there" in said
+
+
+def test_a_mistyped_key_of_a_topic_gets_a_suggestion(suwi: Suwi, topic: str) -> None:
+    said = suwi.refusal("configs", "set", "topic", topic, "retntion.ms=1")
+    assert said == "unknown topic configuration 'retntion.ms'; did you mean 'retention.ms'?"
+
+
+# -- output that cannot be had ---------------------------------------------------------------------
+
+
+def shell(suwi: Suwi, line: str) -> "subprocess.CompletedProcess[str]":
+    """A line for a shell, in which $SUWI is the command."""
+    return subprocess.run(
+        ["bash", "-c", line],
+        env={**suwi.environment(), "PYTHON": COMMAND[0], "MAIN": COMMAND[2]},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("arguments", ["topics list", "topics list --json", "topics describe"])
+def test_a_full_disk_is_named_once(suwi: Suwi, topic: str, arguments: str) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full here")
+    ended = shell(suwi, f'"$PYTHON" -c "$MAIN" {arguments} > /dev/full')
+    assert (ended.returncode, ended.stderr) == (
+        1,
+        "suwi: cannot write the output: No space left on device\n",
+    )
+
+
+def test_without_stdout_a_command_says_so(suwi: Suwi, topic: str) -> None:
+    ended = shell(suwi, '"$PYTHON" -c "$MAIN" topics list >&-')
+    assert (ended.returncode, ended.stderr) == (1, "suwi: cannot write the output: it is closed\n")
+
+
+def at_terminal(suwi: Suwi, columns: int, *arguments: str) -> str:
+    """What a command shows on a terminal of this width, without colours."""
+    main, end = pty.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environment = {k: v for k, v in suwi.environment().items() if k != "COLUMNS"}
+    with subprocess.Popen(
+        [*COMMAND, *arguments], env=environment, stdin=end, stdout=end, stderr=end
+    ) as command:
+        os.close(end)
+        shown = b""
+        try:
+            while chunk := os.read(main, 4096):
+                shown += chunk
+        except OSError:  # Linux: the other end is closed.
+            pass
+        assert command.wait(timeout=60) == 0
+    os.close(main)
+    return re.sub(r"\x1b\[[\d;]*m", "", shown.decode()).replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("columns", [10, 20, 40, 80])
+def test_a_narrow_terminal_hides_nothing_and_cuts_no_name(suwi: Suwi, columns: int) -> None:
+    name = unique_name("a-topic-with-a-name-that-is-longer-than-the-terminal-is-wide")
+    suwi.ok("topics", "create", name, "-p", 2)
+    assert re.search(rf"^{name} +2 +1$", at_terminal(suwi, columns, "topics", "list"), re.M)
+    shown = at_terminal(suwi, columns, "topics", "describe", name)
+    headings = r"^Partition +Leader +Replicas +Isr +StartOffset +EndOffset +Size$"
+    assert re.search(headings, shown, re.MULTILINE)
+    assert re.search(r"^ +1 +0 +0 +0 +0 +0 +0 B$", shown, re.MULTILINE)
+
+
+@pytest.mark.parametrize("stdout", [">&-", "> /dev/full", "| true"])
+def test_a_broker_serves_also_where_nobody_reads_what_it_says(tmp_path: Path, stdout: str) -> None:
+    if "full" in stdout and not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full here")
+    command = f'exec "$PYTHON" -c "$MAIN" serve --log-level debug --listen 127.0.0.1:0 {stdout}'
+    if "|" in stdout:
+        command = command.removeprefix("exec ")
+    log = tmp_path / "log"
+    with log.open("wb") as stderr:
+        serving = subprocess.Popen(
+            ["bash", "-c", command],
+            env={**Suwi("").environment(), "PYTHON": COMMAND[0], "MAIN": COMMAND[2]},
+            stderr=stderr,
+            cwd=tmp_path,
+            start_new_session=True,
+        )
+    try:
+        address = _wait_for(log, r"listening .*address=(127\.0\.0\.1:\d+)")
+        Suwi(address).ok("topics", "create", "t")
+        os.killpg(serving.pid, signal.SIGTERM)
+        _wait_for(log, r"(broker stopped .*clean=true)")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(serving.pid, signal.SIGKILL)
+        serving.wait()
+    assert "Traceback" not in log.read_text()
+
+
+def _wait_for(log: Path, pattern: str) -> str:
+    limit = time.monotonic() + 60
+    while True:
+        found = re.search(pattern, log.read_text())
+        if found is not None:
+            return found[1]
+        assert time.monotonic() < limit, log.read_text()
+        time.sleep(0.05)
