@@ -7,7 +7,7 @@ Invariant: every record from `start` up to `end` comes once, in order.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -15,11 +15,14 @@ from suwi.client.visible import position_after, visible_batches
 from suwi.model.ids import Offset, TopicPartition
 from suwi.records.batch import HEADER_BYTES, BatchHeader, batches
 from suwi.records.compression import Compression, decompress
-from suwi.spark.kernel import Kernel, load_kernel
-from suwi.spark.kernel_columns import BrokenRecords, Scanned, Sections, decode_with, scan
+from suwi.spark.kernel import BrokenRecords, Kernel, load_kernel
 from suwi.spark.plain_columns import decode_one_by_one
 from suwi.spark.row_schema import Columns, arrow_schema
 from suwi.wire.fetch import AbortedTransaction
+
+if TYPE_CHECKING:
+    # It needs numpy, which comes with numba: loaded where there is a kernel.
+    from suwi.spark.kernel_columns import Scanned, Sections
 
 ROWS_MAX: Final = 10_000
 # Below this a process is done before numba is loaded.
@@ -59,6 +62,8 @@ class Decoder:
         """Look at the batches of a fetch. Raises `CorruptMessage`."""
         kernel = load_kernel() if _decoded_rows >= _KERNEL_FROM_ROWS else None
         if kernel is not None:
+            from suwi.spark.kernel_columns import scan
+
             scanned = scan(kernel, data, check_crcs=check_crcs)
             if scanned is not None:
                 return _OpenedAtOnce(self, kernel, data, scanned)
@@ -76,9 +81,11 @@ class Decoder:
             yield from self.record_batches(self._columns(group, sections, start, end))
 
     def decode_at_once(
-        self, kernel: Kernel, data: memoryview, sections: Sections, start: Offset, end: Offset
+        self, kernel: Kernel, data: memoryview, sections: "Sections", start: Offset, end: Offset
     ) -> Columns:
         """Raises `BrokenRecords`, `BadTimestamp`."""
+        from suwi.spark.kernel_columns import decode_with
+
         return decode_with(
             kernel, self._partition, data, sections, start, end, self._include_headers
         )
@@ -95,6 +102,8 @@ class Decoder:
         _decoded_rows += sum(section.header.record_count for section in sections)
         kernel = load_kernel() if _decoded_rows >= _KERNEL_FROM_ROWS else None
         if kernel is not None:
+            from suwi.spark.kernel_columns import Sections
+
             try:
                 return self.decode_at_once(kernel, data, Sections.of(sections), start, end)
             except BrokenRecords:
@@ -133,7 +142,7 @@ class _OpenedAtOnce:
     """Plain batches without transactions, in one go of the kernel."""
 
     def __init__(
-        self, decoder: Decoder, kernel: Kernel, data: memoryview, scanned: Scanned
+        self, decoder: Decoder, kernel: Kernel, data: memoryview, scanned: "Scanned"
     ) -> None:
         self._decoder = decoder
         self._kernel = kernel

@@ -13,6 +13,10 @@ from typing import NamedTuple
 log = logging.getLogger(__name__)
 
 
+class BrokenRecords(Exception):
+    """The kernel found no records, or not as many as a header says."""
+
+
 class Kernel(NamedTuple):
     scan_batches: Callable[..., tuple[int, int, int, int]]
     decode_records: Callable[..., tuple[int, int, int, int, int]]

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from suwi.model.ids import Offset, TopicPartition
 from suwi.records.batch import BatchHeader, compute_crc, read_header
-from suwi.spark.kernel import Kernel
+from suwi.spark.kernel import BrokenRecords, Kernel
 from suwi.spark.row_schema import HEADER, HEADERS, TIMESTAMP, BadTimestamp, Columns
 
 if TYPE_CHECKING:
@@ -25,10 +25,6 @@ _RECORD_BYTES_MIN = 7
 _HEADER_BYTES = 61
 # Up to here the kernel's own checksum is faster than calling the library's, batch by batch.
 _SLOW_CRC_BYTES_MAX = 1024
-
-
-class BrokenRecords(Exception):
-    """The kernel found no records, or not as many as a header says."""
 
 
 class Sections(NamedTuple):
