@@ -180,3 +180,26 @@ def test_kafka_configs_is_told_that_there_are_no_quotas(suwi: BrokerProcess) -> 
     limit = ("--add-config", "producer_byte_rate=1000")
     with pytest.raises(ToolFailed, match=words):
         kafka(suwi, CONFIGS, "--alter", "--entity-type", "users", "--entity-name", "bob", *limit)
+
+
+def test_transactions_tool_describes_producers(suwi: BrokerProcess, topic: str) -> None:
+    create(suwi, topic)
+    idempotent = ("--producer-property", "enable.idempotence=true")
+    kafka(suwi, PRODUCE, "--topic", topic, *idempotent, stdin="a\nb\n")
+    printed = kafka(
+        suwi,
+        "org.apache.kafka.tools.TransactionsCommand",
+        "describe-producers",
+        *("--topic", topic, "--partition", "0"),
+    )
+    heading, row = printed.splitlines()[-2:]
+    assert heading.split()[:3] == ["ProducerId", "ProducerEpoch", "LatestCoordinatorEpoch"]
+    assert dict(zip(heading.split(), row.split(), strict=True))["LastSequence"] == "1"
+
+
+def test_a_default_for_all_brokers_is_set_and_given_back(suwi: BrokerProcess) -> None:
+    of_all = ("--entity-type", "brokers", "--entity-default")
+    kafka(suwi, CONFIGS, "--alter", *of_all, "--add-config", "log.cleaner.backoff.ms=20000")
+    assert "log.cleaner.backoff.ms=20000" in kafka(suwi, CONFIGS, "--describe", *of_all)
+    kafka(suwi, CONFIGS, "--alter", *of_all, "--delete-config", "log.cleaner.backoff.ms")
+    assert "log.cleaner.backoff.ms=20000" not in kafka(suwi, CONFIGS, "--describe", *of_all)

@@ -12,7 +12,7 @@ from suwi.metadata.follower import MetadataFollower
 from suwi.metadata.image import ALL_BROKERS, BROKER_CONFIGS, TOPICS, Topic, encode_topic
 from suwi.metadata.store import Put
 from suwi.model.broker_config import DYNAMIC_BROKER_KEYS, BrokerConfig, parse_broker_config
-from suwi.model.config_kinds import BadConfig, Kind
+from suwi.model.config_kinds import BadConfig, Key, value_text
 from suwi.model.errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
 from suwi.model.topic_config import IGNORED_TOPIC_KEYS, TOPIC_KEYS, parse_topic_config
 
@@ -64,9 +64,9 @@ class ConfigAdmin:
         topic = self._follower.image.topics.get(name)
         if topic is None:
             raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
-        kinds = {key: declared.kind for key, (_, declared) in TOPIC_KEYS.items()}
+        keys = {name: declared for name, (_, declared) in TOPIC_KEYS.items()}
         base: Mapping[str, str] = {} if replace else topic.configs
-        configs = _altered(base, alterations, kinds)
+        configs = _altered(base, alterations, keys)
         try:
             parse_topic_config(configs, self._config.topic)
         except BadConfig as error:
@@ -101,7 +101,7 @@ class ConfigAdmin:
                 raise InvalidConfig(f"{alteration.name} cannot be changed while running")
         entry = name or ALL_BROKERS
         base: Mapping[str, str] = {} if replace else image.broker_configs.get(entry, {})
-        configs = _altered(base, alterations, _broker_kinds())
+        configs = _altered(base, alterations, _broker_keys())
         try:
             parse_broker_config({**self._config.given, **configs})
         except BadConfig as error:
@@ -125,16 +125,14 @@ class ConfigAdmin:
         return shard_puts(image, without_eligible(image, topics))
 
 
-def _broker_kinds() -> dict[str, Kind]:
+def _broker_keys() -> dict[str, Key]:
     return {
-        name: declared.kind
-        for _, declared in TOPIC_KEYS.values()
-        for name, _ in declared.broker_names
+        name: declared for _, declared in TOPIC_KEYS.values() for name, _ in declared.broker_names
     }
 
 
 def _altered(
-    base: Mapping[str, str], alterations: Sequence[Alteration], kinds: Mapping[str, Kind]
+    base: Mapping[str, str], alterations: Sequence[Alteration], keys: Mapping[str, Key]
 ) -> dict[str, str]:
     configs = dict(base)
     seen: set[str] = set()
@@ -149,18 +147,20 @@ def _altered(
         elif operation == Operation.SET:
             configs[name] = value
         else:
-            configs[name] = _edit_list(name, configs.get(name), operation, value, kinds)
+            configs[name] = _edit_list(name, configs.get(name), operation, value, keys)
         if name in IGNORED_TOPIC_KEYS:
             log.warning("configuration has no effect here", extra={"key": name})
     return configs
 
 
 def _edit_list(
-    name: str, present: str | None, operation: Operation, value: str, kinds: Mapping[str, Kind]
+    name: str, present: str | None, operation: Operation, value: str, keys: Mapping[str, Key]
 ) -> str:
-    kind = kinds.get(name)
-    if kind is None or kind.name != "list":
+    key = keys.get(name)
+    if key is None or key.kind.name != "list":
         raise InvalidConfig(f"{name} is not a list: it can be set, not appended to")
+    if present is None:  # As in Kafka, it is then the key's default that is edited.
+        present = value_text(key.default)
     words = [word for word in (present or "").split(",") if word]
     asked = [word.strip() for word in value.split(",") if word.strip()]
     if operation == Operation.APPEND:
