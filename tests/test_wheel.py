@@ -28,7 +28,7 @@ needs_cli = pytest.mark.skipif(
 IMPORT_ALL = """
 import importlib, pkgutil, suwi
 for module in pkgutil.walk_packages(suwi.__path__, "suwi."):
-    if not module.name.startswith("suwi.spark"):
+    if not module.name.startswith(("suwi.spark", "suwi.testing.pytest_plugin")):
         importlib.import_module(module.name)
 """
 
@@ -106,6 +106,11 @@ def test_base_install_is_light_enough(installed: Path) -> None:
 
 def test_every_module_imports_without_extras(installed: Path) -> None:
     run(installed / "bin" / "python", "-c", IMPORT_ALL, cwd=installed)
+
+
+def test_pytest_finds_the_fixtures(installed: Path) -> None:
+    (entry_points,) = installed.glob("lib/python*/site-packages/suwi-*.dist-info/entry_points.txt")
+    assert "[pytest11]\nsuwi = suwi.testing.pytest_plugin" in entry_points.read_text()
 
 
 @needs_cli

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
+    from rich.table import Table
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -130,6 +131,24 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: 
     """Rows under headings; the columns named in `numbers` are aligned to the right."""
     from rich.console import Console
     from rich.measure import Measurement
+
+    drawn = drawn_table(columns, rows, numbers=numbers)
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=is_terminal(), highlight=False, markup=False)
+    if is_terminal():
+        # Where it is too narrow the terminal breaks the lines, and nothing is left out.
+        console.width = max(console.width, Measurement.get(console, _wide(console), drawn).minimum)
+    else:
+        console.width = _WIDTH_WITHOUT_TERMINAL  # Where no person reads it, nothing is folded.
+    console.print(drawn)
+    for line in shown.getvalue().splitlines():
+        say(line.rstrip())
+
+
+def drawn_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: str = ""
+) -> "Table":
+    """The same as a picture for those who draw themselves."""
     from rich.table import Table
     from rich.text import Text
 
@@ -144,16 +163,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: 
         )
     for row in rows:
         drawn.add_row(*(Text(printable(str(cell))) for cell in row))
-    shown = io.StringIO()
-    console = Console(file=shown, force_terminal=is_terminal(), highlight=False, markup=False)
-    if is_terminal():
-        # Where it is too narrow the terminal breaks the lines, and nothing is left out.
-        console.width = max(console.width, Measurement.get(console, _wide(console), drawn).minimum)
-    else:
-        console.width = _WIDTH_WITHOUT_TERMINAL  # Where no person reads it, nothing is folded.
-    console.print(drawn)
-    for line in shown.getvalue().splitlines():
-        say(line.rstrip())
+    return drawn
 
 
 def _wide(console: "Console") -> "ConsoleOptions":

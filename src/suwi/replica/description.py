@@ -16,7 +16,7 @@ class FollowerState:
     end_offset: int
     """-1: it has not fetched since this leader took over."""
     lag_ms: int | None
-    """For how long it has not had everything; None: since before this leader took over."""
+    """For how long it has not had everything, 0 if it has; None: since before this leader."""
     in_sync: bool
 
 
@@ -63,7 +63,7 @@ def describe(partition: Partition, node: int, now_s: float) -> ReplicaState:
             FollowerState(
                 follower,
                 leadership.followers[follower].end_offset,
-                None if lag_s == float("inf") else round(lag_s * 1000),
+                _lag_ms(partition, leadership.followers[follower].end_offset, lag_s),
                 follower in leadership.members,
             )
             for follower, lag_s in leadership.lags(now_s)
@@ -98,3 +98,9 @@ def describe(partition: Partition, node: int, now_s: float) -> ReplicaState:
             problem=str(error),
             **facts,
         )
+
+
+def _lag_ms(partition: Partition, end_offset: int, lag_s: float) -> int | None:
+    if partition.is_open and end_offset >= partition.log.end_offset:
+        return 0
+    return None if lag_s == float("inf") else round(lag_s * 1000)

@@ -78,6 +78,12 @@ def describe(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="TOPIC", help="Default: all topics.")
     ] = None,
+    replicas: Annotated[
+        bool, typer.Option("--replicas", help="Show what each replica holds, and its lag.")
+    ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="With --replicas: go on, until Ctrl-C.")
+    ] = False,
     json: Json = False,
     broker: Broker = DEFAULT_BROKER,
     command_config: CommandConfig = None,
@@ -86,9 +92,16 @@ def describe(
 
     Of all topics but internal ones, if none is named.
     """
+    target = Target(broker, command_config)
+    if replicas:
+        from suwi.cli.replicas import describe as describe_replicas
+
+        describe_replicas(target, names or [], follow=follow, json=json)
+    if follow:
+        raise typer.BadParameter("goes with --replicas", param_hint="--follow")
     from suwi.cli import topics
 
-    topics.describe(Target(broker, command_config), names or [], json=json)
+    topics.describe(target, names or [], json=json)
 
 
 @app.command()

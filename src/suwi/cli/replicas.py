@@ -1,0 +1,203 @@
+"""`suwi topics describe --replicas`: what each replica holds, once or again and again."""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from suwi.cli.options import Target
+from suwi.cli.output import (
+    document,
+    drawn_table,
+    flush,
+    json_line,
+    say,
+    stop_when_output_closes,
+    table,
+)
+from suwi.cli.session import existing_topic, run
+from suwi.client.cluster import Cluster
+from suwi.client.replicas import PartitionReplicas, describe_replicas
+from suwi.client.topology import TopicInfo
+from suwi.log.checkpoints import topic_id_text
+from suwi.model.ids import NO_NODE, NO_TOPIC_ID, NodeId
+
+_COLUMNS = "Replica Role Epoch LogStart LastStable HighWatermark LogEnd LagTime InSync".split()
+_NUMBERS = "Replica Epoch LogStart LastStable HighWatermark LogEnd LagTime"
+_PERIOD_S = 0.5
+_TOLD = (
+    "node role leader leader_epoch epochs log_start last_stable high_watermark log_end "
+    "recovery_point problem"
+).split()
+
+
+def describe(target: Target, names: Sequence[str], *, follow: bool, json: bool) -> None:
+    async def work(cluster: Cluster) -> None:
+        if not follow:
+            partitions = await _look(cluster, names)
+            if json:
+                document(partitions)
+            else:
+                _show(partitions)
+        elif sys.stdout.isatty() and not json:
+            await _watch(cluster, names)
+        else:
+            async with stop_when_output_closes():
+                await _repeat(cluster, names, json=json)
+
+    run(target, work, interrupted=0)
+
+
+# -- showing ---------------------------------------------------------------------------------------
+
+
+def _show(partitions: Sequence[dict[str, Any]]) -> None:
+    for number, partition in enumerate(partitions):
+        if number:
+            say()
+        say(_title(partition))
+        table(_COLUMNS, _rows(partition), numbers=_NUMBERS)
+    if not partitions:
+        say("there are no topics yet; `suwi topics create NAME` makes one")
+
+
+async def _repeat(cluster: Cluster, names: Sequence[str], *, json: bool) -> None:
+    """Whatever has changed, for a file or another program."""
+    shown: list[dict[str, Any]] = []
+    while True:
+        partitions = await _look(cluster, names)
+        if _without_times(partitions) != shown:
+            shown = _without_times(partitions)
+            if json:
+                json_line(partitions)
+            else:
+                _show(partitions)
+                say()
+            flush()
+        await asyncio.sleep(_PERIOD_S)
+
+
+def _without_times(partitions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**p, "replicas": [{**r, "lag_ms": None} for r in p["replicas"]]} for p in partitions]
+
+
+async def _watch(cluster: Cluster, names: Sequence[str]) -> None:
+    """One picture on the terminal that changes."""
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console(highlight=False, markup=False)
+    with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
+        while True:
+            parts: list[Any] = []
+            for partition in await _look(cluster, names):
+                parts += [
+                    Text(_title(partition), style="bold"),
+                    drawn_table(_COLUMNS, _rows(partition), numbers=_NUMBERS),
+                    Text(),
+                ]
+            live.update(Group(*parts, Text("Ctrl-C ends it", style="dim")), refresh=True)
+            await asyncio.sleep(_PERIOD_S)
+
+
+def _title(partition: dict[str, Any]) -> str:
+    leader = partition["leader"]
+    led = "has no leader" if leader is None else f"led by {leader}"
+    epochs = next((r["epochs"] for r in partition["replicas"] if r["node"] == leader), None)
+    history = "".join(f", {epoch} from {start}" for epoch, start in epochs or ())
+    isr = ",".join(str(node) for node in partition["isr"]) or "none"
+    name = f"{partition['topic']}-{partition['partition']}"
+    return f"{name} {led}, in sync {isr}" + (f"; epochs{history[1:]}" if history else "")
+
+
+def _rows(partition: dict[str, Any]) -> list[tuple[object, ...]]:
+    return [_row(replica) for replica in partition["replicas"]]
+
+
+def _row(replica: dict[str, Any]) -> tuple[object, ...]:
+    if replica["problem"] is not None:
+        rest = "-" * 6
+        return (
+            replica["node"],
+            replica["role"],
+            *rest,
+            f"{replica['in_sync']}: {replica['problem']}",
+        )
+    return (
+        replica["node"],
+        replica["role"],
+        replica["leader_epoch"],
+        replica["log_start"],
+        replica["last_stable"],
+        replica["high_watermark"],
+        replica["log_end"],
+        _lag_text(replica),
+        replica["in_sync"],
+    )
+
+
+def _lag_text(replica: dict[str, Any]) -> str:
+    lag_ms = replica["lag_ms"]
+    if replica["role"] == "leader":
+        return "-"
+    return "unknown" if lag_ms is None else f"{lag_ms} ms"
+
+
+# -- looking ---------------------------------------------------------------------------------------
+
+
+async def _look(cluster: Cluster, names: Sequence[str]) -> list[dict[str, Any]]:
+    return [
+        _fields(each) for each in await describe_replicas(cluster, await _topics(cluster, names))
+    ]
+
+
+async def _topics(cluster: Cluster, names: Sequence[str]) -> list[TopicInfo]:
+    if not names:
+        return [topic for topic in await cluster.topics() if not topic.is_internal]
+    await cluster.refresh(list(dict.fromkeys(names)))
+    return [await existing_topic(cluster, name) for name in dict.fromkeys(names)]
+
+
+def _fields(found: PartitionReplicas) -> dict[str, Any]:
+    partition = found.partition
+    leading = next((s for s in found.states.values() if s["isr"] is not None), None)
+    isr = list(partition.isr) if leading is None else leading["isr"]
+    proposed = None if leading is None else leading["isr_proposed"]
+    return {
+        "topic": found.topic.name,
+        "topic_id": None if found.topic.id == NO_TOPIC_ID else topic_id_text(found.topic.id),
+        "partition": partition.index,
+        "leader": None if partition.leader == NO_NODE else partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "isr": isr,
+        "isr_proposed": proposed,
+        "replicas": [
+            {
+                **_state(node, found),
+                "lag_ms": _lag_ms(leading, node),
+                "in_sync": _in_sync(node, isr, proposed),
+            }
+            for node in partition.replicas
+        ],
+    }
+
+
+def _state(node: int, found: PartitionReplicas) -> dict[str, Any]:
+    told = found.states.get(NodeId(node))
+    if told is not None:
+        return {key: told[key] for key in _TOLD}
+    problem = found.silent.get(NodeId(node))
+    return {**dict.fromkeys(_TOLD), "node": node, "role": "unknown", "problem": problem}
+
+
+def _lag_ms(leading: dict[str, Any] | None, node: int) -> int | None:
+    followers = leading["followers"] if leading is not None else []
+    return next((f["lag_ms"] for f in followers if f["node"] == node), None)
+
+
+def _in_sync(node: int, isr: Sequence[int], proposed: Sequence[int] | None) -> str:
+    if proposed is not None and (node in isr) != (node in proposed):
+        return "leaving" if node in isr else "joining"
+    return "yes" if node in isr else "no"

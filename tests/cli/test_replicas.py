@@ -1,0 +1,109 @@
+"""`suwi topics describe --replicas`: what each replica holds."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from suwi.testing import Cluster
+from tests.broker_process import environment
+from tests.cli.support import COMMAND, Suwi
+from tests.testing.clients import send, until
+
+TOPIC = "water"
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=3) as running:
+        running.create_topic(TOPIC)
+        yield running
+
+
+@pytest.fixture
+def suwi(cluster: Cluster) -> Suwi:
+    return Suwi(cluster.bootstrap_servers)
+
+
+def wait_known(cluster: Cluster, watermark: int) -> None:
+    """Until followers, too, know what is committed."""
+
+    def known() -> set[int]:
+        return {state.high_watermark for state in cluster.replicas(TOPIC).values()}
+
+    until(lambda: known() == {watermark}, known)
+
+
+def test_each_replica_has_its_line(cluster: Cluster, suwi: Suwi) -> None:
+    send(cluster.bootstrap_servers, TOPIC, "a", "b")
+    wait_known(cluster, 2)
+    leader = cluster.wait_leader(TOPIC)
+    title, heading, *rows = suwi.ok("topics", "describe", TOPIC, "--replicas").splitlines()
+    assert title.startswith(f"{TOPIC}-0 led by {leader}, in sync ")
+    assert title.endswith("; epochs 0 from 0")
+    assert heading.split() == [
+        *("Replica", "Role", "Epoch", "LogStart", "LastStable", "HighWatermark", "LogEnd"),
+        *("LagTime", "InSync"),
+    ]
+    cells = {int(row.split()[0]): row.split()[1:] for row in rows}
+    assert cells.pop(leader) == ["leader", "0", "0", "2", "2", "2", "-", "yes"]
+    assert list(cells.values()) == [["follower", "0", "0", "2", "2", "2", "0", "ms", "yes"]] * 2
+
+
+def test_a_dead_broker_has_a_line_too(cluster: Cluster, suwi: Suwi) -> None:
+    first = cluster.wait_leader(TOPIC)
+    cluster.kill(first)
+    leader = cluster.wait_leader(TOPIC)
+    (partition,) = suwi.json("topics", "describe", TOPIC, "--replicas")
+    assert partition["leader"] == leader
+    assert partition["leader_epoch"] == 1
+    replicas = {replica["node"]: replica for replica in partition["replicas"]}
+    assert set(replicas) == {1, 2, 3}
+    assert replicas[first]["role"] == "unknown"
+    assert replicas[first]["in_sync"] == "no"
+    assert "not among those that are alive" in replicas[first]["problem"]
+    assert replicas[leader]["epochs"] == [[1, 0]]  # of epoch 0 it has no record
+
+
+def test_a_follower_that_is_behind_says_for_how_long(cluster: Cluster, suwi: Suwi) -> None:
+    leader = cluster.wait_leader(TOPIC)
+    cluster.partition({leader}, set(cluster.brokers) - {leader})
+    send(cluster.bootstrap_servers, TOPIC, "a", acks="1")
+    (partition,) = suwi.json("topics", "describe", TOPIC, "--replicas")
+    behind = [replica for replica in partition["replicas"] if replica["node"] != leader]
+    assert all(replica["lag_ms"] > 0 for replica in behind)
+    assert {replica["log_end"] for replica in behind} == {0}
+
+
+def test_followed_it_tells_whatever_changes(cluster: Cluster) -> None:
+    def ends(line: str) -> set[int]:
+        (partition,) = json.loads(line)
+        return {replica["log_end"] for replica in partition["replicas"]}
+
+    arguments = ["topics", "describe", TOPIC, "--replicas", "--follow", "--json"]
+    with subprocess.Popen(
+        [*COMMAND, *arguments],
+        stdout=subprocess.PIPE,
+        env={**environment(), "SUWI_BROKER": cluster.bootstrap_servers},
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert ends(process.stdout.readline()) == {0}
+        send(cluster.bootstrap_servers, TOPIC, "a")
+        while ends(process.stdout.readline()) != {1}:
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+
+
+def test_following_goes_with_replicas(suwi: Suwi) -> None:
+    assert "goes with --replicas" in suwi.misuse("topics", "describe", "--follow")
+
+
+def test_without_topics_there_is_a_hint() -> None:
+    with Cluster(brokers=1) as empty:
+        said: Any = Suwi(empty.bootstrap_servers).ok("topics", "describe", "--replicas")
+    assert "there are no topics yet" in said

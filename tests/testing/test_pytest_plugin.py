@@ -1,0 +1,119 @@
+"""The fixtures, as a project that uses them has them: in a pytest of its own."""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.broker_process import SOURCE
+
+TESTS = """
+import os
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+def send(servers, topic, value):
+    producer = Producer({"bootstrap.servers": servers, "acks": "all"})
+    producer.produce(topic, value, partition=0)
+    assert producer.flush(30) == 0
+
+def first(servers, topic):
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": "none", "enable.auto.commit": False}
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    value = consumer.poll(30).value()
+    consumer.close()
+    return value
+
+used = {}
+
+@pytest.mark.parametrize("value", ["one", "two"])
+def test_tests_share_a_cluster_but_no_topics(suwi, value):
+    send(suwi.bootstrap_servers, suwi.topic("orders"), value)
+    assert first(suwi.bootstrap_servers, suwi.topic("orders")) == value.encode()
+    used[value] = suwi.bootstrap_servers, suwi.topic("orders")
+
+def test_it_was_the_same_cluster(suwi):
+    (servers, topic), (servers_again, other) = used["one"], used["two"]
+    assert servers == servers_again == suwi.bootstrap_servers
+    assert topic != other
+    assert topic not in suwi.cluster.topics()
+
+def test_settings_of_the_run(suwi):
+    topic = suwi.create_topic("made", 2)
+    assert suwi.cluster.brokers == (1, 2)
+    send(suwi.bootstrap_servers, suwi.topic("unmade"), "x")
+    assert len(suwi.cluster.replicas(suwi.topic("unmade"), 4)) == 2
+
+def test_a_cluster_of_ones_own(suwi_cluster):
+    suwi_cluster.create_topic("orders")
+    suwi_cluster.kill(suwi_cluster.wait_leader("orders"))
+    suwi_cluster.wait_leader("orders")
+
+@pytest.mark.suwi(brokers=1, settings={"num.partitions": 7})
+def test_made_to_measure(suwi_cluster):
+    assert suwi_cluster.brokers == (1,)
+    send(suwi_cluster.bootstrap_servers, "orders", "x")
+    assert suwi_cluster.replicas("orders", 6)
+"""
+CONFIG = """
+[pytest]
+addopts = --strict-markers
+suwi_brokers = 2
+suwi_settings =
+    num.partitions = 5
+filterwarnings = error
+"""
+
+
+def start(project: Path, *options: str) -> "subprocess.Popen[str]":
+    # Only what is asked for is loaded: whether Suwi is installed makes no difference.
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command = [sys.executable, "-m", "pytest", "-p", "suwi.testing.pytest_plugin", *options]
+    return subprocess.Popen(
+        command,
+        cwd=project,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "test_orders.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text(CONFIG)
+    return tmp_path
+
+
+def test_two_runs_at_once_do_not_meet(project: Path) -> None:
+    """As workers of pytest-xdist: each is a process."""
+    running = [start(project, "-p", "no:cacheprovider") for _ in range(2)]
+    for process in running:
+        said, _ = process.communicate(timeout=100)
+        assert process.returncode == 0, said
+        assert "6 passed" in said
+
+
+@pytest.mark.skipif(find_spec("xdist") is None, reason="pytest-xdist is not installed")
+def test_workers_of_xdist_have_clusters_of_their_own(project: Path) -> None:
+    process = start(project, "-p", "xdist.plugin", "-n", "2", "--dist", "loadfile")
+    said, _ = process.communicate(timeout=100)
+    assert process.returncode == 0, said
+
+
+def test_the_fixtures_are_listed_and_cost_nothing_unused(project: Path) -> None:
+    (project / "test_orders.py").write_text(
+        "import sys\n\ndef test_nothing_is_loaded():\n    assert 'suwi.broker' not in sys.modules\n"
+    )
+    process = start(project)
+    said, _ = process.communicate(timeout=100)
+    assert process.returncode == 0, said
+    process = start(project, "--fixtures")
+    said, _ = process.communicate(timeout=100)
+    assert "suwi_cluster" in said
