@@ -94,4 +94,16 @@ def test_metrics_show_what_is_wrong_with_replication() -> None:
         assert samples[("suwi_offline_partitions",)] == 1
         assert samples[("suwi_live_brokers",)] == 2
 
+        restarted = cluster[2]
+        await restarted.start()
+        await until(lambda: state(cluster).isr == (1, 2))
+        assert restarted.broker is not None
+        samples = {
+            sample.name: sample.value
+            for family in BrokerCollector(restarted.broker, NetStats(), LoopLag()).collect()
+            for sample in family.samples
+        }
+        assert samples["suwi_replicas"] == 2  # one it leads, one it copies
+        assert samples["suwi_partitions"] == 1
+
     run(scenario)

@@ -180,9 +180,9 @@ class BrokerCollector(Collector):
             start.add_metric(at, partition.log.start_offset)
             size.add_metric(at, partition.log.size_bytes)
         yield from (end, high, start, size)
-        yield GaugeMetricFamily(
-            "suwi_partitions", "Partitions led here.", value=len(self._broker.replicas)
-        )
+        replicas = self._broker.replicas
+        yield GaugeMetricFamily("suwi_partitions", "Partitions led here.", len(replicas.led()))
+        yield GaugeMetricFamily("suwi_replicas", "Replicas here, leading or not.", len(replicas))
         offline = [d for d in self._broker.directories if d.state.offline_because is not None]
         yield GaugeMetricFamily(
             "suwi_offline_log_directories", "Data directories out of use.", value=len(offline)
