@@ -4,11 +4,18 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
-from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual
+from pyspark.sql.datasource import (
+    CaseInsensitiveDict,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+)
+from pyspark.sql.types import StringType, StructField, StructType
 
 from suwi.model.errors import UnknownTopicOrPartition
 from suwi.records.compression import Compression
 from suwi.records.record import Record
+from suwi.spark.data_source import SuwiDataSource
 from suwi.spark.loss import DataLoss
 from suwi.spark.offsets import BadOffsets
 from suwi.spark.options import BadOption
@@ -193,6 +200,26 @@ def test_filters_narrow_what_tasks_read_where_that_is_asked_for(broker: BrokerPr
     late = datetime.fromtimestamp(1.008, UTC)
     reader.pushFilters([GreaterThanOrEqual(("timestamp",), late)])
     assert values(read_all(reader, reader.partitions())) == ["8", "9", "8", "9"]
+
+
+def test_the_schema_is_fixed() -> None:
+    options = CaseInsensitiveDict({"kafka.bootstrap.servers": "a", "subscribe": "b"})
+    source = SuwiDataSource(options)
+    assert source.reader(source.schema()) is not None
+    other = StructType([StructField("value", StringType())])
+    for make in (source.reader, source.streamReader):
+        with pytest.raises(BadOption, match="schema of a topic's rows is fixed"):
+            make(other)
+
+
+def test_what_is_skipped_is_said(broker: BrokerProcess, caplog: pytest.LogCaptureFixture) -> None:
+    topic = make_topic(broker.address)
+    fill(broker.address, topic, NUMBERS)
+    delete_before(broker.address, topic, 4)
+    start = f'{{"{topic}":{{"0":1}}}}'
+    read_batch(broker, subscribe=topic, failOnDataLoss="false", startingOffsets=start)
+    (said,) = caplog.records
+    assert f"{topic}-0 has offsets 4 to 9 now: 1 to 3 are gone" in said.getMessage()
 
 
 def test_a_bad_option_is_refused_before_anything_is_read(broker: BrokerProcess) -> None:

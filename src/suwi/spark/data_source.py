@@ -4,9 +4,19 @@ Every process that plans or runs a query makes one anew from the options, so it 
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -15,13 +25,18 @@ if TYPE_CHECKING:
         DataSourceStreamWriter,
         DataSourceWriter,
     )
-    from pyspark.sql.types import StructType
 
-_SCHEMA = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
-    "timestampType INT"
+_BYTES, _INTEGER = BinaryType(), IntegerType()
+_FIELDS: Final = (
+    StructField("key", _BYTES),
+    StructField("value", _BYTES),
+    StructField("topic", StringType()),
+    StructField("partition", _INTEGER),
+    StructField("offset", LongType()),
+    StructField("timestamp", TimestampType()),
+    StructField("timestampType", _INTEGER),
 )
-_HEADERS = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+_HEADER: Final = StructType([StructField("key", StringType()), StructField("value", _BYTES)])
 
 
 class SuwiDataSource(DataSource):
@@ -29,27 +44,38 @@ class SuwiDataSource(DataSource):
     def name(cls) -> str:
         return "suwi"
 
-    def schema(self) -> str:
-        include_headers = self.options.get("includeHeaders", "false").strip().lower() == "true"
-        return f"{_SCHEMA}, {_HEADERS}" if include_headers else _SCHEMA
+    def schema(self) -> StructType:
+        """The rows of Spark's Kafka connector; `row_schema` has the same for Arrow."""
+        fields = list(_FIELDS)
+        if self.options.get("includeHeaders", "false").strip().lower() == "true":
+            fields.append(StructField("headers", ArrayType(_HEADER)))
+        return StructType(fields)
 
-    def reader(self, schema: "StructType") -> "DataSourceReader":
+    def reader(self, schema: StructType) -> "DataSourceReader":
+        self._check_schema(schema)
         from suwi.spark.batch_reader import make_batch_reader
         from suwi.spark.options import read_source_options
 
         return make_batch_reader(read_source_options(self.options, streaming=False))
 
-    def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802
+    def streamReader(self, schema: StructType) -> "DataSourceStreamReader":  # noqa: N802
+        self._check_schema(schema)
         from suwi.spark.options import read_source_options
         from suwi.spark.stream_reader import make_stream_reader
 
         return make_stream_reader(read_source_options(self.options, streaming=True))
 
-    def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceWriter":
+    def writer(self, schema: StructType, overwrite: bool) -> "DataSourceWriter":
         return _topic_writer().batch_writer(self.options, schema, overwrite)
 
-    def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamWriter":  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "DataSourceStreamWriter":  # noqa: N802
         return _topic_writer().stream_writer(self.options, schema, overwrite)
+
+    def _check_schema(self, schema: StructType) -> None:
+        if schema != self.schema():
+            from suwi.spark.options import BadOption
+
+            raise BadOption("the schema of a topic's rows is fixed: leave out `schema(…)`")
 
 
 def _topic_writer() -> Any:

@@ -42,8 +42,8 @@ def _load() -> Kernel | None:
             return _compile(cached=cached)
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
-            log.debug("numba does not work", extra={"cached": cached, "why": why})
-    log.warning("records are decoded without numba, more slowly", extra={"why": why})
+            log.debug("numba does not work, cached=%s: %s", cached, why)
+    log.warning("records are decoded without numba, more slowly: %s", why)
     return None
 
 

@@ -149,6 +149,7 @@ class Lookup:
     async def _insist(self, ask: Callable[[], Awaitable[_T]]) -> _T:
         """Brokers that are away are waited for; a topic that is missing a few times is missing."""
         retry = Retry(self._cluster.settings, self._cluster.random)
+        is_said = False
         attempts_left = self._options.offset_attempts
         while True:
             try:
@@ -162,7 +163,9 @@ class Lookup:
                 if not is_transient(error):
                     raise
                 pause_s = retry.next_pause_s(error)
-                log.warning("brokers do not answer, trying again", extra={"why": reason(error)})
+                if not is_said:
+                    log.warning("trying again for a while: %s", reason(error))
+                    is_said = True
                 await asyncio.sleep(pause_s)
 
 

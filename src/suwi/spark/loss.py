@@ -22,4 +22,4 @@ class LossReporter:
         """Raises `DataLoss`, unless the query shall go on."""
         if self._fail:
             raise DataLoss(f"{what}. {_WAY_OUT}.")
-        log.warning("data lost", extra={"what": what})
+        log.warning("data lost: %s", what)

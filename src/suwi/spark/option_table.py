@@ -53,7 +53,9 @@ def _refused(names: str, word: str, scope: Scope = Scope.BOTH) -> list[Option]:
 
 _SOURCE: Final = (
     _supported("subscribe", "", "topics, separated by commas"),
-    _supported("subscribePattern", "", "a regular expression; it may match any part of the name"),
+    _supported(
+        "subscribePattern", "", "a regular expression of Python's; it may match any part of a name"
+    ),
     _supported("assign", "", 'partitions by topic: `{"a":[0,1],"b":[2]}`'),
     _supported(
         "startingOffsets",

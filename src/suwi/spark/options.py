@@ -26,6 +26,7 @@ from suwi.spark.offsets import (
 )
 from suwi.spark.option_table import KAFKA, Scope, Status, find, suggest
 
+# In Spark's processes nobody formats fields: what is said there stands in the message.
 log = logging.getLogger(__name__)
 
 _DURATION: Final = re.compile(r"(\d+)\s*([a-z]*)")
@@ -170,9 +171,9 @@ def check_names(given: Mapping[str, str], scope: Scope) -> None:
         if scope is Scope.STREAM and option.scope is Scope.BATCH:
             raise BadOption(f"option {option.name!r} is for batch queries: a stream has no end")
         if option.status is Status.NOTED:
-            log.info("option has no effect", extra={"option": option.name, "why": option.word})
+            log.warning("option %s has no effect: %s", option.name, option.word)
         elif scope is Scope.BATCH and option.scope is Scope.STREAM:
-            log.warning("option ignored in batch queries", extra={"option": option.name})
+            log.warning("option %s has no effect in batch queries", option.name)
 
 
 def read_connection(options: Mapping[str, str]) -> Connection:
