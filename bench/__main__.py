@@ -19,6 +19,7 @@ from bench.jobs import (
     memory,
     partitions,
     raw,
+    replicated,
     restart,
     startup,
     warm_up,
@@ -42,6 +43,7 @@ OWN: dict[str, Callable[[Plan, tuple[str, ...]], list[Figure]]] = {
     "connections": connections.measure,
     "partitions": partitions.measure,
     "memory": memory.measure,
+    "replicated": replicated.measure,
 }
 
 
