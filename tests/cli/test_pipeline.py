@@ -143,6 +143,13 @@ def test_times_that_make_no_sense_are_refused(
     assert problem in text
 
 
+def test_without_the_extra_it_is_said_what_to_install(
+    suwi: Suwi, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    assert "pip install suwi[spark] (yaml)" in suwi.refusal("pipeline", "check", file)
+
+
 def test_help_is_there_without_spark(suwi: Suwi) -> None:
     loaded = "import sys; from suwi.cli.main import app; import suwi.cli.commands.pipeline; "
     check = "print([m for m in ('pyspark', 'pyarrow', 'yaml', 'suwi.spark') if m in sys.modules])"

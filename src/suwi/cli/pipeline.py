@@ -54,8 +54,13 @@ def check(file: str, *, deep: bool, master: str | None) -> int:
     def work(pipeline: "Pipeline") -> int:
         if deep:
             from suwi.spark.pipeline.deep_check import check_deeply
+            from suwi.spark.pipeline.spark_session import close_session, open_session
 
-            problems = check_deeply(pipeline, master)
+            spark = open_session(pipeline, master)
+            try:
+                problems = check_deeply(pipeline, spark)
+            finally:
+                close_session(spark)
             for line, text in problems:
                 _print_problem(file, line, text)
             if problems:
@@ -85,7 +90,7 @@ def _run(pipeline: "Pipeline", options: RunOptions) -> int:
     from suwi.spark.pipeline.loading import load_program
     from suwi.spark.pipeline.running import Runner, RunSettings, lags_of
     from suwi.spark.pipeline.script import Variation
-    from suwi.spark.pipeline.spark_session import open_session
+    from suwi.spark.pipeline.spark_session import close_session, open_session
 
     refusal = _prepare_checkpoint(pipeline, options)
     if refusal is not None:
@@ -110,7 +115,7 @@ def _run(pipeline: "Pipeline", options: RunOptions) -> int:
             )
             return _run_with_metrics(runner, options.metrics_port, progress)
         finally:
-            spark.stop()
+            close_session(spark)
 
 
 def _run_with_metrics(runner: Any, port: int | None, progress: Progress) -> int:
@@ -265,7 +270,7 @@ def _backfill(pipeline: "Pipeline", options: BackfillOptions) -> int:
         say(f"{count_text(total, 'offset')} from {start} to {end}")
     if options.dry_run:
         return _DONE
-    from suwi.spark.pipeline.spark_session import open_session
+    from suwi.spark.pipeline.spark_session import close_session, open_session
 
     with Progress(pipeline.name) as progress:
         try:
@@ -278,7 +283,7 @@ def _backfill(pipeline: "Pipeline", options: BackfillOptions) -> int:
         try:
             return asyncio.run(job.run(spark, options.retries, progress.say))
         finally:
-            spark.stop()
+            close_session(spark)
 
 
 def parse_time_ms(text: str, option: str) -> int:

@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 
 from suwi.records.record import Record
 from suwi.spark.pipeline.backfilling import Backfill
+from suwi.spark.pipeline.deep_check import check_deeply
 from suwi.spark.pipeline.extent import ask_between
 from suwi.spark.pipeline.loading import load_program
 from suwi.spark.pipeline.reading import read_pipeline
@@ -153,6 +154,31 @@ def test_a_mistake_that_only_spark_can_see_ends_the_run_with_a_word(job: Job) ->
     assert job.run(pipeline) == 1
     assert "nothing_like_it" in job.said[0]
     assert "\n" not in job.said[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (("shop, id,", "shop, nothing,"), "8: sql: "),
+        (("FROM records", "FROM nowhere"), "9: sql: "),
+        (("WHERE id", "WHERE id id"), "10: sql: "),
+        (("BIGINT NOT NULL", "BIGNT NOT NULL"), "6: decode: "),
+        (("  topics: {topic}", "  topics: no-such-topic"), "4: source.topics: there is no topic"),
+        (("  topic: {bad}", "  topic: no-such-topic"), "14: dead_letters.topic: there is no topic"),
+    ],
+)
+def test_a_deep_check_finds_what_only_spark_and_the_brokers_know(
+    job: Job, change: tuple[str, str], expected: str
+) -> None:
+    text = ORDERS.replace(*change)
+    assert text != ORDERS
+    (problem,) = check_deeply(job.pipeline(text), job.spark)
+    assert f"{problem.line}: {problem.text}".startswith(expected)
+    assert "\n" not in problem.text
+
+
+def test_a_deep_check_of_a_pipeline_without_mistakes_finds_none(job: Job) -> None:
+    assert check_deeply(job.pipeline(), job.spark) == []
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 import os
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suwi.client.errors import reason
 from suwi.env import local_env
@@ -13,18 +13,20 @@ from suwi.spark.pipeline.failures import failure_of
 from suwi.spark.pipeline.loading import load_program
 from suwi.spark.pipeline.option_checks import source_options, topic_options
 from suwi.spark.pipeline.problems import Problem, Problems
-from suwi.spark.pipeline.spark_session import open_session
 from suwi.spark.pipeline.spec import Pipeline, TopicSpec
 from suwi.spark.pipeline.text import Text
 from suwi.spark.session import Session
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 _LINE_OF_SQL = re.compile(r"\(line (\d+), pos \d+\)|; line (\d+) pos \d+")
 
 
-def check_deeply(pipeline: Pipeline, master: str | None) -> list[Problem]:
+def check_deeply(pipeline: Pipeline, spark: "SparkSession") -> list[Problem]:
     problems = Problems()
     _check_topics(pipeline, problems)
-    _check_with_spark(pipeline, master, problems)
+    _check_with_spark(pipeline, spark, problems)
     return sorted(problems.found)
 
 
@@ -43,9 +45,10 @@ def _check_topics(pipeline: Pipeline, problems: Problems) -> None:
             name = topic.resolve(os.environ, local_env().disk)
             if name not in there:
                 problems.add(topic.line, f"source.topics: there is no topic {name!r}")
-        partitions = session.run(Lookup(session.cluster, options).partitions())
-        if source.pattern is not None and not partitions:
-            problems.add(source.pattern.line, "source.pattern: no topic matches it")
+        if source.pattern is not None:
+            lookup = Lookup(session.cluster, options)
+            if not session.run(lookup.partitions()):
+                problems.add(source.pattern.line, "source.pattern: no topic matches it")
     except (BrokerError, OSError) as error:
         problems.add(source.servers.line, f"source.servers: {reason(error)}")
     finally:
@@ -68,16 +71,13 @@ def _check_written(where: str, sink: TopicSpec, topic: Text, problems: Problems)
         session.close()
 
 
-def _check_with_spark(pipeline: Pipeline, master: str | None, problems: Problems) -> None:
+def _check_with_spark(pipeline: Pipeline, spark: "SparkSession", problems: Problems) -> None:
     """Let Spark analyse everything up to the sink; nothing is read."""
-    spark = open_session(pipeline, master)
     try:
         load_program(pipeline).build(spark)
     except Exception as error:
         line, text = _place(pipeline, error)
         problems.add(line, text)
-    finally:
-        spark.stop()
 
 
 def _place(pipeline: Pipeline, error: Exception) -> tuple[int, str]:

@@ -40,9 +40,12 @@ _LENGTH_MAX = 500
 
 def failure_of(error: BaseException) -> Failure:
     """What went wrong, from an exception that a query ended with or that kept it from starting."""
+    from py4j.protocol import Py4JNetworkError
     from pyspark.errors import AnalysisException
 
     text = str(error)
+    if isinstance(error, Py4JNetworkError | ConnectionError):
+        return Failure(Kind.LASTING, f"Spark's own process has ended: {_first_line(text)}")
     ours = _OURS.findall(text)
     if ours:
         name, message = ours[-1]

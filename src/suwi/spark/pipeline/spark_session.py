@@ -1,5 +1,6 @@
 """The Spark session of a command: on this machine, or on a cluster."""
 
+import logging
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -10,6 +11,8 @@ from suwi.spark.pipeline.spec import Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
 
 _LOGGING = "file:" + os.path.join(os.path.dirname(os.path.abspath(__file__)), "log4j2.properties")
 
@@ -45,3 +48,11 @@ def open_session(
     for path in py_files or []:
         spark.sparkContext.addPyFile(path)
     return spark
+
+
+def close_session(spark: "SparkSession") -> None:
+    try:
+        spark.stop()
+    except Exception:
+        # Its process may be gone already, which has been told.
+        log.debug("Spark could not be stopped", exc_info=True)
