@@ -5,7 +5,7 @@ same bytes. What the clients did and were told is judged by `suwi.sim.verdict`.
 """
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from suwi.sim.verdict import violations
 from suwi.testing import Cluster
 from tests.clients.drivers import Confluent
 from tests.testing.long_runners import CLIENTS, LongRunner, Progress
+from tests.testing.long_runners import Confluent as LongConfluent
 
 TOPIC = "in-trouble"
 SOME = 40
@@ -93,6 +94,15 @@ def full_disk(cluster: Cluster, progress: Progress) -> None:
     cluster.free_disk(leader)
 
 
+def power_loss(cluster: Cluster, progress: Progress) -> None:
+    """The leader's machine goes dark, and what it had not synced is gone."""
+    leader = cluster.wait_leader(TOPIC)
+    cluster.power_loss(leader)
+    assert cluster.wait_leader(TOPIC) != leader
+    progress.wait_acked(SOME)
+    cluster.restart(leader)
+
+
 def rolling_restart(cluster: Cluster, progress: Progress) -> None:
     for broker in cluster.brokers:
         cluster.restart(broker)
@@ -133,20 +143,29 @@ def judge(cluster: Cluster, history: History, client: LongRunner) -> None:
     assert len({log_bytes(cluster.files(n) / f"{TOPIC}-0") for n in cluster.brokers}) == 1
 
 
-# kafka-python does not close the sockets of connections that were refused.
-@pytest.mark.filterwarnings("ignore:unclosed <socket.socket.*laddr=.'0.0.0.0':ResourceWarning")
-@pytest.mark.parametrize("client_class", CLIENTS, ids=lambda each: each.name)
-def test_nothing_is_lost_nothing_is_stored_twice(client_class: type[LongRunner]) -> None:
+def run(client_class: type[LongRunner], faults: Sequence[Fault], **configs: object) -> None:
     history = History()
     with Cluster(brokers=3, session_timeout_s=0.5) as cluster:
-        cluster.create_topic(TOPIC)
+        cluster.create_topic(TOPIC, configs=configs)
         client = client_class(cluster.bootstrap_servers, TOPIC, history)
         with client.running() as progress:
-            for fault in FAULTS:
+            for fault in faults:
                 progress.wait_acked(SOME)
                 fault(cluster, progress)
                 cluster.wait_until_healthy()
             progress.wait_acked(SOME)
         assert progress.acked == progress.sent
         judge(cluster, history, client)
+
+
+# kafka-python does not close the sockets of connections that were refused.
+@pytest.mark.filterwarnings("ignore:unclosed <socket.socket.*laddr=.'0.0.0.0':ResourceWarning")
+@pytest.mark.parametrize("client_class", CLIENTS, ids=lambda each: each.name)
+def test_nothing_is_lost_nothing_is_stored_twice(client_class: type[LongRunner]) -> None:
+    run(client_class, FAULTS)
     gc.collect()
+
+
+def test_nothing_is_lost_when_one_after_the_other_loses_power() -> None:
+    """Each time one replica of two or more: the budget of min.insync.replicas=2."""
+    run(LongConfluent, [power_loss] * 3, **{"min.insync.replicas": 2})

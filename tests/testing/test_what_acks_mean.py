@@ -166,3 +166,17 @@ def _elect_uncleanly(*, watermark_is_written: bool) -> None:
             ahead: [{"epoch": 0, "first": 2, "end": 5}],
         }
         until(lambda: lost() == exactly, lost, patience_s=5)
+
+
+@pytest.mark.parametrize(("flush_messages", "left"), [(1, 3), (1_000_000, 0)])
+def test_a_lonely_replica_keeps_through_a_power_loss_what_it_synced(
+    flush_messages: int, left: int
+) -> None:
+    """No acknowledgement promises more than the replicas have on their disks."""
+    with Cluster(brokers=1) as cluster:
+        cluster.create_topic(TOPIC, configs={"flush.messages": flush_messages})
+        assert send(cluster.bootstrap_servers, TOPIC, "a", "b", "c") == []
+        cluster.power_loss(1)
+        cluster.restart(1)
+        cluster.wait_until_healthy()
+        assert end_of(cluster) == left
