@@ -14,26 +14,15 @@ import logging
 import multiprocessing
 import sys
 import time
-import traceback
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import count, islice
-from typing import Any, NamedTuple
+from typing import Any
 
-from suwi.sim.scenario import Options, Run, run_seed
+from suwi.sim.one_seed import MUTANTS, Failure, try_seed
+from suwi.sim.scenario import Run
 
-_MUTANTS = "tests.sim.mutants"
 _CHUNK = 4
-
-
 _MUTANT_SEEDS_MAX = 2000
-
-
-class Failure(NamedTuple):
-    seed: int
-    text: str
-    error: str
-    """In one line."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -53,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, help="stop after so much real time")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes")
     parser.add_argument("--trouble", type=float, help="how many seconds of trouble in each run")
-    parser.add_argument("--mutant", help=f"a bug of {_MUTANTS} to put in; then a failure is meant")
+    parser.add_argument("--mutant", help=f"a bug of {MUTANTS} to put in; then a failure is meant")
     parser.add_argument("--mutants", action="store_true", help="all of them, and a table")
     parser.add_argument(
         "--keep-going", action="store_true", help="do not end with the first failure"
@@ -65,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
 def _run_one(options: argparse.Namespace) -> int:
     if options.trace:
         logging.basicConfig(level=logging.DEBUG, format="%(levelname)s %(name)s %(message)s")
-    failure = _try(options.seed, options.mutant, options.trouble)
+    failure = try_seed(options.seed, options.mutant, options.trouble)
     if isinstance(failure, Failure):
         _say(failure.text)
         return 1
@@ -96,7 +85,7 @@ def _run_many(options: argparse.Namespace) -> int:
 
 def _run_mutants(options: argparse.Namespace) -> int:
     """One is caught by the first run that fails with it."""
-    module: Any = importlib.import_module(_MUTANTS)
+    module: Any = importlib.import_module(MUTANTS)
     options.seeds = options.seeds or _MUTANT_SEEDS_MAX
     missed = 0
     _say(f"{'hazard':>6}  {'mutant':28} {'seeds':>5}  caught by")
@@ -120,26 +109,12 @@ def _outcomes(options: argparse.Namespace) -> Iterator[Run | Failure]:
         seeds = islice(seeds, options.seeds)
     jobs = ((seed, options.mutant, options.trouble) for seed in seeds)
     if options.jobs == 1:
-        yield from (_try(*job) for job in jobs)
+        yield from (try_seed(*job) for job in jobs)
         return
     with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
         # In turns, so that a run without end does not fill the queue.
         while chunk := list(islice(jobs, options.jobs * _CHUNK)):
-            yield from pool.starmap(_try, chunk, chunksize=1)
-
-
-def _try(seed: int, mutant: str | None, trouble_s: float | None) -> Run | Failure:
-    options = Options() if trouble_s is None else Options(trouble_s=trouble_s)
-    try:
-        if mutant is None:
-            return run_seed(seed, options)
-        module: Any = importlib.import_module(_MUTANTS)
-        found = module.find(mutant)
-        with found.applied():
-            return run_seed(seed, replace(options, kinds=found.kinds))
-    except Exception as error:
-        line = f"{type(error).__name__}: {error}".splitlines()[0]
-        return Failure(seed, traceback.format_exc(), line)
+            yield from pool.starmap(try_seed, chunk, chunksize=1)
 
 
 def _report(failure: Failure, options: argparse.Namespace) -> None:
