@@ -92,6 +92,10 @@ class FakeCluster:
         self.machines = [simulation.machine(f"b{node}") for node in range(brokers)]
         self.logs = [FakeLog() for _ in range(partitions)]
         self.leaders = [0] * partitions
+        self.nearest: int | None = None
+        """The replica that clients with a rack are sent to; it has what the leader has."""
+        self.fetched_at: list[int] = []
+        """Which broker gave each answer with records."""
         self.epoch = 0
         self.topic_id: UUID | None = TOPIC_ID
         self.obstacles: deque[Obstacle] = deque()
@@ -268,13 +272,26 @@ class FakeCluster:
                 error = 0
                 if topic.topic_id is not None and topic.topic_id != self.topic_id:
                     error = ErrorCode.unknown_topic_id
-                elif self.leaders[asked.partition] != node:
+                elif node not in (self.leaders[asked.partition], self.nearest):
                     error = ErrorCode.not_leader_or_follower
                 elif not 0 <= asked.fetch_offset <= log.end:
                     error = ErrorCode.offset_out_of_range
-                records = b"" if error else log.from_offset(asked.fetch_offset)
+                near = -1
+                if request.rack_id and self.nearest not in (None, node):
+                    near = self.nearest or 0
+                records = b"" if error or near >= 0 else log.from_offset(asked.fetch_offset)
+                if records:
+                    self.fetched_at.append(node)
                 answers.append(
-                    FetchedPartition(asked.partition, error, log.end, log.end, 0, records=records)
+                    FetchedPartition(
+                        asked.partition,
+                        error,
+                        log.end,
+                        log.end,
+                        0,
+                        preferred_read_replica=near,
+                        records=records,
+                    )
                 )
             topics.append(FetchedTopic(topic.name, topic.topic_id, answers))
         return b"".join(bytes(chunk) for chunk in encode_fetch_response(version, topics))  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ import pytest
 
 from suwi.client.cluster import Cluster
 from suwi.client.errors import Unreachable
-from suwi.client.fetching import TopicReplaced
+from suwi.client.fetching import ReadSettings, TopicReplaced
 from suwi.client.partition_fetcher import PartitionFetcher
 from suwi.client.producer import Producer
 from suwi.client.visible import visible_records
@@ -98,5 +98,30 @@ def test_a_topic_that_was_replaced_is_not_taken_for_the_old_one() -> None:
             fake.topic_id = UUID(int=8)
             with pytest.raises(TopicReplaced):
                 await fetcher.fetch(Offset(0))
+
+    simulation.run(scenario())
+
+
+def test_the_nearest_replica_is_read_until_it_fails() -> None:
+    simulation = Simulation(1)
+
+    async def scenario() -> None:
+        fake = FakeCluster(simulation, brokers=3)
+        await fake.start()
+        fake.nearest = 2
+        async with fake.client() as cluster:
+            await fill(fake, cluster, b"a")
+            far = PartitionFetcher(cluster, PARTITION)
+            near = PartitionFetcher(cluster, PARTITION, ReadSettings(rack="here"))
+            assert await values_at(far, 0) == [b"a"]
+            assert await values_at(near, 0) == await values_at(near, 0) == [b"a"]
+            assert fake.fetched_at == [0, 2, 2]
+            fake.machines[2].kill()  # The leader has not noticed yet.
+            assert await values_at(near, 0) == [b"a"]
+            fake.nearest = 1
+            assert await values_at(near, 0) == [b"a"]
+            fake.nearest = None  # It is no replica any more, and says so.
+            assert await values_at(near, 0) == [b"a"]
+            assert fake.fetched_at == [0, 2, 2, 0, 1, 0]
 
     simulation.run(scenario())

@@ -41,6 +41,8 @@ class ReadSettings:
     min_bytes: int = 1
     max_bytes: int = 50 * 1024 * 1024
     partition_bytes_max: int = 1024 * 1024
+    rack: str = ""
+    """Where we are: a leader may name a replica that is nearer (KIP-392)."""
     committed_only: bool = False
     """Leave out transactions that were aborted, and what comes after those still open."""
 
@@ -106,6 +108,7 @@ def _request(wanted: Mapping[TopicPartition, Wanted], settings: ReadSettings) ->
         settings.max_bytes,
         [FetchTopic(name, id_, partitions) for (name, id_), partitions in by_topic.items()],
         isolation_level=int(settings.committed_only),
+        rack_id=settings.rack,
     )
 
 

@@ -152,6 +152,7 @@ _KAFKA: Final = (
     _supported("fetch.max.bytes", "52428800", "the same: a task reads one partition"),
     _supported("fetch.max.wait.ms", "500", "how long a broker waits for fetch.min.bytes"),
     _supported("fetch.min.bytes", "1", "less than this is kept back for fetch.max.wait.ms"),
+    _supported("client.rack", "", "where a task is: brokers may name a replica that is nearer"),
     _supported("check.crcs", "true", "check the checksum of every batch"),
     _supported("request.timeout.ms", "30000", "a broker that says nothing for so long is left"),
     _supported("default.api.timeout.ms", "60000", "how long a moved or dead leader is looked for"),
@@ -208,7 +209,6 @@ _KAFKA: Final = (
         "Spark says who reads what: no consumer group is joined",
     ),
     *_noted("max.poll.records", "records come in columns of about 10,000"),
-    *_noted("client.rack", "records are read from the leader"),
     *_noted(
         "allow.auto.create.topics", "reading never makes a topic; one that is missing is an error"
     ),

@@ -139,6 +139,7 @@ def _source_options(values: "_Values", given: Mapping[str, str], streaming: bool
             max_wait_ms=values.whole("kafka.fetch.max.wait.ms", 500, least=0),
             min_bytes=values.whole("kafka.fetch.min.bytes", 1, least=0),
             max_bytes=fetch_bytes,
+            rack=given.get("kafka.client.rack", ""),
             partition_bytes_max=fetch_bytes,
             committed_only=isolation == "read_committed",
         ),
