@@ -25,7 +25,8 @@ format: setup ## let ruff format the code and order its imports
 test: setup ## all tests; HYPOTHESIS_PROFILE=thorough for many more examples
 	@$(BIN)/python -m pytest
 
-sim: setup ## simulated clusters in trouble; MINUTES=60 FROM=0 JOBS=2 as you like
+sim: setup ## mutants, then clusters in trouble; MINUTES=60 FROM=0 JOBS=2 as you like
+	@$(BIN)/python -m suwi.sim --mutants --jobs $(or $(JOBS),1)
 	@$(BIN)/python -m suwi.sim --minutes $(MINUTES) --from $(or $(FROM),0) --jobs $(or $(JOBS),1)
 
 demo: setup ## three brokers, Spark, a lake table, and a broker killed in the middle
