@@ -150,6 +150,29 @@ def test_without_the_extra_it_is_said_what_to_install(
     assert "pip install suwi[spark] (yaml)" in suwi.refusal("pipeline", "check", file)
 
 
+@pytest.mark.parametrize(
+    ("module", "problem"),
+    [
+        (None, "ModuleNotFoundError: No module named 'own_{}'"),
+        ("def other(): pass\n", "there is no such function in the module"),
+        ("1 / 0\n", "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_function_that_cannot_be_had_is_named_before_spark_starts(
+    suwi: Suwi, file: Path, tmp_path: Path, module: str | None, problem: str
+) -> None:
+    pytest.importorskip("pyspark", reason="PySpark is not installed: pip install .[spark]")
+    name = topic_of(file).replace("-", "_")
+    file.write_text(file.read_text() + f"python: own_{name}:clean\n")
+    if module is not None:
+        (tmp_path / f"own_{name}.py").write_text(module)
+    for command in (["run"], ["backfill", "--from", "0", "--to", "1", "--json"]):
+        result = suwi("pipeline", command[0], file, *command[1:])
+        assert result.exit_code == 2
+        (line,) = result.stderr.splitlines()
+        assert line == f"suwi: python: own_{name}:clean: {problem.format(name)}"
+
+
 def test_help_is_there_without_spark(suwi: Suwi) -> None:
     loaded = "import sys; from suwi.cli.main import app; import suwi.cli.commands.pipeline; "
     check = "print([m for m in ('pyspark', 'pyarrow', 'yaml', 'suwi.spark') if m in sys.modules])"

@@ -96,6 +96,8 @@ def _run(pipeline: "Pipeline", options: RunOptions) -> int:
     if refusal is not None:
         complain(refusal)
         return _REFUSED
+    variation = Variation(once=options.once, from_beginning=options.from_beginning)
+    program = load_program(pipeline, variation)
     with Progress(pipeline.name) as progress:
         progress.say("starting Spark")
         spark = open_session(pipeline, options.master, options.py_files)
@@ -103,10 +105,9 @@ def _run(pipeline: "Pipeline", options: RunOptions) -> int:
             if options.from_beginning and _exists_elsewhere(spark, pipeline):
                 complain(_exists_text(_checkpoint(pipeline).path))
                 return _REFUSED
-            variation = Variation(once=options.once, from_beginning=options.from_beginning)
             runner = Runner(
                 pipeline,
-                load_program(pipeline, variation),
+                program,
                 spark,
                 lags_of(pipeline),
                 RunSettings(retries=options.retries),
@@ -327,11 +328,16 @@ def _with_pipeline(file: str, work: "Callable[[Pipeline], int]") -> int:
 
 def _tell(work: "Callable[[Pipeline], int]", pipeline: "Pipeline") -> int:
     from suwi.spark.java import NoJava
+    from suwi.spark.pipeline.loading import BadFunction
+    from suwi.spark.pipeline.spark_session import NoSpark
 
     try:
         return work(pipeline)
-    except NoJava as error:
+    except (NoJava, NoSpark) as error:
         complain(str(error))
+    except BadFunction as error:
+        complain(f"python: {error}")
+        return _MISTAKE
     except ImportError as error:
         complain(f"pipelines need the extra `spark`: pip install suwi[spark] ({error})")
     return _FAILED

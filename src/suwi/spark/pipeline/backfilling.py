@@ -29,19 +29,17 @@ class NotForBatches(Exception):
 
 class Backfill:
     def __init__(self, pipeline: Pipeline, between: Between) -> None:
-        """Raises `NotForBatches`."""
+        """Raises `NotForBatches`, `BadFunction`."""
         if isinstance(pipeline.sink, DeltaSpec) and pipeline.sink.mode == "complete":
             raise NotForBatches("with mode complete a part of the records cannot be filled in")
-        self._pipeline = pipeline
-        self._between = between
+        self._program = load_program(pipeline, Variation(between=between))
 
     async def run(self, spark: "SparkSession", retries: int, say: Callable[[str], None]) -> int:
         """The exit code. `backfill` is not interrupted between attempts but by Ctrl-C."""
-        program = load_program(self._pipeline, Variation(between=self._between))
         pause_s = _PAUSE_S_MIN
         for attempt in range(retries + 1):
             try:
-                program.start(spark)
+                self._program.start(spark)
                 say("backfilled")
                 return exit_codes.DONE
             except Exception as error:

@@ -10,7 +10,7 @@ from suwi.model.errors import BrokerError
 from suwi.spark.lookup import Lookup
 from suwi.spark.options import read_connection, read_source_options
 from suwi.spark.pipeline.failures import failure_of
-from suwi.spark.pipeline.loading import load_program
+from suwi.spark.pipeline.loading import BadFunction, load_program
 from suwi.spark.pipeline.option_checks import source_options, topic_options
 from suwi.spark.pipeline.problems import Problem, Problems
 from suwi.spark.pipeline.spec import Pipeline, TopicSpec
@@ -84,8 +84,8 @@ def _place(pipeline: Pipeline, error: Exception) -> tuple[int, str]:
     from pyspark.errors import AnalysisException
 
     text = failure_of(error).text
-    if isinstance(error, ImportError | AttributeError) and pipeline.python is not None:
-        return pipeline.python.line, f"python: {text}"
+    if isinstance(error, BadFunction) and pipeline.python is not None:
+        return pipeline.python.line, f"python: {error}"
     if isinstance(error, AnalysisException) and pipeline.sql is not None:
         return pipeline.sql.line + _line_of_sql(error) - 1, f"sql: {text}"
     if pipeline.python is not None and not isinstance(error, ValueError):

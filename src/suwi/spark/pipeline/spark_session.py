@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from suwi.env import local_env
 from suwi.spark.java import use_java
+from suwi.spark.pipeline.failures import failure_of
 from suwi.spark.pipeline.spec import Pipeline
 
 if TYPE_CHECKING:
@@ -17,10 +18,14 @@ log = logging.getLogger(__name__)
 _LOGGING = "file:" + os.path.join(os.path.dirname(os.path.abspath(__file__)), "log4j2.properties")
 
 
+class NoSpark(Exception):
+    """There is no session to be had; the text says why."""
+
+
 def open_session(
     pipeline: Pipeline, master: str | None = None, py_files: list[str] | None = None
 ) -> "SparkSession":
-    """Raises `NoJava`, ImportError where PySpark is not installed, and what Spark raises."""
+    """Raises `NoJava`, `NoSpark`, and ImportError where PySpark is not installed."""
     import pyspark
     from pyspark.sql import SparkSession
 
@@ -29,8 +34,6 @@ def open_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     folders = [pipeline.folder, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     os.environ["PYTHONPATH"] = os.pathsep.join(folder for folder in folders if folder)
-    if pipeline.folder not in sys.path:
-        sys.path.insert(0, pipeline.folder)
     builder = SparkSession.builder.appName(pipeline.name)
     settings = {
         "spark.ui.showConsoleProgress": "false",  # It would write over our own line.
@@ -44,9 +47,12 @@ def open_session(
         settings["spark.master"] = "local[*]"
     for name, value in settings.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    for path in py_files or []:
-        spark.sparkContext.addPyFile(path)
+    try:
+        spark = builder.getOrCreate()
+        for path in py_files or []:
+            spark.sparkContext.addPyFile(path)
+    except Exception as error:
+        raise NoSpark(f"Spark does not start: {failure_of(error).text}") from error
     return spark
 
 
