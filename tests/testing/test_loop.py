@@ -267,6 +267,25 @@ def test_what_the_dead_sent_over_a_cut_link_never_arrives() -> None:
     run(main)
 
 
+def test_who_hung_up_before_it_died_is_known_to_have_done_so() -> None:
+    async def main(loop: ClusterLoop) -> None:
+        one, two = Process(1, 1), Process(2, 1)
+        port = await listen(loop, two)
+        peer = await connect(loop, port, one)
+        peer.transport.write(b"x")
+        await peer.until(b"x")
+        loop.network.cut({1}, {2})
+        for transport in list(two.transports):
+            two.call(transport.close)
+        await asyncio.sleep(0.02)  # the end is on its way
+        await loop.kill(two)
+        loop.network.heal()
+        await peer.ended
+        await loop.kill(one)
+
+    run(main)
+
+
 def test_a_slow_link_keeps_the_order() -> None:
     async def main(loop: ClusterLoop) -> None:
         one, two = Process(1, 1), Process(2, 1)

@@ -160,7 +160,8 @@ class _Gate(asyncio.Protocol):
     def peer_died(self) -> None:
         if self._is_cut:
             self._is_peer_lost = True
-            self._in.clear()
+            bytes_arrive = self.protocol.data_received
+            self._in = deque(event for event in self._in if event[1] != bytes_arrive)
 
     def eof_received(self) -> None:
         self._arrived(self.protocol.eof_received)
