@@ -1,11 +1,14 @@
-"""What all tests share: how hard hypothesis tries.
+"""What all tests share: how hard hypothesis tries, and that logging stays as it was.
 
 `fast` is the same in every run, so a failure is never a matter of luck. `thorough` looks for new
 failures: HYPOTHESIS_PROFILE=thorough make test
 """
 
+import logging
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # No deadline: a busy machine is not a failure.
@@ -18,3 +21,12 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+
+
+@pytest.fixture(autouse=True)
+def log_level_as_it_was() -> Iterator[None]:
+    """A command that is tried here may set the level, and other tests look at what is logged."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from functools import partial
 
 import pytest
 
@@ -28,12 +29,12 @@ def test_a_decision_whose_client_has_gone_is_finished_before_the_next_begins() -
         async def alter() -> None:
             events.append("alter looks at the image")
 
-        client = asyncio.create_task(writer.alone(delete()))
+        client = asyncio.create_task(writer.alone(delete))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         client.cancel()
         await asyncio.gather(client, return_exceptions=True)
-        other = asyncio.create_task(writer.alone(alter()))
+        other = asyncio.create_task(writer.alone(alter))
         for _ in range(5):
             await asyncio.sleep(0)
         assert events == ["delete begins"]
@@ -57,7 +58,7 @@ def test_a_refusal_that_nobody_waits_for_any_more_is_no_error_of_ours(
             raise error
 
         clients = [
-            asyncio.create_task(writer.alone(fail(error)))
+            asyncio.create_task(writer.alone(partial(fail, error)))
             for error in (UnknownTopicOrPartition("gone"), RuntimeError("a bug"))
         ]
         await asyncio.sleep(0)

@@ -56,7 +56,9 @@ class ConfigAdmin:
         validate_only: bool = False,
     ) -> None:
         """Change a topic's own settings; `replace` drops those that are not named."""
-        await self._writer.alone(self._alter_topic(name, alterations, replace, validate_only))
+        await self._writer.alone(
+            lambda: self._alter_topic(name, alterations, replace, validate_only)
+        )
 
     async def _alter_topic(
         self, name: str, alterations: Sequence[Alteration], replace: bool, validate_only: bool
@@ -88,7 +90,9 @@ class ConfigAdmin:
         validate_only: bool = False,
     ) -> None:
         """Change what is set for one broker, or for all where `name` is empty."""
-        await self._writer.alone(self._alter_broker(name, alterations, replace, validate_only))
+        await self._writer.alone(
+            lambda: self._alter_broker(name, alterations, replace, validate_only)
+        )
 
     async def _alter_broker(
         self, name: str, alterations: Sequence[Alteration], replace: bool, validate_only: bool

@@ -43,22 +43,22 @@ class MetadataWriter:
         self._on_refusal = on_refusal
         self._turn = asyncio.Lock()
 
-    async def alone(self, decision: Coroutine[Any, Any, _T]) -> _T:
+    async def alone(self, decide: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """Make a decision, with its writes, while no other is made.
 
         A client that goes away meanwhile cancels its wait, not the decision: the next one would
         else be made from an image that does not show it yet.
         """
-        task = asyncio.ensure_future(self._in_turn(decision))
+        task = asyncio.ensure_future(self._in_turn(decide))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             task.add_done_callback(_ended_unheard)
             raise
 
-    async def _in_turn(self, decision: Coroutine[Any, Any, _T]) -> _T:
+    async def _in_turn(self, decide: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         async with self._turn:
-            return await decision
+            return await decide()
 
     async def write(self, operations: Sequence[Operation]) -> None:
         """Write in order, in one piece where it is not too large for the store.

@@ -113,7 +113,7 @@ class PartitionAdmin:
 
     async def journal(self, registered: Mapping[NodeId, Registered]) -> None:
         """Make births and deaths known, with all that they change."""
-        await self._writer.alone(self._journal(registered))
+        await self._writer.alone(lambda: self._journal(registered))
 
     async def _journal(self, registered: Mapping[NodeId, Registered]) -> None:
         before = self._follower.image.registered
@@ -128,11 +128,11 @@ class PartitionAdmin:
     async def fence(self, node: NodeId, epoch: int) -> None:
         """A broker is taken for dead, or leaves: give its partitions to others where that can be
         done without loss."""
-        await self._writer.alone(self._set_fenced(node, epoch, True))
+        await self._writer.alone(lambda: self._set_fenced(node, epoch, True))
 
     async def unfence(self, node: NodeId, epoch: int) -> None:
         """A broker that was fenced is in service after all."""
-        await self._writer.alone(self._set_fenced(node, epoch, False))
+        await self._writer.alone(lambda: self._set_fenced(node, epoch, False))
 
     async def _set_fenced(self, node: NodeId, epoch: int, fenced: bool) -> None:
         before = self._follower.image.registered
@@ -178,7 +178,7 @@ class PartitionAdmin:
 
     async def balance(self) -> int:
         """Give partitions back to their preferred leaders; how many."""
-        return await self._writer.alone(self._balance())
+        return await self._writer.alone(lambda: self._balance())
 
     async def _balance(self) -> int:
         decided = prefer_all(self._follower.image, _PREFERRED_AT_ONCE_MAX)
@@ -189,7 +189,7 @@ class PartitionAdmin:
         self, asked: Sequence[TopicPartition] | None, *, unclean: bool
     ) -> dict[TopicPartition, BrokerError | None]:
         """Elect as an administrator asks; None is all partitions. What became of each."""
-        return await self._writer.alone(self._elect(asked, unclean))
+        return await self._writer.alone(lambda: self._elect(asked, unclean))
 
     async def _elect(
         self, asked: Sequence[TopicPartition] | None, unclean: bool
@@ -243,7 +243,7 @@ class PartitionAdmin:
             tp: (*state.isr, *state.eligible) for tp, state in self.awaiting_positions().items()
         }
         answers = await self._survey(awaited, self._follower.image.brokers)
-        await self._writer.alone(self._elect_greatest(answers))
+        await self._writer.alone(lambda: self._elect_greatest(answers))
 
     async def _elect_greatest(self, answers: Answers) -> None:
         image = self._follower.image
@@ -268,7 +268,7 @@ class PartitionAdmin:
 
         Raises StaleBrokerEpoch where the sender is not heard at all.
         """
-        return await self._writer.alone(self._propose(sender, broker_epoch, proposals))
+        return await self._writer.alone(lambda: self._propose(sender, broker_epoch, proposals))
 
     async def _propose(
         self, sender: NodeId, broker_epoch: int, proposals: Sequence[TopicProposal]
@@ -303,7 +303,7 @@ class PartitionAdmin:
         """A replica gave up committed records: remember which."""
         facts = {"partition": partition, "broker": node, "ranges": ranges}
         event = Event(RECORDS_LOST, self._clock.now_ms(), facts)
-        await self._writer.alone(self._remember(event))
+        await self._writer.alone(lambda: self._remember(event))
 
     async def _remember(self, event: Event) -> None:
         await self._writer.write(operations(self._follower.image, [event]))

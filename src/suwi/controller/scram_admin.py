@@ -73,7 +73,7 @@ class ScramAdmin(ScramDirectory):
         self, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]
     ) -> dict[str, BrokerError | None]:
         """Change users; what became of each. One that is refused in one part is left alone."""
-        return await self._writer.alone(self._alter(deletions, upsertions))
+        return await self._writer.alone(lambda: self._alter(deletions, upsertions))
 
     async def _alter(
         self, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]

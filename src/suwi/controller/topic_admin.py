@@ -69,7 +69,7 @@ class TopicAdmin:
 
     async def create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
         """Create a topic; returns when this broker's image shows it. Raises a `BrokerError`."""
-        return await self._writer.alone(self._create(new, validate_only))
+        return await self._writer.alone(lambda: self._create(new, validate_only))
 
     async def _create(self, new: NewTopic, validate_only: bool) -> Topic:
         topic = self._decide(new, self._follower.image)
@@ -91,7 +91,7 @@ class TopicAdmin:
         check_topic_name(topic.name)
         shards = [Put(key, value) for key, value in encode_shards(topic).items()]
         head = Put(TOPICS + topic.name, encode_topic(topic), ABSENT)
-        await self._writer.alone(self._writer.write([*shards, head]))
+        await self._writer.alone(lambda: self._writer.write([*shards, head]))
 
     def _decide(self, new: NewTopic, image: ClusterImage) -> Topic:
         check_topic_name(new.name)
@@ -134,7 +134,9 @@ class TopicAdmin:
         validate_only: bool = False,
     ) -> None:
         """Let a topic have `count` partitions; they are added, never removed."""
-        await self._writer.alone(self._add_partitions(name, count, assignments, validate_only))
+        await self._writer.alone(
+            lambda: self._add_partitions(name, count, assignments, validate_only)
+        )
 
     async def _add_partitions(
         self,
@@ -193,7 +195,7 @@ class TopicAdmin:
 
     async def delete(self, name: str | None, topic_id: UUID | None) -> Topic:
         """Delete a topic by name or id. Raises a `BrokerError`."""
-        return await self._writer.alone(self._delete(name, topic_id))
+        return await self._writer.alone(lambda: self._delete(name, topic_id))
 
     async def _delete(self, name: str | None, topic_id: UUID | None) -> Topic:
         image = self._follower.image
