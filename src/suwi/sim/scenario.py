@@ -76,6 +76,7 @@ def draw_shape(random: SimRandom) -> Shape:
         writers=writers,
         readers=random.choice((1, 1, 1, 2)),
         churns=random.chance(0.25),
+        deletes=random.chance(0.25),
         pause_s_max=random.choice((0.3, 1.0, 1.0)),
     )
 

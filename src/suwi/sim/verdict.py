@@ -42,8 +42,8 @@ def lost_writes(history: History) -> Iterator[str]:
             continue
         if history.transaction_of(write) is not Outcome.DONE:
             continue  # `torn_transactions` judges what is not decided.
-        if write.offset is not None and write.offset < log.start:
-            continue  # Retention.
+        if write.offset < log.start if write.offset is not None else log.start > 0:
+            continue  # Retention; or it may be, where nobody said at which offset it was.
         if not history.is_reported(write.partition, write.offset):
             yield f"{write}, acknowledged at offset {write.offset}, is gone"
 

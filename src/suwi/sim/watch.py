@@ -211,6 +211,9 @@ class Watch:
         world, replica = self.world, seen.replica
         world.now_s = self._loop.time()
         removed: list[Batch] = []
+        first = log.segments()[0].base_offset
+        if replica.batches and replica.batches[0].base < first:  # Segments are deleted.
+            replica.batches = [batch for batch in replica.batches if batch.base >= first]
         before = replica.batches
         is_new_life = seen.log is not log and replica.life not in (
             "",

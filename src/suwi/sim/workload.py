@@ -11,6 +11,7 @@ from suwi.client.admin import Admin, Resource, ResourceType
 from suwi.client.cluster import Cluster
 from suwi.client.delivery import Delivery
 from suwi.client.errors import is_transient
+from suwi.client.offsets import EARLIEST, LATEST, list_offsets
 from suwi.client.outbox import ProducerSettings
 from suwi.client.producer import Producer
 from suwi.client.reader import Fetched, Reader, ReadSettings
@@ -61,6 +62,8 @@ class Shape:
     writers: tuple[WriterKind, ...] = (WriterKind(), WriterKind(acks=1, idempotent=False))
     readers: int = 1
     churns: bool = False
+    deletes: bool = False
+    """Old records are deleted now and then (DeleteRecords)."""
     pause_s_max: float = 0.3
     """How long a writer waits between records, at most."""
 
@@ -110,6 +113,8 @@ class Workload:
             self._tasks.append(self._writers.spawn(self._write(name, kind, env, random)))
         for number in range(self.shape.readers):
             self._start_reader(f"r{number}", self._random.stream(f"r{number}"))
+        if self.shape.deletes:
+            self._tasks.append(self._writers.spawn(self._delete(self._random.stream("delete"))))
         if self.shape.churns:
             self._tasks.append(self._writers.spawn(self._churn(env, self._random.stream("churn"))))
 
@@ -173,6 +178,19 @@ class Workload:
                 await admin.delete_topic(CHURNED)
             except (BrokerError, OSError):
                 await producer.close()
+        await client.close()
+
+    async def _delete(self, random: SimRandom) -> None:
+        """Records go that a reader has seen: they are committed."""
+        client = self._cluster.client("delete", _CLIENT)
+        while not await self._stopped_within(random.uniform(0.5, 3)):
+            partition = random.choice(self.partitions)
+            seen = max(positions[partition] for _, _, positions in self._reading)
+            before = Offset(random.below(seen + 1))
+            try:
+                await Admin(client).delete_records({partition: before})
+            except (BrokerError, OSError):
+                pass
         await client.close()
 
     async def _stopped_within(self, duration_s: float) -> bool:
@@ -244,14 +262,26 @@ class Workload:
             try:
                 await self._read_with(client, reading, positions, random.between(5, 60))
             except OffsetOutOfRange:
-                # After an unclean election the log may be shorter; auto.offset.reset=earliest.
-                assert self.shape.unclean_elections
-                positions.update(dict.fromkeys(positions, 0))
+                # Deleted; or, after an unclean election, not there any more.
+                assert self.shape.unclean_elections or self.shape.deletes
+                await self._reset(client, positions)
             except (BrokerError, OSError) as error:
                 if not (is_transient(error) or isinstance(error, UnknownTopicOrPartition)):
                     raise
                 await asyncio.sleep(0.5)
             await client.close()
+
+    async def _reset(self, client: Cluster, positions: dict[TopicPartition, int]) -> None:
+        """As auto.offset.reset=earliest does."""
+        try:
+            starts = await list_offsets(client, dict.fromkeys(positions, EARLIEST))
+            ends = await list_offsets(client, dict.fromkeys(positions, LATEST))
+        except (BrokerError, OSError):
+            await asyncio.sleep(0.5)
+            return
+        for partition, position in positions.items():
+            if not starts[partition].offset <= position <= ends[partition].offset:
+                positions[partition] = starts[partition].offset
 
     async def _read_with(
         self,
@@ -275,9 +305,11 @@ class Workload:
         """Everything that is there, for the history; where each partition ends."""
         ends: dict[TopicPartition, int] = {}
         client = self._cluster.client("final", _CLIENT)
+        starts = await list_offsets(client, dict.fromkeys(self.partitions, EARLIEST))
         for partition in self.partitions:
             found: list[tuple[int, bytes]] = []
-            reader = Reader(client, {partition: Offset(0)}, _READ)
+            start = starts[partition].offset
+            reader = Reader(client, {partition: start}, _READ)
             while True:
                 (fetched,) = await _one(reader)
                 found += [(record.offset, record.value or b"") for record in fetched.records]
@@ -285,7 +317,7 @@ class Workload:
                     break
             await reader.close()
             ends[partition] = fetched.next_offset
-            self.history.final(str(partition), found)
+            self.history.final(str(partition), found, start=start)
         await client.close()
         return ends
 
