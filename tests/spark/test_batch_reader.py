@@ -12,13 +12,16 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StringType, StructField, StructType
 
-from suwi.model.errors import UnknownTopicOrPartition
+from suwi.model.errors import CorruptMessage, OffsetOutOfRange, UnknownTopicOrPartition
+from suwi.records.builder import build_batch
 from suwi.records.compression import Compression
 from suwi.records.record import Record
+from suwi.spark import partition_reader
 from suwi.spark.data_source import SuwiDataSource
 from suwi.spark.loss import DataLoss
 from suwi.spark.offsets import BadOffsets
 from suwi.spark.options import BadOption
+from suwi.wire.fetch import FetchedPartition
 from tests.broker_process import BrokerProcess
 from tests.spark.readers import batch_reader, read_all, read_batch, stop_readers, values
 from tests.spark.topics import delete_before, fill, make_topic
@@ -200,6 +203,43 @@ def test_filters_narrow_what_tasks_read_where_that_is_asked_for(broker: BrokerPr
     late = datetime.fromtimestamp(1.008, UTC)
     reader.pushFilters([GreaterThanOrEqual(("timestamp",), late)])
     assert values(read_all(reader, reader.partitions())) == ["8", "9", "8", "9"]
+
+
+class OddFetcher:
+    """A leader that gives what it should not."""
+
+    answer: FetchedPartition | Exception
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    async def fetch(self, *_: object, **__: object) -> FetchedPartition:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def test_a_leader_that_gives_half_a_batch_is_not_asked_for_ever(
+    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make_topic(broker.address)
+    fill(broker.address, topic, [b"x"])
+    half = bytes(build_batch([Record(value=b"x")]))[:-1]
+    monkeypatch.setattr(OddFetcher, "answer", FetchedPartition(0, records=half), raising=False)
+    monkeypatch.setattr(partition_reader, "PartitionFetcher", OddFetcher)
+    with pytest.raises(CorruptMessage, match="no whole batch came for 0"):
+        read_batch(broker, subscribe=topic)
+
+
+def test_a_leader_that_refuses_what_it_has_is_not_asked_for_ever(
+    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make_topic(broker.address)
+    fill(broker.address, topic, [b"x"])
+    monkeypatch.setattr(OddFetcher, "answer", OffsetOutOfRange("no"), raising=False)
+    monkeypatch.setattr(partition_reader, "PartitionFetcher", OddFetcher)
+    with pytest.raises(OffsetOutOfRange, match="has offset 0 and does not give it"):
+        read_batch(broker, subscribe=topic, failOnDataLoss="false")
 
 
 def test_the_schema_is_fixed() -> None:

@@ -12,7 +12,7 @@ from suwi.client.offsets import EARLIEST as EARLIEST_TIME
 from suwi.client.offsets import LATEST as LATEST_TIME
 from suwi.client.offsets import list_offsets
 from suwi.client.partition_fetcher import PartitionFetcher
-from suwi.model.errors import OffsetOutOfRange, UnknownTopicOrPartition
+from suwi.model.errors import CorruptMessage, OffsetOutOfRange, UnknownTopicOrPartition
 from suwi.model.ids import Offset
 from suwi.spark.columns import Decoder
 from suwi.spark.loss import LossReporter
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 # Before anything is known of the records.
 _RECORD_BYTES_GUESS = 1024
 _FETCH_BYTES_MIN = 64 * 1024
+_VANISHED_MAX = 3
 
 
 def read_range(options: SourceOptions, range_: OffsetRange) -> Iterator["pa.RecordBatch"]:
@@ -45,6 +46,8 @@ class _RangeReader:
         self._decoder = Decoder(self._partition, include_headers=options.include_headers)
         self._loss = LossReporter(fail=options.fail_on_data_loss)
         self._next: asyncio.Task[FetchedPartition] | None = None
+        self._vanished = 0
+        """How often an offset was not there that should be: a topic may just be made anew."""
         self._bytes_read = 0
         self._offsets_read = 0
 
@@ -62,6 +65,8 @@ class _RangeReader:
                     data, fetched.aborted, check_crcs=self._options.check_crcs
                 )
                 after = opened.position_after(position)
+                if after <= position:
+                    raise CorruptMessage(f"{self._partition}: no whole batch came for {position}")
                 self._bytes_read += len(data)
                 self._offsets_read += after - position
                 if after < end:
@@ -139,6 +144,9 @@ class _RangeReader:
     def _skip(self, position: Offset, end: Offset) -> int:
         first, last = self._offset_at(EARLIEST_TIME), self._offset_at(LATEST_TIME)
         is_apart = position >= last or first >= end
+        self._vanished += not is_apart and first <= position
+        if self._vanished > _VANISHED_MAX:
+            raise OffsetOutOfRange(f"{self._partition} has offset {position} and does not give it")
         lost_to = end if is_apart else max(first, position + 1)
         self._loss.report(
             f"{self._partition} has offsets {first} to {last - 1} now: {position} to {lost_to - 1} "
