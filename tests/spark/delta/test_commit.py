@@ -14,6 +14,7 @@ from deltalake import CommitProperties, DeltaTable
 
 from suwi.spark.delta.commit import Batch, Origin, append_files
 from suwi.spark.delta.errors import AnotherDriver, SchemaMismatch, UnsupportedTable
+from suwi.spark.delta.table import check_release
 from tests.spark.delta.tables import commit, options_of, rows_of, schema_of
 
 SCHEMA = schema_of("n long")
@@ -198,6 +199,12 @@ def test_a_table_with_rules_for_its_rows_is_refused(tmp_path: Path) -> None:
     DeltaTable(str(tmp_path)).alter.add_constraint({"positive": "n > 0"})
     with pytest.raises(UnsupportedTable, match="constraint positive"):
         commit(options_of(tmp_path), SCHEMA, [{"n": -1}])
+
+
+def test_a_release_of_delta_rs_that_forgets_transactions_is_refused() -> None:
+    check_release()
+    with pytest.raises(UnsupportedTable, match=r"deltalake 1.5.1 is too old"):
+        check_release("1.5.1")
 
 
 def test_the_log_says_which_query_batch_and_run_a_commit_is_of(tmp_path: Path) -> None:

@@ -142,7 +142,12 @@ def _properties(origin: Origin | None) -> "CommitProperties":
         return CommitProperties()
     return CommitProperties(
         app_transactions=[Transaction(origin.app_id, origin.version)],
-        custom_metadata={_APP: origin.app_id, _VERSION: origin.version, _RUN: origin.run_id},
+        # Texts: older releases of delta-rs take nothing else.
+        custom_metadata={
+            _APP: origin.app_id,
+            _VERSION: str(origin.version),
+            _RUN: origin.run_id or "",
+        },
     )
 
 
@@ -153,8 +158,8 @@ def _refuse_second_driver(table: "DeltaTable", origin: Origin) -> None:
     finds its next batch done by another run, then two drivers share a checkpoint, and nobody can
     say that both mean the same records by one batch number.
     """
-    runs: dict[int, str | None] = {
-        commit[_VERSION]: commit.get(_RUN)
+    runs = {
+        int(commit[_VERSION]): commit[_RUN] or None
         for commit in table.history(_HISTORY)
         if commit.get(_APP) == origin.app_id
     }

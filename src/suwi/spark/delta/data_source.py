@@ -26,6 +26,7 @@ from suwi.spark.delta.schema import arrow_schema, check_types, new_columns
 from suwi.spark.delta.storage import storage_of
 from suwi.spark.delta.table import (
     check_partitions,
+    check_release,
     check_supported,
     open_table,
     statistics_columns,
@@ -74,6 +75,7 @@ class _Writing:
 
     def _judge(self) -> tuple[str, ...]:
         """Refuse early what the commit would refuse; the columns that files are parted by."""
+        check_release()
         table = open_table(self._options)
         partition_by = self._options.partition_by
         if table is not None:

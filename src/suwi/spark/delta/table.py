@@ -18,8 +18,22 @@ if TYPE_CHECKING:
     from suwi.spark.delta.options import DeltaOptions
 
 _STATISTICS_MAX: Final = 32
+DELTALAKE_MIN: Final = (1, 6)
 # Features that bind whoever writes data files, where the schema or the settings do not show it.
 _BINDING: Final = frozenset({"rowTracking", "icebergCompatV1", "icebergCompatV2", "clustering"})
+
+
+def check_release(release: str | None = None) -> None:
+    """Refuse a delta-rs that forgets which batch it commits. Raises `UnsupportedTable`.
+
+    Before 1.6 `create_write_transaction` leaves the transaction out without a word: every replay
+    would be written again.
+    """
+    import deltalake
+
+    release = release or deltalake.__version__
+    if tuple(int(part) for part in release.split(".")[:2]) < DELTALAKE_MIN:
+        raise UnsupportedTable(f"deltalake {release} is too old: pip install 'deltalake>=1.6'")
 
 
 def open_table(options: "DeltaOptions") -> "DeltaTable | None":
