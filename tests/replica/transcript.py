@@ -9,6 +9,7 @@ at the end of a block the cluster gets a second to settle, unless its last comma
     topic-at b4 other b1                          ask b4 for it; the answer is shown when it comes
     delete orders
     produce b1 acks=all "x"                       send to b1; the answer is shown when it comes
+    delete-records b1 2                           those below offset 2
     read b1                                       what b1 gives a consumer
     fetch-at b1 epoch=0                           what b1 says to who believes in that leader epoch
     logs                                          what lies in every replica's log
@@ -252,6 +253,21 @@ class Stage:
         records = visible_records(bytes(fetched.records or b""), Offset(0)).records
         shown = ", ".join(f'{r.offset} "{(r.value or b"").decode()}"' for r in records)
         self.told.append(f"{broker} shows {shown or 'nothing'}")
+
+    async def do_delete_records(self, broker: str, before: str) -> None:
+        topic = next(log.name.topic for log in self.watch.world.states)
+        partitions = [{"partition_index": 0, "offset": int(before)}]
+        client = await PeerConnection.open(broker, PORT)
+        answer = await client.call(
+            ApiKey.DELETE_RECORDS,
+            2,
+            {"topics": [{"name": topic, "partitions": partitions}], "timeout": 1000},
+        )
+        await client.close()
+        error = _error(answer.topics[0].partitions[0].error_code)
+        self.told.append(
+            error or f"{topic} starts at {answer.topics[0].partitions[0].low_watermark}"
+        )
 
     async def do_fetch_at(self, broker: str, epoch: str) -> None:
         topic = next(log.name.topic for log in self.watch.world.states)

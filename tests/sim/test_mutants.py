@@ -11,18 +11,19 @@ from tests.sim.mutants import MUTANTS
 from tests.sim.mutants.mutant import Mutant
 
 HAZARDS = [*range(1, 14), 21, 22]
+BY_HAZARD = [(int(path.stem[:2]), path) for path in TRANSCRIPTS if path.stem[:2].isdigit()]
 
 
 def test_every_hazard_has_a_mutant_and_a_transcript() -> None:
     assert sorted({mutant.hazard for mutant in MUTANTS}) == HAZARDS
-    assert sorted({int(path.stem[:2]) for path in TRANSCRIPTS}) == HAZARDS
+    assert sorted({hazard for hazard, _ in BY_HAZARD}) == HAZARDS
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_transcript_of_its_hazard_catches_the_mutant(mutant: Mutant) -> None:
     caught = False
-    for path in TRANSCRIPTS:
-        if int(path.stem[:2]) == mutant.hazard:
+    for hazard, path in BY_HAZARD:
+        if hazard == mutant.hazard:
             text = path.read_text()
             blocks = parse(text)
             with mutant.applied():

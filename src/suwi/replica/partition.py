@@ -457,6 +457,10 @@ class Partition:
         if start_offset > started_at and self._watchers:
             self._tell(self._watchers)
         self._update_watermark()
+        if start_offset < partition_log.start_offset:
+            # What it has below the start cannot be compared any more, and may be another leader's:
+            # first it must hear that this is deleted.
+            return
         if leadership.joins(node, self._high_watermark, self._around.is_live):
             self._around.propose(self, leadership.expand(node))
 

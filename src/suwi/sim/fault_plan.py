@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 
 from suwi.metadata.memory import Faults
 from suwi.model.ids import NO_NODE, NodeId
-from suwi.sim.cluster import SimCluster, SimNode
+from suwi.sim.cluster import DATA, SimCluster, SimNode
+from suwi.sim.faults import Operation
 from suwi.sim.plots import rebirth, relay
 from suwi.sim.random import SimRandom
 from suwi.sim.watch import Watch
@@ -352,6 +353,23 @@ class FaultPlan:
             self.say(f"disk of {node.name} stalls for {duration_s} s")
             node.machine.disk.faults.stall(duration_s, "write")
 
+    async def fail_disk(self) -> None:
+        await self._alone(self._fail_disk)
+
+    async def _fail_disk(self, node: SimNode) -> None:
+        """One call fails, so its directory is out of use until the next start."""
+        operation: Operation = self.random.choice(("write", "sync", "read", "truncate"))
+        self.say(f"disk of {node.name} fails in a {operation}")
+        fault = node.machine.disk.faults.fail(operation, path=f"{DATA}/*")
+        await self._for_a_while()
+        faults = node.machine.disk.faults
+        if fault.times:
+            faults.remove(fault)
+        self.say(f"restart {node.name}")
+        if node.is_running:
+            node.kill()
+        await self.start(node)
+
     # -- the store -------------------------------------------------------------------------------
 
     async def cut_store(self) -> None:
@@ -408,6 +426,7 @@ KINDS: dict[str, Trouble] = {
     "slow": FaultPlan.slow,
     "fill disk": FaultPlan.fill_disk,
     "stall disk": FaultPlan.stall_disk,
+    "fail disk": FaultPlan.fail_disk,
     "cut store": FaultPlan.cut_store,
     "expire": FaultPlan.expire,
     "worsen store": FaultPlan.worsen_store,

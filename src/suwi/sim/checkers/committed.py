@@ -51,7 +51,7 @@ class Committed(Checker):
         if replica.watermark <= compared:
             return
         self._compared[key] = replica.watermark
-        visible = replica.between(compared, replica.watermark)
+        visible = replica.between(max(compared, replica.start), replica.watermark)
         unclean_epoch = self._unclean_epochs.get(replica.log)
         if unclean_epoch is not None and not (
             replica.leads and replica.leader_epoch >= unclean_epoch

@@ -50,7 +50,7 @@ class Logs(Checker):
         """Per producer epoch, sequences without gaps, each batch once."""
         following: dict[tuple[int, int], int] = {}
         for batch in replica.batches:
-            if batch.producer_id < 0:
+            if batch.producer_id < 0 or batch.base < replica.start:
                 continue
             producer = (batch.producer_id, batch.producer_epoch)
             expected = following.get(producer)
