@@ -395,10 +395,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def _flush(self) -> None:
         self._output.flush()
-        self._settle()
+        if self._owed_bytes or self._ready_bytes or not self._output.is_empty:
+            self._settle()  # Mostly nothing waits, and nothing did before.
 
     def _settle(self) -> None:
-        """Say how much memory waits for the peer; mostly none does."""
+        """Say how much memory waits for the peer."""
         held_bytes = self._output.held_bytes + self._ready_bytes
         if held_bytes != self._owed_bytes:
             self._owed_bytes = held_bytes
