@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 NOW = {"availableNow": True}
+_ATTEMPTS = 5
 _numbers = count()
 
 
@@ -41,6 +42,25 @@ def finish(query: "StreamingQuery | None") -> "StreamingQuery":
     assert query is not None
     query.awaitTermination()
     return query
+
+
+def finish_all(start: "Callable[[], Sequence[StreamingQuery | None]]") -> None:
+    """Start queries and wait for their ends; again where Spark lost patience with a busy machine.
+
+    It gives the Python worker of a source ten seconds to start, and cannot be told otherwise.
+    """
+    for attempt in range(_ATTEMPTS):
+        failures = []
+        for query in start():
+            try:
+                finish(query)
+            except Exception as error:
+                failures.append(error)
+        if not failures:
+            return
+        for error in failures:
+            if attempt == _ATTEMPTS - 1 or "failed to connect back" not in str(error):
+                raise error
 
 
 def lose_last_commit(checkpoint: Path) -> int:

@@ -27,6 +27,7 @@ from suwi.spark.pipeline.running import Runner, RunSettings, lags_of
 from suwi.spark.pipeline.script import Variation
 from tests.broker_process import SOURCE, BrokerProcess
 from tests.cli.support import Suwi
+from tests.spark.streams import finish_all
 from tests.spark.topics import fill
 
 if TYPE_CHECKING:
@@ -92,9 +93,8 @@ def sessions(clicks: list[dict[str, Any]]) -> set[tuple[str, datetime, int]]:
 def test_clicks_become_sessions(
     spark: "SparkSession", broker: BrokerProcess, clicks: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    for query in load("clicks/sessions").start(spark, broker.address, str(tmp_path)):
-        query.awaitTermination(120)
-        assert query.exception() is None
+    example = load("clicks/sessions")
+    finish_all(lambda: example.start(spark, broker.address, str(tmp_path)))
     found = rows(tmp_path / "sessions")
     expected = sessions(readable(clicks))
     assert len(expected) > 5
@@ -124,7 +124,7 @@ def test_orders_are_in_the_table_once_and_revenue_goes_back_into_a_topic(
             load_program(pipeline, Variation(once=True)),
             spark,
             lags_of(pipeline),
-            RunSettings(retries=3, look_every_s=0.1),
+            RunSettings(retries=5, look_every_s=0.1),
             say=said.append,
         )
         assert asyncio.run(runner.run()) == 0, said

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 from suwi.spark import decode, read_topics, to_delta
 from tests.broker_process import BrokerProcess
-from tests.spark.streams import NOW, finish
+from tests.spark.streams import NOW, finish_all
 from tests.spark.topics import fill, make_topic
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Events:
 def run(result: "DataFrame", folder: Path, **how: Any) -> list[dict[str, Any]]:
     """Everything there is, from the checkpoint on; all rows that were ever written."""
     path, checkpoint = str(folder / "table"), str(folder / "checkpoint")
-    finish(to_delta(result, path, checkpoint=checkpoint, trigger=NOW, **how))
+    finish_all(lambda: [to_delta(result, path, checkpoint=checkpoint, trigger=NOW, **how)])
     if not DeltaTable.is_deltatable(path):
         return []  # It is made with the first row.
     rows: list[dict[str, Any]] = DeltaTable(path).to_pyarrow_table().to_pylist()

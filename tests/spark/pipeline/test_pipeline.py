@@ -80,7 +80,7 @@ class Job:
             load_program(pipeline, variation),
             self.spark,
             lags_of(pipeline),
-            RunSettings(retries=3, look_every_s=0.05),
+            RunSettings(retries=5, look_every_s=0.05),
             say=self.said.append,
         )
         return asyncio.run(self.runner.run())

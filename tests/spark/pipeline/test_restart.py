@@ -55,7 +55,7 @@ def test_a_pipeline_goes_on_whatever_happened_meanwhile(
         (tmp_path / "pipeline.yaml").write_text(text)
         pipeline = read_pipeline(str(tmp_path / "pipeline.yaml"))
         program = load_program(pipeline, Variation(once=True))
-        settings = RunSettings(retries=3, look_every_s=0.05)
+        settings = RunSettings(retries=5, look_every_s=0.05)
         runner = Runner(pipeline, program, spark, lags_of(pipeline), settings, say=said.append)
         return asyncio.run(runner.run())
 

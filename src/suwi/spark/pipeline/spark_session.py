@@ -35,16 +35,16 @@ def open_session(
     folders = [pipeline.folder, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     os.environ["PYTHONPATH"] = os.pathsep.join(folder for folder in folders if folder)
     builder = SparkSession.builder.appName(pipeline.name)
-    settings = {
-        "spark.ui.showConsoleProgress": "false",  # It would write over our own line.
-        "spark.log.level": "ERROR",
-    }
-    env = local_env()
-    settings |= {name: text.resolve(os.environ, env.disk) for name, text in pipeline.spark.items()}
+    disk = local_env().disk
+    settings = {name: text.resolve(os.environ, disk) for name, text in pipeline.spark.items()}
     if master is not None:
         settings["spark.master"] = master
     elif "spark.master" not in settings and not pyspark.SparkConf().contains("spark.master"):
         settings["spark.master"] = "local[*]"
+    if settings.get("spark.master", "").startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # Nobody else needs to reach it.
+    settings.setdefault("spark.ui.showConsoleProgress", "false")  # We have a line of our own.
+    settings.setdefault("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_LOGGING}")
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:
