@@ -77,6 +77,8 @@ class Run:
         self._brokers: Brokers = OneBroker(home) if plan.brokers == 1 else ThreeBrokers(home)
         self._drivers: list[Process] = []
         self._upkeep: Process | None = None
+        self._batch_s = 2.0
+        """About how long one takes."""
         self._is_batch: dict[str, bool] = {}
         """By log entry of the table."""
         self.report = Report()
@@ -255,8 +257,9 @@ class Run:
     def _await_any_moment(self) -> None:
         """Somewhere between one commit and the next."""
         began = time.monotonic()
-        if self._await_commit() and self._await_commit():
-            self._pause(0, min(10.0, (time.monotonic() - began) / 2))
+        if self._await_commit():
+            self._batch_s = min(10.0, (self._batch_s + time.monotonic() - began) / 2)
+            self._pause(0, self._batch_s)
 
     def _await_commit(self) -> bool:
         before = self._commits()

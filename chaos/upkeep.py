@@ -9,7 +9,8 @@ import time
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-_PAUSE_S = 1.0
+_PAUSE_S = 2.0
+_FILES_MIN = 8
 
 
 def main(path: str) -> None:
@@ -17,6 +18,8 @@ def main(path: str) -> None:
     while True:
         time.sleep(_PAUSE_S)
         try:
+            if len(DeltaTable(path).file_uris()) < _FILES_MIN:
+                continue
             DeltaTable(path).optimize.compact(max_concurrent_tasks=1)
             done["compactions"] += 1
             # No retention: files that a version no longer has go at once.

@@ -314,6 +314,21 @@ def test_a_graceful_stop_lets_replies_leave_and_refuses_newcomers(run: Run) -> N
     run(scenario())
 
 
+def test_a_stop_closes_what_was_accepted_at_that_moment(run: Run) -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        async with serving(answering(lambda c, p: Reply([p]))) as listener:
+            with socket.create_connection(("127.0.0.1", listener.port), 60) as peer:
+                await asyncio.sleep(0)
+                # Accepted in this round; in the next it would get its transport, but this is first.
+                stopping = loop.create_task(listener.stop())
+                assert await loop.run_in_executor(None, peer.recv, 1) == b""
+                await stopping
+        gc.collect()  # tells of what was left open
+
+    run(scenario())
+
+
 def test_a_stop_does_not_wait_longer_than_its_grace(run: Run) -> None:
     async def scenario() -> None:
         wait: asyncio.Future[Reply | NoReply] = asyncio.get_running_loop().create_future()

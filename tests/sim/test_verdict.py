@@ -154,6 +154,23 @@ def test_a_planted_fault_is_found(plant, kind) -> None:  # type: ignore[no-untyp
     assert kind in found(history)
 
 
+def test_a_write_that_was_reported_lost_may_be_stored_again() -> None:
+    """A cluster with unclean elections lost it before its writer was told, and was sent it anew."""
+    history = History()
+    history.send("w", "t-0", b"a", idempotent=True).acked(13)
+    reader = history.reader("r")
+    reader.start_at("t-0", 11)
+    reader.saw("t-0", 11, b"a")
+    reader.start_at("t-0", 11)
+    reader.saw("t-0", 13, b"a")
+    history.final("t-0", [(13, b"a")], start=11)
+    assert "duplicate" in found(history)
+    history.reported_lost("t-0", 11, 24)
+    assert "duplicate" not in found(history)
+    history.final("t-0", [(12, b"a"), (13, b"a")], start=11)
+    assert "duplicate" in found(history)
+
+
 def test_every_kind_of_violation_has_a_planted_fault() -> None:
     (mark,) = test_a_planted_fault_is_found.pytestmark  # type: ignore[attr-defined]
     assert {kind for _, kind in mark.args[1]} == set(CHECKS)

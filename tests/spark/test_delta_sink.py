@@ -1,5 +1,6 @@
 """`suwi-delta` as jobs use it: what is in the table after runs, replays, failures and merges."""
 
+import os
 from collections import Counter
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -10,9 +11,14 @@ import pytest
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install .[spark]")
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install .[spark]")
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import to_arrow_schema
 
+from suwi.spark.delta.data_source import BatchWriter
+from suwi.spark.delta.maintenance import clean_orphans
+from suwi.spark.delta.options import read_options
 from suwi.spark.to_delta import to_delta
 from tests.spark.streams import NOW, Arrivals, finish, lose_last_commit
 
@@ -191,18 +197,36 @@ def test_a_schema_that_does_not_fit_stops_the_query_before_its_first_task(
         wide.write.format("suwi-delta").mode("append").option("mergSchema", "true").save(table)
 
 
-def test_a_task_that_fails_leaves_neither_rows_nor_files(
+def test_a_task_that_fails_leaves_no_rows_and_its_files_go_with_the_next_clean_up(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
     table = tmp_path / "t"
-    frame = spark.range(0, 1000, 1, 4)
-    to_delta(frame, str(table))
+    frame = spark.range(0, 50_000, 1, 1).selectExpr("id", "id % 2 as part")
+    to_delta(frame, str(table), partition_by=["part"])
     before = data_files(table)
-    broken = frame.selectExpr("if(id = 999, raise_error('no'), id) as id")
+    assert len(before) == 2
+    broken = frame.selectExpr("if(id = 49999, raise_error('no'), id) as id", "part")
     with pytest.raises(PySparkException, match="no"):
         to_delta(broken, str(table))
-    assert len(rows_of(table)) == 1000
+    assert len(rows_of(table)) == 50_000
+    # For the writer the rows had just ended: Spark tells Python of no failure elsewhere.
+    for name in data_files(table):
+        os.utime(table / name, (0, 0))
+    clean_orphans(str(table))
     assert data_files(table) == before
+
+
+def test_files_of_tasks_that_were_done_go_when_another_fails(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    schema = spark.range(1).schema
+    writer = BatchWriter(read_options({"path": str(tmp_path)}), schema, overwrite=False)
+    rows = pa.RecordBatch.from_pydict({"id": [1, 2]}, schema=to_arrow_schema(schema))
+    wrote = writer.write(iter([rows]))
+    writer.abort([wrote])
+    assert len(data_files(tmp_path)) == 1  # Its commit was tried, and may have come through.
+    writer.abort([wrote, None])
+    assert data_files(tmp_path) == set()
 
 
 def test_modes_that_cannot_be_are_refused(spark: "SparkSession", tmp_path: Path) -> None:

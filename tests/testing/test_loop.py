@@ -1,6 +1,7 @@
 """Processes on one event loop: frozen, killed, gone dark, while the others go on."""
 
 import asyncio
+import socket
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any
@@ -116,6 +117,18 @@ def test_a_frozen_process_answers_when_it_goes_on() -> None:
         await client.until(b"before during ")
         await late.until(b"knock")
         await loop.kill(process)
+
+    run(main)
+
+
+def test_a_connection_that_was_just_accepted_ends_with_the_process() -> None:
+    async def main(loop: ClusterLoop) -> None:
+        process = Process(1, 1)
+        port = await listen(loop, process)
+        with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as client:
+            await asyncio.sleep(0)
+            await loop.kill(process)  # accepted in this round, and no transport yet
+            assert await loop.run_in_executor(None, client.recv, 1) == b""
 
     run(main)
 

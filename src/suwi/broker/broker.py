@@ -376,6 +376,9 @@ class Broker:
         if self.config.controlled_shutdown_enable:
             epoch, image = self._membership.epoch, self.replicas.image
             await hand_over(self.node_id, epoch, image, self.controllership, self._peers)
+        # While others could still reach it: a controller that nobody reaches is deposed, and would
+        # be elected again at once.
+        await self.controllership.stop()
         stopping = [asyncio.create_task(listener.stop()) for listener in self.listeners]
         await asyncio.sleep(0)  # Now no new request starts, and those that wait can be told.
         for partition in self.replicas:

@@ -102,9 +102,12 @@ class Controllership:
         self._task = asyncio.get_running_loop().create_task(self._stand_for_ever())
 
     async def stop(self) -> None:
+        """Leave office, if in it, and stand for election no more."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            task, self._task = self._task, None
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await self._membership.resign()
 
     async def _stand_for_ever(self) -> None:
         try:

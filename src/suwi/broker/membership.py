@@ -76,6 +76,12 @@ class Membership:
                 return self._session
             self._leave()
 
+    async def resign(self) -> None:
+        """Be the controller no more, if the session is."""
+        if self._session is not None and not self._session.lost.is_set():
+            with contextlib.suppress(Unavailable):
+                await self._session.resign()
+
     async def stop(self) -> None:
         """Leave the cluster."""
         if self._task is not None:

@@ -87,7 +87,7 @@ def run(file: str, options: RunOptions) -> int:
 
 
 def _run(pipeline: "Pipeline", options: RunOptions) -> int:
-    from suwi.spark.pipeline.loading import load_program
+    from suwi.spark.pipeline.loading import check_function, load_program
     from suwi.spark.pipeline.running import Runner, RunSettings, lags_of
     from suwi.spark.pipeline.script import Variation
     from suwi.spark.pipeline.spark_session import close_session, open_session
@@ -97,7 +97,7 @@ def _run(pipeline: "Pipeline", options: RunOptions) -> int:
         complain(refusal)
         return _REFUSED
     variation = Variation(once=options.once, from_beginning=options.from_beginning)
-    program = load_program(pipeline, variation)
+    check_function(pipeline, has_session=False)
     with Progress(pipeline.name) as progress:
         progress.say("starting Spark")
         spark = open_session(pipeline, options.master, options.py_files)
@@ -107,7 +107,7 @@ def _run(pipeline: "Pipeline", options: RunOptions) -> int:
                 return _REFUSED
             runner = Runner(
                 pipeline,
-                program,
+                load_program(pipeline, variation),
                 spark,
                 lags_of(pipeline),
                 RunSettings(retries=options.retries),

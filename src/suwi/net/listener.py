@@ -114,14 +114,20 @@ class Listener:
         if self._server is None:
             return
         server, self._server = self._server, None
-        server.close()
+        loop = asyncio.get_running_loop()
+        for bound in getattr(server, "sockets", ()):
+            if bound.fileno() >= 0:
+                loop.remove_reader(bound.fileno())
         if self._sweeper is not None:
             self._sweeper.cancel()
-        loop = asyncio.get_running_loop()
         for door in list(self._doors):
             door.close()
         for connection in self.connections:
             connection.stop()
+        # What is accepted already is shown in, and out again: on a closed server asyncio trips over
+        # it and leaves it open.
+        await asyncio.sleep(0)
+        server.close()
         limit = loop.call_later(grace_s, self._abort_all)
         if self._connections:
             self._emptied = loop.create_future()

@@ -68,6 +68,7 @@ def draw_shape(random: SimRandom) -> Shape:
     # Then a lost record must have been reported; else it must not be lost.
     unclean = random.chance(0.08)
     return Shape(
+        brokers=random.choice((3, 3, 3, 3, 3, 3, 4)),
         unclean_elections=unclean,
         partitions=random.choice((1, 1, 2, 3)),
         replication_factor=random.choice((3, 3, 3, 2)),
@@ -93,7 +94,10 @@ class Scenario:
         self.options = options
         self.shape = options.shape or draw_shape(simulation.random.stream("shape"))
         self.cluster = SimCluster(
-            simulation, session_timeout_s=SESSION_TIMEOUT_S, settings=_SETTINGS
+            simulation,
+            brokers=self.shape.brokers,
+            session_timeout_s=SESSION_TIMEOUT_S,
+            settings=_SETTINGS,
         )
         self.committed = Committed()
         self.watch = Watch(self.cluster, all_checkers(self.committed))

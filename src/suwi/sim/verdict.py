@@ -84,10 +84,14 @@ def invented_records(history: History) -> Iterator[str]:
 
 
 def duplicates(history: History) -> Iterator[str]:
-    """What an idempotent writer sends is stored once."""
+    """What an idempotent writer sends is stored once; again only after a copy was reported lost."""
     for name, places in _by_reader(history):
         at: dict[tuple[str, bytes], list[int]] = {}
         for partition, offset, value in places:
+            log = history.finals.get(partition)
+            is_gone = log is None or log.records.get(offset) != value
+            if is_gone and history.is_reported(partition, offset):
+                continue
             offsets = at.setdefault((partition, value), [])
             if offset not in offsets:
                 offsets.append(offset)

@@ -53,6 +53,7 @@ class WriterKind:
 class Shape:
     """What one run's cluster and clients are like."""
 
+    brokers: int = 3
     partitions: int = 2
     replication_factor: int = 3
     min_insync_replicas: int = 2

@@ -135,6 +135,9 @@ class ClusterLoop(asyncio.SelectorEventLoop):
         for transport in list(process.transports):
             _reset(transport)
         process.transports.clear()
+        for connection in list(process.accepted):
+            connection.close()
+        process.accepted.clear()
         self._sockets.forget(process)
         self._unwind(process)
 
@@ -238,7 +241,13 @@ class ClusterLoop(asyncio.SelectorEventLoop):
         owner.check()
         return await self.network.connect(connect, owner, protocol_factory, *args, **options)
 
-    # The only ways in which the loop itself makes transports; there is no public hook for it.
+    # The only ways in which the loop itself accepts and makes transports; there is no public hook.
+
+    def _accept_connection2(self, factory: Any, connection: socket.socket, *args: Any) -> Any:
+        owner = running_process()
+        if owner is not None:
+            owner.accepted.add(connection)
+        return super()._accept_connection2(factory, connection, *args)  # type: ignore[misc]
 
     def _make_socket_transport(self, *args: Any, **options: Any) -> asyncio.Transport:
         return _owned(super()._make_socket_transport(*args, **options))  # type: ignore[misc]

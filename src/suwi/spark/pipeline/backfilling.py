@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from suwi.spark.pipeline import exit_codes
 from suwi.spark.pipeline.failures import Kind, failure_of
-from suwi.spark.pipeline.loading import load_program
+from suwi.spark.pipeline.loading import check_function, load_program
 from suwi.spark.pipeline.script import Between, Variation
 from suwi.spark.pipeline.spec import DeltaSpec, Pipeline
 
@@ -32,14 +32,20 @@ class Backfill:
         """Raises `NotForBatches`, `BadFunction`."""
         if isinstance(pipeline.sink, DeltaSpec) and pipeline.sink.mode == "complete":
             raise NotForBatches("with mode complete a part of the records cannot be filled in")
-        self._program = load_program(pipeline, Variation(between=between))
+        check_function(pipeline, has_session=False)
+        self._pipeline = pipeline
+        self._variation = Variation(between=between)
 
     async def run(self, spark: "SparkSession", retries: int, say: Callable[[str], None]) -> int:
-        """The exit code. `backfill` is not interrupted between attempts but by Ctrl-C."""
+        """The exit code. `backfill` is not interrupted between attempts but by Ctrl-C.
+
+        Raises `BadFunction`.
+        """
+        program = load_program(self._pipeline, self._variation)
         pause_s = _PAUSE_S_MIN
         for attempt in range(retries + 1):
             try:
-                self._program.start(spark)
+                program.start(spark)
                 say("backfilled")
                 return exit_codes.DONE
             except Exception as error:

@@ -70,11 +70,9 @@ class _Script:
         lines += [f"from suwi.spark import {', '.join(ours)}"]
         if "=Registry(" in used:
             lines += ["from suwi.spark.decoders.registry import Registry"]
+        lines += ["from suwi.spark.java import use_java"]
         if "secret_file(" in used:
             lines += ["from suwi.spark.pipeline.text import secret_file"]
-        function = self._pipeline.python
-        if function is not None:
-            lines += ["", f"from {function.module} import {function.name}"]
         return lines
 
     # -- build: from topics to the rows that are wanted, and those that are bad ------------------
@@ -95,7 +93,9 @@ class _Script:
             lines += [f'    good.createOrReplaceTempView("{VIEW}")']
             lines += [f"    good = spark.sql({pipeline.sql.python()})"]
         elif pipeline.python is not None:
-            lines += [f"    good = {pipeline.python.name}(good)"]
+            module, name = pipeline.python.module, pipeline.python.name
+            lines += [f"    from {module} import {name}  # now: UDFs are declared in a session", ""]
+            lines += [f"    good = {name}(good)"]
         return [*lines, "    return good, bad"]
 
     def _read(self, source: Source) -> Iterator[str]:
@@ -226,7 +226,8 @@ class _Script:
         session = f"SparkSession.builder.appName({literal(self._pipeline.name)})"
         for name, text in self._pipeline.spark.items():
             session += f".config({literal(name)}, {text.python()})"
-        lines = ['if __name__ == "__main__":', f"    spark = {session}.getOrCreate()"]
+        lines = ['if __name__ == "__main__":', "    use_java()"]
+        lines += [f"    spark = {session}.getOrCreate()"]
         lines += ["    register(spark)"]
         if self._is_batch:
             return [*lines, "    start(spark)"]
