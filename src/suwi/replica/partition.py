@@ -33,7 +33,7 @@ from suwi.model.ids import (
     TopicPartition,
 )
 from suwi.model.topic_config import TopicConfig
-from suwi.records.batch import BatchHeader
+from suwi.records.batch import BatchHeader, batches
 from suwi.replica.intake import intake_of
 from suwi.replica.leadership import UNKNOWN_EPOCH, IsLive, Leadership, Proposal
 from suwi.replica.loss import Loss, lost_between
@@ -551,17 +551,29 @@ class Partition:
         """Take in what the leader sent. Raises CorruptMessage, InvalidRecord, KafkaStorageError."""
         assert self.leadership is None
         partition_log = self.log
+        start = max(start, partition_log.start_offset)
         if records:
             now_ms = self._around.clock.now_ms()
+            self._make_room(records)
             partition_log.append_as_follower(records, leader_epoch, now_ms)
             self._touch()
         if start > partition_log.start_offset:
             partition_log.advance_start(min(start, partition_log.end_offset))
             self._touch()
-        known = min(watermark, partition_log.end_offset)
+        # What was deleted had been committed.
+        known = min(max(watermark, partition_log.start_offset), partition_log.end_offset)
         if known > self._high_watermark:
             self._touch()
             self._advance(known)
+
+    def _make_room(self, records: memoryview) -> None:
+        """A log that starts within a batch, since records were deleted, is copied with all of that
+        batch: an empty copy must begin where the batch does."""
+        partition_log = self.log
+        if partition_log.start_offset == partition_log.end_offset:
+            _, first = next(batches(records))
+            if first.base_offset < partition_log.end_offset <= first.last_offset:
+                self._restart_at(Offset(first.base_offset))
 
     def diverge(self, epoch: LeaderEpoch, end_offset: Offset) -> None:
         """The leader's log has `epoch` up to `end_offset`, and parts from this one at the latest
@@ -577,10 +589,13 @@ class Partition:
         partition_log = self.log
         if not partition_log.start_offset <= start <= partition_log.end_offset:
             log.info("starting over", extra={"partition": str(self.partition), "at": start})
-            partition_log.restart_at(start)
-            self._high_watermark = start
-            self._home.after_truncation()
-            self._touch()
+            self._restart_at(start)
+
+    def _restart_at(self, start: Offset) -> None:
+        self.log.restart_at(start)
+        self._high_watermark = start
+        self._home.after_truncation()
+        self._touch()
 
     def _truncate(self, offset: Offset) -> None:
         partition_log = self.log

@@ -1,0 +1,30 @@
+"""One replica by itself, on a simulated disk."""
+
+from uuid import UUID
+
+from suwi.env import Env, SystemRandom
+from suwi.log.file_cache import FileCache
+from suwi.log.log_directory import LogDirectory
+from suwi.model.ids import NodeId, Offset, PartitionIndex, TopicId, TopicPartition
+from suwi.model.topic_config import TopicConfig
+from suwi.replica.partition import Home, Partition, Surroundings
+from suwi.sim import ManualClock, SimDisk
+
+ORDERS = TopicPartition("orders", PartitionIndex(0))
+ONE, TWO = NodeId(1), NodeId(2)
+
+
+def make_partition() -> Partition:
+    return partition_and_directory()[0]
+
+
+def partition_and_directory() -> tuple[Partition, LogDirectory]:
+    clock, disk = ManualClock(), SimDisk()
+    env = Env(clock=clock, disk=disk, random=SystemRandom())
+    directory = LogDirectory(env, "/data", FileCache(disk, 100))
+    directory.open()
+    directory.begin()
+    topic_id = TopicId(UUID(int=1))
+    home = Home(lambda config: directory.log_of(ORDERS, topic_id, config, None), lambda: Offset(0))
+    around = Surroundings(ONE, clock, 10.0, lambda node, epoch: True)
+    return Partition(ORDERS, topic_id, TopicConfig(), home, around), directory

@@ -1,0 +1,27 @@
+"""A follower begins anew where the leader's log starts, also where that is within a batch."""
+
+import asyncio
+
+from suwi.metadata.image import PartitionState
+from suwi.model.ids import LeaderEpoch, Offset
+from suwi.records.batch import place
+from suwi.records.builder import build_batch
+from suwi.records.record import Record
+from tests.replica.alone import ONE, TWO, make_partition
+
+
+def test_a_log_that_starts_within_a_batch_is_copied_with_the_whole_batch() -> None:
+    """Found by the simulation: records up to 30 were deleted, a batch from 29 on was the leader's
+    first, and a follower that had lost everything never came back."""
+
+    async def scenario() -> None:
+        partition = make_partition()
+        partition.follow(PartitionState(TWO, LeaderEpoch(0), 0, (TWO, ONE), (TWO,)))
+        partition.start_over(Offset(30))
+        batch = build_batch([Record(value=value, timestamp=1) for value in (b"a", b"b", b"c")])
+        place(memoryview(batch), Offset(29), LeaderEpoch(0))
+        partition.append_fetched(memoryview(batch), LeaderEpoch(0), Offset(28), Offset(30))
+        assert (partition.log.start_offset, partition.log.end_offset) == (30, 32)
+        assert partition.high_watermark == 30
+
+    asyncio.run(scenario())
