@@ -265,7 +265,7 @@ def test_a_deleted_partition_is_renamed_as_apache_kafka_does(disk_and_dir: Place
     disk, path = disk_and_dir
     directory = _begun(disk, path)
     _append(_log(directory), 3)
-    gone = directory.put_away(ORDERS, FIRST_ID)
+    gone = directory.put_away(ORDERS)
     assert gone is not None
     name = gone.rsplit("/", 1)[1]
     assert name.startswith("orders-0.")
@@ -273,7 +273,7 @@ def test_a_deleted_partition_is_renamed_as_apache_kafka_does(disk_and_dir: Place
     assert len(name) == len("orders-0.") + 32 + len("-delete")
     assert directory.found_partitions() == []
     assert directory.leftovers() == [gone]
-    assert directory.put_away(ORDERS, FIRST_ID) is None
+    assert directory.put_away(ORDERS) is None
 
 
 def test_the_longest_topic_name_still_gives_a_valid_directory_name() -> None:
@@ -291,7 +291,7 @@ def test_a_reader_of_a_deleted_partition_is_told(disk_and_dir: Place) -> None:
     part = log.read(Offset(0), 1000, Offset(3), whole_batch=True)
     assert part is not None
     region, release = part.pin()
-    directory.put_away(ORDERS, FIRST_ID)
+    directory.put_away(ORDERS)
     assert not region.is_current()
     release()
 
@@ -304,7 +304,7 @@ def test_deleting_a_partition_during_its_sync_does_not_harm_the_directory() -> N
     _append(log, 3)
     job = log.sync_job()
     assert job is not None
-    directory.put_away(ORDERS, FIRST_ID)
+    directory.put_away(ORDERS)
     job.run()
     log.synced(job)
     directory.state.check()
@@ -330,7 +330,7 @@ def test_a_recreated_topic_does_not_write_into_files_of_one_whose_opening_failed
     disk.faults.fail("write", errno.ENOSPC, path=f"*{names.PARTITION_METADATA}*")
     with pytest.raises(OSError, match="No space"):
         _log(directory)
-    directory.put_away(ORDERS, FIRST_ID)
+    directory.put_away(ORDERS)
     log = _log(directory, topic_id=SECOND_ID)
     _append(log, 1)
     assert disk.size(log.active.log_path) > 0
@@ -347,7 +347,7 @@ def test_a_recreated_topic_does_not_inherit_checkpoints_after_a_crash() -> None:
     directory.write_high_watermarks([(ORDERS, Offset(10))])
     directory.write_recovery_points()
     directory.write_start_offsets()
-    directory.put_away(ORDERS, FIRST_ID)
+    directory.put_away(ORDERS)
     _append(_log(directory, topic_id=SECOND_ID), 10, b"new")
     again = _begun(disk.crash(), "/data")
     assert again.high_watermarks == {}

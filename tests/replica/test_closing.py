@@ -37,7 +37,7 @@ def test_a_replica_that_was_deleted_is_not_synced_any_more() -> None:
         log = partition.log
         assert log.unsynced
         partition.close(UnknownTopicOrPartition("deleted"))
-        directory.put_away(ORDERS, partition.topic_id)
+        directory.put_away(ORDERS)
         assert not await partition.sync_once(log)
         assert directory.state.offline_because is None
 

@@ -264,13 +264,21 @@ class Broker:
                 )
 
     def _put_away_deleted(self) -> None:
-        """Topics that were deleted while this broker was away."""
-        deleted = self.replicas.image.deletions.get(self.node_id, frozenset())
-        for directory in self.directories.usable() if deleted else ():
+        """Topics that were deleted while this broker was away.
+
+        After a power loss a directory may not say whose it is. Nothing in it was ever synced, and
+        it may be that of a topic that is gone: so it goes, too.
+        """
+        image = self.replicas.image
+        deleted = image.deletions.get(self.node_id, frozenset())
+        for directory in self.directories.usable():
             for tp in directory.found_partitions():
+                is_known = tp.topic in image.topics
+                if not deleted and (is_known or self._adopts):
+                    continue
                 topic_id = directory.topic_id_of(tp)
-                if topic_id in deleted:
-                    path = directory.put_away(tp, topic_id)
+                if topic_id in deleted or (topic_id is None and not self._adopts):
+                    path = directory.put_away(tp)
                     if path is not None:
                         self._put_away(path)
                     self.directories.forget(tp)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from posixpath import dirname
 from typing import NamedTuple
-from uuid import UUID
 
 from suwi.env import AlreadyLocked, Disk, Env, Lock
 from suwi.log import checkpoints, names
@@ -277,10 +276,10 @@ class LogDirectory:
             "directory of an earlier topic put away",
             extra={"partition": str(partition), "topic_id": str(found)},
         )
-        self.put_away(partition, found)
+        self.put_away(partition)
         return True
 
-    def put_away(self, partition: TopicPartition, topic_id: UUID) -> str | None:
+    def put_away(self, partition: TopicPartition) -> str | None:
         """Rename a partition's directory for deletion; its new path, to remove at leisure."""
         opened = self._logs.pop(partition, None)
         directory = self.dir_of(partition)

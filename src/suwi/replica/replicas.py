@@ -232,7 +232,7 @@ class Replicas:
                 self.copying.release(known)
                 known.close(UnknownTopicOrPartition(f"{tp} was deleted"))
             for directory in self.directories.usable():
-                gone = directory.put_away(tp, topic.id)
+                gone = directory.put_away(tp)
                 if gone is not None:
                     self._on_put_away(gone)
             self.directories.forget(tp)
