@@ -68,6 +68,7 @@ from suwi.net.limits import Limits
 from suwi.net.listener import Budget, Listener
 from suwi.net.stats import Measured, NetStats
 from suwi.replica.copying import PeerCopying
+from suwi.replica.doubts import Doubts
 from suwi.replica.nearest import RACK_AWARE, NearestReplica
 from suwi.replica.partition import Partition
 from suwi.replica.peers import Peers
@@ -120,6 +121,7 @@ class Broker:
         )
         self._housekeeping = Housekeeping(env, config, self.directories, self.replicas)
         self._follower = MetadataFollower(store, self._follow)
+        self._doubts = Doubts(self._follower)
         self._copying: PeerCopying | None = None
         self._peers = self._connect_as()
         self._membership = Membership(
@@ -170,7 +172,7 @@ class Broker:
     def _connect_as(self, client_id: str | None = None) -> Peers:
         between = listener_between_brokers(self.config, self._specs)
         connect = connect_to_peers(self.config, between, self._env, client_id)
-        return Peers(lambda: self.replicas.image, between.name, connect)
+        return Peers(lambda: self.replicas.image, between.name, connect, self._doubts)
 
     @property
     def compaction(self) -> Compaction:
@@ -331,7 +333,9 @@ class Broker:
             ApiKey.PRODUCE: Produce(replicas, self._env.clock),
             ApiKey.FETCH: Fetch(replicas, sessions, config.fetch_max_bytes, self._nearest()),
             ApiKey.LIST_OFFSETS: ListOffsets(replicas),
-            ApiKey.METADATA: Metadata(replicas, self._forwarding.create_topic, config),
+            ApiKey.METADATA: Metadata(
+                replicas, self._forwarding.create_topic, config, self._doubts
+            ),
             ApiKey.FIND_COORDINATOR: find_coordinator,
             ApiKey.CREATE_TOPICS: by_controller(
                 CreateTopics(replicas, office, config, self.node_id)

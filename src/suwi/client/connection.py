@@ -11,7 +11,7 @@ import errno
 import ssl
 import struct
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -60,6 +60,8 @@ class PeerConnection(asyncio.Protocol):
         self._next_correlation_id = 0
         self._lost: ConnectionLost | None = None
         self._closed = asyncio.get_running_loop().create_future()
+        self._is_ended_here = False
+        self._on_break: Callable[[], None] = lambda: None
         self._may_write = asyncio.Event()
         self._may_write.set()
         self._held: list[_Unsent] | None = None  # while an exchange has the connection for itself
@@ -144,12 +146,18 @@ class PeerConnection(asyncio.Protocol):
         """Return when the connection is gone, whoever ended it."""
         await asyncio.shield(self._closed)
 
+    def when_broken(self, callback: Callable[[], None]) -> None:
+        """Call that when the connection is gone and it was not ended here."""
+        self._on_break = callback
+
     async def close(self) -> None:
+        self._is_ended_here = True
         if self._transport is not None:
             self._transport.close()
             await self._closed
 
     def abort(self) -> None:
+        self._is_ended_here = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -168,6 +176,8 @@ class PeerConnection(asyncio.Protocol):
         self._may_write.set()
         if not self._closed.done():
             self._closed.set_result(None)
+        if not self._is_ended_here:
+            self._on_break()
 
     def pause_writing(self) -> None:
         self._may_write.clear()

@@ -3,7 +3,7 @@
 v1: no topics means none, null means all. v4: the client may forbid creation. v10: topic ids.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -13,7 +13,7 @@ from suwi.controller.topic_admin import NewTopic
 from suwi.controller.topic_names import INTERNAL_TOPICS, check_topic_name
 from suwi.handlers import authorized_operations
 from suwi.handlers.errors import error_of, reply
-from suwi.metadata.image import ClusterImage, PartitionState, Topic
+from suwi.metadata.image import BrokerInfo, ClusterImage, PartitionState, Topic
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import (
     BrokerError,
@@ -22,8 +22,9 @@ from suwi.model.errors import (
     UnknownTopicOrPartition,
 )
 from suwi.model.ids import NO_TOPIC_ID
-from suwi.net.answers import Answer, Exclusive, Reply
+from suwi.net.answers import Answer, Exclusive, NoReply, Reply
 from suwi.net.dispatch import Request
+from suwi.replica.doubts import Doubts
 from suwi.replica.replicas import Replicas
 
 _CREATION_CAN_BE_FORBIDDEN_FROM = 4
@@ -33,15 +34,28 @@ CreateTopic: TypeAlias = Callable[[NewTopic], Awaitable[object]]
 
 
 class Metadata:
-    def __init__(self, replicas: Replicas, create: CreateTopic, config: BrokerConfig) -> None:
+    def __init__(
+        self, replicas: Replicas, create: CreateTopic, config: BrokerConfig, doubts: Doubts
+    ) -> None:
         self._replicas = replicas
         self._create = create
         self._config = config
+        self._doubts = doubts
 
     def __call__(self, request: Request) -> Answer:
+        if self._doubts.concern(lambda image: _topics(image, request)):
+            return Exclusive(self._settle_and_reply(request))
+        return self._answer_now(request)
+
+    async def _settle_and_reply(self, request: Request) -> Reply | NoReply:
+        await self._doubts.settled(lambda image: _topics(image, request))
+        answer = self._answer_now(request)
+        return answer if isinstance(answer, Reply) else await answer.reply
+
+    def _answer_now(self, request: Request) -> Reply | Exclusive:
         image = self._replicas.image
         asked = request.message.topics
-        if asked is None or (request.version == 0 and not asked):
+        if _asks_for_all(request):
             answers = [self._describe(topic, request) for topic in image.topics.values()]
             return self._reply(request, answers)
         asked = _without_repetition(asked)
@@ -137,7 +151,11 @@ class Metadata:
             request,
             {
                 "throttle_time": 0,
-                "brokers": broker_fields(image, request.connection.listener_name, "node_id"),
+                # Also those that have just gone, until their sessions end: librdkafka drops who is
+                # missing here before it has moved what that one led, and stands still for a second.
+                "brokers": broker_fields(
+                    image.registered.values(), request.connection.listener_name, "node_id"
+                ),
                 "cluster_id": image.cluster_id,
                 "controller_id": -1 if image.controller is None else image.controller,
                 "topics": topics,
@@ -161,10 +179,12 @@ def partition_fields(index: int, state: PartitionState, image: ClusterImage) -> 
     }
 
 
-def broker_fields(image: ClusterImage, listener: str, id_name: str) -> list[dict[str, Any]]:
-    """The brokers that can be reached through a listener, each with its address there."""
+def broker_fields(
+    brokers: Iterable[BrokerInfo], listener: str, id_name: str
+) -> list[dict[str, Any]]:
+    """Those that can be reached through a listener, each with its address there."""
     found = []
-    for broker in image.brokers.values():
+    for broker in brokers:
         endpoint = broker.endpoint(listener)
         if endpoint is not None:
             found.append(
@@ -176,6 +196,24 @@ def broker_fields(image: ClusterImage, listener: str, id_name: str) -> list[dict
                 }
             )
     return found
+
+
+def _asks_for_all(request: Request) -> bool:
+    asked = request.message.topics
+    return asked is None or (request.version == 0 and not asked)
+
+
+def _topics(image: ClusterImage, request: Request) -> Iterator[Topic]:
+    """Those that are asked for and exist."""
+    if _asks_for_all(request):
+        yield from image.topics.values()
+        return
+    for asked in request.message.topics:
+        topic_id = _id_of(asked)
+        by_id = None if topic_id is None else image.topics_by_id.get(topic_id)
+        topic = by_id or image.topics.get(asked.name)
+        if topic is not None:
+            yield topic
 
 
 def _without_repetition(asked: Sequence[Any]) -> list[Any]:

@@ -49,11 +49,11 @@ class MetadataFollower:
 
     async def reached(self, sequence: int) -> None:
         """Wait until this broker's image shows change number `sequence`."""
-        await self._wait_for(lambda image: image.sequence >= sequence)
+        await self.until(lambda image: image.sequence >= sequence)
 
     async def registered(self, node_id: NodeId, epoch: Callable[[], int]) -> None:
         """Wait until this broker's image shows a broker in the life that it lives by then."""
-        await self._wait_for(
+        await self.until(
             lambda image: node_id in image.brokers and image.brokers[node_id].epoch == epoch()
         )
 
@@ -65,7 +65,8 @@ class MetadataFollower:
         self._changed.set()
         await waiter
 
-    async def _wait_for(self, condition: Callable[[ClusterImage], bool]) -> None:
+    async def until(self, condition: Callable[[ClusterImage], bool]) -> None:
+        """Wait for an image of which that is true."""
         if condition(self.image):
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()

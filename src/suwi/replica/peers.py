@@ -6,16 +6,24 @@ from typing import TypeAlias
 from suwi.client.connection import ConnectionLost, PeerConnection
 from suwi.metadata.image import BrokerInfo, ClusterImage, Endpoint
 from suwi.model.ids import NodeId
+from suwi.replica.doubts import Doubts
 
 Connect: TypeAlias = Callable[[Endpoint], Awaitable[PeerConnection]]
 """Opens a connection, with TLS and a log-in where the listener asks for them. Raises OSError."""
 
 
 class Peers:
-    def __init__(self, image: Callable[[], ClusterImage], listener: str, connect: Connect) -> None:
+    def __init__(
+        self,
+        image: Callable[[], ClusterImage],
+        listener: str,
+        connect: Connect,
+        doubts: Doubts,
+    ) -> None:
         self._image = image
         self._listener = listener
         self._connect = connect
+        self._doubts = doubts
 
     async def connect(self, node: NodeId) -> PeerConnection:
         """A new connection to a broker, for the caller alone. Raises OSError."""
@@ -29,7 +37,10 @@ class Peers:
         endpoint = broker.endpoint(self._listener)
         if endpoint is None:
             raise ConnectionLost(f"broker {broker.id} is not known on listener {self._listener}")
-        return await self._connect(endpoint)
+        connection = await self._connect(endpoint)
+        self._doubts.reached(broker.id)
+        connection.when_broken(lambda: self._doubts.broke(broker.id, broker.epoch))
+        return connection
 
     async def connect_to_controller(self) -> PeerConnection:
         """Raises OSError, also while there is no controller."""
