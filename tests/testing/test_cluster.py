@@ -160,5 +160,5 @@ def test_a_controller_that_stops_leaves_its_office_once(
         cluster.stop_broker(controller)
         cluster.restart(controller)
         cluster.wait_until_healthy()
-    elected = [record for record in caplog.records if record.message == "elected controller"]
+    elected = [record for record in caplog.records if record.getMessage() == "elected controller"]
     assert len(elected) == 1
