@@ -6,7 +6,6 @@
 import asyncio
 import logging
 
-from suwi.broker.adoption import adopt
 from suwi.broker.compaction import Compaction
 from suwi.broker.controllership import Controllership
 from suwi.broker.farewell import hand_over
@@ -320,6 +319,8 @@ class Broker:
         self._lifelines.follow()
 
     async def _adopt(self) -> None:
+        from suwi.broker.adoption import adopt  # Rarely wanted, and start-up counts.
+
         await self.controllership.in_office()
         known, topics = self.replicas.image.topics, self.controllership.topics
         defaults = self.config.topic

@@ -1,12 +1,13 @@
 """`suwi`: the commands and their options."""
 
+import gc
 import sys
 from typing import Annotated, Optional
 
 import typer
 
 from suwi import __version__
-from suwi.cli.commands import configs, dump, pipeline, records, topics, users
+from suwi.cli.commands import cluster, configs, dump, pipeline, records, topics, users
 
 app = typer.Typer(
     help="Suwi, a Kafka-compatible event log.",
@@ -93,8 +94,11 @@ def serve(
     environment (SUWI_LOG_RETENTION_MS or KAFKA_LOG_RETENTION_MS for log.retention.ms), then --set,
     --listen and --data; the later ones win.
     """
+    gc.disable()  # What is loaded now stays: to look through it again and again takes a tenth longer.
     from suwi.cli.serve import serve as run
 
+    gc.freeze()
+    gc.enable()
     raise typer.Exit(
         run(
             listen=listen,
@@ -114,6 +118,7 @@ app.command()(records.produce)
 app.command()(records.consume)
 app.command()(dump.dump)
 app.add_typer(topics.app, name="topics")
+app.add_typer(cluster.app, name="cluster")
 app.add_typer(configs.app, name="configs")
 app.add_typer(users.app, name="users")
 app.add_typer(pipeline.app, name="pipeline")

@@ -6,9 +6,8 @@ Invariant: secrets are in no error and no `repr`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from suwi.client.tokens import Tokens, read_tokens
 from suwi.env import Env
 from suwi.model.config_kinds import BadConfig
 from suwi.security.jaas import BadJaas, LoginModule, parse_jaas
@@ -16,6 +15,9 @@ from suwi.security.mechanism import ClientMechanism
 from suwi.security.oauthbearer import OAUTHBEARER, OAuthBearerClient
 from suwi.security.plain import PLAIN, PlainClient
 from suwi.security.scram import MECHANISMS, NONCE_BYTES, ScramClient, new_nonce
+
+if TYPE_CHECKING:
+    from suwi.client.tokens import Tokens
 
 _JAAS: Final = "sasl.jaas.config"
 _ALLOWED: Final = (PLAIN, *MECHANISMS, OAUTHBEARER)
@@ -41,7 +43,7 @@ class PasswordLogIn:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogIn:
-    tokens: Tokens
+    tokens: "Tokens"
 
     async def start(self, env: Env) -> ClientMechanism:
         return OAuthBearerClient(await self.tokens.token(env))
@@ -54,6 +56,8 @@ def read_log_in(given: Mapping[str, str]) -> LogIn:
         raise BadConfig(f"sasl.mechanism={mechanism}: allowed: {', '.join(_ALLOWED)}")
     if mechanism == OAUTHBEARER:
         # Everything may stand in keys of their own, and then the module says nothing.
+        from suwi.client.tokens import read_tokens  # It needs all of urllib.
+
         return TokenLogIn(read_tokens(given, _module(given).options if _JAAS in given else {}))
     options = _module(given).options
     user, password = options.get("username"), options.get("password")
