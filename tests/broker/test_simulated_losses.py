@@ -227,6 +227,7 @@ def test_an_unclean_election_tells_what_is_lost_and_the_returning_replica_what_e
         assert (exactly.facts["broker"], exactly.facts["partition"]) == (1, "orders-0")
         (lost,) = exactly.facts["ranges"]
         assert (lost["first"], lost["end"]) == (2, 5)
+        assert exactly.facts["committed_below"] <= 5  # as it last wrote it down
         connection = await PeerConnection.open("b3", PORT)
         answer = await connection.send(ApiKey.DESCRIBE_EVENTS, 0, [b"{}"])
         kinds = [event["kind"] for event in json.loads(bytes(answer))["events"]]
@@ -234,6 +235,36 @@ def test_an_unclean_election_tells_what_is_lost_and_the_returning_replica_what_e
         await connection.close()
 
     run(scenario, seed, ONE_BY_ONE)
+
+
+def test_who_returns_after_later_elections_still_reports_all_that_it_gives_up() -> None:
+    """The partition is long in good order again, and led by another than the one that was elected
+    uncleanly."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await make_controller(cluster, 4)
+        await create_orders(cluster, [1, 2, 3], unclean_leader_election_enable="true")
+        assert await write(cluster, 1, [b"a", b"b"]) == 0
+        for number in (2, 3):
+            cluster[number].kill()
+        await until(lambda: state(cluster, seen_by=4).isr == (1,))
+        assert await write(cluster, 1, [b"c", b"d", b"e"]) == 0
+        cluster[1].kill()
+        await cluster[2].start()
+        await lead(cluster, 2)
+        await cluster[3].start()
+        await until(lambda: set(state(cluster, seen_by=4).isr) == {2, 3})
+        assert await write(cluster, 2, [b"f"]) == 0
+        cluster[2].kill()
+        await lead(cluster, 3)
+        assert not state(cluster, seen_by=3).recovering
+        await cluster[1].start()
+        await until(lambda: bool(kept(cluster, 3, RECORDS_LOST)))
+        (exactly,) = kept(cluster, 3, RECORDS_LOST)
+        assert exactly.facts["broker"] == 1
+        assert exactly.facts["ranges"] == [{"epoch": 0, "first": 2, "end": 5}]
+
+    run(scenario, 3, ONE_BY_ONE, brokers=4)
 
 
 def test_what_a_live_replica_knows_to_be_committed_is_told_at_the_election() -> None:

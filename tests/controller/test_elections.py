@@ -14,6 +14,7 @@ from suwi.controller.elections import (
     elect_greatest,
     prefer,
     settle,
+    with_members,
 )
 from suwi.metadata.image import BrokerInfo, PartitionState
 from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId, Offset
@@ -141,8 +142,21 @@ def test_a_fenced_leader_that_is_alone_in_sync_is_not_demoted() -> None:
 def test_once_its_session_is_over_an_unclean_election_is_considered() -> None:
     state, election = settled(partition(1, (1,)), Census(nodes(2, 3)), unclean=True)
     assert (state.leader, state.leader_epoch, state.isr) == (2, 5, (2,))
-    assert state.recovering
+    assert (state.recovering, state.unclean_epoch) == (True, 5)
     assert election is Election.UNCLEAN
+
+
+def test_which_epoch_began_uncleanly_is_remembered_through_clean_elections() -> None:
+    """Whoever returns later still has to know that what it gives up may have been committed."""
+    before = replace(partition(2, (2, 3)), unclean_epoch=LeaderEpoch(3))
+    state, election = settled(before, Census(nodes(1, 3)), unclean=True)
+    assert (election, state.leader_epoch, state.unclean_epoch) == (Election.CLEAN, 5, 3)
+    assert with_members(state, ALL, Rules()).unclean_epoch == 3
+    preferred = prefer(replace(state, isr=ALL), nodes(1, 3))
+    assert preferred is not None
+    assert (preferred.leader_epoch, preferred.unclean_epoch) == (6, 3)
+    leaderless, _ = settled(state, Census(nodes(4)))
+    assert (leaderless.leader, leaderless.unclean_epoch) == (NO_NODE, 3)
 
 
 def test_an_unclean_election_is_not_made_while_a_member_is_in_sync() -> None:

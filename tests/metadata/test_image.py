@@ -26,6 +26,7 @@ _STATES = st.builds(
     recovering=st.booleans(),
     eligible=_NODES,
     suspects=_NODES,
+    unclean_epoch=st.integers(-1, 2**31 - 1).map(LeaderEpoch),
 )
 
 

@@ -1,5 +1,6 @@
 """One replica by itself, on a simulated disk."""
 
+from collections.abc import Callable
 from uuid import UUID
 
 from suwi.env import Env, SystemRandom
@@ -7,6 +8,7 @@ from suwi.log.file_cache import FileCache
 from suwi.log.log_directory import LogDirectory
 from suwi.model.ids import NodeId, Offset, PartitionIndex, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig
+from suwi.replica.loss import Loss
 from suwi.replica.partition import Home, Partition, Surroundings
 from suwi.sim import ManualClock, SimDisk
 
@@ -14,11 +16,13 @@ ORDERS = TopicPartition("orders", PartitionIndex(0))
 ONE, TWO = NodeId(1), NodeId(2)
 
 
-def make_partition() -> Partition:
-    return partition_and_directory()[0]
+def make_partition(on_loss: Callable[[Loss], None] = lambda _: None) -> Partition:
+    return partition_and_directory(on_loss)[0]
 
 
-def partition_and_directory() -> tuple[Partition, LogDirectory]:
+def partition_and_directory(
+    on_loss: Callable[[Loss], None] = lambda _: None,
+) -> tuple[Partition, LogDirectory]:
     clock, disk = ManualClock(), SimDisk()
     env = Env(clock=clock, disk=disk, random=SystemRandom())
     directory = LogDirectory(env, "/data", FileCache(disk, 100))
@@ -26,5 +30,5 @@ def partition_and_directory() -> tuple[Partition, LogDirectory]:
     directory.begin()
     topic_id = TopicId(UUID(int=1))
     home = Home(lambda config: directory.log_of(ORDERS, topic_id, config, None), lambda: Offset(0))
-    around = Surroundings(ONE, clock, 10.0, lambda node, epoch: True)
+    around = Surroundings(ONE, clock, 10.0, lambda node, epoch: True, on_loss=on_loss)
     return Partition(ORDERS, topic_id, TopicConfig(), home, around), directory

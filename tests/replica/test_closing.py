@@ -2,11 +2,14 @@
 
 import asyncio
 
+import pytest
+
 from suwi.metadata.image import PartitionState
-from suwi.model.errors import UnknownTopicOrPartition
+from suwi.model.errors import KafkaStorageError, UnknownTopicOrPartition
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
+from suwi.sim import SimDisk
 from tests.replica.alone import ONE, ORDERS, TWO, make_partition, partition_and_directory
 
 
@@ -20,6 +23,30 @@ def test_a_replica_that_is_elected_while_its_broker_stops_can_still_be_closed_cl
         partition.lead(PartitionState(ONE, LeaderEpoch(1), 1, replicas, (ONE,)), broker_epoch=5)
         assert partition.high_watermark == 0
         partition.log.finish()
+
+    asyncio.run(scenario())
+
+
+def test_a_leader_that_a_full_disk_keeps_from_its_office_can_still_be_closed_cleanly() -> None:
+    """Found by the simulation: a broker's stop failed, and nothing of it was marked as whole."""
+
+    async def scenario() -> None:
+        partition, directory = partition_and_directory()
+        replicas = (TWO, ONE)
+        partition.follow(PartitionState(TWO, LeaderEpoch(0), 0, replicas, replicas))
+        batch = build_batch([Record(value=b"a", timestamp=1)], leader_epoch=0)
+        partition.append_fetched(memoryview(batch), LeaderEpoch(0), Offset(0), Offset(1))
+        disk = directory.disk
+        assert isinstance(disk, SimDisk)
+        disk.capacity_bytes = disk.drive.volume.used_bytes
+        partition.lead(PartitionState(ONE, LeaderEpoch(1), 1, replicas, (ONE,)), broker_epoch=5)
+        with pytest.raises(KafkaStorageError):
+            assert partition.high_watermark
+        for _ in range(2):
+            assert (partition.log_as_it_is.end_offset, partition.watermark_as_it_is) == (1, 1)
+            partition.close()
+        disk.capacity_bytes = None
+        partition.log_as_it_is.finish()
 
     asyncio.run(scenario())
 

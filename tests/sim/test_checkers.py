@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from suwi.controller.events import RECORDS_LOST, UNCLEAN_ELECTION, Event
 from suwi.metadata.image import PartitionState
 from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId, PartitionIndex, TopicPartition
 from suwi.sim.checkers import Broken, Committed, all_checkers
@@ -99,6 +100,17 @@ class Stage:
         replica.end = kept[-1].last + 1 if kept else 0
         for checker in self.checkers:
             checker.on_reopened(self.world, replica, before, safe_end)
+
+    def report(self, kind: str, **facts: object) -> None:
+        event = Event(kind, 0, {"partition": str(LOG), **facts})
+        for checker in self.checkers:
+            checker.on_event(self.world, event)
+
+    def report_lost(
+        self, node: NodeId, first: int, end: int, *, committed_below: int, epoch: int = 0
+    ) -> None:
+        ranges = [{"epoch": epoch, "first": first, "end": end}]
+        self.report(RECORDS_LOST, broker=node, ranges=ranges, committed_below=committed_below)
 
     def at_end(self) -> None:
         for checker in self.checkers:
@@ -323,6 +335,7 @@ def an_unclean_election_that_nobody_allowed(stage: Stage) -> None:
             partition_epoch=2,
             isr=(THREE,),
             recovering=True,
+            unclean_epoch=LeaderEpoch(1),
         )
     )
 
@@ -411,14 +424,118 @@ def test_a_planted_fault_is_found(plant: Callable[[Stage], None]) -> None:
 
 def test_an_unclean_election_that_is_allowed_gives_up_what_the_leader_lacks() -> None:
     stage = Stage(unclean=True)
-    stage.change(replace(stage.state, partition_epoch=1, isr=(ONE, TWO)))
-    for node in (ONE, TWO):
-        stage.append(node, batch(0))
-    stage.commit(ONE, 1)
-    stage[ONE].is_live = stage[TWO].is_live = False
-    stage.move(THREE, isr=(THREE,), recovering=True)
+    lose_a_record(stage)
     assert [(loss.first, loss.end) for loss in stage.committed.losses] == [(0, 1)]
     assert stage.committed.end_of(LOG) == 0
+
+
+def lose_a_record(stage: Stage) -> None:
+    """The first two have committed one and written another; the third is elected without them."""
+    stage.change(replace(stage.state, partition_epoch=1, isr=(ONE, TWO)))
+    for node in (ONE, TWO):
+        stage.append(node, batch(0), batch(1))
+    stage.commit(ONE, 1)
+    stage[ONE].is_live = stage[TWO].is_live = False
+    stage.move(THREE, isr=(THREE,), recovering=True, unclean_epoch=LeaderEpoch(1))
+    stage.report(UNCLEAN_ELECTION, leader=3, epoch=1, lost_at_least=None)
+
+
+def come_back(stage: Stage, node: NodeId) -> None:
+    stage.reopen(node, stage[node].batches)
+    stage[node].is_live = True
+    stage.truncate(node, 0)
+
+
+def test_a_replica_that_reports_all_that_it_gives_up_is_right() -> None:
+    """Whatever the leader had committed when it died, it is among that."""
+    stage = Stage(unclean=True)
+    lose_a_record(stage)
+    come_back(stage, ONE)
+    stage.report_lost(ONE, 0, 2, committed_below=1)
+    come_back(stage, TWO)
+    stage.report_lost(TWO, 0, 2, committed_below=0)
+    stage.at_end()
+
+
+def test_a_process_that_dies_with_its_report_is_forgiven() -> None:
+    stage = Stage(unclean=True)
+    lose_a_record(stage)
+    come_back(stage, ONE)
+    stage.reopen(ONE, [])
+    stage[ONE].life = "b1#3"
+    stage.at_end()
+
+
+def a_loss_that_is_not_reported(stage: Stage) -> None:
+    come_back(stage, ONE)
+    stage.at_end()
+
+
+def a_loss_of_which_only_a_part_is_reported(stage: Stage) -> None:
+    stage[ONE].leads, stage[ONE].leader_epoch = True, 0  # It has not heard of the election yet.
+    stage.commit(ONE, 2)
+    come_back(stage, ONE)
+    stage.report_lost(ONE, 0, 1, committed_below=1)
+    stage.at_end()
+
+
+def a_loss_that_another_has_reported(stage: Stage) -> None:
+    come_back(stage, ONE)
+    come_back(stage, TWO)
+    stage.report_lost(ONE, 0, 2, committed_below=1)
+    stage.at_end()
+
+
+def a_report_of_what_was_never_committed(stage: Stage) -> None:
+    come_back(stage, ONE)
+    stage.report_lost(ONE, 0, 2, committed_below=2)
+
+
+def a_report_of_what_was_not_given_up(stage: Stage) -> None:
+    come_back(stage, ONE)
+    stage.report_lost(ONE, 0, 3, committed_below=1)
+
+
+def a_report_of_what_came_after_the_election(stage: Stage) -> None:
+    for node in (THREE, TWO):
+        if node == TWO:
+            come_back(stage, TWO)
+            stage[TWO].epochs = []
+        stage.append(node, batch(0, epoch=1, crc=77))
+    stage.truncate(TWO, 0)
+    stage.report_lost(TWO, 0, 1, committed_below=0, epoch=1)
+
+
+PLANTED_LOSSES: dict[Callable[[Stage], None], str] = {
+    a_loss_that_is_not_reported: r"gave up \[0\]",
+    a_loss_of_which_only_a_part_is_reported: r"gave up \[1\]",
+    a_loss_that_another_has_reported: "on b2 gave up",
+    a_report_of_what_was_never_committed: "but it is not",
+    a_report_of_what_was_not_given_up: "did not give it up",
+    a_report_of_what_came_after_the_election: "not written before",
+}
+
+
+@pytest.mark.parametrize("plant", PLANTED_LOSSES, ids=lambda plant: plant.__name__)
+def test_a_loss_that_is_reported_wrongly_is_found(plant: Callable[[Stage], None]) -> None:
+    stage = Stage(unclean=True)
+    lose_a_record(stage)
+    with pytest.raises(Broken, match=PLANTED_LOSSES[plant]):
+        plant(stage)
+
+
+def test_the_election_of_a_life_that_is_over_is_no_fault_of_the_next() -> None:
+    """Found by the simulation: a preferred leader lost power, started again, and was elected before
+    the controller had heard of either."""
+    stage = Stage()
+    three_committed(stage)
+    stage.world.lives[TWO] = stage[TWO].life
+    stage[TWO].is_suspect = True
+    stage.reopen(TWO, stage[TWO].batches[:2], safe_end=2)
+    stage.move(TWO)
+    stage.world.lives[TWO] = stage[TWO].life
+    with pytest.raises(Broken, match="is elected without"):
+        stage.move(TWO)
 
 
 def test_a_dead_member_need_not_have_everything() -> None:

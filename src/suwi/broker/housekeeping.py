@@ -156,7 +156,7 @@ class Housekeeping:
         moved, self._moved = self._moved, {}
         # A topic may have been deleted since, and another have its name.
         known = [
-            (tp, partition.high_watermark)
+            (tp, partition.watermark_as_it_is)
             for tp, partition in moved.items()
             if self._replicas.is_current(partition) and partition.is_open
         ]
@@ -186,7 +186,9 @@ class Housekeeping:
         now_ms = self._env.clock.now_ms()
         for partition in self._replicas:
             if partition.is_open:
-                partition.log.producers.expire(now_ms, self._config.producer_id_expiration_ms)
+                partition.log_as_it_is.producers.expire(
+                    now_ms, self._config.producer_id_expiration_ms
+                )
                 await asyncio.sleep(0)
 
     # -- retention and removal -------------------------------------------------------------------
@@ -284,8 +286,9 @@ class Housekeeping:
 
     async def _finish(self, partition: Partition) -> bool:
         try:
-            partition.log.finish()
-            await self._sync(partition.log, partition.log.end_offset)
+            partition_log = partition.log_as_it_is
+            partition_log.finish()
+            await self._sync(partition_log, partition_log.end_offset)
         except (OSError, BrokerError) as error:
             log.error(
                 "unclean stop",

@@ -1,4 +1,5 @@
-"""Telling the controller which committed records replicas here had to give up.
+"""Telling the controller which records replicas here had to give up though they were committed, or
+may have been.
 
 `add` takes a loss from wherever it happened; reports are sent one after another, each until it is
 taken.
@@ -55,11 +56,15 @@ class LossReports:
                 self._waiting.popleft()
 
     async def _send(self, loss: Loss) -> None:
-        partition, ranges = str(loss.partition), [asdict(lost) for lost in loss.ranges]
+        report = {
+            "partition": str(loss.partition),
+            "broker": self._node_id,
+            "ranges": [asdict(lost) for lost in loss.ranges],
+            "committed_below": loss.committed_below,
+        }
         if self._controllership.is_in_office:
-            await self._controllership.partitions.report_loss(self._node_id, partition, ranges)
+            await self._controllership.partitions.report_loss(report)
             return
-        report = {"broker": self._node_id, "partition": partition, "ranges": ranges}
         async with asyncio.timeout(_ANSWER_S):
             connection = await self._peers.connect_to_controller()
             try:

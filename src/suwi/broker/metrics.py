@@ -175,10 +175,11 @@ class BrokerCollector(Collector):
             if not partition.is_open:
                 continue  # Not used since the start: a scrape must not open its files.
             at = [partition.partition.topic, str(partition.partition.partition)]
-            end.add_metric(at, partition.log.end_offset)
-            high.add_metric(at, partition.high_watermark)
-            start.add_metric(at, partition.log.start_offset)
-            size.add_metric(at, partition.log.size_bytes)
+            partition_log = partition.log_as_it_is
+            end.add_metric(at, partition_log.end_offset)
+            high.add_metric(at, partition.watermark_as_it_is)
+            start.add_metric(at, partition_log.start_offset)
+            size.add_metric(at, partition_log.size_bytes)
         yield from (end, high, start, size)
         replicas = self._broker.replicas
         yield GaugeMetricFamily("suwi_partitions", "Partitions led here.", len(replicas.led()))

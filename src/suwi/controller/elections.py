@@ -114,7 +114,7 @@ def _without_clean_member(
     if rules.unclean and not any(node in census.fenced for node in holders):
         for node in (*holders, *state.replicas):
             if node in census.live:
-                elected = _next(state, node, (node,), recovering=True, elects=True)
+                elected = _next(state, node, (node,), elects=True, unclean=True)
                 return Settled(elected, Election.UNCLEAN)
     return _leaderless(state, census, suspects)
 
@@ -206,11 +206,11 @@ def _next(
     *,
     eligible: tuple[NodeId, ...] = (),
     suspects: tuple[NodeId, ...] = (),
-    recovering: bool | None = None,
     elects: bool = False,
+    unclean: bool = False,
 ) -> PartitionState:
-    """The state that follows; `elects`: in the next leader epoch. Every change has a number, one
-    above the last.
+    """The state that follows; `elects`: in the next leader epoch, `unclean`: which begins without
+    a member of the in-sync set. Every change has a number, one above the last.
 
     Made in one go: a death may concern thousands of partitions.
     """
@@ -223,13 +223,15 @@ def _next(
         and suspects == state.suspects
     ):
         return state
+    epoch = LeaderEpoch(state.leader_epoch + elects)
     return PartitionState(
         leader,
-        LeaderEpoch(state.leader_epoch + elects),
+        epoch,
         state.partition_epoch + 1,
         state.replicas,
         isr,
-        state.recovering if recovering is None else recovering,
+        unclean or state.recovering,
         eligible,
         suspects,
+        epoch if unclean else state.unclean_epoch,
     )

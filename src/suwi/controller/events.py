@@ -19,7 +19,8 @@ far as anyone alive knows."""
 SUSPECT_ELECTION = "election after a power loss"
 """All that were in sync lost power: what was above the recovery point may be gone."""
 RECORDS_LOST = "records lost"
-"""A replica gave up committed records that its leader does not have: exactly these."""
+"""A replica gave up exactly these, which its leader does not have: committed was what is below
+`committed_below`, the rest may have been."""
 
 
 @dataclass(frozen=True, slots=True)

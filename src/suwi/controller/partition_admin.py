@@ -299,9 +299,8 @@ class PartitionAdmin:
 
     # -- losses ----------------------------------------------------------------------------------
 
-    async def report_loss(self, node: NodeId, partition: str, ranges: Sequence[Any]) -> None:
-        """A replica gave up committed records: remember which."""
-        facts = {"partition": partition, "broker": node, "ranges": ranges}
+    async def report_loss(self, facts: Mapping[str, Any]) -> None:
+        """A replica gave up records that were committed, or may have been: remember which."""
         event = Event(RECORDS_LOST, self._clock.now_ms(), facts)
         await self._writer.alone(lambda: self._remember(event))
 

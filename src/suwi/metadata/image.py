@@ -17,7 +17,14 @@ from types import MappingProxyType
 from urllib.parse import quote, unquote
 from uuid import UUID
 
-from suwi.model.ids import LeaderEpoch, NodeId, PartitionIndex, TopicId, TopicPartition
+from suwi.model.ids import (
+    NO_EPOCH,
+    LeaderEpoch,
+    NodeId,
+    PartitionIndex,
+    TopicId,
+    TopicPartition,
+)
 from suwi.security.scram import ScramCredential
 
 SHARD_PARTITIONS = 1000
@@ -51,6 +58,9 @@ class PartitionState:
     suspects: tuple[NodeId, ...] = ()
     """In sync or eligible, but back from a power loss that may have cost them their last records.
     Nobody leads then."""
+    unclean_epoch: LeaderEpoch = NO_EPOCH
+    """The last one whose leader was not in sync: what is older and that leader did not have may
+    have been committed, and is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,8 +276,8 @@ def encode_shards(topic: Topic, only: Iterable[int] | None = None) -> dict[str, 
 
 def _rarely(state: PartitionState) -> list[list[object]]:
     """What is set in trouble only, and left out where it is not."""
-    if state.recovering or state.eligible or state.suspects:
-        return [[int(state.recovering), state.eligible, state.suspects]]
+    if state.recovering or state.eligible or state.suspects or state.unclean_epoch != NO_EPOCH:
+        return [[int(state.recovering), state.eligible, state.suspects, state.unclean_epoch]]
     return []
 
 
@@ -279,10 +289,16 @@ def decode_shard(data: bytes) -> list[PartitionState]:
             partition_epoch,
             tuple(replicas),
             tuple(isr),
-            *((bool(rare[0][0]), tuple(rare[0][1]), tuple(rare[0][2])) if rare else ()),
+            *(_read_rare(*rare[0]) if rare else ()),
         )
         for leader, epoch, partition_epoch, replicas, isr, *rare in json.loads(data)
     ]
+
+
+def _read_rare(
+    recovering: int, eligible: list[NodeId], suspects: list[NodeId], unclean: int = NO_EPOCH
+) -> tuple[bool, tuple[NodeId, ...], tuple[NodeId, ...], LeaderEpoch]:
+    return bool(recovering), tuple(eligible), tuple(suspects), LeaderEpoch(unclean)
 
 
 def scram_key(user: str) -> str:

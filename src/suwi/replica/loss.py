@@ -1,4 +1,5 @@
-"""What an unclean election has cost: committed records that a replica had to give up."""
+"""What an unclean election has cost: records that a replica had to give up, and that were or may
+have been committed."""
 
 from dataclasses import dataclass
 
@@ -18,21 +19,27 @@ class LostRange:
 class Loss:
     partition: TopicPartition
     ranges: tuple[LostRange, ...]
+    committed_below: Offset
+    """What the replica knew to be committed; of the rest it cannot say."""
 
     def __str__(self) -> str:
         ranges = ", ".join(f"{r.first}-{r.end - 1} of epoch {r.epoch}" for r in self.ranges)
-        return f"{self.partition}: {ranges}"
+        return f"{self.partition}: {ranges}; committed was what is below {self.committed_below}"
 
 
 def lost_between(
-    partition: TopicPartition, epochs: LeaderEpochs, first: Offset, end: Offset
+    partition: TopicPartition,
+    epochs: LeaderEpochs,
+    first: Offset,
+    end: Offset,
+    *,
+    committed_below: Offset,
 ) -> Loss:
-    """The committed records from `first` up to but without `end`, by the epoch they were written
-    in."""
+    """The records from `first` up to but without `end`, by the epoch they were written in."""
     entries = epochs.entries()
     starts = [max(start, first) for _, start in entries[1:] if first < start < end]
     ranges = [
         LostRange(epochs.epoch_at(Offset(a)), Offset(a), Offset(b))
         for a, b in zip([first, *starts], [*starts, end], strict=True)
     ]
-    return Loss(partition, tuple(ranges))
+    return Loss(partition, tuple(ranges), committed_below)

@@ -59,7 +59,7 @@ class Surroundings:
     on_isr: Callable[[frozenset[NodeId], frozenset[NodeId]], None] = lambda *_: None
     """Told the in-sync set before and after a change."""
     on_loss: Callable[[Loss], None] = lambda _: None
-    """Told of committed records that had to be truncated."""
+    """Told of records that had to be truncated although they were committed, or may have been."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,8 @@ class Partition:
         self.intake = intake_of(config)
         self.leader = NO_NODE
         self.leader_epoch = NO_EPOCH
+        self._unclean_epoch = NO_EPOCH
+        """The last one that began with an unclean election."""
         self.leadership: Leadership | None = None
         """What it knows as the leader; None while another leads, or nobody."""
         self.touched = False
@@ -118,6 +120,18 @@ class Partition:
     def is_open(self) -> bool:
         """Whether its log has been used since the start."""
         return self._log is not None
+
+    @property
+    def log_as_it_is(self) -> PartitionLog:
+        """The log of a replica that is open. Never raises: unlike `log`, it does not let a leader
+        take office, which a full disk may prevent."""
+        assert self._log is not None
+        return self._log
+
+    @property
+    def watermark_as_it_is(self) -> Offset:
+        """What it knows to be committed, if it is open; see `log_as_it_is`."""
+        return self._high_watermark
 
     @property
     def is_closed(self) -> bool:
@@ -224,6 +238,7 @@ class Partition:
         self.leader = state.leader if state is not None else NO_NODE
         if state is not None:
             self.leader_epoch = state.leader_epoch
+            self._unclean_epoch = state.unclean_epoch
         self._fail_waiters(NotLeaderOrFollower(f"{self.partition} has another leader epoch"))
         self._tell(self._watchers)
         self._tell(self._end_watchers)
@@ -599,10 +614,7 @@ class Partition:
 
     def _truncate(self, offset: Offset) -> None:
         partition_log = self.log
-        if offset < self._high_watermark:
-            loss = lost_between(self.partition, partition_log.epochs, offset, self._high_watermark)
-            log.error("committed records are lost", extra={"loss": str(loss)})
-            self._around.on_loss(loss)
+        self._report_loss(partition_log, max(offset, partition_log.start_offset))
         log.info(
             "truncated",
             extra={
@@ -617,3 +629,17 @@ class Partition:
         self._high_watermark = min(self._high_watermark, partition_log.end_offset)
         self._home.after_truncation()
         self._touch()
+
+    def _report_loss(self, partition_log: PartitionLog, first: Offset) -> None:
+        """What is truncated from `first` on was committed, as far as this replica knows. If all of
+        the log is older than an unclean election, any of it may have been: a leader that was killed
+        knows only the watermark that it last wrote down, a follower the one that it last heard."""
+        committed = self._high_watermark
+        is_older = partition_log.epochs.latest < self._unclean_epoch
+        end = partition_log.end_offset if is_older else committed
+        if first < end:
+            loss = lost_between(
+                self.partition, partition_log.epochs, first, end, committed_below=committed
+            )
+            log.error("records are lost", extra={"loss": str(loss)})
+            self._around.on_loss(loss)

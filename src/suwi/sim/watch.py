@@ -17,7 +17,7 @@ from suwi.metadata.image import (
     Topic,
     partitions_of,
 )
-from suwi.metadata.ledger import Changed, Elected, Event
+from suwi.metadata.ledger import Changed, Elected, Event, Registered
 from suwi.metadata.memory import MemoryView
 from suwi.model.ids import NodeId
 from suwi.model.topic_config import parse_topic_config
@@ -65,6 +65,8 @@ class Watch:
         self._seen: dict[tuple[NodeId, LogId], _Seen] = {}
         self._seen_as: dict[Partition, _Seen] = {}
         """By the object of the broker's present life."""
+        self._lives: dict[int, str] = {}
+        """The lives of brokers, by the epochs of their registrations."""
         self._broken: Broken | None = None
         self._crashes: dict[NodeId, int] = {}
         self._loop = cluster.simulation.loop
@@ -100,6 +102,9 @@ class Watch:
                 self._cluster.say(f"b{event.controller.node_id} is the controller")
                 for checker in self.checkers:
                     checker.on_controller(world, event.controller.epoch)
+            elif isinstance(event, Registered) and author in self._cluster.views:
+                node = self._cluster.nodes[self._cluster.views[author]]
+                self._lives[event.registration.epoch] = node.machine.incarnation.name
             elif isinstance(event, Changed):
                 before = self.truth
                 self.truth = self._builder.apply(event.change.sequence, event.change.values)
@@ -107,6 +112,9 @@ class Watch:
 
     def _on_image(self, before: ClusterImage, author: NodeId | None) -> None:
         after = self.truth
+        self.world.lives = {
+            node: self._lives[broker.epoch] for node, broker in after.registered.items()
+        }
         changes: list[StateChange] = []
         for name in sorted({*before.topics, *after.topics}):
             old, new = before.topics.get(name), after.topics.get(name)

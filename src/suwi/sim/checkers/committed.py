@@ -38,6 +38,15 @@ class Committed(Checker):
         self._unclean_epochs: dict[LogId, int] = {}
         """The epoch of each log's last unclean election."""
         self.losses: list[Lost] = []
+        self._lost: dict[LogId, set[Batch]] = {}
+
+    def has_lost(self, log: LogId, batch: Batch) -> bool:
+        """Whether this was committed and given up."""
+        return batch in self._lost.get(log, ())
+
+    def unclean_epoch(self, partition: str) -> int:
+        """The epoch of the last unclean election of a partition of that name, or -1."""
+        return max([-1, *(e for log, e in self._unclean_epochs.items() if str(log) == partition)])
 
     def end_of(self, log: LogId) -> int:
         batches = self._batches.get(log)
@@ -73,7 +82,7 @@ class Committed(Checker):
         if replica.leads:
             for batch in visible:
                 if not self._is_committed(replica, batch):
-                    self.losses.append(Lost(replica.log, batch.base, batch.last + 1))
+                    self._lose(replica.log, [batch])
 
     def _compare(self, replica: Replica, batch: Batch) -> None:
         committed = self._batches[replica.log]
@@ -101,7 +110,7 @@ class Committed(Checker):
         for log, before, after in changes:
             if after is None:
                 continue
-            if after.recovering and (before is None or after.leader != before.leader):
+            if before is not None and after.unclean_epoch != before.unclean_epoch:
                 self._give_up(world, log, after.leader)
             batches = self._batches.get(log)
             if batches:
@@ -147,6 +156,8 @@ class Committed(Checker):
         replica = world.replica(state.leader, log)
         if replica is None or not replica.is_live or last.last < replica.start:
             return
+        if world.lives.get(state.leader, replica.life) != replica.life:
+            return  # Its last life is elected, which is over; this one cannot lead in that epoch.
         if not replica.holds(last):
             raise Broken(f"{log}: b{state.leader} is elected without {last}: {state}")
 
@@ -159,9 +170,15 @@ class Committed(Checker):
         kept = [b for b in batches if replica is not None and replica.holds(b)]
         if len(kept) < len(batches):
             first = kept[-1].last + 1 if kept else 0
-            self.losses.append(Lost(log, first, batches[-1].last + 1))
+            self._lose(log, batches, first)
             self._batches[log] = kept
             self._compared = {k: v for k, v in self._compared.items() if k[2] != log}
+
+    def _lose(self, log: LogId, batches: list[Batch], first: int | None = None) -> None:
+        """All from `first` on, or all of these."""
+        first = batches[0].base if first is None else first
+        self.losses.append(Lost(log, first, batches[-1].last + 1))
+        self._lost.setdefault(log, set()).update(b for b in batches if b.base >= first)
 
     # -- at the end ------------------------------------------------------------------------------
 

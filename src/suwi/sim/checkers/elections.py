@@ -38,12 +38,15 @@ class Elections(Checker):
         is_new = after.leader not in (before.leader, NO_NODE)
         if is_new and after.leader_epoch == before.leader_epoch:
             raise Broken(f"{log}: another leader in the same epoch: {before} -> {after}")
+        if after.unclean_epoch not in (before.unclean_epoch, after.leader_epoch):
+            raise Broken(f"{log}: the last unclean election was another: {before} -> {after}")
 
     @staticmethod
     def _check_election(
         world: World, log: LogId, before: PartitionState, after: PartitionState
     ) -> None:
-        if after.leader in (*before.isr, *before.eligible):
+        is_unclean = after.unclean_epoch == after.leader_epoch
+        if after.leader in (*before.isr, *before.eligible) and not is_unclean:
             return  # Whether it holds what is committed is for `committed` to say.
-        if not (after.recovering and world.rules_of(log).unclean_election):
+        if not (is_unclean and world.rules_of(log).unclean_election):
             raise Broken(f"{log}: elected from outside the in-sync set: {before} -> {after}")

@@ -122,8 +122,9 @@ class World:
     replicas: dict[tuple[NodeId, LogId], Replica] = field(default_factory=dict)
     states: dict[LogId, PartitionState] = field(default_factory=dict)
     rules: dict[UUID, Rules] = field(default_factory=dict)
-    registered: dict[NodeId, int] = field(default_factory=dict)
-    """The brokers that the store knows as alive, with their epochs."""
+    lives: dict[NodeId, str] = field(default_factory=dict)
+    """The life of each broker that the cluster counts on: one that has died since may be among
+    them, one that has just begun is not yet."""
     controller: tuple[NodeId, int] | None = None
     """Who is in office, in which epoch."""
     now_s: float = 0.0

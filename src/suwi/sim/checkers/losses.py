@@ -1,20 +1,45 @@
 """A loss is reported, and nothing is reported as lost that is not.
 
-Committed records are lost by unclean elections only. Each is an event; a replica that comes back
-with what its leader lacks reports exactly that.
+Committed records are lost by unclean elections only. Each is an event. A replica that comes back
+with what its leader lacks reports that: all that was committed, and beyond it only what it gave up
+and what is older than the election.
 """
 
+from typing import Any
+
 from suwi.controller.events import RECORDS_LOST, UNCLEAN_ELECTION, Event
+from suwi.model.ids import NodeId
 from suwi.sim.checkers.committed import Committed
-from suwi.sim.checkers.facts import Broken, Checker, World
+from suwi.sim.checkers.facts import Batch, Broken, Checker, Replica, World
+
+_Place = tuple[NodeId, str]
+"""A broker, and the name of a partition."""
 
 
 class Losses(Checker):
     def __init__(self, committed: Committed) -> None:
         self._committed = committed
         self._elections: set[str] = set()
-        self.reported: dict[str, list[tuple[int, int]]] = {}
-        """The ranges of each partition that were reported as lost."""
+        self._given_up: dict[_Place, dict[int, set[int]]] = {}
+        """What each replica has truncated: the epochs that wrote each offset."""
+        self._owed: dict[Replica, tuple[str, set[int]]] = {}
+        """The offsets that a replica must report, and in which life it gave them up."""
+        self._reported: dict[_Place, set[int]] = {}
+
+    def on_truncated(self, world: World, replica: Replica, removed: list[Batch]) -> None:
+        place = (replica.node, str(replica.log))
+        given_up = self._given_up.setdefault(place, {})
+        life, owed = self._owed.get(replica, (replica.life, set()))
+        if life != replica.life:
+            owed = set()  # A process that dies tells nobody any more.
+        for batch in removed:
+            # What lies below the start of the log was deleted.
+            offsets = range(max(batch.base, replica.start), batch.last + 1)
+            for offset in offsets:
+                given_up.setdefault(offset, set()).add(batch.epoch)
+            if self._committed.has_lost(replica.log, batch):
+                owed.update(offsets)
+        self._owed[replica] = (replica.life, owed)
 
     def on_event(self, world: World, event: Event) -> None:
         partition = str(event.facts.get("partition"))
@@ -22,16 +47,28 @@ class Losses(Checker):
             self._elections.add(partition)
         elif event.kind == RECORDS_LOST:
             for lost in event.facts["ranges"]:
-                self._check_lost(partition, lost["first"], lost["end"])
-                self.reported.setdefault(partition, []).append((lost["first"], lost["end"]))
+                self._check_lost(partition, event.facts, lost)
 
-    def _check_lost(self, partition: str, first: int, end: int) -> None:
+    def _check_lost(self, partition: str, facts: Any, lost: dict[str, int]) -> None:
+        place = (NodeId(facts["broker"]), partition)
+        given_up = self._given_up.get(place, {})
         losses = [loss for loss in self._committed.losses if str(loss.log) == partition]
-        for offset in range(first, end):
-            if not any(loss.first <= offset < loss.end for loss in losses):
-                raise Broken(f"{partition}: offset {offset} is reported as lost, but it is not")
+        for offset in range(lost["first"], lost["end"]):
+            what = f"{partition}: offset {offset} of epoch {lost['epoch']} is reported as lost"
+            is_lost = any(loss.first <= offset < loss.end for loss in losses)
+            if offset < facts["committed_below"] and not is_lost:
+                raise Broken(f"{what}, but it is not")
+            if lost["epoch"] not in given_up.get(offset, ()):
+                raise Broken(f"{what} by b{facts['broker']}, which did not give it up")
+            if lost["epoch"] >= self._committed.unclean_epoch(partition):
+                raise Broken(f"{what}, but was not written before an unclean election")
+        self._reported.setdefault(place, set()).update(range(lost["first"], lost["end"]))
 
     def at_end(self, world: World) -> None:
         for loss in self._committed.losses:
             if str(loss.log) not in self._elections:
                 raise Broken(f"{loss.log} lost {loss.first} to {loss.end}, and nobody was told")
+        for replica, (life, owed) in self._owed.items():
+            told = self._reported.get((replica.node, str(replica.log)), set())
+            if replica.life == life and replica.is_live and not owed <= told:
+                raise Broken(f"{replica} gave up {sorted(owed - told)}, and did not report it")

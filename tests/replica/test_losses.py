@@ -1,0 +1,86 @@
+"""What a replica says of records that it has to give up."""
+
+import asyncio
+
+import pytest
+
+from suwi.metadata.image import PartitionState
+from suwi.model.ids import NO_EPOCH, LeaderEpoch, Offset
+from suwi.records.batch import place
+from suwi.records.builder import build_batch
+from suwi.records.record import Record
+from suwi.replica.loss import Loss
+from suwi.replica.partition import Partition
+from tests.replica.alone import ONE, TWO, make_partition
+
+
+def following(epoch: int, *, unclean: int = NO_EPOCH) -> PartitionState:
+    return PartitionState(
+        TWO,
+        LeaderEpoch(epoch),
+        epoch,
+        (TWO, ONE),
+        (TWO,),
+        unclean_epoch=LeaderEpoch(unclean),
+    )
+
+
+def copy(partition: Partition, offset: int, epoch: int, *, watermark: int) -> None:
+    """Three records from the leader."""
+    batch = build_batch([Record(value=value, timestamp=1) for value in (b"a", b"b", b"c")])
+    place(memoryview(batch), Offset(offset), LeaderEpoch(epoch))
+    partition.append_fetched(memoryview(batch), LeaderEpoch(epoch), Offset(watermark), Offset(0))
+
+
+def ranges(losses: list[Loss]) -> list[tuple[int, int, int]]:
+    return [(lost.epoch, lost.first, lost.end) for loss in losses for lost in loss.ranges]
+
+
+def test_after_an_unclean_election_all_that_is_given_up_is_reported_by_epoch() -> None:
+    losses: list[Loss] = []
+
+    async def scenario() -> None:
+        partition = make_partition(losses.append)
+        partition.follow(following(1))
+        copy(partition, 0, 0, watermark=3)
+        copy(partition, 3, 0, watermark=3)
+        copy(partition, 6, 1, watermark=4)
+        partition.follow(following(3, unclean=2))
+        partition.diverge(LeaderEpoch(0), Offset(3))
+
+    asyncio.run(scenario())
+    assert ranges(losses) == [(0, 3, 6), (1, 6, 9)]
+    assert [loss.committed_below for loss in losses] == [4]
+
+
+@pytest.mark.parametrize("unclean", [NO_EPOCH, 1])
+def test_what_is_younger_than_the_unclean_election_is_given_up_in_silence(unclean: int) -> None:
+    """A later leader, who was in sync, does not have it: so it was not committed."""
+    losses: list[Loss] = []
+
+    async def scenario() -> None:
+        partition = make_partition(losses.append)
+        partition.follow(following(1, unclean=unclean))
+        copy(partition, 0, 0, watermark=3)
+        copy(partition, 3, 1, watermark=3)
+        partition.follow(following(2, unclean=unclean))
+        partition.diverge(LeaderEpoch(1), Offset(3))
+
+    asyncio.run(scenario())
+    assert losses == []
+
+
+def test_deleted_records_are_not_lost() -> None:
+    losses: list[Loss] = []
+
+    async def scenario() -> None:
+        partition = make_partition(losses.append)
+        partition.follow(following(0))
+        copy(partition, 0, 0, watermark=3)
+        copy(partition, 3, 0, watermark=6)
+        partition.append_fetched(memoryview(b""), LeaderEpoch(0), Offset(6), Offset(4))
+        partition.follow(following(1, unclean=1))
+        partition.diverge(LeaderEpoch(0), Offset(3))
+
+    asyncio.run(scenario())
+    assert ranges(losses) == [(0, 4, 6)]
