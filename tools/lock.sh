@@ -11,7 +11,7 @@ trap 'rm -rf "$work"' EXIT
 "$python" -m venv "$work/venv"
 pip() { "$work/venv/bin/python" -m pip --disable-pip-version-check "$@"; }
 
-pip wheel --quiet --wheel-dir "$work/wheels" '.[dev,spark,java,avro,protobuf]'
+pip wheel --quiet --wheel-dir "$work/wheels" '.[dev,spark,java,avro,protobuf,spark-tests]'
 rm "$work"/wheels/suwi-*.whl
 pip install --quiet --no-index --no-deps "$work"/wheels/*.whl
 {
