@@ -1,4 +1,7 @@
-"""A broker of ours for Kafka's tools; everything is skipped, with a word, where Kafka is absent."""
+"""A broker of ours for Kafka's tools; what needs Kafka is skipped, with a word, where it is absent.
+
+A module that needs none says so: `NEEDS_KAFKA = False`.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +13,20 @@ from tests.broker_process import BrokerProcess
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = [item for item in items if Path(__file__).parent in item.path.parents]
+    needy = [item for item in here if getattr(_module(item), "NEEDS_KAFKA", True)]
+    if not needy:
+        return
     try:
         kafka_classpath()
     except Unavailable as reason:
-        for item in items:
+        for item in needy:
             item.add_marker(pytest.mark.skip(reason=f"Apache Kafka is not available: {reason}"))
+
+
+def _module(item: pytest.Item) -> object:
+    module = item.getparent(pytest.Module)
+    return None if module is None else module.obj
 
 
 @pytest.fixture(scope="session")

@@ -184,3 +184,9 @@ def test_help_is_there_without_spark(suwi: Suwi) -> None:
         check=True,
     )
     assert ran.stdout == "[]\n"
+
+
+def test_a_wheel_is_not_sent_to_where_nobody_would_find_it(suwi: Suwi, file: Path) -> None:
+    result = suwi("pipeline", "run", file, "--py-files", "mine.zip", "--py-files", "suwi-1.whl")
+    assert result.exit_code == 2
+    assert "suwi-1.whl: Spark takes .py, .zip, .egg, .jar. A wheel is a zip" in result.stderr

@@ -1,6 +1,8 @@
 """`suwi.spark.register(spark)`: makes `format("suwi")` and `format("suwi-delta")` known."""
 
-from typing import TYPE_CHECKING, Final
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -15,8 +17,32 @@ def register(spark: "SparkSession") -> None:
     from suwi.spark.data_source import SuwiDataSource
     from suwi.spark.to_delta import register_delta
 
-    spark.dataSource.register(SuwiDataSource)
+    register_data_source(spark, SuwiDataSource)
     hidden = spark.conf.get(_HIDDEN, "")
     if _SECRETS not in hidden:
         spark.conf.set(_HIDDEN, f"{hidden}|{_SECRETS}" if hidden else _SECRETS)
     register_delta(spark)
+
+
+def register_data_source(spark: "SparkSession", source: type[Any]) -> None:
+    from pyspark.sql import is_remote
+
+    if not is_remote():
+        _show_delivered_files(spark.sparkContext)
+    spark.dataSource.register(source)
+
+
+def _show_delivered_files(context: Any) -> None:
+    """To the Pythons that Spark runs on the driver for a stream's offsets.
+
+    They look for the files of `--py-files` in a folder that is not there (Spark 4.1 to 4.3). What
+    is in the environment they do see. Executors have no such path, and their own copy goes before.
+    """
+    from pyspark import SparkFiles
+
+    root = SparkFiles.getRootDirectory() + os.sep
+    # Spark has put them on this process's path.
+    delivered = [path for path in sys.path if path.startswith(root) and os.path.isfile(path)]
+    known = [path for path in context.environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if new := [path for path in delivered if path not in known]:
+        context.environment["PYTHONPATH"] = os.pathsep.join([*known, *new])

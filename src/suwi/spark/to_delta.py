@@ -83,8 +83,9 @@ def to_delta(
 def register_delta(spark: Any) -> None:
     """Make `format("suwi-delta")` known to a session."""
     from suwi.spark.delta.data_source import DeltaSink
+    from suwi.spark.register import register_data_source
 
-    spark.dataSource.register(DeltaSink)
+    register_data_source(spark, DeltaSink)
 
 
 def _check(is_streaming: bool, mode: str, keys: Sequence[str]) -> None:
@@ -108,6 +109,8 @@ def _start(
     trigger: Mapping[str, Any] | None,
     name: str | None,
 ) -> "StreamingQuery":
+    from pyspark.sql import is_remote
+
     writer = df.writeStream.outputMode(mode)
     if checkpoint is not None:
         writer = writer.option("checkpointLocation", checkpoint)
@@ -117,6 +120,10 @@ def _start(
         writer = writer.queryName(name)
     if mode != "update":
         return writer.format("suwi-delta").options(**options).start()
+    if is_remote():
+        # There a batch is written by a job that does not know whose it is: neither the query's id
+        # nor the batch's number reach its tasks, so a replay could not be told from a new batch.
+        raise ValueError("mode='update' does not work over Spark Connect: use a classic session")
     # Spark lets Python sinks append or replace, not update: so each batch is written as one, under
     # the query's name and number, which is the same commit.
     return writer.foreachBatch(_BatchSink({**options, "txnFromQuery": "true"})).start()

@@ -19,9 +19,26 @@ _Master = Annotated[
     str | None,
     typer.Option(metavar="URL", help="Where Spark runs. Default: the file's, else local[*]."),
 ]
+_SENT_BY_SPARK = (".py", ".zip", ".egg", ".jar")
+
+
+def _check_py_files(paths: list[str] | None) -> list[str] | None:
+    for path in paths or []:
+        if not path.lower().endswith(_SENT_BY_SPARK):
+            # Spark would send it, and put it on no path.
+            hint = ". A wheel is a zip: copy it to a name that says so" * path.endswith(".whl")
+            raise typer.BadParameter(f"{path}: Spark takes {', '.join(_SENT_BY_SPARK)}{hint}")
+    return paths
+
+
 _PyFiles = Annotated[
     list[str] | None,
-    typer.Option("--py-files", metavar="PATH", help="Python code for executors; repeatable."),
+    typer.Option(
+        "--py-files",
+        metavar="PATH",
+        callback=_check_py_files,
+        help="Python code for executors, as .py or .zip; repeatable.",
+    ),
 ]
 _Retries = Annotated[
     int, typer.Option(metavar="N", min=0, help="How often to start again after failures in a row.")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LOGGING = "file:" + os.path.join(os.path.dirname(os.path.abspath(__file__)), "log4j2.properties")
+_LOGGING = os.path.join(os.path.dirname(os.path.abspath(__file__)), "log4j2.properties")
 
 
 class NoSpark(Exception):
@@ -44,7 +44,9 @@ def open_session(
     if settings.get("spark.master", "").startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # Nobody else needs to reach it.
     settings.setdefault("spark.ui.showConsoleProgress", "false")  # We have a line of our own.
-    settings.setdefault("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_LOGGING}")
+    if os.path.exists(_LOGGING):  # It is not where the package is in a zip.
+        told = f"-Dlog4j2.configurationFile=file:{_LOGGING}"
+        settings.setdefault("spark.driver.extraJavaOptions", told)
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:
