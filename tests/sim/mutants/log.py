@@ -11,7 +11,7 @@ def _is_no_stranger(self: LogDirectory, *_: Any) -> bool:
     return False
 
 
-def _stays(self: LogDirectory, partition: Any, topic_id: Any) -> None:
+def _stays(self: LogDirectory, partition: Any) -> None:
     """Of a deleted topic only the name is forgotten."""
     opened = self._logs.pop(partition, None)
     if opened is not None:
