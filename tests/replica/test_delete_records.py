@@ -10,6 +10,17 @@ from tests.broker.simulated import produce
 from tests.replica.replicated import create
 
 
+async def delete(client: PeerConnection, before: int) -> None:
+    partitions = [{"partition_index": 0, "offset": before}]
+    answer = await client.call(
+        ApiKey.DELETE_RECORDS,
+        2,
+        {"topics": [{"name": "orders", "partitions": partitions}], "timeout": 30_000},
+    )
+    assert answer.topics[0].partitions[0].error_code == 0
+    assert answer.topics[0].partitions[0].low_watermark == before
+
+
 def test_every_replica_has_deleted_before_the_answer() -> None:
     simulation = Simulation(3)
 
@@ -21,21 +32,37 @@ def test_every_replica_has_deleted_before_the_answer() -> None:
         for value in (b"a", b"b", b"c"):
             assert (await produce(client, "orders", [value])).error_code == 0
         began_s = asyncio.get_running_loop().time()
-        answer = await client.call(
-            ApiKey.DELETE_RECORDS,
-            2,
-            {
-                "topics": [{"name": "orders", "partitions": [{"partition_index": 0, "offset": 2}]}],
-                "timeout": 30_000,
-            },
-        )
-        assert answer.topics[0].partitions[0].error_code == 0
-        assert answer.topics[0].partitions[0].low_watermark == 2
+        await delete(client, 2)
         for node in cluster.nodes.values():
             assert node.broker is not None
             (partition,) = node.broker.replicas
             assert partition.log.start_offset == 2, node.name
         took_s = asyncio.get_running_loop().time() - began_s
         assert took_s < 0.4, "virtual time: followers are told at once, not with their next fetch"
+
+    simulation.run(scenario())
+
+
+def test_deleted_records_are_not_back_after_a_crash_once_that_is_written_down() -> None:
+    """Found by the simulation: it was written down only when retention removed a segment."""
+    simulation = Simulation(3)
+
+    async def scenario() -> None:
+        settings = {"log.flush.start.offset.checkpoint.interval.ms": "1000"}
+        cluster = SimCluster(simulation, settings=settings)
+        await cluster.start()
+        client = await PeerConnection.open("b1", 9092)
+        await create(client, "orders")
+        for value in (b"a", b"b", b"c"):
+            assert (await produce(client, "orders", [value])).error_code == 0
+        await delete(client, 2)
+        await asyncio.sleep(2)
+        for node in cluster.nodes.values():
+            node.kill()
+        await asyncio.gather(*(node.start() for node in cluster.nodes.values()))
+        for node in cluster.nodes.values():
+            assert node.broker is not None
+            (partition,) = node.broker.replicas
+            assert partition.log.start_offset == 2, node.name
 
     simulation.run(scenario())

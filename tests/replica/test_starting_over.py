@@ -25,3 +25,19 @@ def test_a_log_that_starts_within_a_batch_is_copied_with_the_whole_batch() -> No
         assert partition.high_watermark == 30
 
     asyncio.run(scenario())
+
+
+def test_where_a_log_begins_anew_is_written_down_before_it_grows() -> None:
+    """Else what is appended there might be taken, after a crash, for what had been deleted."""
+
+    async def scenario() -> None:
+        partition = make_partition()
+        partition.follow(PartitionState(TWO, LeaderEpoch(0), 0, (TWO, ONE), (TWO,)))
+        assert not partition.log.start_moved
+        partition.start_over(Offset(30))
+        assert partition.log.start_moved
+        partition.log.start_moved = False
+        partition.diverge(LeaderEpoch(0), Offset(20))
+        assert (partition.log.start_offset, partition.log.start_moved) == (0, True)
+
+    asyncio.run(scenario())

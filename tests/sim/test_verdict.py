@@ -154,6 +154,27 @@ def test_a_planted_fault_is_found(plant, kind) -> None:  # type: ignore[no-untyp
     assert kind in found(history)
 
 
+def test_what_was_deleted_before_a_reader_came_there_may_be_back_after_a_crash() -> None:
+    history = History()
+    for offset in range(4):
+        history.send("w", "t-0", b"%d" % offset).acked(offset)
+    reader = history.reader("r")
+    reader.start_at("t-0", 0)
+    reader.saw("t-0", 0, b"0")
+    reader.start_at("t-0", 3)
+    reader.saw("t-0", 3, b"3")
+    reader.finished()
+    history.final("t-0", [(offset, b"%d" % offset) for offset in range(4)])
+    assert found(history) == {"unseen"}
+    history.delete("t-0", 2)
+    assert found(history) == {"unseen"}
+    history.delete("t-0", 3)
+    assert found(history) == set()
+    history.delete("t-0", 4)
+    reader.events["t-0"].pop()
+    assert found(history) == {"unseen"}, "nobody told it that the last one is deleted"
+
+
 def test_a_write_that_was_reported_lost_may_be_stored_again() -> None:
     """A cluster with unclean elections lost it before its writer was told, and was sent it anew."""
     history = History()

@@ -46,7 +46,6 @@ class Housekeeping:
         self._moved: dict[TopicPartition, Partition] = {}
         """Those whose high watermark may not be what is written down."""
         self._recovery_points_moved = False
-        self._start_offsets_moved = False
         self._live = LiveConfig(config, lambda: replicas.image)
         self.compaction = Compaction(
             env,
@@ -171,8 +170,11 @@ class Housekeeping:
                 await self._in_thread(directory, directory.recovery_points_job())
 
     async def _write_start_offsets(self) -> None:
-        if self._start_offsets_moved:
-            self._start_offsets_moved = False
+        logs = [partition.log_as_it_is for partition in self._replicas if partition.is_open]
+        moved = [partition_log for partition_log in logs if partition_log.start_moved]
+        if moved:
+            for partition_log in moved:
+                partition_log.start_moved = False
             for directory in self._directories.usable():
                 await self._in_thread(directory, directory.start_offsets_job())
 
@@ -227,7 +229,6 @@ class Housekeeping:
             )
             return
         if paths:
-            self._start_offsets_moved = True
             self._remove_files_later(paths, partition.config.file_delete_delay_ms / 1000)
 
     async def _keep_compacting(self) -> None:

@@ -1,6 +1,7 @@
 """DeleteRecords v0-v2. Records before an offset are gone for readers; their segments follow.
 
-Answers when every replica in service knows of it, so that none can bring them back as a leader.
+Answers when every replica in service knows of it, so that none can bring them back as a leader. As
+in Kafka it is written down later, by the housekeeping: if all crash before, they are back.
 """
 
 import asyncio

@@ -101,6 +101,8 @@ class PartitionLog:
         self.producers = producers
         self.epochs = epochs
         self.start_offset = start_offset
+        self.start_moved = False
+        """Whether it is to be written down where the log starts; reset by whoever does."""
         self.recovery_point = recovery_point
         self.cleaned_to = start_offset
         """Up to where the log is compacted."""
@@ -396,6 +398,7 @@ class PartitionLog:
             return
         assert offset <= self._end_offset
         self.start_offset = offset
+        self.start_moved = True
         if self.epochs.truncate_start(offset):
             self._epochs_shrank()
 
@@ -450,7 +453,9 @@ class PartitionLog:
             self._segments[-1].truncate(offset)
             self._end_offset = self._segments[-1].next_offset
             self.recovery_point = min(self.recovery_point, self._end_offset)
-            self.start_offset = min(self.start_offset, self._end_offset)
+            if self._end_offset < self.start_offset:
+                self.start_offset = self._end_offset
+                self.start_moved = True
             self.cleaned_to = min(self.cleaned_to, self._end_offset)
             if self.epochs.truncate_end(self._end_offset):
                 self._epochs_shrank()
@@ -473,6 +478,7 @@ class PartitionLog:
             self._segments.append(self._create_segment(offset, 0))
             self._bases.append(offset)
             self._end_offset = self.start_offset = self.recovery_point = self.cleaned_to = offset
+            self.start_moved = True
             self.epochs = LeaderEpochs()
             self._epochs_shrank()
             remove_snapshots(self.files, self.dir)

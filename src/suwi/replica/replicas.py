@@ -221,6 +221,9 @@ class Replicas:
         def after_truncation() -> None:
             home = self.directories.home_of(tp, is_new=False)
             home.write_recovery_points()
+            if self._partitions[tp].log_as_it_is.start_moved:
+                # What is appended now must not be taken for what was deleted there before.
+                home.write_start_offsets()
 
         return Home(open_log, checkpointed_watermark, after_truncation)
 

@@ -118,6 +118,8 @@ class History:
     readings: list[Reading] = field(default_factory=list)
     finals: dict[str, FinalLog] = field(default_factory=dict)
     reported: list[ReportedLoss] = field(default_factory=list)
+    deleted: dict[str, int] = field(default_factory=dict)
+    """Below which offset of each partition somebody wanted records deleted."""
 
     def send(
         self,
@@ -161,6 +163,10 @@ class History:
     def reported_lost(self, partition: str, first: int, end: int) -> None:
         """The cluster reported this loss: what lay there is not missed."""
         self.reported.append(ReportedLoss(partition, first, end))
+
+    def delete(self, partition: str, before: int) -> None:
+        """Somebody begins to delete what lies below that offset."""
+        self.deleted[partition] = max(before, self.deleted.get(partition, 0))
 
     def is_reported(self, partition: str, offset: int | None) -> bool:
         """Whether an offset lies in a reported loss; one that was never told may have."""

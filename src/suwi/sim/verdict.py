@@ -195,7 +195,11 @@ def skipped_records(history: History) -> Iterator[str]:
 
 
 def unseen_records(history: History) -> Iterator[str]:
-    """A reader that has finished was given everything from where it began."""
+    """A reader that has finished was given everything from where it began.
+
+    But for what was deleted before it came there, and it was told so: after a crash of all replicas
+    that can be back.
+    """
     for reading in history.readings:
         if not reading.is_finished:
             continue
@@ -203,9 +207,10 @@ def unseen_records(history: History) -> Iterator[str]:
             log = history.finals.get(partition)
             if log is None:
                 continue
-            begin = min(event.offset for event in events if isinstance(event, Position))
+            places = [event.offset for event in events if isinstance(event, Position)]
+            begin, deleted = min(places), min(max(places), history.deleted.get(partition, 0))
             seen = {event.offset for event in events if isinstance(event, Seen)}
-            missing = [o for o in _offsets_from(log, begin) if o not in seen]
+            missing = [o for o in _offsets_from(log, begin) if o not in seen and o >= deleted]
             if missing:
                 yield (
                     f"{partition}: {reading.name} never saw {len(missing)} records, "

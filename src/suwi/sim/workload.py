@@ -188,6 +188,7 @@ class Workload:
             partition = random.choice(self.partitions)
             seen = max(positions[partition] for _, _, positions in self._reading)
             before = Offset(random.below(seen + 1))
+            self.history.delete(str(partition), before)
             try:
                 await Admin(client).delete_records({partition: before})
             except (BrokerError, OSError):
