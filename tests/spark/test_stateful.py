@@ -14,6 +14,7 @@ pytest.importorskip("deltalake", reason="deltalake is not installed: pip install
 from deltalake import DeltaTable
 
 from suwi.spark import decode, read_topics, to_delta
+from suwi.spark.stream_reader import HAS_ADMISSION_CONTROL
 from tests.broker_process import BrokerProcess
 from tests.spark.streams import NOW, finish_all
 from tests.spark.topics import fill, make_topic
@@ -105,7 +106,13 @@ def test_a_window_that_was_open_at_a_restart_is_completed(events: Events, tmp_pa
     events.send(("a", 0), ("b", 1), ("c", 6))
     assert run(counts(), tmp_path) == []  # nothing is over yet
     events.send(("d", 2), ("e", 7), ("f", 30))  # the first is late, but not too late
-    found = {row["start"]: row["n"] for row in run(counts(), tmp_path)}
+    rows = run(counts(), tmp_path)
+    if not HAS_ADMISSION_CONTROL:
+        # There a run is one batch: what its records have ended is written by the next one.
+        assert rows == []
+        events.send(("g", 31))
+        rows = run(counts(), tmp_path)
+    found = {row["start"]: row["n"] for row in rows}
     assert found == {START: 3, START + timedelta(minutes=5): 2}
 
 
