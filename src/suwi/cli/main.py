@@ -94,7 +94,7 @@ def serve(
     environment (SUWI_LOG_RETENTION_MS or KAFKA_LOG_RETENTION_MS for log.retention.ms), then --set,
     --listen and --data; the later ones win.
     """
-    gc.disable()  # What is loaded now stays: to look through it again and again takes a tenth longer.
+    gc.disable()  # What is loaded now stays: it need not be looked through again and again.
     from suwi.cli.serve import serve as run
 
     gc.freeze()
