@@ -8,6 +8,7 @@ from typing import Any
 
 from suwi.client.cluster import Cluster
 from suwi.client.connection import ConnectionLost
+from suwi.client.errors import reason
 from suwi.client.topology import PartitionInfo, TopicInfo
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NodeId
@@ -52,7 +53,7 @@ async def _ask(cluster: Cluster, node: NodeId, topics: Sequence[str]) -> list[di
     except ConnectionLost as error:
         return f"{error}; only Suwi's brokers tell of their replicas"
     except (OSError, BrokerError) as error:
-        return str(error) or type(error).__name__
+        return reason(error)
 
 
 def _of_partition(
