@@ -56,10 +56,10 @@ class Demo:
     def three_brokers(self, cluster: Cluster) -> None:
         stage = self.stage
         stage.act("Three brokers")
-        took_s = time.monotonic() - self.began_s
+        took_ms = 1000 * (time.monotonic() - self.began_s)
         stage.say(
-            f"Three Kafka-compatible brokers in one Python process, ready after {took_s:.1f} s, on "
-            "ports that were free. Any Kafka client can use them:"
+            f"Three Kafka-compatible brokers in one Python process, ready after {took_ms:.0f} ms, "
+            "on ports that were free. Any Kafka client can use them:"
         )
         stage.quote([f"bootstrap.servers={cluster.bootstrap_servers}"])
         stage.say(

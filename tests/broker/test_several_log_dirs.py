@@ -53,16 +53,21 @@ def run(scenario: Scenario, **settings: str) -> None:
     simulation.run(main())
 
 
+async def all_is_as(before: dict[str, list[str]], broker: SimBroker) -> None:
+    """Every partition where it was, with what was in it."""
+    client = await broker.connect()
+    assert await homes(client) == before
+    for topic in TOPICS:
+        assert [r.value for r in await read_all(client, topic)] == [topic.encode()]
+
+
 def test_partitions_are_spread_evenly_and_stay_where_they_are() -> None:
     async def scenario(broker: SimBroker, client: PeerConnection) -> None:
         before = await homes(client)
         assert [len(before[path]) for path in DIRS] == [2, 2, 2]
         await broker.stop()
         await broker.start()
-        client = await broker.connect()
-        assert await homes(client) == before
-        for topic in TOPICS:
-            assert [r.value for r in await read_all(client, topic)] == [topic.encode()]
+        await all_is_as(before, broker)
 
     run(scenario)
 
@@ -115,10 +120,7 @@ def test_one_that_cannot_be_opened_waits_for_the_next_start(is_clean: bool) -> N
         await broker.stop()
         broker.machine.disk.faults.remove(fault)
         await broker.start()
-        client = await broker.connect()
-        assert await homes(client) == before
-        for topic in TOPICS:
-            assert [r.value for r in await read_all(client, topic)] == [topic.encode()]
+        await all_is_as(before, broker)
 
     run(scenario)
 
