@@ -369,3 +369,17 @@ def test_what_one_disk_holds_the_other_can_hold(tmp_path: object) -> None:
         assert simulated.disk.read_bytes(f"{simulated.dir}/{name}") == local.disk.read_bytes(
             f"{local.dir}/{name}"
         )
+
+
+def test_a_start_that_a_crash_moved_back_gets_its_epochs_back() -> None:
+    """The start was moved, the epochs before it were forgotten, the start not written down."""
+    bench = _filled()
+    epochs = bench.log.epochs.entries()
+    bench.sync()
+    bench.log.advance_start(Offset(60))
+    assert bench.log.epochs.entries() != epochs
+    recovery_point = bench.log.recovery_point
+    bench.disk = bench.sim.crash()
+    bench.open(clean=False, recovery_point=recovery_point, start_offset=0)
+    assert bench.log.start_offset == 0
+    assert bench.log.epochs.entries() == epochs

@@ -19,10 +19,14 @@ from suwi.log.directory_state import DirectoryState
 from suwi.log.file_cache import FileCache
 from suwi.log.partition_log import PartitionLog
 from suwi.log.recovery import OpenOptions, open_log
+from suwi.log.rewriting import rewrite_unsynced
 from suwi.model.ids import LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig
 
 log = logging.getLogger(__name__)
+
+_UNSYNCED = "unsynced"
+"""How `names.RUNNING` begins once the directory failed."""
 
 
 class DirectoryInUse(Exception):
@@ -54,12 +58,12 @@ class Peek(NamedTuple):
 class LogDirectory:
     def __init__(self, env: Env, path: str, files: FileCache) -> None:
         self.path = path
-        self.state = DirectoryState(path)
+        self.state = DirectoryState(path, lambda _: self._mark_unsynced())
         self.was_clean = True
         self.is_new = False
         """Nobody has used it before."""
         self.lost_power = False
-        """What was not synced may be lost: the machine was not the same when it was last used."""
+        """What was not synced may be lost: the machine was another, or a sync failed."""
         self.high_watermarks: dict[TopicPartition, Offset] = {}
         self._env = env
         self.disk = self._disk = env.disk
@@ -93,6 +97,10 @@ class LogDirectory:
         self._start_offsets = self._read(names.LOG_START_OFFSETS)
         self._cleaned_to = self._read(names.CLEANER_OFFSETS)
         self.high_watermarks = self._read(names.HIGH_WATERMARKS)
+        if self._read_running().startswith(_UNSYNCED):
+            for partition in self.found_partitions():
+                recovery_point = self._recovery_points.get(partition, Offset(0))
+                rewrite_unsynced(self._disk, self.dir_of(partition), recovery_point)
 
     def _read(self, name: str) -> dict[TopicPartition, Offset]:
         offsets = checkpoints.read_offsets(self._disk, self._at(name)) or {}
@@ -139,11 +147,28 @@ class LogDirectory:
 
         One that was in doubt and did not live to be trusted again is in doubt still.
         """
+        boot_id, _, doubt = self._read_running().partition("\n")
+        return boot_id != "" and boot_id == self._disk.boot_id() and not doubt
+
+    def _read_running(self) -> str:
         path = self._at(names.RUNNING)
         if not self._disk.exists(path):
-            return False
-        boot_id, _, doubt = self._disk.read_bytes(path).decode("utf-8", "replace").partition("\n")
-        return boot_id != "" and boot_id == self._disk.boot_id() and not doubt
+            return ""
+        return self._disk.read_bytes(path).decode("utf-8", "replace")
+
+    def _mark_unsynced(self) -> None:
+        """Tell the next life that what it will read may not be on the disk.
+
+        Written over what is there: that works on a full disk, too.
+        """
+        try:
+            file = self._disk.open(self._at(names.RUNNING))
+            try:
+                file.pwrite(f"{_UNSYNCED}\n".encode(), 0)
+            finally:
+                file.close()
+        except OSError as error:
+            log.warning("cannot mark as unsynced", extra={"dir": self.path, "reason": str(error)})
 
     def _mark_running(self) -> None:
         # Never synced: where a power loss takes it away, that says what it has to say.

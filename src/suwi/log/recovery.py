@@ -63,7 +63,7 @@ def open_log(
     saved_epochs = checkpoints.read_epochs(files.disk, epochs_path)
     epochs = LeaderEpochs(saved_epochs)
     first = _first_to_recover(segments, config, options)
-    if saved_epochs is None and any(segment.size_bytes for segment in segments):
+    if _lacks_epochs(saved_epochs, segments, options):
         first = 0
     producers = None
     if first is not None:
@@ -128,6 +128,19 @@ def _find_segments(
             _segment(files, directory, options.start_offset, config, options, create=True)
         )
     return segments
+
+
+def _lacks_epochs(
+    saved: list[tuple[LeaderEpoch, Offset]] | None, segments: list[Segment], options: OpenOptions
+) -> bool:
+    """Whether only the batches can say which epochs wrote them.
+
+    A crash can leave epochs that begin where the log was to start, and it starts earlier again.
+    """
+    if saved is None:
+        return any(segment.size_bytes for segment in segments)
+    start = max(options.start_offset, segments[0].base_offset)
+    return not options.clean and len(saved) > 0 and saved[0][1] > start
 
 
 def _reaches_beyond(segment: Segment, base: Offset) -> bool:

@@ -1,0 +1,139 @@
+"""A sync that failed, a new process without a reboot, and then a power loss.
+
+The kernel shows the new process all that was written, and calls it clean though it is not on the
+disk: a sync that succeeds then proves nothing, unless it was written again.
+"""
+
+import errno
+from uuid import UUID
+
+import pytest
+
+from suwi.env import Env, SystemRandom
+from suwi.log import names
+from suwi.log.file_cache import FileCache
+from suwi.log.log_directory import LogDirectory
+from suwi.log.partition_log import PartitionLog
+from suwi.model.ids import LeaderEpoch, PartitionIndex, TopicId, TopicPartition
+from suwi.model.topic_config import TopicConfig
+from suwi.records.batch import read_header
+from suwi.sim import ManualClock, SimDisk
+from suwi.sim.random import SimRandom
+from tests.log.kit import NOW_MS, batch_of, values_in
+
+ORDERS = TopicPartition("orders", PartitionIndex(0))
+TOPIC_ID = TopicId(UUID(int=1))
+FIRST_SEGMENT, LAST_SEGMENT = (f"/data/orders-0/{offset:020d}.log" for offset in (0, 56))
+
+
+def _begun(disk: SimDisk) -> LogDirectory:
+    env = Env(clock=ManualClock(), disk=disk, random=SystemRandom())
+    directory = LogDirectory(env, "/data", FileCache(disk, 100))
+    directory.open()
+    directory.begin()
+    directory.trust()
+    return directory
+
+
+def _log(directory: LogDirectory) -> PartitionLog:
+    return directory.log_of(ORDERS, TOPIC_ID, TopicConfig(segment_bytes=1000), None)
+
+
+def _append(log: PartitionLog, first: int, end: int) -> None:
+    for number in range(first, end):
+        batch = batch_of(value=b"%d" % number)
+        log.append_as_leader(memoryview(batch), read_header(batch), LeaderEpoch(0), NOW_MS)
+
+
+def _sync(log: PartitionLog) -> None:
+    job = log.sync_job()
+    assert job is not None
+    try:
+        job.run()
+    except OSError as error:
+        log.sync_failed(job, error)
+    else:
+        log.synced(job)
+
+
+def _after_a_failed_sync(disk: SimDisk) -> list[bytes]:
+    """Some that is synced, some whose sync failed; then the process is killed."""
+    directory = _begun(disk)
+    log = _log(directory)
+    _append(log, 0, 20)
+    _sync(log)
+    assert directory.write_recovery_points()
+    _append(log, 20, 60)
+    written = values_in(log)
+    disk.faults.fail("sync", errno.EIO)
+    _sync(log)
+    assert directory.state.offline_because is not None
+    disk.faults.clear()
+    return written
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_sync_after_a_failed_one_means_what_it_says(seed: int) -> None:
+    disk = SimDisk(random=SimRandom(seed))
+    written = _after_a_failed_sync(disk)
+    disk = disk.crash()
+    log = _log(_begun(disk))
+    assert values_in(log) == written, "the page cache has it all"
+    _append(log, 60, 65)
+    written = values_in(log)
+    _sync(log)
+    assert log.recovery_point == 65
+    log = _log(_begun(disk.power_loss(tear=False)))
+    assert values_in(log) == written
+
+
+def test_a_life_after_a_failed_sync_is_in_doubt_until_it_was_told() -> None:
+    disk = SimDisk()
+    _after_a_failed_sync(disk)
+    disk = disk.crash()
+    env = Env(clock=ManualClock(), disk=disk, random=SystemRandom())
+    directory = LogDirectory(env, "/data", FileCache(disk, 100))
+    directory.open()
+    assert directory.lost_power, "what the kernel evicted since is gone"
+    directory.begin()
+    directory.trust()
+    disk = disk.crash()
+    directory = LogDirectory(Env(ManualClock(), disk, SystemRandom()), "/data", FileCache(disk, 9))
+    directory.open()
+    assert not directory.lost_power
+
+
+def test_a_failed_sync_is_remembered_on_a_full_disk() -> None:
+    disk = SimDisk()
+    directory = _begun(disk)
+    log = _log(directory)
+    _append(log, 0, 20)
+    disk.capacity_bytes = 1
+    disk.faults.fail("sync", errno.ENOSPC)
+    _sync(log)
+    disk.faults.clear()
+    disk = disk.crash()
+    assert disk.peek(f"/data/{names.RUNNING}").startswith(b"unsynced")
+
+
+def test_where_writing_again_fails_too_the_directory_stays_in_doubt() -> None:
+    disk = SimDisk()
+    _after_a_failed_sync(disk)
+    disk = disk.crash()
+    disk.faults.fail("sync", errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        _begun(disk)
+    disk = disk.crash()
+    assert disk.peek(f"/data/{names.RUNNING}").startswith(b"unsynced")
+
+
+def test_what_was_synced_before_is_not_written_again() -> None:
+    clock = ManualClock()
+    disk = SimDisk(clock=clock)
+    _after_a_failed_sync(disk)
+    disk = disk.crash()
+    before_ms = disk.modified_ms(FIRST_SEGMENT)
+    clock.advance(10)
+    _begun(disk)
+    assert disk.modified_ms(FIRST_SEGMENT) == before_ms
+    assert disk.modified_ms(LAST_SEGMENT) == before_ms + 10
