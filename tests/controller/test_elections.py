@@ -257,7 +257,7 @@ def test_hazard_12_a_lonely_suspect_gives_way_to_one_that_left_before_it() -> No
     lonely = partition(NO_NODE, (1,), eligible=(2,))
     back = Census(nodes(1, 2), reborn=nodes(1), suspects=nodes(1))
     state, election = settled(lonely, back, insync_min=2)
-    assert (state.leader, state.isr, state.suspects, state.eligible) == (2, (2,), (), ())
+    assert (state.leader, state.isr, state.suspects, state.eligible) == (2, (2,), (1,), (1,))
     assert election is Election.CLEAN
 
 
@@ -271,11 +271,38 @@ def test_a_lonely_suspect_waits_for_one_that_left_before_it() -> None:
     assert election is Election.CLEAN
 
 
-def test_an_eligible_replica_that_comes_back_from_a_power_loss_is_not_eligible_any_more() -> None:
-    lonely = partition(1, (1,), eligible=(2, 3))
+def test_an_eligible_replica_that_comes_back_from_a_power_loss_cannot_lead_by_itself() -> None:
+    lonely = partition(1, (1,), eligible=(2,))
     back = Census(nodes(1, 2), reborn=nodes(2), suspects=nodes(2))
     state, _ = settled(lonely, back, insync_min=2)
-    assert (state.leader, state.leader_epoch, state.eligible) == (1, 4, (3,))
+    assert (state.leader, state.leader_epoch, state.suspects) == (1, 4, (2,))
+    state, election = settled(state, Census(nodes(2)), insync_min=2)
+    assert (state.leader, state.isr) == (NO_NODE, (1,))
+    assert election is Election.NONE
+
+
+def test_a_suspect_is_compared_with_a_leader_that_had_lost_power_unnoticed() -> None:
+    """The power went in both machines; one is back before the session of the other is over."""
+    state = partition(1, (1, 2))
+    state, _ = settled(state, Census(nodes(1, 2), reborn=nodes(2), suspects=nodes(2)), insync_min=2)
+    assert (state.leader, state.isr, state.eligible, state.suspects) == (1, (1,), (2,), (2,))
+    state, _ = settled(state, Census(nodes(2)), insync_min=2)
+    state, _ = settled(state, Census(nodes(1, 2), reborn=nodes(1), suspects=nodes(1)), insync_min=2)
+    assert state.leader == NO_NODE
+    positions = {
+        NodeId(1): Position(LeaderEpoch(3), Offset(90)),
+        NodeId(2): Position(LeaderEpoch(3), Offset(100)),
+    }
+    state, election = elect_greatest(state, nodes(1, 2), positions)
+    assert (state.leader, state.isr, election) == (2, (2,), Election.SUSPECT)
+
+
+def test_a_suspect_that_caught_up_is_one_no_more() -> None:
+    state = partition(1, (1,), eligible=(2, 3), suspects=(2, 3))
+    state = with_members(state, (NodeId(1), NodeId(2)), Rules(insync_min=3))
+    assert (state.isr, state.eligible, state.suspects) == ((1, 2), (3,), (3,))
+    state = with_members(state, (NodeId(1), NodeId(2), NodeId(3)), Rules(insync_min=3))
+    assert (state.eligible, state.suspects) == ((), ())
 
 
 def test_a_suspect_that_holds_nothing_of_a_partition_does_not_matter_to_it() -> None:

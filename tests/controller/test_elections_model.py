@@ -265,7 +265,7 @@ class World:
             assert state.leader in state.isr
         live = {node for node, broker in self.journal.items() if not broker.fenced}
         if state.leader in live:
-            assert not state.suspects
+            assert not set(state.suspects) & set(state.isr)
             assert set(state.isr) <= live
 
     def somebody_leads_where_a_good_replica_lives(self) -> None:

@@ -14,6 +14,7 @@ Broker = Annotated[
     typer.Option(
         "--broker",
         "-b",
+        "--bootstrap-server",
         metavar="HOST:PORT",
         envvar=BROKER_VARIABLE,
         help="A broker of the cluster; several separated by commas.",

@@ -141,30 +141,31 @@ def prefer(state: PartitionState, live: Collection[NodeId]) -> PartitionState | 
     preferred = state.replicas[0]
     if state.leader in (preferred, NO_NODE) or preferred not in live or preferred not in state.isr:
         return None
-    return _next(state, preferred, state.isr, eligible=state.eligible, elects=True)
+    return _next(
+        state, preferred, state.isr, eligible=state.eligible, suspects=state.suspects, elects=True
+    )
 
 
 def with_members(state: PartitionState, members: Iterable[NodeId], rules: Rules) -> PartitionState:
     """The state with another in-sync set, and those who may lead beside it (KIP-966)."""
     isr = tuple(members)
-    return _next(state, state.leader, isr, eligible=_eligible(state, isr, rules))
+    eligible = _eligible(state, isr, rules)
+    suspects = tuple(node for node in state.suspects if node in eligible)
+    return _next(state, state.leader, isr, eligible=eligible, suspects=suspects)
 
 
-def _eligible(
-    state: PartitionState,
-    isr: Collection[NodeId],
-    rules: Rules,
-    suspects: Collection[NodeId] = (),
-) -> tuple[NodeId, ...]:
-    """Below the minimum nothing is committed: who leaves the in-sync set holds all that is."""
+def _eligible(state: PartitionState, isr: Collection[NodeId], rules: Rules) -> tuple[NodeId, ...]:
+    """Below the minimum nothing is committed: who leaves the in-sync set holds all that is.
+
+    Unless a power loss took it. A suspect leads nothing by itself, but is waited for and compared
+    where those who were believed to live prove to have lost power, too.
+    """
     if len(isr) >= min(rules.insync_min, len(state.replicas)):
         return ()
     return tuple(
         node
         for node in state.replicas
-        if (node in state.isr or node in state.eligible)
-        and node not in isr
-        and node not in suspects
+        if (node in state.isr or node in state.eligible) and node not in isr
     )
 
 
@@ -178,11 +179,13 @@ def _lead(
 ) -> Settled:
     """Let one of these lead, the present leader if it can, and these be in sync."""
     isr = tuple(members)
-    eligible = _eligible(state, isr, rules, suspects)
+    eligible = _eligible(state, isr, rules)
+    doubtful = tuple(node for node in suspects if node in eligible)
     if state.leader in isr and state.leader not in census.reborn:
-        return Settled(_next(state, state.leader, isr, eligible=eligible))
+        return Settled(_next(state, state.leader, isr, eligible=eligible, suspects=doubtful))
     leader = next(node for node in state.replicas if node in isr)
-    return Settled(_next(state, leader, isr, eligible=eligible, elects=True), election)
+    led = _next(state, leader, isr, eligible=eligible, suspects=doubtful, elects=True)
+    return Settled(led, election)
 
 
 def _leaderless(state: PartitionState, census: Census, suspects: tuple[NodeId, ...]) -> Settled:

@@ -100,7 +100,12 @@ def without_eligible(
 ) -> dict[TopicPartition, PartitionState]:
     """Forget who may lead beside the in-sync sets: a new minimum lets more be committed."""
     return {
-        tp: replace(state, eligible=(), partition_epoch=state.partition_epoch + 1)
+        tp: replace(
+            state,
+            eligible=(),
+            suspects=tuple(node for node in state.suspects if node in state.isr),
+            partition_epoch=state.partition_epoch + 1,
+        )
         for name in topics
         for tp, state in partitions_of(image.topics[name])
         if state.eligible

@@ -57,7 +57,7 @@ class PartitionState:
     nothing was committed since (KIP-966)."""
     suspects: tuple[NodeId, ...] = ()
     """In sync or eligible, but back from a power loss that may have cost them their last records.
-    Nobody leads then."""
+    Where somebody leads, none of them is in sync."""
     unclean_epoch: LeaderEpoch = NO_EPOCH
     """The last one whose leader was not in sync: what is older and that leader did not have may
     have been committed, and is lost."""
