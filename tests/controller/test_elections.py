@@ -1,7 +1,5 @@
 """Who leads and who is in sync when brokers come and go."""
 
-from dataclasses import replace
-
 import pytest
 
 from suwi.controller.elections import (
@@ -148,11 +146,11 @@ def test_once_its_session_is_over_an_unclean_election_is_considered() -> None:
 
 def test_which_epoch_began_uncleanly_is_remembered_through_clean_elections() -> None:
     """Whoever returns later still has to know that what it gives up may have been committed."""
-    before = replace(partition(2, (2, 3)), unclean_epoch=LeaderEpoch(3))
+    before = partition(2, (2, 3))._replace(unclean_epoch=LeaderEpoch(3))
     state, election = settled(before, Census(nodes(1, 3)), unclean=True)
     assert (election, state.leader_epoch, state.unclean_epoch) == (Election.CLEAN, 5, 3)
     assert with_members(state, ALL, Rules()).unclean_epoch == 3
-    preferred = prefer(replace(state, isr=ALL), nodes(1, 3))
+    preferred = prefer(state._replace(isr=ALL), nodes(1, 3))
     assert preferred is not None
     assert (preferred.leader_epoch, preferred.unclean_epoch) == (6, 3)
     leaderless, _ = settled(state, Census(nodes(4)))
@@ -346,7 +344,7 @@ def test_a_census_tells_who_lives_who_is_fenced_and_whose_life_began() -> None:
     before = {B1: broker(1, 10), B2: broker(2, 20), NodeId(4): broker(4, 40)}
     after = {
         B1: broker(1, 11),
-        B2: replace(broker(2, 20), fenced=True),
+        B2: broker(2, 20)._replace(fenced=True),
         B3: broker(3, 30),
     }
     census = Census.of(before, after, suspects=[B2, B3])

@@ -6,7 +6,7 @@ every step: no acked record is lost while fewer replicas than the minimum lose p
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 
 import pytest
@@ -228,7 +228,7 @@ class World:
     def notice_fast(self, node: NodeId) -> None:
         """The connection to a broker is lost, and another one refused."""
         if node in self.journal and not self.replicas[node].runs:
-            fenced = replace(self.journal[node], fenced=True)
+            fenced = self.journal[node]._replace(fenced=True)
             self._settle({**self.journal, node: fenced}, [])
 
     def balance(self) -> None:

@@ -1,7 +1,5 @@
 """What a leader may ask for, and what it is told otherwise."""
 
-from dataclasses import replace
-
 import pytest
 
 from suwi.controller.elections import Rules
@@ -57,9 +55,9 @@ def test_a_broker_epoch_that_was_not_sent_is_not_compared() -> None:
 
 
 def test_a_leader_says_that_it_has_recovered() -> None:
-    state = replace(STATE, isr=(B1,), recovering=True)
+    state = STATE._replace(isr=(B1,), recovering=True)
     assert not judge(state, B1, proposal(1), LIVE, Rules()).recovering
-    assert judge(state, B1, replace(proposal(1), recovering=True), LIVE, Rules()).recovering
+    assert judge(state, B1, proposal(1)._replace(recovering=True), LIVE, Rules()).recovering
 
 
 @pytest.mark.parametrize(
@@ -76,7 +74,7 @@ def test_a_leader_says_that_it_has_recovered() -> None:
         pytest.param(B1, proposal(2, 3), InvalidRequest, id="resigns for one not in sync"),
         pytest.param(B1, proposal(1, 3, epochs={3: 29}), IneligibleReplica, id="hazard 10"),
         pytest.param(
-            B1, replace(proposal(1), recovering=True), InvalidRequest, id="recovers from nothing"
+            B1, proposal(1)._replace(recovering=True), InvalidRequest, id="recovers from nothing"
         ),
     ],
 )
@@ -92,9 +90,9 @@ def test_nobody_joins_who_is_dead_or_fenced() -> None:
 
 
 def test_nobody_joins_a_leader_that_is_recovering() -> None:
-    state = replace(STATE, isr=(B1,), recovering=True)
+    state = STATE._replace(isr=(B1,), recovering=True)
     with pytest.raises(InvalidRequest):
-        judge(state, B1, replace(proposal(1, 2), recovering=True), LIVE, Rules())
+        judge(state, B1, proposal(1, 2)._replace(recovering=True), LIVE, Rules())
 
 
 def test_only_a_broker_in_service_is_heard_and_only_in_its_present_life() -> None:

@@ -1,6 +1,5 @@
 """Decisions over all partitions, and the entries they become."""
 
-from dataclasses import replace
 from uuid import UUID
 
 from suwi.controller.elections import Census, Election, Rules
@@ -51,7 +50,7 @@ def test_one_death_changes_every_partition_it_concerns_and_no_other() -> None:
 
 def test_rules_are_those_of_the_topic() -> None:
     image = image_of(
-        careful=[replace(led_by(B1, B2), isr=(B1,))], careless=[replace(led_by(B1, B2), isr=(B1,))]
+        careful=[led_by(B1, B2)._replace(isr=(B1,))], careless=[led_by(B1, B2)._replace(isr=(B1,))]
     )
     decided = settle_all(
         image,
@@ -63,7 +62,7 @@ def test_rules_are_those_of_the_topic() -> None:
 
 
 def test_preferred_leaders_get_so_many_back_at_once() -> None:
-    astray = replace(led_by(B1, B2), leader=B2)
+    astray = led_by(B1, B2)._replace(leader=B2)
     image = image_of(a=[astray] * 5)
     assert len(prefer_all(image, 3).states) == 3
     assert len(prefer_all(image, 100).states) == 5
@@ -71,7 +70,7 @@ def test_preferred_leaders_get_so_many_back_at_once() -> None:
 
 def test_only_the_shards_that_change_are_written() -> None:
     image = image_of(a=[led_by(B1, B2)] * 2500)
-    changed = replace(led_by(B1, B2), leader=B2)
+    changed = led_by(B1, B2)._replace(leader=B2)
     puts = shard_puts(image, {tp("a", 1000): changed, tp("a", 1999): changed})
     assert [put.key for put in puts] == ["partitions/a/1"]
     states = decode_shard(puts[0].value)
@@ -80,13 +79,13 @@ def test_only_the_shards_that_change_are_written() -> None:
 
 
 def test_a_new_minimum_makes_the_eligible_forgotten() -> None:
-    image = image_of(a=[replace(led_by(B1, B2), isr=(B1,), eligible=(B2,)), led_by(B1, B2)])
+    image = image_of(a=[led_by(B1, B2)._replace(isr=(B1,), eligible=(B2,)), led_by(B1, B2)])
     forgotten = without_eligible(image, ["a"])
     assert list(forgotten) == [tp("a", 0)]
     assert (forgotten[tp("a", 0)].eligible, forgotten[tp("a", 0)].partition_epoch) == ((), 1)
 
 
 def test_partitions_wait_for_positions_only_when_all_who_hold_them_are_back() -> None:
-    waiting = replace(led_by(B1, B2), leader=NO_NODE, suspects=(B1, B2))
-    image = image_of(a=[waiting, replace(waiting, suspects=(B1,)), led_by(B1)])
+    waiting = led_by(B1, B2)._replace(leader=NO_NODE, suspects=(B1, B2))
+    image = image_of(a=[waiting, waiting._replace(suspects=(B1,)), led_by(B1)])
     assert list(awaiting_positions(image)) == [tp("a", 0)]

@@ -1,7 +1,5 @@
 """The leader's view of its followers: what is committed, who is in sync."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -257,8 +255,7 @@ class LeadershipMachine(RuleBasedStateMachine):
     def controller_takes_it_but_nobody_hears(self) -> None:
         assert self.proposal is not None
         if self.proposal.partition_epoch == self.truth.partition_epoch:
-            self.truth = replace(
-                self.truth,
+            self.truth = self.truth._replace(
                 partition_epoch=self.truth.partition_epoch + 1,
                 isr=tuple(node for node, _ in self.proposal.members),
             )

@@ -1,7 +1,6 @@
 """Each checker is itself checked: a good cluster passes, and every planted fault is found."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -53,8 +52,7 @@ class Stage:
 
     def move(self, leader: NodeId, **fields: object) -> None:
         """A clean election, told to everybody."""
-        state = replace(
-            self.state,
+        state = self.state._replace(
             leader=leader,
             leader_epoch=LeaderEpoch(self.state.leader_epoch + 1),
             partition_epoch=self.state.partition_epoch + 1,
@@ -144,7 +142,7 @@ def test_a_cluster_that_does_everything_right_passes() -> None:
     stage.truncate(ONE, 3)
     stage.append(ONE, batch(3, epoch=1, crc=77))
     stage.commit(ONE, 4)
-    stage.change(replace(stage.state, partition_epoch=9, isr=ALL), author=TWO)
+    stage.change(stage.state._replace(partition_epoch=9, isr=ALL), author=TWO)
     stage.at_end()
 
 
@@ -186,7 +184,7 @@ def a_follower_that_counts_what_no_leader_committed(stage: Stage) -> None:
 
 
 def a_commit_that_one_replica_has(stage: Stage) -> None:
-    stage.change(replace(stage.state, partition_epoch=1, isr=(ONE,)))
+    stage.change(stage.state._replace(partition_epoch=1, isr=(ONE,)))
     stage.append(ONE, batch(0))
     stage.commit(ONE, 1)
 
@@ -198,11 +196,11 @@ def a_commit_that_a_member_does_not_have(stage: Stage) -> None:
 
 
 def a_member_let_in_without_what_is_committed(stage: Stage) -> None:
-    stage.change(replace(stage.state, partition_epoch=1, isr=(ONE, TWO)))
+    stage.change(stage.state._replace(partition_epoch=1, isr=(ONE, TWO)))
     for node in (ONE, TWO):
         stage.append(node, batch(0))
     stage.commit(ONE, 1)
-    stage.change(replace(stage.state, partition_epoch=2, isr=ALL))
+    stage.change(stage.state._replace(partition_epoch=2, isr=ALL))
 
 
 def a_suspect_elected_without_what_is_committed(stage: Stage) -> None:
@@ -317,19 +315,18 @@ def a_record_of_a_deleted_topic(stage: Stage) -> None:
 
 
 def an_election_from_outside(stage: Stage) -> None:
-    stage.change(replace(stage.state, partition_epoch=1, isr=(ONE, TWO)))
+    stage.change(stage.state._replace(partition_epoch=1, isr=(ONE, TWO)))
     stage.change(
-        replace(
-            stage.state, leader=THREE, leader_epoch=LeaderEpoch(1), partition_epoch=2, isr=(THREE,)
+        stage.state._replace(
+            leader=THREE, leader_epoch=LeaderEpoch(1), partition_epoch=2, isr=(THREE,)
         )
     )
 
 
 def an_unclean_election_that_nobody_allowed(stage: Stage) -> None:
-    stage.change(replace(stage.state, partition_epoch=1, isr=(ONE, TWO)))
+    stage.change(stage.state._replace(partition_epoch=1, isr=(ONE, TWO)))
     stage.change(
-        replace(
-            stage.state,
+        stage.state._replace(
             leader=THREE,
             leader_epoch=LeaderEpoch(1),
             partition_epoch=2,
@@ -341,33 +338,33 @@ def an_unclean_election_that_nobody_allowed(stage: Stage) -> None:
 
 
 def a_leader_change_in_the_same_epoch(stage: Stage) -> None:
-    stage.change(replace(stage.state, leader=TWO, partition_epoch=1))
+    stage.change(stage.state._replace(leader=TWO, partition_epoch=1))
 
 
 def a_leader_epoch_that_falls(stage: Stage) -> None:
     stage.move(TWO)
-    stage.change(replace(stage.state, leader_epoch=LeaderEpoch(0), partition_epoch=9))
+    stage.change(stage.state._replace(leader_epoch=LeaderEpoch(0), partition_epoch=9))
 
 
 def a_partition_epoch_that_stays(stage: Stage) -> None:
-    stage.change(replace(stage.state, isr=(ONE, TWO)))
+    stage.change(stage.state._replace(isr=(ONE, TWO)))
 
 
 def an_empty_in_sync_set(stage: Stage) -> None:
-    stage.change(replace(stage.state, leader=NO_NODE, partition_epoch=1, isr=()))
+    stage.change(stage.state._replace(leader=NO_NODE, partition_epoch=1, isr=()))
 
 
 def a_stranger_in_sync(stage: Stage) -> None:
-    stage.change(replace(stage.state, partition_epoch=1, isr=(ONE, NodeId(4))))
+    stage.change(stage.state._replace(partition_epoch=1, isr=(ONE, NodeId(4))))
 
 
 def a_leader_that_is_not_in_sync(stage: Stage) -> None:
-    stage.change(replace(stage.state, partition_epoch=1, isr=(TWO, THREE)))
+    stage.change(stage.state._replace(partition_epoch=1, isr=(TWO, THREE)))
 
 
 def a_deposed_controller_that_writes(stage: Stage) -> None:
     stage.elect(TWO)
-    stage.change(replace(stage.state, partition_epoch=1, isr=(ONE, TWO)), author=ONE)
+    stage.change(stage.state._replace(partition_epoch=1, isr=(ONE, TWO)), author=ONE)
 
 
 def a_controller_epoch_twice(stage: Stage) -> None:
@@ -431,7 +428,7 @@ def test_an_unclean_election_that_is_allowed_gives_up_what_the_leader_lacks() ->
 
 def lose_a_record(stage: Stage) -> None:
     """The first two have committed one and written another; the third is elected without them."""
-    stage.change(replace(stage.state, partition_epoch=1, isr=(ONE, TWO)))
+    stage.change(stage.state._replace(partition_epoch=1, isr=(ONE, TWO)))
     for node in (ONE, TWO):
         stage.append(node, batch(0), batch(1))
     stage.commit(ONE, 1)

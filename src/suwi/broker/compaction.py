@@ -8,7 +8,7 @@ named in `uncleanable`; the others go on.
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from suwi.broker.live_config import LiveConfig
 from suwi.env import Env
@@ -27,8 +27,7 @@ _WAIT_S_MIN = 0.001
 _WAIT_S_MAX = 1.0  # Then the limit may be another one.
 
 
-@dataclass(frozen=True, slots=True)
-class Uncleanable:
+class Uncleanable(NamedTuple):
     """A log that is compacted no more, and why."""
 
     log: PartitionLog

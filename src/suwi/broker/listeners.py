@@ -4,7 +4,7 @@ import errno
 import ipaddress
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import BadConfig
@@ -13,8 +13,7 @@ _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _PORT_MAX = 65535
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerSpec:
+class ListenerSpec(NamedTuple):
     name: str
     host: str
     port: int
@@ -54,7 +53,7 @@ def parse_listeners(config: BrokerConfig) -> list[ListenerSpec]:
     """Raises `BadConfig`."""
     protocols = _protocol_map(config)
     specs = [
-        replace(spec, protocol=_protocol(spec.name, protocols.get(spec.name, spec.name)))
+        spec._replace(protocol=_protocol(spec.name, protocols.get(spec.name, spec.name)))
         for spec in [_parse("listeners", text) for text in config.listeners]
     ]
     if not specs:
@@ -92,7 +91,7 @@ def _protocol(name: str, protocol: str) -> str:
 def _with_advertised(spec: ListenerSpec, advertised: ListenerSpec | None) -> ListenerSpec:
     if advertised is None:
         return spec
-    return replace(spec, advertised_host=advertised.host, advertised_port=advertised.port)
+    return spec._replace(advertised_host=advertised.host, advertised_port=advertised.port)
 
 
 def _parse(key: str, text: str) -> ListenerSpec:

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from suwi.broker.listeners import ListenerSpec
 from suwi.env import Disk, Env
@@ -60,8 +61,7 @@ class ScramUsers:
         return known.get(name, decoy), name in known
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerSecurity:
+class ListenerSecurity(NamedTuple):
     tls: RenewedContext | None
     sasl: SaslRules | None
     unauthenticated_bytes_max: int

@@ -6,7 +6,7 @@ Invariant: secrets are in no error and no `repr`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from suwi.env import Env
 from suwi.model.config_kinds import BadConfig
@@ -41,8 +41,7 @@ class PasswordLogIn:
         return ScramClient(MECHANISMS[self.mechanism], self.user, self.password, nonce)
 
 
-@dataclass(frozen=True, slots=True)
-class TokenLogIn:
+class TokenLogIn(NamedTuple):
     tokens: "Tokens"
 
     async def start(self, env: Env) -> ClientMechanism:

@@ -9,15 +9,13 @@ unclean election, where it is allowed, chooses a replica that may miss what othe
 
 import enum
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from suwi.metadata.image import BrokerInfo, PartitionState
 from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId, Offset
 
 
-@dataclass(frozen=True, slots=True)
-class Census:
+class Census(NamedTuple):
     """The brokers, once an event has happened."""
 
     live: frozenset[NodeId]
@@ -50,8 +48,7 @@ class Census:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(NamedTuple):
     """What a topic's configuration says about its elections."""
 
     unclean: bool = False

@@ -6,7 +6,7 @@ joins who is fenced or has begun another life since it caught up.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from suwi.controller.elections import Rules, with_members
 from suwi.metadata.image import BrokerInfo, ClusterImage, PartitionState
@@ -24,8 +24,7 @@ ANY_EPOCH = -1
 """In place of a member's broker epoch: AlterPartition v2 does not carry one."""
 
 
-@dataclass(frozen=True, slots=True)
-class IsrProposal:
+class IsrProposal(NamedTuple):
     leader_epoch: LeaderEpoch
     partition_epoch: int
     members: tuple[tuple[NodeId, int], ...]
@@ -62,15 +61,15 @@ def judge(
             raise IneligibleReplica(f"broker {node} is not in service")
         if epoch not in (ANY_EPOCH, broker.epoch):
             raise IneligibleReplica(f"broker {node} lives with epoch {broker.epoch}, not {epoch}")
-    decided = replace(with_members(state, members, rules), recovering=proposal.recovering)
+    decided = with_members(state, members, rules)._replace(recovering=proposal.recovering)
     if sender not in members:
         if any(node not in state.isr for node in members):
             raise InvalidRequest("a leader that resigns cannot let others join")
         successor = next(node for node in state.replicas if node in members)
         epoch = LeaderEpoch(state.leader_epoch + 1)
-        decided = replace(decided, leader=successor, leader_epoch=epoch)
+        decided = decided._replace(leader=successor, leader_epoch=epoch)
     # A proposal that changes nothing is an answer the leader waits for, too.
-    return replace(decided, partition_epoch=state.partition_epoch + 1)
+    return decided._replace(partition_epoch=state.partition_epoch + 1)
 
 
 def _check_epochs(state: PartitionState, sender: NodeId, proposal: IsrProposal) -> None:

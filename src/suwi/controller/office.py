@@ -3,8 +3,7 @@
 Invariant: outside a term of office everything asked for raises NotController.
 """
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from suwi.controller.config_admin import ConfigAdmin
 from suwi.controller.partition_admin import PartitionAdmin
@@ -26,8 +25,7 @@ class Office(Protocol):
     def partitions(self) -> PartitionAdmin: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(NamedTuple):
     """The powers of one controller, from its election until another is elected."""
 
     epoch: int

@@ -9,7 +9,7 @@ a round that was cut short is made again from what is written.
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -140,7 +140,7 @@ class PartitionAdmin:
         if known is None or known.epoch != epoch or known.fenced is fenced:
             return
         log.info("broker fenced" if fenced else "broker unfenced", extra={"broker": node})
-        await self._settle({**before, node: replace(known, fenced=fenced)})
+        await self._settle({**before, node: known._replace(fenced=fenced)})
 
     async def shut_down(self, node: NodeId, epoch: int) -> None:
         """A broker wants to go; returns when it leads nothing that another could."""
@@ -228,7 +228,7 @@ class PartitionAdmin:
             return preferred, Election.CLEAN
         if state.leader != NO_NODE:
             raise ElectionNotNeeded(f"{tp} has a leader")
-        rules = replace(self._rules_of(image, image.topics[tp.topic]), unclean=True)
+        rules = self._rules_of(image, image.topics[tp.topic])._replace(unclean=True)
         settled, election = settle(state, Census.of(image.registered, image.registered), rules)
         if settled.leader == NO_NODE:
             raise EligibleLeadersNotAvailable(f"no replica of {tp} can lead")

@@ -5,15 +5,14 @@ fail together holds as few of them as possible.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from suwi.metadata.image import BrokerInfo
 from suwi.model.errors import InvalidReplicationFactor
 from suwi.model.ids import NodeId
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(NamedTuple):
     """A broker and what it shares its fate with."""
 
     node: NodeId

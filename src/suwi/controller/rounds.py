@@ -5,7 +5,7 @@ partitions back to their preferred leaders; `shard_puts` writes down what was de
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from suwi.controller.elections import Census, Election, Rules, awaits_positions, prefer, settle
 from suwi.metadata.image import (
@@ -92,7 +92,7 @@ def _changed_shards(topic: Topic, changed: Mapping[int, PartitionState]) -> dict
     for index, state in changed.items():
         partitions[index] = state
     shards = sorted({index // SHARD_PARTITIONS for index in changed})
-    return encode_shards(replace(topic, partitions=tuple(partitions)), shards)
+    return encode_shards(topic._replace(partitions=tuple(partitions)), shards)
 
 
 def without_eligible(
@@ -100,8 +100,7 @@ def without_eligible(
 ) -> dict[TopicPartition, PartitionState]:
     """Forget who may lead beside the in-sync sets: a new minimum lets more be committed."""
     return {
-        tp: replace(
-            state,
+        tp: state._replace(
             eligible=(),
             suspects=tuple(node for node in state.suspects if node in state.isr),
             partition_epoch=state.partition_epoch + 1,

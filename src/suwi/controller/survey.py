@@ -4,16 +4,14 @@
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from suwi.controller.elections import Position
 from suwi.metadata.image import BrokerInfo
 from suwi.model.ids import LeaderEpoch, NodeId, Offset, TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaFacts:
+class ReplicaFacts(NamedTuple):
     last_epoch: LeaderEpoch
     end_offset: Offset
     high_watermark: Offset

@@ -5,7 +5,7 @@ replace all three (`suwi.sim`). Timers are not here: they belong to the event lo
 simulation replaces as well.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from suwi.env.clock import Clock, SystemClock
 from suwi.env.disk import AlreadyLocked, Disk, File, FileRegion, Lock
@@ -28,8 +28,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Env:
+class Env(NamedTuple):
     """What one incarnation of a broker may touch."""
 
     clock: Clock

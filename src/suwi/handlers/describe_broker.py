@@ -6,15 +6,14 @@ broker is not registered.
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from suwi.model.ids import NodeId
 from suwi.net.answers import Answer, Reply
 from suwi.net.dispatch import Request
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerLife:
+class BrokerLife(NamedTuple):
     node: NodeId
     epoch: int
     stopping: bool
@@ -25,7 +24,7 @@ class DescribeBroker:
         self._life = life
 
     def __call__(self, request: Request) -> Answer:
-        return Reply([json.dumps(asdict(self._life())).encode()])
+        return Reply([json.dumps(self._life()._asdict()).encode()])
 
 
 def decode_life(body: bytes) -> BrokerLife:

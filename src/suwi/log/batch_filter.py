@@ -5,7 +5,6 @@ Hazard 18: the last batch of a producer keeps its sequence, and markers are no k
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from typing_extensions import Buffer
@@ -26,8 +25,7 @@ class LastBatch(NamedTuple):
     epoch: ProducerEpoch
 
 
-@dataclass(frozen=True, slots=True)
-class BatchFilter:
+class BatchFilter(NamedTuple):
     offset_map: OffsetMap
     mapped_end: Offset
     """Records from here on are not in the map, and all stay."""

@@ -6,8 +6,6 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from suwi.env import File
 from suwi.model.errors import CorruptMessage
 from suwi.records.batch import (
@@ -20,6 +18,7 @@ from suwi.records.batch import (
     BatchHeader,
     read_header,
 )
+from suwi.records.checksum import crc32c
 
 _HEADERS_CHUNK_BYTES = 8192
 _BODIES_CHUNK_BYTES = 1 << 20

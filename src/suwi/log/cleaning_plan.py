@@ -5,8 +5,8 @@ Invariant: the active segment, and whatever lies at or above the last stable off
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from suwi.log.partition_log import PartitionLog
 from suwi.log.segment import RELATIVE_OFFSET_MAX, Segment
@@ -18,8 +18,7 @@ from suwi.model.topic_config import TopicConfig
 _SEGMENTS_PER_GROUP_MAX = 64
 
 
-@dataclass(frozen=True, slots=True)
-class CleaningPlan:
+class CleaningPlan(NamedTuple):
     """A log with something to compact."""
 
     log: PartitionLog

@@ -9,7 +9,6 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from posixpath import dirname
 from typing import NamedTuple
 
@@ -37,8 +36,7 @@ class ForeignDirectory(Exception):
     """The directory belongs to another broker or cluster."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     """`meta.properties`: whose directory this is."""
 
     cluster_id: str

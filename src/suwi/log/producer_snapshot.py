@@ -6,10 +6,9 @@ producer with its last batch only.
 
 import struct
 
-from crc32c import crc32c
-
 from suwi.log.producers import ProducedBatch, Producer
 from suwi.model.ids import NO_SEQUENCE, Offset, ProducerEpoch, ProducerId
+from suwi.records.checksum import crc32c
 
 _VERSION = 1
 _HEAD = struct.Struct(">hI")

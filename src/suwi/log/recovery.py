@@ -7,7 +7,7 @@ Invariant: the log it returns is a prefix of what was written, and every batch i
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from suwi.log import checkpoints, names
 from suwi.log.batch_scan import Row, scan_headers, scan_rows
@@ -33,8 +33,7 @@ _EPOCH_UNKNOWN = 2**31 - 1
 _INDEXES = (names.OFFSET_INDEX, names.TIME_INDEX)
 
 
-@dataclass(frozen=True, slots=True)
-class OpenOptions:
+class OpenOptions(NamedTuple):
     """What is known of a log before its directory is read."""
 
     now_ms: int

@@ -4,14 +4,13 @@
 """
 
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from suwi.env import Disk, File
 from suwi.model.ids import Offset
 
 
-@dataclass(frozen=True, slots=True)
-class SyncJob:
+class SyncJob(NamedTuple):
     end_offset: Offset
     generation: int
     disk: Disk

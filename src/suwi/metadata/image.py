@@ -14,6 +14,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import NamedTuple
 from urllib.parse import quote, unquote
 from uuid import UUID
 
@@ -42,8 +43,7 @@ ALL_BROKERS = "default"
 """In place of a broker's id: the configuration of all of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionState:
+class PartitionState(NamedTuple):
     leader: NodeId
     """NO_NODE where none can be elected."""
     leader_epoch: LeaderEpoch
@@ -63,23 +63,20 @@ class PartitionState:
     have been committed, and is lost."""
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
+class Topic(NamedTuple):
     name: str
     id: TopicId
     configs: Mapping[str, str]
     partitions: tuple[PartitionState, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     listener: str
     host: str
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerInfo:
+class BrokerInfo(NamedTuple):
     id: NodeId
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None

@@ -6,8 +6,7 @@ A store supplies two entrances: `_look` reads the ledger and `_commit` submits a
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from suwi.metadata.ledger import Decision, Elected, Event, Ledger, Registered, SessionOpened
 from suwi.metadata.session import SessionLife
@@ -33,8 +32,7 @@ T = TypeVar("T")
 Decide = Callable[[Ledger], Decision]
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(NamedTuple):
     events: tuple[Event, ...]
     sequence: int
 

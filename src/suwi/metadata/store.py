@@ -33,7 +33,7 @@ import asyncio
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from suwi.model.ids import NodeId
 
@@ -79,15 +79,13 @@ class AlreadyRegistered(Exception):
         self.registration = registration
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     key: str
     value: bytes
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """The entries right after change number `sequence`."""
 
     entries: Mapping[str, Entry]
@@ -155,8 +153,7 @@ class Unknown:
 WriteResult: TypeAlias = Applied | Conflict | Unknown
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
+class Registration(NamedTuple):
     """An entry that lives as long as the session that made it."""
 
     key: str
@@ -165,8 +162,7 @@ class Registration:
     session_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Controller:
+class Controller(NamedTuple):
     node_id: NodeId
     epoch: int
 

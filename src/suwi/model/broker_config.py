@@ -10,7 +10,7 @@ import difflib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from suwi.model.config_kinds import (
     INT32_MAX,
@@ -310,8 +310,7 @@ _REFUSED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedConfig:
+class ParsedConfig(NamedTuple):
     config: BrokerConfig
     ignored: tuple[str, ...]
     """Keys that were given and have no effect here."""

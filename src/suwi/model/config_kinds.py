@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -29,8 +29,7 @@ class Password:
 NO_PASSWORD: Final = Password("")
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(NamedTuple):
     """A type of values: its name in Kafka's terms, how to read it, and what is allowed."""
 
     name: str
@@ -44,8 +43,7 @@ class Kind:
             raise BadValue(f"allowed: {self.allowed}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(NamedTuple):
     """One configuration key. `broker_names` are the broker-wide names of a topic key's default,
     each with the factor that converts its unit (`log.retention.hours`: 3,600,000)."""
 

@@ -5,6 +5,7 @@ OUTSIDE, and `listener.name.outside.plain.sasl.jaas.config` for PLAIN on it. The
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from suwi.model.config_kinds import (
     NO_PASSWORD,
@@ -121,8 +122,7 @@ MECHANISM_KEYS = frozenset({"sasl.jaas.config", "connections.max.reauth.ms"})
 """Those that may also be set for one mechanism of a listener."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(NamedTuple):
     """For whom a key is set: a listener, or (where not empty) a mechanism of it."""
 
     listener: str

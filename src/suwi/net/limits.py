@@ -1,13 +1,12 @@
 """How much one peer, and all peers together, may ask of the broker's network side."""
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 _UNLIMITED = 2**31 - 1
 _UNAUTHENTICATED_IN_FLIGHT_MAX = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """Kafka's keys where Kafka has one; the rest bounds memory that a peer could pin."""
 
     request_bytes_max: int = 104_857_600  # socket.request.max.bytes
@@ -35,8 +34,7 @@ class Limits:
 
     def before_authentication(self, request_bytes_max: int) -> "Limits":
         """What holds until then, for one who may be anybody."""
-        return replace(
-            self,
+        return self._replace(
             request_bytes_max=min(request_bytes_max, self.request_bytes_max),
             in_flight_requests_max=_UNAUTHENTICATED_IN_FLIGHT_MAX,
             authenticated=self,

@@ -8,9 +8,8 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from suwi.model.errors import CorruptMessage, UnsupportedCompressionType
+from suwi.records.checksum import crc32c
 from suwi.records.compression import Buffer, Compression
 
 HEADER_BYTES: Final = 61

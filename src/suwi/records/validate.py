@@ -5,8 +5,7 @@
 Both return nothing and raise the error that the partition answers with.
 """
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from suwi.model.errors import (
     CorruptMessage,
@@ -39,8 +38,7 @@ _FOREVER_MS: Final = 2**63 - 1
 _HOUR_MS: Final = 3_600_000
 
 
-@dataclass(frozen=True, slots=True)
-class BatchRules:
+class BatchRules(NamedTuple):
     """What a topic's configuration allows; defaults are Apache Kafka's.
 
     `check_timestamps` is off where `message.timestamp.type` is LogAppendTime.

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from suwi.env import Clock
 from suwi.log.partition_log import Appended, LogSlice, PartitionLog
@@ -43,8 +43,7 @@ log = logging.getLogger(__name__)
 _ACKS_ALL = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(NamedTuple):
     """What a partition needs of the broker that it lives on."""
 
     node_id: NodeId
@@ -62,8 +61,7 @@ class Surroundings:
     """Told of records that had to be truncated although they were committed, or may have been."""
 
 
-@dataclass(frozen=True, slots=True)
-class Home:
+class Home(NamedTuple):
     """Where the partition's log lies."""
 
     open_log: Callable[[TopicConfig], PartitionLog]

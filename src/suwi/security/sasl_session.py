@@ -8,8 +8,7 @@ refused once gets no second try on this connection.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from suwi.model.errors import IllegalSaslState, UnsupportedSaslMechanism
 from suwi.security.mechanism import Authenticated, Refused, ServerMechanism, Step
@@ -19,15 +18,13 @@ from suwi.security.principal import Principal, user
 _PROVE_AGAIN_S_MIN: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class MechanismRules:
+class MechanismRules(NamedTuple):
     start: Callable[[], ServerMechanism]
     reauthenticate_ms: int = 0
     """How long an authentication holds; 0: as long as the connection."""
 
 
-@dataclass(frozen=True, slots=True)
-class SaslRules:
+class SaslRules(NamedTuple):
     """What a listener asks for."""
 
     mechanisms: Mapping[str, MechanismRules]

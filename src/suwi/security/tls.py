@@ -13,7 +13,7 @@ import ssl
 import tempfile  # noqa: TID251 - real files for OpenSSL; the simulation leaves TLS out
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from suwi.env import Disk
 from suwi.security.cipher_suites import choose_cipher_suites
@@ -58,8 +58,7 @@ class Store:
         return bool(self.location or self.certificates or self.key)
 
 
-@dataclass(frozen=True, slots=True)
-class TlsSettings:
+class TlsSettings(NamedTuple):
     keys: Store
     trusted: Store
     client_auth: str = "none"

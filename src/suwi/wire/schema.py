@@ -8,7 +8,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Final, Union, get_args, get_origin
+from typing import Any, Final, NamedTuple, Union, get_args, get_origin
 
 from kio.index import load_request_schema, load_response_schema
 
@@ -58,8 +58,7 @@ class Field:
     """Of the field or its items, where they are structures."""
 
 
-@dataclass(frozen=True, slots=True)
-class Structure:
+class Structure(NamedTuple):
     name: str
     flexible: bool
     fields: tuple[Field, ...]

@@ -6,10 +6,9 @@ can do. An API is advertised only where a handler for it exists.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 # kio's objects take about 25 times the memory of their bytes. No honest request except Produce
 # comes near this size, so whoever dispatches refuses a larger one before it is parsed.
@@ -96,8 +95,7 @@ RAW_BODY: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Api:
+class Api(NamedTuple):
     """One API: which versions are served, which are advertised, how its messages are framed."""
 
     key: ApiKey

@@ -1,6 +1,5 @@
 """What the controller, and what brokers tell it, can get wrong: hazards 10, 11 and 12."""
 
-from dataclasses import replace
 from typing import Any
 
 from suwi.broker import membership
@@ -14,7 +13,7 @@ from tests.sim.mutants.mutant import Mutant
 
 def _judge_without_lives(state: Any, sender: Any, proposal: Any, *rest: Any) -> Any:
     members = tuple((node, ANY_EPOCH) for node, _ in proposal.members)
-    return judge(state, sender, replace(proposal, members=members), *rest)
+    return judge(state, sender, proposal._replace(members=members), *rest)
 
 
 # -- hazard 11 ------------------------------------------------------------------------------------
