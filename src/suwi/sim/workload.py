@@ -295,13 +295,12 @@ class Workload:
         for partition, position in positions.items():
             reading.start_at(str(partition), position)
         start = {partition: Offset(position) for partition, position in positions.items()}
-        reader = Reader(client, start, _READ)
-        for _ in range(times):
-            for fetched in await reader.read():
-                for record in fetched.records:
-                    reading.saw(str(fetched.partition), record.offset, record.value or b"")
-                positions[fetched.partition] = fetched.next_offset
-        await reader.close()
+        async with Reader(client, start, _READ) as reader:
+            for _ in range(times):
+                for fetched in await reader.read():
+                    for record in fetched.records:
+                        reading.saw(str(fetched.partition), record.offset, record.value or b"")
+                    positions[fetched.partition] = fetched.next_offset
 
     async def _read_finally(self) -> dict[TopicPartition, int]:
         """Everything that is there, for the history; where each partition ends."""
@@ -311,13 +310,12 @@ class Workload:
         for partition in self.partitions:
             found: list[tuple[int, bytes]] = []
             start = starts[partition].offset
-            reader = Reader(client, {partition: start}, _READ)
-            while True:
-                (fetched,) = await _one(reader)
-                found += [(record.offset, record.value or b"") for record in fetched.records]
-                if fetched.next_offset >= fetched.end_offset:
-                    break
-            await reader.close()
+            async with Reader(client, {partition: start}, _READ) as reader:
+                while True:
+                    (fetched,) = await _one(reader)
+                    found += [(record.offset, record.value or b"") for record in fetched.records]
+                    if fetched.next_offset >= fetched.end_offset:
+                        break
             ends[partition] = fetched.next_offset
             self.history.final(str(partition), found, start=start)
         await client.close()
