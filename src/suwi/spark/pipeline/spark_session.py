@@ -60,6 +60,10 @@ def open_session(
 
 def close_session(spark: "SparkSession") -> None:
     try:
+        # Where the JVM is the first to leave, PySpark's server of accumulators prints a traceback.
+        server = getattr(spark.sparkContext, "_accumulatorServer", None)
+        if server is not None:
+            server.handle_error = lambda *_: None
         spark.stop()
     except Exception:
         # Its process may be gone already, which has been told.
