@@ -1,8 +1,9 @@
 """The least that any server must do, done serially and without a broker around it.
 
 `append`: receive frames, CRC-32C over each batch, write it to a file, answer. `send`: for each
-request send 1 MiB of a file with sendfile. Both are plain blocking loops around C calls; what a
-broker needs beyond them is its own.
+request send 1 MiB of a file with sendfile. `relay`: answer a fetch that waits as soon as a produce
+comes on another connection. All are plain blocking loops around C calls; what a broker needs beyond
+them is its own.
 """
 
 import json
@@ -74,6 +75,29 @@ def serve_send(connection: socket.socket, path: str, topic: str) -> None:
     os.close(file)
 
 
+def serve_relay(producer: socket.socket, consumer: socket.socket, path: str) -> None:
+    """A produce, then always a fetch and a produce, which is the answer to both."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+    position = 0
+    _frame(producer)
+    producer.sendall(_REPLY)
+    while _frame(consumer):
+        batch = _frame(producer)
+        crc32c(batch)
+        position += os.pwrite(file, batch, position)
+        consumer.sendall(_REPLY)
+        producer.sendall(_REPLY)
+    os.close(file)
+
+
+def _frame(connection: socket.socket) -> bytes:
+    """The next one, which a client sends in one piece; empty where there is no more."""
+    data = connection.recv(_BUFFER_BYTES)
+    while data and len(data) < 4 + struct.unpack_from(">i", data)[0]:
+        data += connection.recv(_BUFFER_BYTES)
+    return data
+
+
 def main() -> None:
     options = json.loads(sys.argv[1])
     listener = socket.create_server(("127.0.0.1", 0))
@@ -83,6 +107,11 @@ def main() -> None:
     with connection:
         if options["work"] == "append":
             serve_append(connection, options["path"], options["batch_bytes"])
+        elif options["work"] == "relay":
+            consumer, _ = listener.accept()
+            consumer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with consumer:
+                serve_relay(connection, consumer, options["path"])
         else:
             serve_send(connection, options["path"], options["topic"])
 

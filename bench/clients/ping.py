@@ -13,7 +13,10 @@ def ping(options: Options) -> Metrics:
     request = produce_request(topic, batch, options["acks"])
     acknowledged_ms, arrived_ms = [], []
     with Wire(options["address"]) as producer, Wire(options["address"]) as consumer:
-        producer.first_produce(request)
+        if options["checks"]:
+            producer.first_produce(request)
+        else:
+            producer.ask(request)
         for number in range(options["warm_up"] + options["records"]):
             consumer.send(
                 fetch_request(topic, (number + 1) * records, 1024 * 1024, max_wait_ms=10_000)

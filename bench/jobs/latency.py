@@ -1,6 +1,7 @@
 """End to end at low load: from the send to the arrival at a consumer that waits.
 
 Without the mock cluster: it lets a fetch that found nothing wait for its whole time, half a second.
+The bound is a loop that passes each record on and does nothing else: what machine and clients take.
 """
 
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from bench.clients import Metrics, run_client
 from bench.clients.java import JavaClient
 from bench.measure import Figure, percentile, take_turns
 from bench.rig import Rig, Run
-from bench.servers import Server
+from bench.servers import BOUND, Server, bound
 
 RAW_JOB = "end to end latency, raw sockets, acks=all"
 CLIENT_JOB = "end to end latency, librdkafka, acks=all"
@@ -25,8 +26,13 @@ def measure(rig: Rig) -> list[Figure]:
     def race(job: str, make_run: Callable[[Server], Run]) -> list[Figure]:
         return take_turns(job, rig.for_each_broker(make_run), rig.plan.repetitions)
 
+    def relay() -> Metrics:
+        with bound("relay", rig.work_dir / "relay") as server:
+            return _ping(rig, server)
+
+    raw = rig.for_each_broker(lambda server: lambda: _ping(rig, server)) | {BOUND: relay}
     figures = [
-        *race(RAW_JOB, lambda server: lambda: _ping(rig, server)),
+        *take_turns(RAW_JOB, raw, rig.plan.repetitions),
         *race(CLIENT_JOB, lambda server: lambda: _librdkafka(rig, server)),
     ]
     if (java := rig.java) is not None:
@@ -37,9 +43,11 @@ def measure(rig: Rig) -> list[Figure]:
 
 def _options(rig: Rig, server: Server) -> dict[str, object]:
     topic = rig.new_topic()
-    server.make_topic(topic)
+    if server.is_broker:
+        server.make_topic(topic)
     return {
         **server.target,
+        "checks": server.is_broker,
         "topic": topic,
         "record_bytes": _RECORD_BYTES,
         "records": rig.plan.latency_records,
