@@ -13,6 +13,7 @@ from bench.base_env import ROOT, base_python
 from bench.homes import why_no_kafka
 from bench.jobs import (
     connections,
+    failover,
     java,
     latency,
     librdkafka,
@@ -44,6 +45,7 @@ OWN: dict[str, Callable[[Plan, tuple[str, ...]], list[Figure]]] = {
     "partitions": partitions.measure,
     "memory": memory.measure,
     "replicated": replicated.measure,
+    "failover": failover.measure,
 }
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from bench.jobs import (
     connections,
+    failover,
     java,
     latency,
     librdkafka,
@@ -178,6 +179,12 @@ GOALS = [
     _at_most("memory after all traffic", "MB", 60, _LAST_MB),
     _at_most(
         "growth over the second half of the traffic", "MB", 1, _growth(memory.TRAFFIC_JOB, "rss_mb")
+    ),
+    _at_most(
+        "death of a leader until produce works again",
+        "ms",
+        500,
+        _median(failover.JOB, "first_ack_ms"),
     ),
     _at_most("restart after kill -9", "s", 5, _median(restart.JOB, "first_ack_ms", 1e-3)),
     _at_most(

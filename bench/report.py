@@ -39,6 +39,7 @@ COLUMNS = [
     ("p99_ms", "p99 ms", "{:.2f}"),
     ("p999_ms", "p99.9 ms", "{:.2f}"),
     ("acknowledged_p50_ms", "ack p50 ms", "{:.2f}"),
+    ("leader_ms", "next leader ms", "{:.0f}"),
     ("first_ack_ms", "first ack ms", "{:.0f}"),
     ("listening_ms", "listening ms", "{:.0f}"),
     ("bare_interpreter_ms", "bare Python ms", "{:.0f}"),

@@ -236,7 +236,8 @@ class _Job:
             # Hazard 5: what diverges is no progress.
             return _Found(key, _answer(partition, asked, diverging_epoch=diverging), None)
         offset = Offset(asked.fetch_offset)
-        if not partition.log.start_offset <= offset <= partition.log.end_offset:
+        in_range = partition.log.start_offset <= offset <= partition.log.end_offset
+        if not in_range or _is_strange(partition, asked, node):
             # The follower goes on where this log starts.
             code = OffsetOutOfRange.code
             return _Found(key, _answer(partition, asked, error_code=code), None)
@@ -392,6 +393,22 @@ def _divergence(partition: Partition, asked: FetchPartition) -> EpochEnd | None:
     except KeyError as error:
         raise OffsetOutOfRange(f"epoch {error} is not known here") from None
     return EpochEnd(*found) if found is not None else None
+
+
+def _is_strange(partition: Partition, asked: FetchPartition, node: NodeId) -> bool:
+    """Whether a follower that comes back has records, but none that this log still has.
+
+    Whether they are of the same history nobody can say: all of them have to go, or a crash that
+    moves the follower's start back would show them. Who is in sync has shown that they are.
+    """
+    log, leadership = partition.log, partition.leadership
+    assert leadership is not None
+    return (
+        asked.fetch_offset == log.start_offset
+        and asked.last_fetched_epoch >= 0
+        and node not in leadership.members
+        and log.epochs.all_newer_than(LeaderEpoch(asked.last_fetched_epoch))
+    )
 
 
 def _refuse_zstd(found: LogSlice) -> None:

@@ -79,6 +79,10 @@ class LeaderEpochs:
         _, own_end = self.end_of(epoch, log_end)
         return max(min(own_end, end), Offset(0))
 
+    def all_newer_than(self, epoch: LeaderEpoch) -> bool:
+        """Whether nothing is known of an epoch, or of any before it."""
+        return not self._entries or self._entries[0][0] > epoch
+
     def epoch_at(self, offset: Offset) -> LeaderEpoch:
         """The epoch that wrote the record at `offset`; -1 if not known."""
         after = bisect_right(self._entries, offset, key=lambda entry: entry[1])

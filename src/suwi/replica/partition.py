@@ -600,7 +600,7 @@ class Partition:
         """The leader has nothing left of what follows this log: go on where its log starts."""
         assert self.leadership is None
         partition_log = self.log
-        if not partition_log.start_offset <= start <= partition_log.end_offset:
+        if not partition_log.start_offset <= start < partition_log.end_offset:
             log.info("starting over", extra={"partition": str(self.partition), "at": start})
             self._restart_at(start)
 
