@@ -47,7 +47,9 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     for name in ("servers", "topic", "table", "checkpoints", "pipelines", "master", "scratch"):
         parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--rows", type=int, required=True, help="of a micro-batch, at most")
+    parser.add_argument(
+        "--rows", type=int, required=True, help="of a micro-batch, at most (not with PySpark 4.1)"
+    )
     parser.add_argument("--once", action="store_true")
     return parser.parse_args()
 
@@ -56,21 +58,26 @@ def _start(spark, arguments, pipeline):  # type: ignore[no-untyped-def]
     from pyspark.sql import functions as F  # noqa: N812
 
     from suwi.spark import to_delta
+    from suwi.spark.stream_reader import HAS_ADMISSION_CONTROL
 
-    records = (
+    source = (
         spark.readStream.format("suwi")
         .option("kafka.bootstrap.servers", arguments.servers)
         .option("subscribe", arguments.topic)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", arguments.rows)
-        .load()
     )
-    rows = records.select(
-        F.lit(pipeline).alias("pipeline"),
-        F.col("partition"),
-        F.col("offset"),
-        F.col("value").cast("string").cast("long").alias("number"),
-    ).repartition(3, "number")
+    if HAS_ADMISSION_CONTROL:
+        source = source.option("maxOffsetsPerTrigger", arguments.rows)
+    rows = (
+        source.load()
+        .select(
+            F.lit(pipeline).alias("pipeline"),
+            F.col("partition"),
+            F.col("offset"),
+            F.col("value").cast("string").cast("long").alias("number"),
+        )
+        .repartition(3, "number")
+    )
     return to_delta(
         rows,
         arguments.table,

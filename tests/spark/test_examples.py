@@ -25,6 +25,7 @@ from suwi.spark.pipeline.loading import load_program
 from suwi.spark.pipeline.reading import read_pipeline
 from suwi.spark.pipeline.running import Runner, RunSettings, lags_of
 from suwi.spark.pipeline.script import Variation
+from suwi.spark.stream_reader import HAS_ADMISSION_CONTROL
 from tests.broker_process import SOURCE, BrokerProcess
 from tests.cli.support import Suwi
 from tests.spark.streams import finish_all
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+ends_what_is_open = pytest.mark.skipif(
+    not HAS_ADMISSION_CONTROL, reason="PySpark 4.1 leaves windows that a run ends to the next run"
+)
 
 
 def load(path: str) -> ModuleType:
@@ -90,6 +94,7 @@ def sessions(clicks: list[dict[str, Any]]) -> set[tuple[str, datetime, int]]:
     return {(user, start, count) for user, start, count, _ in over}
 
 
+@ends_what_is_open
 def test_clicks_become_sessions(
     spark: "SparkSession", broker: BrokerProcess, clicks: list[dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -104,6 +109,7 @@ def test_clicks_become_sessions(
     assert len(bad) == len(clicks) - len(readable(clicks)) > 0
 
 
+@ends_what_is_open
 def test_orders_are_in_the_table_once_and_revenue_goes_back_into_a_topic(
     spark: "SparkSession",
     broker: BrokerProcess,

@@ -37,6 +37,8 @@ class Committed(Checker):
         """Up to where each life of a replica was compared in an epoch."""
         self._unclean_epochs: dict[LogId, int] = {}
         """The epoch of each log's last unclean election."""
+        self._forgotten: dict[tuple[NodeId, LogId], list[Batch]] = {}
+        """What a replica held when its machine lost power, and lost."""
         self.losses: list[Lost] = []
         self._lost: dict[LogId, set[Batch]] = {}
 
@@ -96,11 +98,17 @@ class Committed(Checker):
         state = world.states.get(log)
         if state is None:
             return  # Deleted; this leader does not know yet.
-        holders = [r.node for r in world.replicas_of(log) if r.holds(batch)]
+        holders = [r.node for r in world.replicas_of(log) if self._counts_as_holder(r, batch)]
         needed = min(world.rules_of(log).min_insync_replicas, len(state.replicas))
         if len(holders) < needed:
             raise Broken(f"{batch} of {log} is committed, but only {holders} have it, not {needed}")
         self._check_in_sync(world, log, state, batch)
+
+    def _counts_as_holder(self, replica: Replica, batch: Batch) -> bool:
+        """A power loss after the replica had said that it has it is one that the leader cannot know
+        of yet: it is as if it had come after the commit."""
+        forgotten = self._forgotten.get((replica.node, replica.log), ())
+        return replica.holds(batch) or (replica.is_suspect and batch in forgotten)
 
     # -- the in-sync set -------------------------------------------------------------------------
 
@@ -134,7 +142,10 @@ class Committed(Checker):
         self, world: World, replica: Replica, before: list[Batch], safe_end: int | None
     ) -> None:
         """A crash may have come in the middle of a truncation, which then must be right."""
-        self.on_truncated(world, replica, [b for b in before if b.last >= replica.end])
+        removed = [b for b in before if b.last >= replica.end]
+        if safe_end is not None:
+            self._forgotten[replica.node, replica.log] = removed
+        self.on_truncated(world, replica, removed)
 
     def _is_committed(self, replica: Replica, batch: Batch) -> bool:
         committed = self._batches.get(replica.log, [])
