@@ -36,18 +36,21 @@ class Query:
 
     def __init__(self, reader: DataSourceStreamReader, *, ended_at: str | None = None) -> None:
         self.reader = reader
-        self.start = ended_at or json.dumps(reader.initialOffset())
-        if ended_at and not HAS_ADMISSION_CONTROL:
+        self.is_old = isinstance(reader, OldStreamReader)
+        self.start = self.end = ended_at or ""
+        if ended_at and self.is_old:
             assert reader.partitions(json.loads(ended_at), json.loads(ended_at)) == []
-        self.end = self.start
+        elif not ended_at and not self.is_old:
+            self.start = self.end = json.dumps(reader.initialOffset())
 
     def plan(self) -> bool:
         """Whether there is a batch to run."""
-        if HAS_ADMISSION_CONTROL:
+        if self.is_old:
+            self.end = json.dumps(self.reader.latestOffset())  # type: ignore[call-arg]
+            self.start = self.start or json.dumps(self.reader.initialOffset())
+        else:
             limit = self.reader.getDefaultReadLimit()
             self.end = json.dumps(self.reader.latestOffset(json.loads(self.start), limit))
-        else:
-            self.end = json.dumps(self.reader.latestOffset())  # type: ignore[call-arg]
         return self.end != self.start
 
     def run(self) -> list[str]:
@@ -66,7 +69,7 @@ def test_batches_follow_each_other_without_gaps(broker: BrokerProcess) -> None:
     topic = make_topic(broker.address, partitions=2)
     fill(broker.address, topic, [b"a"], partition=0)
     query = Query(stream_reader(broker, subscribe=topic, startingOffsets="earliest"))
-    assert json.loads(query.start) == {topic: {"0": 0, "1": 0}}
+    assert query.is_old or json.loads(query.start) == {topic: {"0": 0, "1": 0}}
     assert query.batch() == ["a"]
     assert not query.plan()
     fill(broker.address, topic, [b"b", b"c"], partition=1)
@@ -83,6 +86,7 @@ def test_a_query_starts_at_the_end_unless_told_otherwise(broker: BrokerProcess) 
     assert query.batch() == ["new"]
 
 
+@needs_4_2
 def test_a_first_batch_that_is_run_again_reads_the_same(broker: BrokerProcess) -> None:
     """A driver killed in its first batch: the log has where that ends, not where it began."""
     topic = make_topic(broker.address)
@@ -248,3 +252,60 @@ def test_what_an_old_spark_cannot_do_is_refused(
     assert isinstance(stream_reader(broker, subscribe="x"), OldStreamReader)
     with pytest.raises(BadOption, match=rf"{option} needs PySpark 4\.2 or newer"):
         stream_reader(broker, subscribe="x", **{option: "5"})
+
+
+@pytest.fixture
+def old_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HAS_ADMISSION_CONTROL", False)
+
+
+@pytest.mark.parametrize("starting", ["earliest", "latest"])
+def test_an_old_sparks_query_gets_each_record_once(
+    starting: str, broker: BrokerProcess, old_spark: None
+) -> None:
+    """It asks for the latest offset before the initial one, so that the end of its first batch has
+    to say where that begins before it was asked for."""
+    topic = make_topic(broker.address)
+    fill(broker.address, topic, [b"a", b"b"])
+    query = Query(stream_reader(broker, subscribe=topic, startingOffsets=starting))
+    assert query.batch() == (["a", "b"] if starting == "earliest" else [])
+    fill(broker.address, topic, [b"c"])
+    assert query.batch() == ["c"]
+    fill(broker.address, topic, [b"d"])
+    assert query.batch() == ["d"]
+    assert not query.plan()
+    fill(broker.address, topic, [b"e"])
+    assert query.batch() == ["e"]
+
+
+@pytest.mark.parametrize("starting", ["earliest", "latest"])
+def test_an_old_sparks_query_that_was_killed_in_its_first_batch_runs_it_again(
+    starting: str, broker: BrokerProcess, old_spark: None
+) -> None:
+    topic = make_topic(broker.address)
+    fill(broker.address, topic, [b"a"])
+    first = Query(stream_reader(broker, subscribe=topic, startingOffsets=starting))
+    assert first.plan()
+    again = stream_reader(broker, subscribe=topic, startingOffsets=starting)
+    fill(broker.address, topic, [b"b"])
+    # What Spark has kept is the end; where the batch begins it asks anew.
+    start, end = again.initialOffset(), json.loads(first.end)
+    found = values(read_all(again, again.partitions(start, end)))
+    assert found == (["a"] if starting == "earliest" else [])
+    fill(broker.address, topic, [b"c"])
+    following = again.latestOffset()  # type: ignore[call-arg]
+    assert values(read_all(again, again.partitions(end, following))) == ["b", "c"]
+
+
+def test_an_old_sparks_query_goes_on_after_its_last_batch(
+    broker: BrokerProcess, old_spark: None
+) -> None:
+    topic = make_topic(broker.address)
+    fill(broker.address, topic, [b"a"])
+    first = Query(stream_reader(broker, subscribe=topic, startingOffsets="earliest"))
+    assert first.batch() == ["a"]
+    again = stream_reader(broker, subscribe=topic, startingOffsets="earliest")
+    query = Query(again, ended_at=first.end)
+    assert not query.plan()
+    fill(broker.address, topic, [b"b"])
+    assert query.batch() == ["b"]

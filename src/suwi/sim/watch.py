@@ -203,6 +203,11 @@ class Watch:
             seen = self._seen_as.get(partition)
             if seen is None:
                 seen = self._seen_as[partition] = self._meet(node, partition)
+            if log.state.offline_because is not None:
+                # Perhaps in the middle of a change. What lies there counts when it is opened again.
+                seen.replica.leads = partition.is_leader
+                seen.died_in_a_write = True
+                continue
             if seen.marks != marks or seen.log is not log or even_if_same:
                 seen.marks = marks
                 self._update(node, seen, partition, log)

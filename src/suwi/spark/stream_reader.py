@@ -110,14 +110,29 @@ class _StreamReader(DataSourceStreamReader):
 
 
 class OldStreamReader(_StreamReader):
+    """Spark asks a new query's reader for its latest offset, then for its initial one, and then for
+    a plan; of a query that goes on it wants a plan first, if only from its last offset to the same.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        super().__init__(options)
+        self._is_new = True
+        """Whether nothing was planned yet: then it is a new query that is asked for its offsets."""
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        return self._initial or super().initialOffset()
+
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        # A query that goes on is told so by a plan from its last offset to the same.
+        self._is_new = False
         self._initial = where_it_began(end) or self._initial
         return super().partitions(start, end)
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802
+        if self._is_new:
+            self.initialOffset()
         end = to_json(self._ask_latest({}))
-        # Spark does not say where the batch begins, so whether it is the first is not known here.
+        # Spark does not say where the batch begins, so whether it is the first is not known here:
+        # all ends say it, or none.
         return end if self._initial is None else with_beginning(end, self._initial)
 
 
