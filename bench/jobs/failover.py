@@ -6,6 +6,7 @@ nobody listens there any more. Apache Kafka would need three JVMs beside this; b
 such a death after nine seconds (`broker.session.timeout.ms`).
 """
 
+import random
 import threading
 import time
 from collections.abc import Iterator
@@ -29,20 +30,23 @@ _PATIENCE_S = 60
 def measure(plan: Plan, _brokers: tuple[str, ...]) -> list[Figure]:
     with Cluster(brokers=3) as cluster:
         cluster.create_topic(_TOPIC, partitions=1, replication_factor=3)
-        with _Stream(cluster.bootstrap_servers).running() as stream:
-            runs = {SUWI: lambda: _kill_once(cluster, stream)}
-            return take_turns(JOB, runs, 2 * plan.repetitions)
+        runs = {SUWI: lambda: _kill_once(cluster)}
+        return take_turns(JOB, runs, 2 * plan.repetitions)
 
 
-def _kill_once(cluster: Cluster, stream: "_Stream") -> Metrics:
-    leader = cluster.wait_leader(_TOPIC)
-    stream.acknowledged_of(time.perf_counter())
-    killed = time.perf_counter()
-    cluster.kill(leader)
-    while cluster.wait_leader(_TOPIC) == leader:
-        pass
-    led = time.perf_counter()
-    acknowledged = stream.acknowledged_of(killed)
+def _kill_once(cluster: Cluster) -> Metrics:
+    # A new producer each time: one that saw a broker die waits longer and longer before it tries
+    # that one again.
+    with _Stream(cluster.bootstrap_servers).running() as stream:
+        leader = cluster.wait_leader(_TOPIC)
+        # Its timers run by the second: each death comes at another moment of it.
+        stream.acknowledged_of(time.perf_counter() + random.uniform(0.5, 1.5))
+        killed = time.perf_counter()
+        cluster.kill(leader)
+        while cluster.wait_leader(_TOPIC) == leader:
+            pass
+        led = time.perf_counter()
+        acknowledged = stream.acknowledged_of(killed)
     cluster.restart(leader)
     cluster.wait_until_healthy()
     return {"leader_ms": (led - killed) * 1000, "first_ack_ms": (acknowledged - killed) * 1000}

@@ -8,6 +8,7 @@ Invariant: after the connection is lost every pending and later request fails wi
 
 import asyncio
 import errno
+import select
 import ssl
 import struct
 from collections import deque
@@ -20,6 +21,7 @@ from suwi.wire.errors import MalformedResponse
 from suwi.wire.headers import read_response_header, request_header
 
 _LENGTH = struct.Struct(">i")
+_HUNG_UP = getattr(select, "POLLRDHUP", 0) | getattr(select, "POLLHUP", 0)
 
 
 class ConnectionLost(ConnectionError):
@@ -61,7 +63,7 @@ class PeerConnection(asyncio.Protocol):
         self._lost: ConnectionLost | None = None
         self._closed = asyncio.get_running_loop().create_future()
         self._is_ended_here = False
-        self._on_break: Callable[[], None] = lambda: None
+        self._on_end: Callable[[bool], None] = lambda _broke: None
         self._may_write = asyncio.Event()
         self._may_write.set()
         self._held: list[_Unsent] | None = None  # while an exchange has the connection for itself
@@ -146,9 +148,21 @@ class PeerConnection(asyncio.Protocol):
         """Return when the connection is gone, whoever ended it."""
         await asyncio.shield(self._closed)
 
-    def when_broken(self, callback: Callable[[], None]) -> None:
-        """Call that when the connection is gone and it was not ended here."""
-        self._on_break = callback
+    @property
+    def is_hung_up(self) -> bool:
+        """Whether the peer is gone, also where the loop has not come to hear of it yet."""
+        if self._lost is not None:
+            return True
+        socket = self._transport.get_extra_info("socket") if self._transport is not None else None
+        if socket is None or socket.fileno() < 0:
+            return False
+        poll = select.poll()
+        poll.register(socket.fileno(), _HUNG_UP)
+        return bool(poll.poll(0))
+
+    def when_ended(self, callback: Callable[[bool], None]) -> None:
+        """Call that when the connection is gone, with whether it broke: was not ended here."""
+        self._on_end = callback
 
     async def close(self) -> None:
         self._is_ended_here = True
@@ -176,8 +190,7 @@ class PeerConnection(asyncio.Protocol):
         self._may_write.set()
         if not self._closed.done():
             self._closed.set_result(None)
-        if not self._is_ended_here:
-            self._on_break()
+        self._on_end(not self._is_ended_here)
 
     def pause_writing(self) -> None:
         self._may_write.clear()

@@ -2,12 +2,14 @@
 
 A client that has lost its leader asks at once who leads now, and some then ask no more for a
 second. So whoever answers waits for the election (`settled`), for a moment at most.
-`Peers` says when a connection breaks (`broke`) and when a broker was reached again (`reached`).
+`Peers` says what connections there are (`reached`); a look at them tells at once which are broken,
+since a client may ask before the loop has come to hear of it.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable
 
+from suwi.client.connection import PeerConnection
 from suwi.metadata.follower import MetadataFollower
 from suwi.metadata.image import ClusterImage, Topic
 from suwi.model.ids import NodeId
@@ -20,15 +22,24 @@ class Doubts:
         self._follower = follower
         self._broken: dict[NodeId, tuple[int, float]] = {}
         """In which life, and when."""
+        self._connections: dict[PeerConnection, tuple[NodeId, int]] = {}
+        """To whom they are, in which life."""
 
-    def broke(self, node: NodeId, epoch: int) -> None:
-        self._broken[node] = epoch, asyncio.get_running_loop().time()
-
-    def reached(self, node: NodeId) -> None:
+    def reached(self, node: NodeId, epoch: int, connection: PeerConnection) -> None:
         self._broken.pop(node, None)
+        self._connections[connection] = node, epoch
+        connection.when_ended(lambda broke: self._ended(connection, broke))
+
+    def _ended(self, connection: PeerConnection, broke: bool) -> None:
+        known = self._connections.pop(connection, None)
+        if broke and known is not None:
+            node, epoch = known
+            self._broken[node] = epoch, asyncio.get_running_loop().time()
 
     def concern(self, topics: Callable[[ClusterImage], Iterable[Topic]]) -> bool:
         """Whether one who is doubted leads in these topics. Cheap while nobody is doubted."""
+        for connection in [each for each in self._connections if each.is_hung_up]:
+            self._ended(connection, broke=True)
         return bool(self._broken) and self._concern(self._follower.image, topics)
 
     async def settled(self, topics: Callable[[ClusterImage], Iterable[Topic]]) -> None:

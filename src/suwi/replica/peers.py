@@ -38,8 +38,7 @@ class Peers:
         if endpoint is None:
             raise ConnectionLost(f"broker {broker.id} is not known on listener {self._listener}")
         connection = await self._connect(endpoint)
-        self._doubts.reached(broker.id)
-        connection.when_broken(lambda: self._doubts.broke(broker.id, broker.epoch))
+        self._doubts.reached(broker.id, broker.epoch, connection)
         return connection
 
     async def connect_to_controller(self) -> PeerConnection:
