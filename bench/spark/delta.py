@@ -58,8 +58,8 @@ def main() -> None:
 
 def fill(servers: str, topic: str, count: int, value_bytes: int) -> None:
     settings = {"bootstrap.servers": servers, "log_level": 3}
-    created = AdminClient(settings).create_topics([NewTopic(topic, _PARTITIONS, 1)])
-    created[topic].result(60)
+    admin = AdminClient(settings)  # It must live until it has answered.
+    admin.create_topics([NewTopic(topic, _PARTITIONS, 1)])[topic].result(60)
     producer = Producer({**settings, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000})
     # Digits that differ, as values do; the same bytes again and again would compress to nothing.
     pool = os.urandom(1 << 20).hex().encode()
