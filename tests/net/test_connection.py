@@ -279,7 +279,7 @@ def test_every_reply_is_released_once_when_sent_or_when_the_connection_is_lost()
             if correlation_id == 3:
                 return waits(correlation_id, payload)
             name = str(correlation_id)
-            return Reply([memoryview(bytearray(100))], lambda: released.append(name))
+            return Reply([b"x" * 100], lambda: released.append(name))
 
         _, wire = connect(answering(answer), room_bytes=150)
         wire.deliver(request(0))

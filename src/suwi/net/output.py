@@ -10,7 +10,6 @@ whose size `replies` and `queued_bytes` tell.
 import asyncio
 import errno
 import os
-import socket
 import struct
 from collections import deque
 from collections.abc import Callable
@@ -28,8 +27,6 @@ _REGION_PIECE_BYTES = 1024 * 1024
 # After so many bytes in one go the other connections get their turn.
 _TURN_BYTES = 4 * 1024 * 1024
 _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSOCK, errno.ENOTSUP, errno.EOPNOTSUPP)
-
-_TCP_CORK = getattr(socket, "TCP_CORK", 0)
 
 _PREFIX = struct.Struct(">i")
 
@@ -50,14 +47,12 @@ class Output:
         "_draining",
         "_dup_fd",
         "_failed",
-        "_is_corked",
         "_items",
         "_loop",
         "_paused",
         "_progressed",
         "_region_sent",
         "_region_warm",
-        "_socket",
         "_socket_fd",
         "_transport",
         "_waiting",
@@ -89,8 +84,6 @@ class Output:
         self._region_sent = 0
         self._region_warm = 0
         self._dup_fd = -1
-        self._is_corked = False
-        self._socket = transport.get_extra_info("socket")
         self._socket_fd = _sendfile_socket(transport)
 
     def begin(self) -> None:
@@ -140,8 +133,6 @@ class Output:
             self._drain()
         finally:
             self._draining = False
-            if self._is_corked:
-                self._uncork()
 
     def pause(self) -> None:
         self._paused = True
@@ -181,21 +172,23 @@ class Output:
             data = self._gather()
             if data:
                 turn_bytes += len(data)
-                if items and not self._is_corked and isinstance(items[0], FileRegion):
-                    self._cork()
                 self._transport.write(data)
-            elif items:
-                region = items[0]
-                assert isinstance(region, FileRegion)
-                turn_bytes += self._send_region(region)
+                continue
+            if not items:
+                return
+            item = items[0]
+            if isinstance(item, FileRegion):
+                turn_bytes += self._send_region(item)
+            elif callable(item):
+                items.popleft()
+                self.replies -= 1
+                item()
 
     def _gather(self) -> bytes | bytearray | memoryview:
-        """The bytes at the head of the queue, up to a region, a full write, or the release of
-        memory that is among them."""
+        """The bytes at the head of the queue, up to a region, a release or a full write."""
         items = self._items
         parts: list[bytes | bytearray | memoryview] = []
         size_bytes = region_bytes = 0
-        is_lent = False
         while items and size_bytes < WRITE_BYTES:
             item = items[0]
             if isinstance(item, _MEMORY):
@@ -208,7 +201,6 @@ class Output:
                     self.queued_bytes -= WRITE_BYTES
                     return view[:WRITE_BYTES]
                 parts.append(item)
-                is_lent = is_lent or type(item) is not bytes
                 size_bytes += len(item)
             elif item is _END:
                 self.replies -= 1
@@ -219,34 +211,11 @@ class Output:
                 parts.append(data)
                 region_bytes += len(data)
                 size_bytes += len(data)
-            elif callable(item):
-                if is_lent:
-                    break
-                self._end_reply()  # The regions before it have left, or been read.
-                continue
+            else:
+                break
             items.popleft()
         self.queued_bytes -= size_bytes - region_bytes
         return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def _end_reply(self) -> None:
-        """Call the release at the head of the queue."""
-        release = self._items.popleft()
-        assert callable(release)
-        self.replies -= 1
-        release()
-
-    def _cork(self) -> None:
-        """Let the kernel put a header, the region after it and what follows into full packets."""
-        if self._socket_fd >= 0 and _TCP_CORK:
-            self._socket.setsockopt(socket.IPPROTO_TCP, _TCP_CORK, 1)
-            self._is_corked = True
-
-    def _uncork(self) -> None:
-        self._is_corked = False
-        try:
-            self._socket.setsockopt(socket.IPPROTO_TCP, _TCP_CORK, 0)
-        except OSError:
-            pass  # It is closed.
 
     def _read_small(self, region: FileRegion) -> bytes | None:
         """The bytes of a small region that is at hand; None leaves it to `_send_region`."""
@@ -377,7 +346,7 @@ class Output:
 
 def _sendfile_socket(transport: asyncio.Transport) -> int:
     """The descriptor to send files to, -1 where the bytes must pass through the transport."""
-    sock = transport.get_extra_info("socket")
-    if sock is None or transport.get_extra_info("ssl_object") is not None:
+    socket = transport.get_extra_info("socket")
+    if socket is None or transport.get_extra_info("ssl_object") is not None:
         return -1
-    return sock.fileno() if hasattr(os, "sendfile") else -1
+    return socket.fileno() if hasattr(os, "sendfile") else -1
