@@ -120,7 +120,7 @@ class OldStreamReader(_StreamReader):
         """Whether nothing was planned yet: then it is a new query that is asked for its offsets."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        return self._initial or super().initialOffset()
+        return super().initialOffset() if self._initial is None else self._initial
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         self._is_new = False

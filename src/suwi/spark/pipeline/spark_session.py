@@ -61,7 +61,8 @@ def open_session(
 def close_session(spark: "SparkSession") -> None:
     try:
         # Where the JVM is the first to leave, PySpark's server of accumulators prints a traceback.
-        server = getattr(spark.sparkContext, "_accumulatorServer", None)
+        context = getattr(spark, "sparkContext", None)  # Spark Connect has none.
+        server = getattr(context, "_accumulatorServer", None)
         if server is not None:
             server.handle_error = lambda *_: None
         spark.stop()
