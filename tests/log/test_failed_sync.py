@@ -137,3 +137,16 @@ def test_what_was_synced_before_is_not_written_again() -> None:
     _begun(disk)
     assert disk.modified_ms(FIRST_SEGMENT) == before_ms
     assert disk.modified_ms(LAST_SEGMENT) == before_ms + 10
+
+
+def test_another_brokers_directory_is_not_marked() -> None:
+    """It could not even be locked, so what failed says nothing of what is written there."""
+    disk = SimDisk()
+    _begun(disk)
+    disk.faults.fail("lock", errno.ENOLCK)
+    env = Env(clock=ManualClock(), disk=disk, random=SystemRandom())
+    stranger = LogDirectory(env, "/data", FileCache(disk, 100))
+    with pytest.raises(OSError, match="locks"):
+        stranger.open()
+    stranger.state.take_offline(OSError(errno.ENOLCK, "no locks"))
+    assert not disk.peek(f"/data/{names.RUNNING}").startswith(b"unsynced")

@@ -21,7 +21,7 @@ from suwi.wire.errors import MalformedResponse
 from suwi.wire.headers import read_response_header, request_header
 
 _LENGTH = struct.Struct(">i")
-_HUNG_UP = getattr(select, "POLLRDHUP", 0) | getattr(select, "POLLHUP", 0)
+_HUNG_UP = select.POLLHUP | getattr(select, "POLLRDHUP", 0)  # macOS has the first only.
 
 
 class ConnectionLost(ConnectionError):

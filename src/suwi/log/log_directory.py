@@ -159,6 +159,8 @@ class LogDirectory:
 
         Written over what is there: that works on a full disk, too.
         """
+        if self._lock is None:
+            return  # It is not ours, and perhaps another broker's.
         try:
             file = self._disk.open(self._at(names.RUNNING))
             try:

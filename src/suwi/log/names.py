@@ -18,6 +18,9 @@ SEGMENT_FILES = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 
+SMALL_FILES = (LEADER_EPOCHS, PARTITION_METADATA)
+"""What lies beside a partition's segments and has to survive a power loss with them."""
+
 META_PROPERTIES = "meta.properties"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"

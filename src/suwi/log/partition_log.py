@@ -36,8 +36,6 @@ from suwi.records.record import read_marker
 
 log = logging.getLogger(__name__)
 
-_SMALL_FILES = (names.LEADER_EPOCHS, names.PARTITION_METADATA)
-
 
 class Appended(NamedTuple):
     """Where a batch lies in the log: just appended, or found to be there already."""
@@ -523,7 +521,7 @@ class PartitionLog:
             self.generation,
             self.files.disk,
             self._pin_all(self._paths_to_sync(end_offset)),
-            tuple(f"{self.dir}/{name}" for name in _SMALL_FILES) if names_changed else (),
+            tuple(f"{self.dir}/{name}" for name in names.SMALL_FILES) if names_changed else (),
             (self.dir, dirname(self.dir)) if names_changed else (),
             self._names_version,
         )

@@ -13,7 +13,6 @@ from suwi.model.ids import Offset
 log = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 1 << 20
-_SMALL_FILES = (names.LEADER_EPOCHS, names.PARTITION_METADATA)
 
 
 def rewrite_unsynced(disk: Disk, directory: str, recovery_point: Offset) -> None:
@@ -26,7 +25,7 @@ def rewrite_unsynced(disk: Disk, directory: str, recovery_point: Offset) -> None
     reached = [base for base in parsed if base is not None and base <= recovery_point]
     first = max(reached, default=Offset(0))
     for name in found:
-        if name in _SMALL_FILES or _lies_at_or_above(name, first):
+        if name in names.SMALL_FILES or _lies_at_or_above(name, first):
             _rewrite(disk, f"{directory}/{name}")
     disk.sync_dir(directory)
     log.info("written again after a failed sync", extra={"dir": directory, "from": first})
