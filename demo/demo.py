@@ -178,9 +178,15 @@ class Demo:
         stage.act("Where to go from here")
         stage.table(
             [
-                ("suwi serve --brokers 3", "the same cluster, until you stop it"),
-                ("suwi topics describe --replicas", "watermarks, epochs and in-sync sets"),
-                ("suwi pipeline check orders.yaml", "a pipeline of your own; docs/pipeline.md"),
+                (".venv/bin/suwi serve --brokers 3", "the same cluster, until you stop it"),
+                (
+                    ".venv/bin/suwi topics describe --replicas",
+                    "watermarks, epochs and in-sync sets",
+                ),
+                (
+                    ".venv/bin/suwi pipeline check orders.yaml",
+                    "a pipeline of your own; docs/pipeline.md",
+                ),
                 ("make tour", "one broker in detail: its files, a crash, a recovery"),
                 ("docs/testing.md", "this cluster as a fixture in your own tests"),
                 ("docs/replication.md", "what happened when the broker died, and why"),

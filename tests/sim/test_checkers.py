@@ -146,17 +146,8 @@ def test_a_cluster_that_does_everything_right_passes() -> None:
     stage.at_end()
 
 
-def test_a_power_loss_that_the_leader_cannot_know_of_yet_is_no_fault_of_its_commit() -> None:
-    stage = Stage()
-    stage.change(stage.state._replace(partition_epoch=1, isr=(ONE, TWO)))
-    for node in (ONE, TWO):
-        stage.append(node, batch(0))
-    stage[TWO].is_suspect = True
-    stage.reopen(TWO, [], safe_end=0)
-    stage.commit(ONE, 1)
-
-
-def test_what_a_replica_never_had_does_not_count_after_its_power_loss() -> None:
+def test_after_a_power_loss_counts_what_a_replica_had_and_not_what_it_never_had() -> None:
+    """The leader cannot know yet that a member lost what it has told to have."""
     stage = Stage()
     stage.change(stage.state._replace(partition_epoch=1, isr=(ONE, TWO)))
     for node in (ONE, TWO):
