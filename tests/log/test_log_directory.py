@@ -14,7 +14,7 @@ from suwi.log.partition_log import PartitionLog
 from suwi.model.ids import LeaderEpoch, NodeId, Offset, PartitionIndex, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import read_header
-from suwi.sim import ManualClock, SimDisk
+from suwi.sim import ManualClock, SimDisk, SimRandom
 from tests.log.kit import NOW_MS, batch_of, values_in
 
 ORDERS = TopicPartition("orders", PartitionIndex(0))
@@ -322,6 +322,26 @@ def test_an_earlier_topics_directory_is_put_away() -> None:
     assert len(again.leftovers()) == 1
     third = _begun(disk.crash(), "/data")
     assert _log(third, topic_id=SECOND_ID).end_offset == 0
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_an_earlier_topics_records_that_outlived_their_topic_id_are_put_away(seed: int) -> None:
+    """A power loss may leave records and of `partition.metadata` only the name (sim seed 13664)."""
+    disk = SimDisk(random=SimRandom(seed))
+    directory = _begun(disk, "/data")
+    _append(_log(directory), 10, b"old")
+    again = _begun(disk.power_loss(), "/data")
+    assert _log(again, topic_id=SECOND_ID).end_offset == 0
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_synced_records_keep_their_topic_id(seed: int) -> None:
+    disk = SimDisk(random=SimRandom(seed))
+    directory = _begun(disk, "/data")
+    _append(_log(directory), 10)
+    _sync(_log(directory))
+    again = _begun(disk.power_loss(), "/data")
+    assert _log(again).end_offset == 10
 
 
 def test_a_recreated_topic_does_not_write_into_files_of_one_whose_opening_failed() -> None:

@@ -50,11 +50,10 @@ def read_epochs(disk: Disk, path: str) -> list[tuple[LeaderEpoch, Offset]] | Non
         return None
 
 
-def write_topic_id(disk: Disk, path: str, topic_id: TopicId) -> None:
+def write_topic_id(disk: Disk, path: str, topic_id: TopicId, *, sync: bool = False) -> None:
     """`partition.metadata`: which topic of this name the directory is. Synced with the log."""
-    disk.write_atomically(
-        path, f"version: 0\ntopic_id: {topic_id_text(topic_id)}".encode(), sync=False
-    )
+    text = f"version: 0\ntopic_id: {topic_id_text(topic_id)}"
+    disk.write_atomically(path, text.encode(), sync=sync)
 
 
 def read_topic_id(disk: Disk, path: str) -> TopicId | None:

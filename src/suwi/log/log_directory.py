@@ -270,6 +270,12 @@ class LogDirectory:
             is_new = self._put_away_stranger(partition, topic_id)
         if is_new:
             self._forget_checkpoints_of(partition)
+            # Before anything else is in it: where a power loss leaves records, it leaves this file,
+            # too, if perhaps empty.
+            self._disk.make_dirs(directory)
+            checkpoints.write_topic_id(
+                self._disk, f"{directory}/{names.PARTITION_METADATA}", topic_id
+            )
         options = OpenOptions(
             now_ms=self._env.clock.now_ms(),
             clean=self.was_clean or is_new,
@@ -280,22 +286,22 @@ class LogDirectory:
         )
         opened = open_log(self._files, directory, partition, config, self.state, options)
         opened.cleaned_to = self._cleaned_to.get(partition, opened.start_offset)
-        if is_new:
-            checkpoints.write_topic_id(
-                self._disk, f"{directory}/{names.PARTITION_METADATA}", topic_id
-            )
         if config.segment_jitter_ms:
             opened.roll_jitter_ms = self._env.random.below(config.segment_jitter_ms)
         self._logs[partition] = opened
         return opened
 
     def _put_away_stranger(self, partition: TopicPartition, topic_id: TopicId) -> bool:
-        """Hazard 21: data of a deleted topic must not come back under a new one's name."""
+        """Hazard 21: data of a deleted topic must not come back under a new one's name.
+
+        A file that says nothing after an unclean stop was never synced, nor was what is beside it.
+        """
         path = f"{self.dir_of(partition)}/{names.PARTITION_METADATA}"
         found = checkpoints.read_topic_id(self._disk, path)
-        if found is None or found == topic_id:
-            if found is None:
-                checkpoints.write_topic_id(self._disk, path, topic_id)
+        if found == topic_id:
+            return False
+        if found is None and (self.was_clean or not self._disk.exists(path)):
+            checkpoints.write_topic_id(self._disk, path, topic_id, sync=True)
             return False
         log.warning(
             "directory of an earlier topic put away",
