@@ -21,14 +21,19 @@ def make_partition(on_loss: Callable[[Loss], None] = lambda _: None) -> Partitio
 
 
 def partition_and_directory(
-    on_loss: Callable[[Loss], None] = lambda _: None,
+    on_loss: Callable[[Loss], None] = lambda _: None, disk: SimDisk | None = None
 ) -> tuple[Partition, LogDirectory]:
-    clock, disk = ManualClock(), SimDisk()
+    clock, disk = ManualClock(), disk or SimDisk()
     env = Env(clock=clock, disk=disk, random=SystemRandom())
     directory = LogDirectory(env, "/data", FileCache(disk, 100))
     directory.open()
     directory.begin()
     topic_id = TopicId(UUID(int=1))
-    home = Home(lambda config: directory.log_of(ORDERS, topic_id, config, None), lambda: Offset(0))
+    home = Home(
+        open_log=lambda config: directory.log_of(ORDERS, topic_id, config, None),
+        checkpointed_watermark=lambda: directory.high_watermarks.get(ORDERS, Offset(0)),
+        lower_watermark=lambda offset: directory.lower_watermark(ORDERS, offset),
+        write_watermarks=directory.write_lowered_watermarks,
+    )
     around = Surroundings(ONE, clock, 10.0, lambda node, epoch: True, on_loss=on_loss)
     return Partition(ORDERS, topic_id, TopicConfig(), home, around), directory

@@ -63,6 +63,7 @@ class LogDirectory:
         self.lost_power = False
         """What was not synced may be lost: the machine was another, or a sync failed."""
         self.high_watermarks: dict[TopicPartition, Offset] = {}
+        self._watermarks_fell = False
         self._env = env
         self.disk = self._disk = env.disk
         self._files = files
@@ -350,6 +351,17 @@ class LogDirectory:
 
     def write_high_watermarks(self, known: Iterable[tuple[TopicPartition, Offset]]) -> bool:
         return self._write(self.high_watermarks_job(known))
+
+    def lower_watermark(self, partition: TopicPartition, offset: Offset) -> None:
+        """Less is committed than is written down here; see `write_lowered_watermarks`."""
+        self.high_watermarks[partition] = offset
+        self._watermarks_fell = True
+
+    def write_lowered_watermarks(self) -> bool:
+        """All of them at once: after a power loss there may be thousands. Whether that worked."""
+        if self._watermarks_fell:
+            self._watermarks_fell = not self.write_high_watermarks(())
+        return not self._watermarks_fell
 
     def write_recovery_points(self) -> bool:
         return self._write(self.recovery_points_job())

@@ -7,7 +7,6 @@ Invariant: start offset <= last stable offset <= high watermark <= end offset.
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -37,6 +36,7 @@ from suwi.records.batch import BatchHeader, batches
 from suwi.replica.intake import intake_of
 from suwi.replica.leadership import UNKNOWN_EPOCH, IsLive, Leadership, Proposal
 from suwi.replica.loss import Loss, lost_between
+from suwi.replica.waiting import Waiting
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +69,10 @@ class Home(NamedTuple):
     """What was committed when it was last written down."""
     after_truncation: Callable[[], None] = lambda: None
     """Called before anything is appended to a log that has become shorter."""
+    lower_watermark: Callable[[Offset], None] = lambda _: None
+    """Less is committed than was written down: so much."""
+    write_watermarks: Callable[[], bool] = lambda: True
+    """Write down those that were lowered; whether that worked."""
 
 
 class Partition:
@@ -99,9 +103,10 @@ class Partition:
         self._in_office = False
         self._has_enough_replicas = True
         self._high_watermark = Offset(0)
-        self._commit_waiters: deque[tuple[Offset, asyncio.Future[None]]] = deque()
-        self._watchers: dict[Callable[[], None], None] = {}
-        self._end_watchers: dict[Callable[[], None], None] = {}
+        self._watermark_fell = False
+        """Whether more may be written down as committed than is. What is appended now must not be
+        taken for it after a crash."""
+        self._waiting = Waiting()
         self._sync: asyncio.Task[None] | None = None
         self._closed: BrokerError | None = None
 
@@ -154,6 +159,7 @@ class Partition:
                 raise KafkaStorageError(f"{self.partition}: {error}") from error
             known = self._home.checkpointed_watermark()
             self._high_watermark = max(self._log.start_offset, min(known, self._log.end_offset))
+            self._note_lower_watermark()
         if self.leadership is not None and not self._in_office:
             self._enter_office(self._log, self.leadership)
 
@@ -237,9 +243,8 @@ class Partition:
         if state is not None:
             self.leader_epoch = state.leader_epoch
             self._unclean_epoch = state.unclean_epoch
-        self._fail_waiters(NotLeaderOrFollower(f"{self.partition} has another leader epoch"))
-        self._tell(self._watchers)
-        self._tell(self._end_watchers)
+        self._waiting.fail(NotLeaderOrFollower(f"{self.partition} has another leader epoch"))
+        self._waiting.tell_all()
 
     def _enter_office(self, partition_log: PartitionLog, leadership: Leadership) -> None:
         leadership.epoch_start = partition_log.end_offset
@@ -278,7 +283,7 @@ class Partition:
         needed = min(self.config.min_insync_replicas, len(leadership.replicas))
         self._has_enough_replicas = len(leadership.members) >= needed
         if not self._has_enough_replicas:
-            self._fail_waiters(
+            self._waiting.fail(
                 NotEnoughReplicasAfterAppend(
                     f"{self.partition} has {len(leadership.members)} replicas in sync, "
                     f"fewer than min.insync.replicas {needed}"
@@ -301,6 +306,7 @@ class Partition:
             raise NotLeaderOrFollower(f"{self.partition} is led by another broker")
         try:
             partition_log = self.log
+            self._before_append()
             appended = partition_log.append_as_leader(batch, header, self.leader_epoch, now_ms)
         except KafkaStorageError:
             self._resign()
@@ -309,6 +315,10 @@ class Partition:
             self._after_append(partition_log)
         return appended
 
+    def _before_append(self) -> None:
+        if self._watermark_fell:
+            self._watermark_fell = not self._home.write_watermarks()
+
     def _after_append(self, partition_log: PartitionLog) -> None:
         self._touch()
         self._sync_if_due(partition_log)
@@ -316,8 +326,7 @@ class Partition:
         assert leadership is not None
         if leadership.followers:
             self._update_watermark()
-            if self._end_watchers:
-                self._tell(self._end_watchers)
+            self._waiting.tell_followers()
         elif self.config.flush_messages > 1:
             self._advance(partition_log.end_offset)
 
@@ -364,19 +373,7 @@ class Partition:
         self._high_watermark = high_watermark
         if not self.touched:
             self._touch()  # It is to be written down, however late it comes after the append.
-        waiters = self._commit_waiters
-        while waiters and waiters[0][0] <= high_watermark:
-            _, waiter = waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-        if self._watchers:
-            self._tell(self._watchers)
-        if self._end_watchers:
-            self._tell(self._end_watchers)
-
-    def _tell(self, watchers: dict[Callable[[], None], None]) -> None:
-        for watcher in list(watchers):
-            watcher()
+        self._waiting.committed(high_watermark)
 
     def _sync_if_due(self, partition_log: PartitionLog) -> None:
         unsynced = partition_log.end_offset - partition_log.recovery_point
@@ -393,7 +390,7 @@ class Partition:
                     if not await self.sync_once(partition_log):
                         return
                 except KafkaStorageError as error:
-                    self._fail_waiters(error)
+                    self._waiting.fail(error)
                     return
                 if self._in_office:
                     if len(self.leadership.replicas if self.leadership else ()) > 1:
@@ -432,8 +429,7 @@ class Partition:
         assert offset <= self.high_watermark
         self.log.advance_start(offset)
         self._touch()
-        self._tell(self._watchers)
-        self._tell(self._end_watchers)
+        self._waiting.tell_all()
 
     @property
     def low_watermark(self) -> Offset:
@@ -467,8 +463,8 @@ class Partition:
         )
         if not counts:
             return
-        if start_offset > started_at and self._watchers:
-            self._tell(self._watchers)
+        if start_offset > started_at:
+            self._waiting.tell_readers()
         self._update_watermark()
         if start_offset < partition_log.start_offset:
             # What it has below the start cannot be compared any more, and may be another leader's:
@@ -512,30 +508,21 @@ class Partition:
         elif self.is_committed(end_offset):
             waiter.set_result(None)
         else:
-            self._commit_waiters.append((end_offset, waiter))
+            self._waiting.add(end_offset, waiter)
         return waiter
 
     def watch(self, watcher: Callable[[], None], *, also_uncommitted: bool = False) -> None:
         """Call `watcher` whenever there is more to read, until `unwatch`."""
-        (self._end_watchers if also_uncommitted else self._watchers)[watcher] = None
+        self._waiting.watch(watcher, also_uncommitted=also_uncommitted)
 
     def unwatch(self, watcher: Callable[[], None]) -> None:
-        self._watchers.pop(watcher, None)
-        self._end_watchers.pop(watcher, None)
+        self._waiting.unwatch(watcher)
 
     def close(self, reason: BrokerError | None = None) -> None:
         """Deleted, or the broker stops: nobody need wait here any more."""
         self._closed = reason or NotLeaderOrFollower(f"{self.partition} is led by another broker")
-        self._fail_waiters(self._closed)
-        self._tell(self._watchers)
-        self._tell(self._end_watchers)
-
-    def _fail_waiters(self, error: BrokerError) -> None:
-        waiters, self._commit_waiters = self._commit_waiters, deque()
-        for _, waiter in waiters:
-            if not waiter.done():
-                waiter.set_exception(error)
-                waiter.exception()  # Whoever waited may be gone; that is no error of ours.
+        self._waiting.fail(self._closed)
+        self._waiting.tell_all()
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -568,6 +555,7 @@ class Partition:
         if records:
             now_ms = self._around.clock.now_ms()
             self._make_room(records)
+            self._before_append()
             partition_log.append_as_follower(records, leader_epoch, now_ms)
             self._touch()
         if start > partition_log.start_offset:
@@ -607,6 +595,7 @@ class Partition:
     def _restart_at(self, start: Offset) -> None:
         self.log.restart_at(start)
         self._high_watermark = start
+        self._note_lower_watermark()
         self._home.after_truncation()
         self._touch()
 
@@ -625,8 +614,14 @@ class Partition:
         partition_log.truncate_to(offset)
         partition_log.forget_epochs_beyond_end()
         self._high_watermark = min(self._high_watermark, partition_log.end_offset)
+        self._note_lower_watermark()
         self._home.after_truncation()
         self._touch()
+
+    def _note_lower_watermark(self) -> None:
+        if self._high_watermark < self._home.checkpointed_watermark():
+            self._home.lower_watermark(self._high_watermark)
+            self._watermark_fell = True
 
     def _report_loss(self, partition_log: PartitionLog, first: Offset) -> None:
         """What is truncated from `first` on was committed, as far as this replica knows. If all of

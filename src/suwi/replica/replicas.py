@@ -225,7 +225,15 @@ class Replicas:
                 # What is appended now must not be taken for what was deleted there before.
                 home.write_start_offsets()
 
-        return Home(open_log, checkpointed_watermark, after_truncation)
+        def lower_watermark(offset: Offset) -> None:
+            self.directories.home_of(tp, is_new=False).lower_watermark(tp, offset)
+
+        def write_watermarks() -> bool:
+            return self.directories.home_of(tp, is_new=False).write_lowered_watermarks()
+
+        return Home(
+            open_log, checkpointed_watermark, after_truncation, lower_watermark, write_watermarks
+        )
 
     def _delete(self, topic: Topic) -> None:
         for tp, _ in partitions_of(topic):

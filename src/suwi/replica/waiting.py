@@ -1,0 +1,66 @@
+"""Who waits for a partition: producers for their records to be committed, fetches for more to read.
+
+All of it happens in the broker's loop; nobody is called twice for one wait.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from suwi.model.errors import BrokerError
+from suwi.model.ids import Offset
+
+Watcher = Callable[[], None]
+
+
+class Waiting:
+    __slots__ = ("_at_end", "_at_watermark", "_producers")
+
+    def __init__(self) -> None:
+        self._producers: deque[tuple[Offset, asyncio.Future[None]]] = deque()
+        """With the offset up to which all must be committed, the lowest first."""
+        self._at_watermark: dict[Watcher, None] = {}
+        self._at_end: dict[Watcher, None] = {}
+
+    def add(self, end_offset: Offset, waiter: asyncio.Future[None]) -> None:
+        self._producers.append((end_offset, waiter))
+
+    def watch(self, watcher: Watcher, *, also_uncommitted: bool) -> None:
+        (self._at_end if also_uncommitted else self._at_watermark)[watcher] = None
+
+    def unwatch(self, watcher: Watcher) -> None:
+        self._at_watermark.pop(watcher, None)
+        self._at_end.pop(watcher, None)
+
+    def committed(self, high_watermark: Offset) -> None:
+        """Everything below is committed now."""
+        producers = self._producers
+        while producers and producers[0][0] <= high_watermark:
+            _, waiter = producers.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+        self.tell_all()
+
+    def tell_all(self) -> None:
+        """There is something else to read, or another answer to give."""
+        self.tell_readers()
+        self.tell_followers()
+
+    def tell_readers(self) -> None:
+        if self._at_watermark:
+            for watcher in list(self._at_watermark):
+                watcher()
+
+    def tell_followers(self) -> None:
+        """There is more that need not be committed yet."""
+        if self._at_end:
+            for watcher in list(self._at_end):
+                watcher()
+
+    def fail(self, error: BrokerError) -> None:
+        """What producers wait for will not come."""
+        producers, self._producers = self._producers, deque()
+        for _, waiter in producers:
+            if not waiter.done():
+                waiter.set_exception(error)
+                waiter.exception()  # Whoever waited may be gone; that is no error of ours.

@@ -1,0 +1,75 @@
+"""A watermark on the disk is no promise for other records that are written below it later."""
+
+import asyncio
+import errno
+
+from suwi.log import checkpoints, names
+from suwi.model.ids import LeaderEpoch, Offset
+from suwi.sim import SimDisk
+from tests.replica.alone import ORDERS, partition_and_directory
+from tests.replica.test_losses import copy, following
+
+
+def written(disk: SimDisk) -> int | None:
+    found = checkpoints.read_offsets(disk, f"/data/{names.HIGH_WATERMARKS}")
+    return None if found is None else found.get(ORDERS)
+
+
+def test_a_truncation_below_the_watermark_is_written_down_before_other_records() -> None:
+    """Found by the simulation (seed 23343): after an unclean election a replica gave up what was
+    committed, copied other records, and died before the next checkpoint. It came back with all of
+    these as committed, and reported one that never was as lost."""
+    disk = SimDisk()
+
+    async def scenario() -> None:
+        partition, directory = partition_and_directory(disk=disk)
+        partition.follow(following(1))
+        copy(partition, 0, 0, watermark=3)
+        copy(partition, 3, 0, watermark=6)
+        directory.write_high_watermarks([(ORDERS, partition.high_watermark)])
+        partition.follow(following(3, unclean=2))
+        partition.diverge(LeaderEpoch(0), Offset(3))
+        copy(partition, 3, 2, watermark=3)
+        assert written(disk) == 3
+
+    asyncio.run(scenario())
+    again, _ = partition_and_directory(disk=disk.power_loss(tear=False))
+    assert again.high_watermark <= 3
+
+
+def test_what_a_power_loss_took_is_not_committed_when_others_write_there() -> None:
+    disk = SimDisk()
+
+    async def copied(disk: SimDisk, epoch: int) -> None:
+        partition, directory = partition_and_directory(disk=disk)
+        partition.follow(following(epoch))
+        copy(partition, 0, epoch, watermark=0)
+        if epoch == 0:
+            directory.write_high_watermarks([(ORDERS, Offset(3))])
+
+    asyncio.run(copied(disk, 0))
+    disk = disk.power_loss(tear=False)
+    asyncio.run(copied(disk, 1))
+    again, _ = partition_and_directory(disk=disk.crash())
+    assert again.log.end_offset == 3
+    assert again.high_watermark == 0
+
+
+def test_on_a_full_disk_it_is_written_down_with_the_next_records() -> None:
+    disk = SimDisk()
+
+    async def scenario() -> None:
+        partition, directory = partition_and_directory(disk=disk)
+        partition.follow(following(1))
+        copy(partition, 0, 0, watermark=3)
+        directory.write_high_watermarks([(ORDERS, partition.high_watermark)])
+        partition.follow(following(3, unclean=2))
+        partition.diverge(LeaderEpoch(0), Offset(0))
+        disk.faults.fail("write", errno.ENOSPC, path=f"*{names.HIGH_WATERMARKS}*")
+        copy(partition, 0, 2, watermark=0)
+        assert written(disk) == 3
+        disk.faults.clear()
+        copy(partition, 3, 2, watermark=0)
+        assert written(disk) == 0
+
+    asyncio.run(scenario())
