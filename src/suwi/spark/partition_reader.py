@@ -15,6 +15,7 @@ from suwi.client.partition_fetcher import PartitionFetcher
 from suwi.model.errors import CorruptMessage, OffsetOutOfRange, UnknownTopicOrPartition
 from suwi.model.ids import Offset
 from suwi.spark.columns import Decoder
+from suwi.spark.frozen import freeze_loaded
 from suwi.spark.loss import LossReporter
 from suwi.spark.offsets import EARLIEST, LATEST
 from suwi.spark.options import SourceOptions
@@ -33,6 +34,7 @@ _VANISHED_MAX = 3
 
 def read_range(options: SourceOptions, range_: OffsetRange) -> Iterator["pa.RecordBatch"]:
     """Raises `DataLoss`, `BrokerError`s, TimeoutError and other OSErrors."""
+    freeze_loaded("read")
     return _RangeReader(options, range_).batches()
 
 

@@ -20,6 +20,7 @@ from suwi.client.delivery import Delivery
 from suwi.client.producer import Producer
 from suwi.env import SystemClock
 from suwi.records.record import Headers
+from suwi.spark.frozen import freeze_loaded
 from suwi.spark.options import BadOption
 from suwi.spark.session import session_for
 from suwi.spark.sink_options import SinkOptions, read_sink_options
@@ -87,6 +88,7 @@ class _Writing:
 
     def _send(self, batches: Iterator["pa.RecordBatch"]) -> TaskSent:
         """In a task. Raises what kept a record from being stored, and `BadRow`."""
+        freeze_loaded("send")
         session = session_for(self._options.connection)
         return TaskSent(session.run(self._send_all(session.cluster, batches)))
 

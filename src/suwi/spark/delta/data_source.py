@@ -33,6 +33,7 @@ from suwi.spark.delta.table import (
     table_schema,
 )
 from suwi.spark.delta.upsert import STAGING, check_keys, merge_files
+from suwi.spark.frozen import freeze_loaded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,6 +69,7 @@ class _Writing:
 
     def __init__(self, options: DeltaOptions, schema: StructType, overwrite: bool) -> None:
         """On the driver, before tasks start. Raises `DeltaSinkError`."""
+        freeze_loaded("judge")
         self._options = options
         self._schema = schema
         self._overwrite = overwrite
@@ -101,6 +103,7 @@ class _Writing:
 
     def _write(self, batches: Iterator["pa.RecordBatch"], origin: Origin | None) -> TaskWrote:
         """In a task."""
+        freeze_loaded("write")
         random = SystemRandom()
         storage = storage_of(self._options.uri, self._options.storage)
         writer = FileWriter(storage, self._plan, lambda: f"part-{random.uuid()}")
