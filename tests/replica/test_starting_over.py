@@ -1,13 +1,18 @@
 """A follower begins anew where the leader's log starts, also where that is within a batch."""
 
 import asyncio
+import errno
+
+import pytest
 
 from suwi.metadata.image import PartitionState
+from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.records.batch import place
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
-from tests.replica.alone import ONE, TWO, make_partition
+from suwi.sim import SimDisk
+from tests.replica.alone import ONE, TWO, make_partition, partition_and_directory
 
 
 def test_a_log_that_starts_within_a_batch_is_copied_with_the_whole_batch() -> None:
@@ -23,6 +28,29 @@ def test_a_log_that_starts_within_a_batch_is_copied_with_the_whole_batch() -> No
         partition.append_fetched(memoryview(batch), LeaderEpoch(0), Offset(28), Offset(30))
         assert (partition.log.start_offset, partition.log.end_offset) == (30, 32)
         assert partition.high_watermark == 30
+
+    asyncio.run(scenario())
+
+
+def test_what_a_full_disk_took_of_it_starts_where_the_leaders_log_does() -> None:
+    """Found by the simulation (seeds 24680, 24982): its watermark fell to the batch's first offset,
+    which is deleted."""
+    disk = SimDisk()
+
+    async def scenario() -> None:
+        partition, _ = partition_and_directory(disk=disk)
+        partition.follow(PartitionState(TWO, LeaderEpoch(0), 0, (TWO, ONE), (TWO,)))
+        partition.start_over(Offset(30))
+        records = bytearray()
+        for offset in (29, 32):
+            batch = build_batch([Record(value=value, timestamp=1) for value in (b"a", b"b", b"c")])
+            place(memoryview(batch), Offset(offset), LeaderEpoch(0))
+            records += batch
+        disk.faults.fail("write", errno.ENOSPC, path="*.log", skip=1)
+        with pytest.raises(KafkaStorageError):
+            partition.append_fetched(memoryview(records), LeaderEpoch(0), Offset(31), Offset(30))
+        assert (partition.log.start_offset, partition.log.end_offset) == (30, 32)
+        assert partition.high_watermark == 31
 
     asyncio.run(scenario())
 

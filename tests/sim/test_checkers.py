@@ -555,3 +555,13 @@ def test_a_dead_member_need_not_have_everything() -> None:
     for node in (ONE, TWO):
         stage.append(node, batch(0))
     stage.commit(ONE, 1)
+
+
+def test_a_follower_without_a_record_may_begin_its_copy_anew_further_back() -> None:
+    """Simulation seed 24680: the leader's log starts in the middle of a batch, a full disk keeps
+    the follower from taking that batch in after it has made room for it."""
+    stage = Stage()
+    follower = stage[TWO]
+    for at in (53, 51):
+        follower.start = follower.end = at
+        stage.commit(TWO, at)

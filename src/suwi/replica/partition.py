@@ -552,12 +552,20 @@ class Partition:
         assert self.leadership is None
         partition_log = self.log
         start = max(start, partition_log.start_offset)
-        if records:
-            now_ms = self._around.clock.now_ms()
-            self._make_room(records)
-            self._before_append()
-            partition_log.append_as_follower(records, leader_epoch, now_ms)
-            self._touch()
+        try:
+            if records:
+                now_ms = self._around.clock.now_ms()
+                self._make_room(records)
+                self._before_append()
+                self._touch()
+                partition_log.append_as_follower(records, leader_epoch, now_ms)
+        finally:
+            # A full disk may have taken some of it.
+            self._take_over_marks(partition_log, watermark, start)
+
+    def _take_over_marks(
+        self, partition_log: PartitionLog, watermark: Offset, start: Offset
+    ) -> None:
         if start > partition_log.start_offset:
             partition_log.advance_start(min(start, partition_log.end_offset))
             self._touch()

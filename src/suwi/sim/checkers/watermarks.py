@@ -20,7 +20,9 @@ class Watermarks(Checker):
                 f"watermark {replica.watermark} <= end {replica.end} does not hold"
             )
         seen = (replica.log, replica.leader_epoch, replica.life)
-        highest = self._highest.get(seen, 0)
+        # A follower without a record may begin its copy anew, where the leader's batch begins.
+        is_empty = replica.start == replica.end and not replica.leads
+        highest = 0 if is_empty else self._highest.get(seen, 0)
         if replica.watermark < highest:
             raise Broken(
                 f"{replica}: the watermark falls from {highest} to {replica.watermark} "
