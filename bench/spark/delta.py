@@ -1,7 +1,9 @@
 """`python -m bench.spark.delta`: topic → Delta rows/s, the floor of a micro-batch, memory.
 
 Throughput is that of whole batches after the first, from Spark's own count and clock; the floor is
-the median time of batches of a hundred rows. Memory is the most that any process of a kind held.
+the median time of batches of a hundred rows. Warm-up is what came before: the session's start, and
+the first two batches, in which workers start and load their code. Memory is the most that any
+process of a kind held.
 """
 
 import argparse
@@ -78,6 +80,7 @@ def fill(servers: str, topic: str, count: int, value_bytes: int) -> None:
 
 class Measured:
     def __init__(self) -> None:
+        self.session_s = 0.0
         self.batches: list[dict[str, Any]] = []
         self.peak_mb: dict[str, float] = {}
         self.wall_s = 0.0
@@ -117,7 +120,8 @@ def run(broker: BrokerProcess, topic: str, home: Path, cores: int, batch_rows: i
     measured.wall_s = time.perf_counter() - began
     assert job.stdout is not None
     assert job.returncode == 0, "the job failed"
-    measured.batches = [json.loads(line) for line in job.stdout]
+    session, *batches = [json.loads(line) for line in job.stdout]
+    measured.session_s, measured.batches = session["session_s"], batches
     size = sum(file.stat().st_size for file in (work / "table").rglob("*.parquet"))
     measured.table_mb = size / 1e6
     return measured
@@ -140,6 +144,15 @@ def note_memory(pid: int, peak_mb: dict[str, float]) -> None:
             waiting.append(child)
 
 
+def warm_up(found: Measured) -> dict[str, Any]:
+    first, second = (batch["spent_ms"]["triggerExecution"] for batch in found.batches[:2])
+    return {
+        "session_s": round(found.session_s, 1),
+        "first_batch_ms": first,
+        "second_batch_ms": second,
+    }
+
+
 def throughput(found: Measured) -> dict[str, Any]:
     warm = found.batches[_WARM:-1]  # the last one is smaller
     rates = [batch["rows"] / batch["spent_ms"]["triggerExecution"] * 1000 for batch in warm]
@@ -149,6 +162,7 @@ def throughput(found: Measured) -> dict[str, Any]:
         "batches": len(warm),
         "wall_s": round(found.wall_s, 1),
         "table_mb": round(found.table_mb),
+        "warm_up": warm_up(found),
         "peak_mb": {kind: round(size) for kind, size in found.peak_mb.items()},
     }
 
@@ -162,6 +176,7 @@ def floor(found: Measured) -> dict[str, Any]:
         "of_which_ms": {
             name: statistics.median(each.get(name, 0) for each in spent) for name in spent[0]
         },
+        "warm_up": warm_up(found),
         "peak_mb": {kind: round(size) for kind, size in found.peak_mb.items()},
     }
 

@@ -1,12 +1,14 @@
 """The driver that is measured: topic → Delta, everything that is there, batch by batch.
 
-It prints one line of JSON for each batch: rows, milliseconds, and where they went.
+It prints how long the session took to start, and then one line of JSON for each batch: rows,
+milliseconds, and where they went.
 """
 
 import argparse
 import json
 import os
 import sys
+import time
 
 
 def main() -> None:
@@ -15,6 +17,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--rows", type=int, required=True, help="of a micro-batch")
     arguments = parser.parse_args()
+    began_s = time.perf_counter()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
@@ -32,6 +35,7 @@ def main() -> None:
     )
     spark.sparkContext.setLogLevel("ERROR")
     register(spark)
+    print(json.dumps({"session_s": time.perf_counter() - began_s}), flush=True)
     records = (
         spark.readStream.format("suwi")
         .option("kafka.bootstrap.servers", arguments.servers)
