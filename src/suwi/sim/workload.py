@@ -131,6 +131,8 @@ class Workload:
             for _ in range(int(READ_TO_END_S / 0.1)):
                 if all(positions[tp] >= end for tp, end in ends.items()):
                     break
+                if task.done():
+                    task.result()  # It failed.
                 await asyncio.sleep(0.1)
             else:
                 raise NotHealed(f"{reading.name} is at {positions}, the ends are {ends}")
@@ -264,9 +266,12 @@ class Workload:
             try:
                 await self._read_with(client, reading, positions, random.between(5, 60))
             except OffsetOutOfRange:
-                # Deleted; or, after an unclean election, not there any more.
-                assert self.shape.unclean_elections or self.shape.deletes
-                await self._reset(client, positions)
+                if self.shape.unclean_elections or self.shape.deletes:
+                    # Deleted; or, after an unclean election, not there any more.
+                    await self._reset(client, positions)
+                else:
+                    # A leader that slept says so before it hears that another leads.
+                    await asyncio.sleep(0.5)
             except (BrokerError, OSError) as error:
                 if not (is_transient(error) or isinstance(error, UnknownTopicOrPartition)):
                     raise
