@@ -332,7 +332,9 @@ class Broker:
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, self._env.random)
         handlers: dict[int, Handler] = {
             ApiKey.PRODUCE: Produce(replicas, self._env.clock),
-            ApiKey.FETCH: Fetch(replicas, sessions, config.fetch_max_bytes, self._nearest()),
+            ApiKey.FETCH: Fetch(
+                replicas, sessions, config.fetch_max_bytes, self._follower.synced, self._nearest()
+            ),
             ApiKey.LIST_OFFSETS: ListOffsets(replicas),
             ApiKey.METADATA: Metadata(
                 replicas, self._forwarding.create_topic, config, self._doubts

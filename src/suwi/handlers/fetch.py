@@ -6,7 +6,8 @@ Followers fetch like consumers do, but up to the end; where they fetch from is w
 """
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ from suwi.handlers.leader_hints import hinted_endpoints, leader_hint
 from suwi.log.batch_scan import scan_headers
 from suwi.log.partition_log import LogSlice
 from suwi.metadata.image import ClusterImage
+from suwi.metadata.store import Unavailable
 from suwi.model.errors import (
     BrokerError,
     NotLeaderOrFollower,
@@ -63,6 +65,14 @@ _SCANNED_BYTES_MAX = 1024 * 1024
 _READ_COMMITTED = 1
 
 
+# So long the metadata may take to say whether this broker still leads.
+_SURE_S = 5.0
+
+
+class _NotSure(NotLeaderOrFollower):
+    """A consumer knows of more than this leader: perhaps another leads by now."""
+
+
 class _Found(NamedTuple):
     """What there is for one partition: an answer without records, and where they lie."""
 
@@ -79,6 +89,7 @@ class _Look:
     size_bytes: int = 0
     has_news: bool = False
     """An error or a divergence: not worth waiting on."""
+    is_sure: bool = True
 
 
 class Fetch:
@@ -87,12 +98,17 @@ class Fetch:
         replicas: Replicas,
         sessions: FetchSessions,
         bytes_max: int,
+        synced: Callable[[], Awaitable[None]],
         nearest: NearestReplica | None = None,
     ) -> None:
-        """`nearest` chooses whom a consumer reads from; without it that is the leader."""
+        """`synced` waits until the image shows all that was written before.
+
+        `nearest` chooses whom a consumer reads from; without it that is the leader.
+        """
         self._replicas = replicas
         self._sessions = sessions
         self._bytes_max = bytes_max
+        self.synced = synced
         self.nearest = nearest
 
     def __call__(self, request: Request) -> Answer:
@@ -109,6 +125,8 @@ class Fetch:
         listener = request.connection.listener_name
         job = _Job(self, version, listener, asked, session, is_full, partitions)
         look = job.look()
+        if not look.is_sure:
+            return Exclusive(job.make_sure())
         if job.is_enough(look):
             return job.reply(look)
         wait_ms = min(asked.max_wait_ms, _WAIT_MS_MAX)
@@ -155,6 +173,8 @@ class _Job:
     is_full: bool
     partitions: list[tuple[PartitionKey, FetchPartition]]
     is_first_look: bool = True
+    is_sure: bool = False
+    """Whether who leads was read anew since the request came."""
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -166,6 +186,7 @@ class _Job:
                 found = self._look_at(key, asked, left, whole_batch=look.size_bytes == 0)
             except Exception as error:
                 look.has_news = True
+                look.is_sure &= not isinstance(error, _NotSure)
                 look.found.append(_Found(key, self._refused(key, error), None))
                 continue
             look.found.append(found)
@@ -205,6 +226,8 @@ class _Job:
             bytes_max = min(bytes_max, _SCANNED_BYTES_MAX)
         committed_only = self.asked.isolation_level == _READ_COMMITTED
         first = Offset(asked.fetch_offset)
+        if first > partition.log.end_offset:
+            self._check_leads(partition)
         found = partition.read(
             first, bytes_max, committed_only=committed_only, whole_batch=whole_batch
         )
@@ -220,6 +243,17 @@ class _Job:
                 )
             ]
         return _Found(key, _answer(partition, asked, aborted=aborted), found)
+
+    def _check_leads(self, partition: Partition) -> None:
+        """Only the leader knows that an offset does not exist: consumers reset their position.
+
+        It may have slept for longer than its session, and not have heard of its successor yet.
+        """
+        leadership = partition.leadership
+        if leadership is None:
+            raise NotLeaderOrFollower(f"{partition.partition} is led by another broker")
+        if leadership.followers and not self.is_sure:
+            raise _NotSure(f"{partition.partition} may be led by another broker")
 
     def _look_for_follower(
         self,
@@ -276,6 +310,14 @@ class _Job:
             or not self.partitions
             or self.asked.max_wait_ms <= 0
         )
+
+    async def make_sure(self) -> Reply:
+        """Look again when the metadata is fresh; where it is not to be had, nothing is sure."""
+        with contextlib.suppress(TimeoutError, Unavailable):
+            async with asyncio.timeout(_SURE_S):
+                await self.fetch.synced()
+            self.is_sure = True
+        return self.reply(self.look())
 
     async def wait(self, until_s: float) -> Reply:
         """Look again whenever a partition has more, until it is enough or time is up."""

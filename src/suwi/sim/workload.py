@@ -266,12 +266,9 @@ class Workload:
             try:
                 await self._read_with(client, reading, positions, random.between(5, 60))
             except OffsetOutOfRange:
-                if self.shape.unclean_elections or self.shape.deletes:
-                    # Deleted; or, after an unclean election, not there any more.
-                    await self._reset(client, positions)
-                else:
-                    # A leader that slept says so before it hears that another leads.
-                    await asyncio.sleep(0.5)
+                # Deleted; or, after an unclean election, not there any more.
+                assert self.shape.unclean_elections or self.shape.deletes
+                await self._reset(client, positions)
             except (BrokerError, OSError) as error:
                 if not (is_transient(error) or isinstance(error, UnknownTopicOrPartition)):
                     raise
