@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from suwi.client.connection import PeerConnection
+from suwi.log.log_directory import LogDirectory
+from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.sim import Simulation
 from suwi.wire.versions import ApiKey
 from tests.broker.simulated import SimBroker, create_topic, fetch_once, produce, read_all
@@ -138,3 +140,32 @@ def test_a_broker_with_a_directory_it_may_not_use_serves_from_the_other(tmp_path
         assert "Traceback" not in broker.log
         broker.stop()
     assert len(list((tmp_path / "good").glob("fruit-*"))) == 4
+
+
+def test_a_topic_made_anew_while_another_directorys_watermarks_are_written_has_its_own() -> None:
+    """They were read for all directories at once, and written one directory after the other."""
+
+    async def scenario(broker: SimBroker, client: PeerConnection) -> None:
+        assert broker.broker is not None
+        housekeeping = broker.broker._housekeeping
+        second = broker.broker.directories.usable()[1]
+        topic = (await homes(client))[second.path][0]
+        await produce(client, topic, [b"2", b"3"])
+        write = housekeeping._in_thread
+
+        async def slowly(directory: LogDirectory, job: Callable[[], None]) -> None:
+            if directory is not second:
+                gone = {"topics": [{"name": topic, "topic_id": None}], "timeout": 30_000}
+                await client.call(ApiKey.DELETE_TOPICS, 6, gone)
+                await create_topic(client, topic)
+                await produce(client, topic, [b"new"])
+                housekeeping._in_thread = write  # type: ignore[method-assign]
+            await write(directory, job)
+
+        housekeeping._in_thread = slowly  # type: ignore[method-assign]
+        await housekeeping._tick()
+        await housekeeping._write_high_watermarks()
+        assert topic in (await homes(client))[second.path]
+        assert second.high_watermarks.get(TopicPartition(topic, PartitionIndex(0)), 0) <= 1
+
+    run(scenario)

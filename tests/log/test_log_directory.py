@@ -334,6 +334,19 @@ def test_an_earlier_topics_records_that_outlived_their_topic_id_are_put_away(see
     assert _log(again, topic_id=SECOND_ID).end_offset == 0
 
 
+def test_a_synced_log_whose_topic_id_is_damaged_is_kept() -> None:
+    disk = SimDisk()
+    directory = _begun(disk, "/data")
+    _append(_log(directory), 10)
+    _sync(_log(directory))
+    directory.write_recovery_points()
+    file = disk.open(f"/data/orders-0/{names.PARTITION_METADATA}")
+    file.truncate(0)
+    file.close()
+    again = _begun(disk.crash(), "/data")
+    assert _log(again).end_offset == 10
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_synced_records_keep_their_topic_id(seed: int) -> None:
     disk = SimDisk(random=SimRandom(seed))

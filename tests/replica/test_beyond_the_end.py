@@ -59,6 +59,8 @@ def test_a_leader_calls_an_offset_unknown_that_is_and_a_follower_sends_to_the_le
         assert await error_of_fetch(leader, 1) == 0
         follower = await PeerConnection.open("b2", 9092)
         assert await error_of_fetch(follower, 2) == ErrorCode.not_leader_or_follower
+        # Who reads from a follower by choice (KIP-392) goes back to the leader.
+        assert await error_of_fetch(follower, 2, epoch=0) == ErrorCode.offset_out_of_range
 
     simulation.run(scenario())
 

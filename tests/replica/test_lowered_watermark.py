@@ -3,7 +3,10 @@
 import asyncio
 import errno
 
+import pytest
+
 from suwi.log import checkpoints, names
+from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.sim import SimDisk
 from tests.replica.alone import ORDERS, partition_and_directory
@@ -55,7 +58,7 @@ def test_what_a_power_loss_took_is_not_committed_when_others_write_there() -> No
     assert again.high_watermark == 0
 
 
-def test_on_a_full_disk_it_is_written_down_with_the_next_records() -> None:
+def test_on_a_full_disk_no_records_are_taken_until_it_is_written_down() -> None:
     disk = SimDisk()
 
     async def scenario() -> None:
@@ -66,10 +69,11 @@ def test_on_a_full_disk_it_is_written_down_with_the_next_records() -> None:
         partition.follow(following(3, unclean=2))
         partition.diverge(LeaderEpoch(0), Offset(0))
         disk.faults.fail("write", errno.ENOSPC, path=f"*{names.HIGH_WATERMARKS}*")
-        copy(partition, 0, 2, watermark=0)
-        assert written(disk) == 3
+        with pytest.raises(KafkaStorageError):
+            copy(partition, 0, 2, watermark=0)
+        assert (written(disk), partition.log.end_offset) == (3, 0)
         disk.faults.clear()
-        copy(partition, 3, 2, watermark=0)
-        assert written(disk) == 0
+        copy(partition, 0, 2, watermark=0)
+        assert (written(disk), partition.log.end_offset) == (0, 3)
 
     asyncio.run(scenario())

@@ -153,14 +153,16 @@ class Housekeeping:
         if not self._moved:
             return
         moved, self._moved = self._moved, {}
-        # A topic may have been deleted since, and another have its name.
-        known = [
-            (tp, partition.watermark_as_it_is)
-            for tp, partition in moved.items()
-            if self._replicas.is_current(partition) and partition.is_open
-        ]
         for directory in self._directories.usable():
-            here = [(tp, offset) for tp, offset in known if directory.holds(tp)]
+            # As they are now: while another directory's were written, one may have fallen, or a
+            # topic have been deleted and another have its name.
+            here = [
+                (tp, partition.watermark_as_it_is)
+                for tp, partition in moved.items()
+                if directory.holds(tp)
+                and self._replicas.is_current(partition)
+                and partition.is_open
+            ]
             await self._in_thread(directory, directory.high_watermarks_job(here))
 
     async def _write_recovery_points(self) -> None:

@@ -227,7 +227,7 @@ class _Job:
         committed_only = self.asked.isolation_level == _READ_COMMITTED
         first = Offset(asked.fetch_offset)
         if first > partition.log.end_offset:
-            self._check_leads(partition)
+            self._check_leads(partition, asked.current_leader_epoch)
         found = partition.read(
             first, bytes_max, committed_only=committed_only, whole_batch=whole_batch
         )
@@ -244,15 +244,17 @@ class _Job:
             ]
         return _Found(key, _answer(partition, asked, aborted=aborted), found)
 
-    def _check_leads(self, partition: Partition) -> None:
+    def _check_leads(self, partition: Partition, epoch: int) -> None:
         """Only the leader knows that an offset does not exist: consumers reset their position.
 
-        It may have slept for longer than its session, and not have heard of its successor yet.
+        It may have slept for longer than its session, and not have heard of its successor yet. A
+        consumer that knows the epoch knows a follower: it goes back to the leader by itself.
         """
         leadership = partition.leadership
         if leadership is None:
-            raise NotLeaderOrFollower(f"{partition.partition} is led by another broker")
-        if leadership.followers and not self.is_sure:
+            if epoch != partition.leader_epoch:
+                raise NotLeaderOrFollower(f"{partition.partition} is led by another broker")
+        elif leadership.followers and not self.is_sure:
             raise _NotSure(f"{partition.partition} may be led by another broker")
 
     def _look_for_follower(

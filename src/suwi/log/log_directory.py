@@ -295,13 +295,14 @@ class LogDirectory:
     def _put_away_stranger(self, partition: TopicPartition, topic_id: TopicId) -> bool:
         """Hazard 21: data of a deleted topic must not come back under a new one's name.
 
-        A file that says nothing after an unclean stop was never synced, nor was what is beside it.
+        A power loss may leave the file without what it said, if no sync vouched for either it or
+        the records beside it.
         """
         path = f"{self.dir_of(partition)}/{names.PARTITION_METADATA}"
         found = checkpoints.read_topic_id(self._disk, path)
         if found == topic_id:
             return False
-        if found is None and (self.was_clean or not self._disk.exists(path)):
+        if found is None and (not self._disk.exists(path) or self._is_vouched_for(partition)):
             checkpoints.write_topic_id(self._disk, path, topic_id, sync=True)
             return False
         log.warning(
@@ -310,6 +311,15 @@ class LogDirectory:
         )
         self.put_away(partition)
         return True
+
+    def _is_vouched_for(self, partition: TopicPartition) -> bool:
+        """Whether some of the log is known to have been synced."""
+        bases = [
+            names.parse_offset_name(name, names.LOG)
+            for name in self._disk.list_dir(self.dir_of(partition))
+        ]
+        recovery_point = self._recovery_points.get(partition, Offset(0))
+        return any(base is not None and base < recovery_point for base in bases)
 
     def put_away(self, partition: TopicPartition) -> str | None:
         """Rename a partition's directory for deletion; its new path, to remove at leisure."""

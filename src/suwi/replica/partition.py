@@ -103,7 +103,7 @@ class Partition:
         self._in_office = False
         self._has_enough_replicas = True
         self._high_watermark = Offset(0)
-        self._watermark_fell = False
+        self._watermark_fell = True
         """Whether more may be written down as committed than is. What is appended now must not be
         taken for it after a crash."""
         self._waiting = Waiting()
@@ -306,7 +306,8 @@ class Partition:
             raise NotLeaderOrFollower(f"{self.partition} is led by another broker")
         try:
             partition_log = self.log
-            self._before_append()
+            if self._watermark_fell:
+                self._write_watermark(partition_log)
             appended = partition_log.append_as_leader(batch, header, self.leader_epoch, now_ms)
         except KafkaStorageError:
             self._resign()
@@ -315,9 +316,11 @@ class Partition:
             self._after_append(partition_log)
         return appended
 
-    def _before_append(self) -> None:
-        if self._watermark_fell:
-            self._watermark_fell = not self._home.write_watermarks()
+    def _write_watermark(self, partition_log: PartitionLog) -> None:
+        partition_log.state.check()
+        if not self._home.write_watermarks():
+            raise KafkaStorageError(f"{self.partition}: its watermark cannot be written down")
+        self._watermark_fell = False
 
     def _after_append(self, partition_log: PartitionLog) -> None:
         self._touch()
@@ -552,16 +555,19 @@ class Partition:
         assert self.leadership is None
         partition_log = self.log
         start = max(start, partition_log.start_offset)
-        try:
-            if records:
+        if records:
+            self._make_room(records)
+            self._touch()
+            try:
+                if self._watermark_fell:
+                    self._write_watermark(partition_log)
                 now_ms = self._around.clock.now_ms()
-                self._make_room(records)
-                self._before_append()
-                self._touch()
                 partition_log.append_as_follower(records, leader_epoch, now_ms)
-        finally:
-            # A full disk may have taken some of it.
-            self._take_over_marks(partition_log, watermark, start)
+            except KafkaStorageError:
+                # A full disk may have taken some of it.
+                self._take_over_marks(partition_log, watermark, start)
+                raise
+        self._take_over_marks(partition_log, watermark, start)
 
     def _take_over_marks(
         self, partition_log: PartitionLog, watermark: Offset, start: Offset

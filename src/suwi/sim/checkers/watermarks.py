@@ -6,6 +6,7 @@ from suwi.sim.checkers.facts import Batch, Broken, Checker, LogId, Replica, Worl
 class Watermarks(Checker):
     def __init__(self) -> None:
         self._highest: dict[tuple[LogId, int, str], int] = {}
+        self._empty: set[tuple[LogId, int, str]] = set()
 
     def on_truncated(self, world: World, replica: Replica, removed: list[Batch]) -> None:
         if world.rules_of(replica.log).unclean_election and not replica.leads:
@@ -20,12 +21,17 @@ class Watermarks(Checker):
                 f"watermark {replica.watermark} <= end {replica.end} does not hold"
             )
         seen = (replica.log, replica.leader_epoch, replica.life)
-        # A follower without a record may begin its copy anew, where the leader's batch begins.
         is_empty = replica.start == replica.end and not replica.leads
-        highest = 0 if is_empty else self._highest.get(seen, 0)
+        # A follower without a record may begin its copy anew, where the leader's batch begins.
+        begins_anew = is_empty and seen in self._empty
+        highest = 0 if begins_anew else self._highest.get(seen, 0)
         if replica.watermark < highest:
             raise Broken(
                 f"{replica}: the watermark falls from {highest} to {replica.watermark} "
                 f"within epoch {replica.leader_epoch}"
             )
         self._highest[seen] = replica.watermark
+        if is_empty:
+            self._empty.add(seen)
+        else:
+            self._empty.discard(seen)
