@@ -2,14 +2,27 @@
 
 import asyncio
 import gc
+from collections.abc import Sequence
 from functools import partial
+from typing import Any, cast
 
 import pytest
 
 from suwi.controller.metadata_writer import MetadataWriter
 from suwi.metadata.follower import MetadataFollower
-from suwi.metadata.memory import MemoryStore
-from suwi.model.errors import UnknownTopicOrPartition
+from suwi.metadata.memory import MemoryStore, MemoryView
+from suwi.metadata.store import (
+    Change,
+    Gap,
+    MetadataStore,
+    Operation,
+    Put,
+    Unavailable,
+    Unknown,
+    WriteResult,
+)
+from suwi.model.errors import RequestTimedOut, UnknownTopicOrPartition
+from suwi.model.ids import NodeId
 from suwi.sim.random import SimRandom
 
 
@@ -72,3 +85,62 @@ def test_a_refusal_that_nobody_waits_for_any_more_is_no_error_of_ours(
 
     asyncio.run(scenario())
     assert [record.message for record in caplog.records] == ["unexpected error in a decision"]
+
+
+class Forgetful:
+    """A store that makes a write and loses the answer, and then cannot be asked for a while."""
+
+    def __init__(self, store: MemoryView) -> None:
+        self._store = store
+        self.is_away = False
+        self.forgets = False
+
+    async def write(self, operations: Sequence[Operation], **given: int) -> WriteResult:
+        result = await self._store.write(operations, **given)
+        if not self.forgets:
+            return result
+        self.is_away = True
+        return Unknown()
+
+    async def sync(self) -> None:
+        if self.is_away:
+            raise Unavailable("away")
+        await self._store.sync()
+
+    async def changes_after(self, sequence: int) -> list[Change] | Gap:
+        if self.is_away:
+            raise Unavailable("away")
+        return await self._store.changes_after(sequence)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def test_nothing_is_decided_before_it_is_known_what_the_last_write_has_changed() -> None:
+    """Found by the simulation (seed 29940): an election was written, its answer was lost, and the
+    store could not be asked. The next decision was made on the image from before, and took the
+    election back."""
+
+    async def scenario() -> None:
+        store = Forgetful(MemoryStore(SimRandom(1)).view())
+        controller = await (await store.open_session()).campaign(NodeId(1))
+        follower = MetadataFollower(cast(MetadataStore, store), lambda old, new: None)
+        await follower.start()
+        writer = MetadataWriter(cast(MetadataStore, store), follower, controller.epoch)
+        seen: list[int] = []
+
+        async def decide() -> None:
+            seen.append(follower.image.sequence)
+            await writer.write([Put("notes/decision", str(len(seen)).encode())])
+
+        store.forgets = True
+        for _ in range(2):
+            with pytest.raises(RequestTimedOut):
+                await writer.alone(decide)
+        assert len(seen) == 1, "the second could not know what the first had done"
+        store.forgets = store.is_away = False
+        await writer.alone(decide)
+        assert seen[1] > seen[0]
+        await follower.stop()
+
+    asyncio.run(scenario())

@@ -26,6 +26,7 @@ from suwi.model.errors import BrokerError, InvalidConfig, NotController, Request
 log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
+_SURE_S = 5.0
 
 
 class MetadataWriter:
@@ -42,6 +43,8 @@ class MetadataWriter:
         self._controller_epoch = controller_epoch
         self._on_refusal = on_refusal
         self._turn = asyncio.Lock()
+        self._is_unsure = False
+        """Whether a write may have been made that the image does not show."""
 
     async def alone(self, decide: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """Make a decision, with its writes, while no other is made.
@@ -58,7 +61,18 @@ class MetadataWriter:
 
     async def _in_turn(self, decide: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         async with self._turn:
+            if self._is_unsure:
+                await self._make_sure()
             return await decide()
+
+    async def _make_sure(self) -> None:
+        """Writes carry whole states: one decided on an old image would take back what is there."""
+        try:
+            async with asyncio.timeout(_SURE_S):
+                await self._follower.synced()
+        except (TimeoutError, Unavailable) as error:
+            raise RequestTimedOut("the metadata store does not say what was written") from error
+        self._is_unsure = False
 
     async def write(self, operations: Sequence[Operation]) -> None:
         """Write in order, in one piece where it is not too large for the store.
@@ -69,6 +83,8 @@ class MetadataWriter:
             await self._write(part)
 
     async def _write(self, operations: Sequence[Operation]) -> None:
+        if self._is_unsure:
+            raise RequestTimedOut("it is not known yet what the last write has changed")
         try:
             result = await self._store.write(operations, controller_epoch=self._controller_epoch)
         except Unavailable as error:
@@ -80,7 +96,9 @@ class MetadataWriter:
                 self._on_refusal()
                 raise NotController("the metadata changed under the controller")
             case Unknown():
+                self._is_unsure = True
                 await self._find_out(operations)
+                self._is_unsure = False
 
     async def _find_out(self, operations: Sequence[Operation]) -> None:
         """The answer of a write was lost: it was made exactly if its values are there."""
