@@ -565,3 +565,28 @@ def test_a_follower_without_a_record_may_begin_its_copy_anew_further_back() -> N
     for at in (53, 51):
         follower.start = follower.end = at
         stage.commit(TWO, at)
+
+
+def test_what_a_replica_gave_up_whose_disk_failed_in_it_is_believed() -> None:
+    """Simulation seed 33125: it truncates, and the sync of that fails."""
+    stage = Stage(unclean=True)
+    lose_a_record(stage)
+    stage[ONE].is_live = stage[ONE].is_offline = True
+    stage.report_lost(ONE, 0, 2, committed_below=1)
+
+
+def test_what_an_unclean_leader_has_deleted_is_not_lost_and_may_be_seen_again() -> None:
+    """Simulation seed 33078: a crash moves the start of another replica's log back."""
+    stage = Stage(unclean=True)
+    three_committed(stage)
+    stage.append(ONE, batch(3))
+    stage[TWO].batches = stage[TWO].batches[1:]
+    stage[TWO].start = 1
+    stage[ONE].is_live = stage[THREE].is_live = False
+    stage.move(TWO, isr=(TWO,), recovering=True, unclean_epoch=LeaderEpoch(1))
+    assert stage.committed.losses == []
+    stage[THREE].is_live = True
+    isr = (TWO, THREE)
+    stage.change(stage.state._replace(partition_epoch=9, isr=isr, recovering=False))
+    stage.move(THREE)
+    stage.commit(THREE, 3)

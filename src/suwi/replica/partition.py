@@ -615,7 +615,7 @@ class Partition:
 
     def _truncate(self, offset: Offset) -> None:
         partition_log = self.log
-        self._report_loss(partition_log, max(offset, partition_log.start_offset))
+        loss = self._loss_from(partition_log, max(offset, partition_log.start_offset))
         log.info(
             "truncated",
             extra={
@@ -631,22 +631,24 @@ class Partition:
         self._note_lower_watermark()
         self._home.after_truncation()
         self._touch()
+        if loss is not None:
+            log.error("records are lost", extra={"loss": str(loss)})
+            self._around.on_loss(loss)
 
     def _note_lower_watermark(self) -> None:
         if self._high_watermark < self._home.checkpointed_watermark():
             self._home.lower_watermark(self._high_watermark)
             self._watermark_fell = True
 
-    def _report_loss(self, partition_log: PartitionLog, first: Offset) -> None:
+    def _loss_from(self, partition_log: PartitionLog, first: Offset) -> Loss | None:
         """What is truncated from `first` on was committed, as far as this replica knows. If all of
         the log is older than an unclean election, any of it may have been: a leader that was killed
         knows only the watermark that it last wrote down, a follower the one that it last heard."""
         committed = self._high_watermark
         is_older = partition_log.epochs.latest < self._unclean_epoch
         end = partition_log.end_offset if is_older else committed
-        if first < end:
-            loss = lost_between(
-                self.partition, partition_log.epochs, first, end, committed_below=committed
-            )
-            log.error("records are lost", extra={"loss": str(loss)})
-            self._around.on_loss(loss)
+        if first >= end:
+            return None
+        return lost_between(
+            self.partition, partition_log.epochs, first, end, committed_below=committed
+        )

@@ -206,6 +206,7 @@ class Watch:
             if log.state.offline_because is not None:
                 # Perhaps in the middle of a change. What lies there counts when it is opened again.
                 seen.replica.leads = partition.is_leader
+                seen.replica.is_offline = True
                 seen.died_in_a_write = True
                 continue
             if seen.marks != marks or seen.log is not log or even_if_same:
@@ -242,7 +243,7 @@ class Watch:
             seen.appended = self._read_on(node, seen, log)
             replica.batches += seen.appended
         replica.life = node.machine.incarnation.name
-        replica.is_live = True
+        replica.is_live, replica.is_offline = True, False
         replica.leads = partition.is_leader
         replica.leader_epoch = partition.leader_epoch
         replica.start, replica.end = log.start_offset, log.end_offset

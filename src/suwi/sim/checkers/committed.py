@@ -178,7 +178,12 @@ class Committed(Checker):
         self._unclean_epochs[log] = world.states[log].leader_epoch
         replica = world.replica(leader, log)
         batches = self._batches.get(log, [])
-        kept = [b for b in batches if replica is not None and replica.holds(b)]
+        # What lies below its start was deleted: others may show that for a while after a crash.
+        kept = [
+            b
+            for b in batches
+            if replica is not None and (replica.holds(b) or b.last < replica.start)
+        ]
         if len(kept) < len(batches):
             first = kept[-1].last + 1 if kept else 0
             self._lose(log, batches, first)

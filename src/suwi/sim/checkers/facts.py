@@ -52,6 +52,8 @@ class Replica:
     life: str = ""
     """Which life of the process has it open."""
     is_live: bool = True
+    is_offline: bool = False
+    """Its disk failed, perhaps in the middle of a change: nobody sees what it holds."""
     is_suspect: bool = False
     """It lost power, and is not known to be whole again."""
     leads: bool = False

@@ -47,10 +47,15 @@ class Losses(Checker):
             self._elections.add(partition)
         elif event.kind == RECORDS_LOST:
             for lost in event.facts["ranges"]:
-                self._check_lost(partition, event.facts, lost)
+                self._check_lost(world, partition, event.facts, lost)
 
-    def _check_lost(self, partition: str, facts: Any, lost: dict[str, int]) -> None:
+    def _check_lost(self, world: World, partition: str, facts: Any, lost: dict[str, int]) -> None:
         place = (NodeId(facts["broker"]), partition)
+        is_hidden = any(
+            each.is_offline
+            for each in world.replicas.values()
+            if (each.node, str(each.log)) == place
+        )
         given_up = self._given_up.get(place, {})
         losses = [loss for loss in self._committed.losses if str(loss.log) == partition]
         for offset in range(lost["first"], lost["end"]):
@@ -58,7 +63,7 @@ class Losses(Checker):
             is_lost = any(loss.first <= offset < loss.end for loss in losses)
             if offset < facts["committed_below"] and not is_lost:
                 raise Broken(f"{what}, but it is not")
-            if lost["epoch"] not in given_up.get(offset, ()):
+            if lost["epoch"] not in given_up.get(offset, ()) and not is_hidden:
                 raise Broken(f"{what} by b{facts['broker']}, which did not give it up")
             if lost["epoch"] >= self._committed.unclean_epoch(partition):
                 raise Broken(f"{what}, but was not written before an unclean election")
