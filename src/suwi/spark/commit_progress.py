@@ -7,6 +7,8 @@ Invariant: it never stops the query: brokers that have no groups, or are away, a
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from suwi.spark.options import BadOption
+
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -14,20 +16,25 @@ if TYPE_CHECKING:
 def commit_progress(
     query: "StreamingQuery",
     servers: str,
-    group: str,
+    group: str | None = None,
     *,
     options: Mapping[str, str] | None = None,
 ) -> None:
     """From now on, until the query ends. It must read topics, and nothing besides.
 
+    group: whose offsets they are; without it the `kafka.group.id` of `options`.
     options: the `kafka.` options of its source, for the log-in.
     """
+    given = {name.lower(): value for name, value in (options or {}).items()}
+    group = group or given.get("kafka.group.id")
+    if not group:
+        raise BadOption("no group is named, neither as `group` nor by option 'kafka.group.id'")
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
     from suwi.spark.pipeline.lag import Lag, end_of_batch, report_of
 
-    lag = Lag({**(options or {}), "kafka.bootstrap.servers": servers}, group)
+    lag = Lag({**given, "kafka.bootstrap.servers": servers}, group)
     session = SparkSession.getActiveSession()
     assert session is not None
     query_id = str(query.id)

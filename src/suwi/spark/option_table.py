@@ -196,8 +196,8 @@ _KAFKA: Final = (
     _supported(
         "group.id",
         "",
-        "the group under which progress is committed back, where a sink or a listener does so; "
-        "the source itself joins no group",
+        "the group of a pipeline that names none, and of `commit_progress`: they commit how far "
+        "a query is; the source joins no group and commits nothing",
     ),
     *_noted(
         """

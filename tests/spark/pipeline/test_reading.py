@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("yaml")
 
+from suwi.env import local_env
 from suwi.spark.pipeline.problems import BadPipeline
 from suwi.spark.pipeline.reading import read_pipeline
 from suwi.spark.pipeline.spec import DeltaSpec, ParquetSpec, Pipeline, TopicSpec
@@ -35,9 +36,13 @@ def mistakes(folder: Path, text: str, **environ: str) -> list[str]:
     return [f"{line}: {text}" for line, text in refused.value.problems]
 
 
+def group_of(pipeline: Pipeline, **environ: str) -> str | None:
+    return pipeline.group and pipeline.group.resolve(environ, local_env().disk)
+
+
 def test_little_needs_to_be_said(tmp_path: Path) -> None:
     pipeline = read(tmp_path, MINIMAL)
-    assert pipeline.name == pipeline.group == "orders"
+    assert pipeline.name == group_of(pipeline) == "orders"
     assert [topic.shown for topic in pipeline.source.topics] == ["orders"]
     assert isinstance(pipeline.sink, DeltaSpec)
     assert pipeline.decode.kind == "string"
@@ -229,6 +234,16 @@ checkpoint: /x
 )
 def test_files_that_cannot_be_used(tmp_path: Path, text: str, expected: list[str]) -> None:
     assert mistakes(tmp_path, text) == expected
+
+
+def test_the_group_is_the_sources_unless_the_pipeline_names_its_own(tmp_path: Path) -> None:
+    named = MINIMAL.replace(
+        "  topics: orders\n", "  topics: orders\n  options: {Kafka.Group.Id: '${WHO}'}\n"
+    )
+    assert group_of(read(tmp_path, named, WHO="readers"), WHO="readers") == "readers"
+    own = named + "group: mine-${WHO}\n"
+    assert group_of(read(tmp_path, own, WHO="readers"), WHO="readers") == "mine-readers"
+    assert group_of(read(tmp_path, named + "group: false\n", WHO="readers")) is None
 
 
 def test_what_references_stand_for_must_be_there(tmp_path: Path) -> None:

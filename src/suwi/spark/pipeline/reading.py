@@ -87,7 +87,7 @@ class _Reader:
         dead_letters = self._dead_letters(source, decode)
         checkpoint = top.text("checkpoint", required=True)
         trigger = self._trigger()
-        group = self._group(name)
+        group = self._group(name, source)
         spark = top.mapping("spark")
         top.close()
         if source is None or decode is None or sink is None:
@@ -341,16 +341,18 @@ class _Reader:
             self._top.wrong("trigger", f"{interval!r}: an interval, like '10 seconds'")
         return interval
 
-    def _group(self, name: str) -> str | None:
+    def _group(self, name: str, source: Source | None) -> Text | None:
+        """What the file says; else the source's `kafka.group.id`; else the pipeline's name."""
         node = self._top.node("group")
         if node is None:
-            return name
+            options = {} if source is None else source.options
+            given = {key.lower(): text for key, text in options.items()}
+            return given.get("kafka.group.id", Text((name,), 0))
         if isinstance(node, Scalar) and node.kind == "bool":
             if node.raw != "false":
                 self._top.wrong("group", "a name, or false to commit no progress")
             return None
-        text = self._top.text("group")
-        return None if text is None else self._plain(self._top, "group", text)
+        return self._top.text("group")
 
     # -- small things ----------------------------------------------------------------------------
 

@@ -49,9 +49,10 @@ def lags_of(pipeline: Pipeline) -> list[Lag]:
     texts = {"kafka.bootstrap.servers": pipeline.source.servers, **pipeline.source.options}
     options = {name.lower(): text.resolve(os.environ, disk) for name, text in texts.items()}
     committed = options.get("kafka.isolation.level") == "read_committed"
-    groups = [pipeline.group]
+    group = None if pipeline.group is None else pipeline.group.resolve(os.environ, disk)
+    groups = [group]
     if pipeline.dead_letters is not None:
-        groups.append(pipeline.group and f"{pipeline.group}-{DEAD_LETTERS}")
+        groups.append(group and f"{group}-{DEAD_LETTERS}")
     return [Lag(options, group, committed_only=committed) for group in groups]
 
 

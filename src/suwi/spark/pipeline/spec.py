@@ -102,7 +102,7 @@ class Pipeline:
     dead_letters: TopicSpec | None = None
     trigger: str | None = None
     """None: the next batch starts when one is done. Else an interval."""
-    group: str | None = None
+    group: Text | None = None
     """Under which progress is committed; None: it is not."""
     spark: dict[str, Text] = field(default_factory=dict)
     folder: str = "."
