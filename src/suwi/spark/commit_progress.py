@@ -1,9 +1,11 @@
 """`commit_progress(query, …)`: a query's place as a consumer group's, so that lag tools see it.
 
-Usable alone in any PySpark job. A group's offsets are committed each time that a batch is done.
+Usable alone in any PySpark job. A group's offsets are committed each time that a batch is done, and
+once for what was done before: by a query that ended already, or was started again and is idle.
 Invariant: it never stops the query: brokers that have no groups, or are away, are logged.
 """
 
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,8 @@ from suwi.spark.options import BadOption
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from suwi.spark.pipeline.lag import Lag
 
 
 def commit_progress(
@@ -22,6 +26,9 @@ def commit_progress(
 ) -> None:
     """From now on, until the query ends. It must read topics, and nothing besides.
 
+    What it did before is committed now, if Spark has reported it; a query that was started again
+    and finds nothing new is looked at when Spark calls it idle, after about ten seconds.
+
     group: whose offsets they are; without it the `kafka.group.id` of `options`.
     options: the `kafka.` options of its source, for the log-in.
     """
@@ -32,28 +39,69 @@ def commit_progress(
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
-    from suwi.spark.pipeline.lag import Lag, end_of_batch, report_of
+    from suwi.spark.pipeline.lag import Lag
 
-    lag = Lag({**given, "kafka.bootstrap.servers": servers}, group)
     session = SparkSession.getActiveSession()
     assert session is not None
-    query_id = str(query.id)
+    committer = _Committer(query, Lag({**given, "kafka.bootstrap.servers": servers}, group))
+    # Not its id, which is the checkpoint's: the end of an earlier run may be told of only now.
+    run_id = str(query.runId)
 
     class Listener(StreamingQueryListener):
         def onQueryStarted(self, event: Any) -> None:  # noqa: N802
             pass
 
         def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-            if str(event.progress.id) == query_id:
-                end = end_of_batch(report_of(event.progress))
-                if end is not None:
-                    lag.reached(end)
+            if str(event.progress.runId) == run_id:
+                committer.take(event.progress)
 
         def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-            pass
+            if str(event.runId) == run_id:
+                committer.look()
 
         def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-            if str(event.id) == query_id:
-                lag.close()
+            if str(event.runId) == run_id:
+                committer.end()
 
     session.streams.addListener(Listener())
+    if query.isActive:
+        committer.look()
+    else:
+        committer.end()
+
+
+class _Committer:
+    """Commits the ends of a query's batches. Spark's listeners are called in another thread."""
+
+    def __init__(self, query: "StreamingQuery", lag: "Lag") -> None:
+        self._query = query
+        self._lag = lag
+        self._lock = threading.Lock()
+        self._is_over = False
+
+    def look(self) -> None:
+        """Take the last report. Spark makes one for an idle query, too, but tells no listener."""
+        with self._lock:
+            self._take(self._query.lastProgress)
+
+    def take(self, progress: Any) -> None:
+        with self._lock:
+            self._take(progress)
+
+    def end(self) -> None:
+        """Take the last report and be done; a second time it is nothing."""
+        with self._lock:
+            try:
+                self._take(self._query.lastProgress)
+            finally:
+                self._is_over = True
+                self._lag.close()
+
+    def _take(self, progress: Any) -> None:
+        from suwi.spark.pipeline.lag import end_of_batch, report_of
+
+        if self._is_over or progress is None:
+            return
+        end = end_of_batch(report_of(progress))
+        if end is not None:
+            self._lag.reached(end)
