@@ -47,7 +47,7 @@ def to_delta(
         it. `order_by` names the column whose greater value wins, `delete_when` a condition on
         `source`, as in "source.op = 'd'", under which the row goes.
     trigger: as `DataStreamWriter.trigger` takes it: {"availableNow": True}.
-    target_file_size: as 134217728 or "128mb".
+    target_file_size: as 134217728 or "128mb"; with keys, delta-rs chooses.
     compact_every_s: while the query runs, write small files together this often, in a thread of
         this process.
     storage_options: for an object store, as delta-rs names them.
@@ -75,8 +75,15 @@ def to_delta(
     query = _start(df, given, mode, checkpoint, trigger, name)
     if compact_every_s is not None:
         from suwi.spark.delta.maintenance import keep_compact
+        from suwi.spark.delta.options import read_options
 
-        keep_compact(query, path, every_s=compact_every_s, storage_options=storage_options)
+        keep_compact(
+            query,
+            path,
+            every_s=compact_every_s,
+            target_bytes=read_options(given).target_bytes,
+            storage_options=storage_options,
+        )
     return query
 
 

@@ -1,8 +1,11 @@
 """Compaction and clean-up change no row of any version."""
 
 import os
+import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -11,11 +14,16 @@ pytest.importorskip("deltalake", reason="deltalake is not installed: pip install
 
 from deltalake import DeltaTable
 
+from suwi.spark import to_delta
+from suwi.spark.delta import maintenance
 from suwi.spark.delta.commit import Origin
 from suwi.spark.delta.maintenance import clean_orphans, compact
+from suwi.spark.delta.options import TARGET_BYTES
 from tests.spark.delta.tables import commit, options_of, rows_of, schema_of
 
 SCHEMA = schema_of("n long")
+# The function has the module's name, and hides it.
+to_delta_module = sys.modules["suwi.spark.to_delta"]
 
 
 def fill(table: Path, batches: int) -> None:
@@ -68,3 +76,18 @@ def test_files_that_may_belong_to_a_batch_under_way_are_not_asked_for(tmp_path: 
     fill(tmp_path, 1)
     with pytest.raises(ValueError, match="may belong to a batch under way"):
         clean_orphans(str(tmp_path), older_than_hours=0)
+
+
+def test_files_are_compacted_to_the_size_that_the_sink_was_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes: list[int] = []
+    stream: Any = SimpleNamespace(isStreaming=True, sparkSession=None)
+    monkeypatch.setattr(to_delta_module, "register_delta", lambda spark: None)
+    monkeypatch.setattr(to_delta_module, "_start", lambda *arguments: None)
+    monkeypatch.setattr(
+        maintenance, "keep_compact", lambda *_, target_bytes, **__: sizes.append(target_bytes)
+    )
+    for size in ("1mb", None):
+        to_delta(stream, "/lake", checkpoint="/c", target_file_size=size, compact_every_s=60)
+    assert sizes == [1 << 20, TARGET_BYTES]

@@ -9,6 +9,8 @@ pytest.importorskip("pyarrow", reason="PyArrow is not installed: pip install .[s
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install .[spark]")
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from suwi.env import SystemRandom
 from suwi.spark.delta.commit import Batch, Origin, Outcome, commit_batch
@@ -48,6 +50,27 @@ def test_a_replayed_upsert_is_suppressed(tmp_path: Path) -> None:
     upsert(options, [(1, "b", 1)], 1)
     assert upsert(options, [(1, "a", 1)], 0).is_suppressed
     assert values_of(tmp_path) == {1: "b"}
+
+
+@pytest.mark.parametrize(
+    ("codec", "written"),
+    [
+        ("snappy", "SNAPPY"),
+        ("zstd", "ZSTD"),
+        ("gzip", "GZIP"),
+        ("lz4", "LZ4"),
+        ("none", "UNCOMPRESSED"),
+    ],
+)
+def test_merged_rows_are_compressed_as_the_option_says(
+    tmp_path: Path, codec: str, written: str
+) -> None:
+    options = options_of(tmp_path, keys="k", compression=codec)
+    upsert(options, [(1, "a", 1), (2, "b", 1)], 0)
+    upsert(options, [(1, "c", 2)], 1)
+    for file in DeltaTable(str(tmp_path)).file_uris():
+        assert pq.read_metadata(file).row_group(0).column(0).compression == written
+    assert values_of(tmp_path) == {1: "c", 2: "b"}
 
 
 def test_null_is_a_key_like_any_other(tmp_path: Path) -> None:

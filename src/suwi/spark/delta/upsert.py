@@ -8,7 +8,7 @@ greatest `orderBy`, whether it came now or was there before.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from suwi.spark.delta.commit import Apply, Batch
 from suwi.spark.delta.errors import SchemaMismatch
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 
 STAGING: Final = "_suwi_staging"
 _ROW: Final = "__suwi_row"
+# As delta-rs names them. Parquet's "lz4" is LZ4_RAW; the older LZ4 is read by few.
+_CODECS: Final = {
+    "snappy": "SNAPPY",
+    "zstd": "ZSTD",
+    "gzip": "GZIP",
+    "lz4": "LZ4_RAW",
+    "none": "UNCOMPRESSED",
+}
 
 
 def check_keys(options: DeltaOptions, data: "StructType") -> None:
@@ -36,6 +44,11 @@ def check_keys(options: DeltaOptions, data: "StructType") -> None:
 def merge_files(options: DeltaOptions) -> Apply:
     """How a batch of staged files gets into the table."""
 
+    from deltalake import WriterProperties
+
+    codec: Any = _CODECS[options.codec]
+    writing = WriterProperties(compression=codec)
+
     def apply(table: "DeltaTable", batch: Batch, properties: "CommitProperties") -> None:
         rows = last_of_each_key(read_staged(options, batch.files), options.keys, options.order_by)
         same = " AND ".join(_same(key, rows) for key in options.keys)
@@ -44,6 +57,7 @@ def merge_files(options: DeltaOptions) -> Apply:
             same,
             source_alias="source",
             target_alias="target",
+            writer_properties=writing,
             commit_properties=properties,
         )
         newer = None
