@@ -5,6 +5,7 @@ Invariant: an option that is not known is an error, so nothing is ignored in sil
 """
 
 import difflib
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -13,6 +14,9 @@ from suwi.client.outbox import ProducerSettings
 from suwi.records.compression import Compression
 from suwi.spark.option_table import KAFKA, Scope, Status, find
 from suwi.spark.options import BadOption, Connection, read_connection
+
+# In Spark's processes nobody formats fields: what is said there stands in the message.
+log = logging.getLogger(__name__)
 
 SUPPORTED: Final = {
     "topic": "the topic of every row; without it there must be a column `topic`",
@@ -32,6 +36,10 @@ NOTED: Final = {
     "kafka.metadata.max.idle.ms": "leaders are looked up when they are needed",
     "kafka.partitioner.adaptive.partitioning.enable": "rows without key and partition are spread",
     "kafka.partitioner.availability.timeout.ms": "rows without key and partition are spread",
+    "kafka.compression.gzip.level": "each codec has Kafka's default level",
+    "kafka.compression.lz4.level": "each codec has Kafka's default level",
+    "kafka.compression.zstd.level": "each codec has Kafka's default level",
+    "kafka.transaction.timeout.ms": "there are no transactions",
     "includeheaders": "headers are written where there is a column `headers`",
 }
 REFUSED: Final = {
@@ -40,6 +48,7 @@ REFUSED: Final = {
     "kafka.partitioner.class": "Java classes cannot be loaded: fill the column `partition`",
     "kafka.partitioner.ignore.keys": "fill the column `partition` instead",
     "kafka.transactional.id": "exactly once into topics waits for transactions in the broker",
+    "kafka.transaction.two.phase.commit.enable": "there are no transactions",
     "kafka.interceptor.classes": "Java classes cannot be loaded: change the columns instead",
 }
 _DEFAULTS: Final = ProducerSettings()
@@ -82,7 +91,10 @@ def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
 
 
 def _check(name: str) -> None:
-    if name in SUPPORTED or name in NOTED or name in _OF_SPARK:
+    if name in SUPPORTED or name in _OF_SPARK:
+        return
+    if name in NOTED:
+        log.warning("option %s has no effect: %s", name, NOTED[name])
         return
     if name in REFUSED:
         raise BadOption(f"option {name!r} is not supported: {REFUSED[name]}")
@@ -96,6 +108,8 @@ def _check(name: str) -> None:
         raise BadOption(f"there is no option {name!r}: {hint}")
     if shared.status is Status.REFUSED:
         raise BadOption(f"option {shared.name!r} is not supported: {shared.word}")
+    if shared.status is Status.NOTED:
+        log.warning("option %s has no effect: %s", shared.name, shared.word)
 
 
 def _acks(given: Mapping[str, str]) -> int:
