@@ -91,6 +91,26 @@ def test_from_the_beginning_is_refused_where_there_is_a_checkpoint(
     assert folder.exists()
 
 
+def test_from_the_beginning_with_a_new_checkpoint_renames_the_old_one_and_goes_on(
+    suwi: Suwi, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = checkpoint(tmp_path, topic_of(file))
+    sessions: list[object] = []
+
+    def open_session(*arguments: object) -> None:
+        sessions.append(arguments)
+        raise SystemExit(0)  # It has come far enough: Spark would be started here.
+
+    monkeypatch.setattr("suwi.spark.pipeline.spark_session.open_session", open_session)
+    result = suwi("pipeline", "run", file, "--from-beginning", "--new-checkpoint")
+    assert result.exit_code == 0
+    assert len(sessions) == 1
+    (aside,) = tmp_path.glob("checkpoint.before-*")
+    assert f"the checkpoint {folder} is now {aside}; what is read again" in result.stderr
+    assert (aside / "offsets" / "3").exists()
+    assert not folder.exists()
+
+
 def test_reset_says_what_it_would_do_and_then_does_it(
     suwi: Suwi, file: Path, tmp_path: Path
 ) -> None:
