@@ -4,6 +4,7 @@ Invariant: from the first strike to the comparison nothing is repaired by hand. 
 started again, as a supervisor would, and that is all.
 """
 
+import json
 import random
 import re
 import time
@@ -56,7 +57,8 @@ class Report:
     ended: Counter[str] = field(default_factory=Counter)
     suppressed: int = 0
     replays: int = 0
-    upkeep: str = "none"
+    upkeep: dict[str, int] = field(default_factory=dict)
+    """How often what was done to the table beside the pipelines."""
     commits: int = 0
     seconds: float = 0
     verdict: Verdict | None = None
@@ -79,6 +81,8 @@ class Run:
         self._upkeep: Process | None = None
         self._batch_s = 2.0
         """About how long one takes."""
+        self._strikes_left: list[str] = []
+        """Each comes before any comes again, so that none is missing in a long run."""
         self._is_batch: dict[str, bool] = {}
         """By log entry of the table."""
         self.report = Report()
@@ -93,6 +97,7 @@ class Run:
             self._strike_until_enough()
             sent = writer.stop()
             self._finish()
+            self._check_upkeep()
             self.report.verdict = self._judge(sent)
         finally:
             self._end()
@@ -105,11 +110,17 @@ class Run:
             arguments = ["-m", "chaos.upkeep", str(self._table)]
             self._upkeep = Process(arguments, self._home / "upkeep.log")
 
+    def _check_upkeep(self) -> None:
+        """It runs until it is killed: one that ended by itself has failed."""
+        if self._upkeep is not None and not self._upkeep.is_running:
+            why = (self._home / "upkeep.log").read_text(errors="replace")[-2_000:]
+            raise AssertionError(f"upkeep ended by itself: {why}")
+
     def _end(self) -> None:
         self._kill_drivers()
         if self._upkeep is not None:
             self._upkeep.kill()
-            self.report.upkeep = self._upkeep.lines[-1] if self._upkeep.lines else "none"
+            self.report.upkeep = json.loads(self._upkeep.lines[-1]) if self._upkeep.lines else {}
         self._brokers.stop()
 
     # -- strikes ---------------------------------------------------------------------------------
@@ -129,7 +140,9 @@ class Run:
             return "first batch"
         if number % _SECOND_DRIVER_EVERY == _SECOND_DRIVER_EVERY - 1:
             return "second driver"
-        return self._random.choice(STRIKES)
+        if not self._strikes_left:
+            self._strikes_left = self._random.sample(STRIKES, len(STRIKES))
+        return self._strikes_left.pop()
 
     def _strike(self, strike: str) -> None:
         match strike:

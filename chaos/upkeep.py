@@ -1,8 +1,10 @@
 """Somebody else at the table: compaction and vacuum, again and again, until killed.
 
-`python -m chaos.upkeep TABLE`; it prints how often each was done.
+`python -m chaos.upkeep TABLE`; it prints how often each was done, as JSON. What it does not expect
+ends it, and the run finds it ended.
 """
 
+import json
 import sys
 import time
 
@@ -30,7 +32,7 @@ def main(path: str) -> None:
             continue
         except (DeltaError, OSError):
             done["refused"] += 1  # A batch was faster.
-        print(done, flush=True)
+        print(json.dumps(done), flush=True)
 
 
 if __name__ == "__main__":
