@@ -159,7 +159,8 @@ def test_filters_are_pushed_down_where_option_and_session_say_so(
     fill(broker.address, topic, [b"a", b"b"], partition=0)
     fill(broker.address, topic, [b"c"], partition=1)
     wanted = "partition = 0 and offset > 0"
-    with pytest.raises(PySparkException, match=r"spark\.sql\.python\.filterPushdown\.enabled"):
+    told = r"DATA_SOURCE_PUSHDOWN_DISABLED.*spark\.sql\.python\.filterPushdown\.enabled"
+    with pytest.raises(PySparkException, match=told):
         read(spark, broker, subscribe=topic, pushDownFilters="true").where(wanted).collect()
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
