@@ -10,11 +10,12 @@ from suwi.client.connection import PeerConnection
 from suwi.env import local_env
 from suwi.metadata.memory import MemoryStore
 from suwi.model.broker_config import parse_broker_config
+from suwi.model.ids import NO_NODE
 from suwi.net.stats import NetStats
 from suwi.sim import SimRandom
 from suwi.sim.cluster import SimCluster
 from tests.broker.simulated import create_topic, produce
-from tests.broker.test_simulated_cluster import create, run, state, until
+from tests.broker.test_simulated_cluster import controller, create, image, run, state, until
 
 
 async def _get(port: int, path: str, method: str = "GET") -> tuple[str, str]:
@@ -74,6 +75,9 @@ def test_metrics_show_requests_traffic_connections_and_logs(tmp_path: object) ->
 
 def test_metrics_show_what_is_wrong_with_replication() -> None:
     async def scenario(cluster: SimCluster) -> None:
+        def clean_elections(number: int) -> float:
+            return _samples(cluster, number)["suwi_leader_elections_total", "clean"]
+
         async with cluster.client("test") as client:
             await create(client, assignments=[[1, 2]], configs={"min.insync.replicas": "2"})
             await create(client, name="lonely", assignments=[[2]])
@@ -81,29 +85,76 @@ def test_metrics_show_what_is_wrong_with_replication() -> None:
         cluster[2].kill()
         await until(lambda: state(cluster).isr == (1,))
         await asyncio.sleep(1)
-        broker = cluster[1].broker
-        assert broker is not None
-        samples = {
-            (sample.name, *sample.labels.values()): sample.value
-            for family in BrokerCollector(broker, NetStats(), LoopLag()).collect()
-            for sample in family.samples
-        }
+        samples = _samples(cluster, 1)
         assert samples[("suwi_under_replicated_partitions",)] == 1
         assert samples[("suwi_under_min_isr_partitions",)] == 1
         assert samples[("suwi_isr_shrinks_total",)] == 1
+        assert samples[("suwi_isr_expands_total",)] == 0
         assert samples[("suwi_offline_partitions",)] == 1
         assert samples[("suwi_live_brokers",)] == 2
 
-        restarted = cluster[2]
-        await restarted.start()
+        in_office = controller(cluster)
+        elected = clean_elections(in_office)
+        await cluster[2].start()
         await until(lambda: state(cluster).isr == (1, 2))
-        assert restarted.broker is not None
-        samples = {
-            sample.name: sample.value
-            for family in BrokerCollector(restarted.broker, NetStats(), LoopLag()).collect()
-            for sample in family.samples
-        }
-        assert samples["suwi_replicas"] == 2  # one it leads, one it copies
-        assert samples["suwi_partitions"] == 1
+        await until(lambda: image(cluster, 1).topics["lonely"].partitions[0].leader == 2)
+        samples = _samples(cluster, 1)
+        assert samples[("suwi_isr_shrinks_total",)] == 1
+        assert samples[("suwi_isr_expands_total",)] == 1
+        assert samples[("suwi_under_replicated_partitions",)] == 0
+        assert samples[("suwi_offline_partitions",)] == 0
+        # The lonely one has its leader back.
+        await until(lambda: clean_elections(in_office) == elected + 1)
+        samples = _samples(cluster, 2)
+        assert samples[("suwi_replicas",)] == 2  # one it leads, one it copies
+        assert samples[("suwi_partitions",)] == 1
 
     run(scenario)
+
+
+def test_metrics_of_the_controller_tell_clean_elections_from_unclean_ones() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        in_office = controller(cluster)
+        first, second = (number for number in (1, 2, 3) if number != in_office)
+
+        def elections() -> tuple[float, float]:
+            samples = _samples(cluster, in_office)
+            return (
+                samples["suwi_leader_elections_total", "clean"],
+                samples["suwi_leader_elections_total", "unclean"],
+            )
+
+        def leader() -> int:
+            return state(cluster, seen_by=in_office).leader
+
+        async with cluster.client("test") as client:
+            await create(
+                client,
+                assignments=[[first, second]],
+                configs={"unclean.leader.election.enable": "true"},
+            )
+        await until(lambda: leader() == first)
+        clean, unclean = elections()
+        cluster[first].kill()
+        await until(lambda: leader() == second)
+        await until(lambda: elections() == (clean + 1, unclean))
+
+        cluster[second].kill()
+        await until(lambda: leader() == NO_NODE)
+        assert elections() == (clean + 1, unclean)
+        await cluster[first].start()  # it is not in sync
+        await until(lambda: leader() == first)
+        await until(lambda: elections() == (clean + 1, unclean + 1))
+
+    run(scenario)
+
+
+def _samples(cluster: SimCluster, number: int) -> dict[tuple[str, ...], float]:
+    """What a broker shows, by name and labels."""
+    broker = cluster[number].broker
+    assert broker is not None
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in BrokerCollector(broker, NetStats(), LoopLag()).collect()
+        for sample in family.samples
+    }
