@@ -1,11 +1,18 @@
 """What acks promise and what they do not: each case counts its records."""
 
+import warnings
+
 import pytest
 from confluent_kafka import KafkaError
 
 from suwi.controller.events import RECORDS_LOST, UNCLEAN_ELECTION
 from suwi.testing import Cluster
-from tests.testing.clients import read, send, until
+from tests.testing.clients import PATIENCE_S, read, send, until
+
+with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+    # kafka-python reads its schemas with a call that Python 3.11 calls deprecated.
+    from kafka import KafkaProducer
+    from kafka.errors import NotEnoughReplicasAfterAppendError, NotEnoughReplicasError
 
 TOPIC = "promises"
 IN_SYNC = {"replica.lag.time.max.ms": 30_000}
@@ -104,6 +111,37 @@ def test_records_caught_by_a_shrinking_set_are_not_acknowledged() -> None:
         assert [error.code() for error in errors] == [KafkaError._MSG_TIMED_OUT]
         assert cluster.replicas(TOPIC)[leader].log_end >= 1
         assert end_of(cluster) == 0
+
+
+def test_a_client_that_does_not_retry_hears_whether_its_record_was_written() -> None:
+    with Cluster(brokers=3, session_timeout_s=10) as cluster:
+        cluster.create_topic(TOPIC, configs={"min.insync.replicas": 3})
+        leader = cluster.wait_leader(TOPIC)
+        controller = cluster.controller()
+        assert controller is not None
+        paused = others(cluster, leader, controller)[0]
+        producer = KafkaProducer(
+            bootstrap_servers=cluster.bootstrap_servers,
+            acks="all",
+            enable_idempotence=False,
+            retries=0,
+            request_timeout_ms=int(PATIENCE_S * 1000),
+        )
+        try:
+            producer.send(TOPIC, b"a", partition=0).get(PATIENCE_S)
+            cluster.pause(paused)
+            with pytest.raises(NotEnoughReplicasAfterAppendError):
+                producer.send(TOPIC, b"b", partition=0).get(PATIENCE_S)
+            cluster.wait_isr(TOPIC, 0, others(cluster, paused))
+            with pytest.raises(NotEnoughReplicasError):
+                producer.send(TOPIC, b"c", partition=0).get(PATIENCE_S)
+        finally:
+            producer.close()
+        state = cluster.replicas(TOPIC)[leader]
+        assert (state.high_watermark, state.log_end) == (1, 2)  # "b" is there, but not committed
+        cluster.resume(paused)
+        until(lambda: end_of(cluster) == 2)
+        assert read(cluster.bootstrap_servers, TOPIC, 2) == ["a", "b"]
 
 
 def test_an_unclean_election_reports_what_it_has_cost() -> None:
