@@ -1,0 +1,84 @@
+"""What an administrator's ElectLeaders does: who leads afterwards, and what is left of the log."""
+
+from confluent_kafka import ElectionType, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from suwi.controller.events import UNCLEAN_ELECTION
+from suwi.testing import Cluster
+from tests.testing.clients import PATIENCE_S, read, send, until
+
+TOPIC = "orders"
+ON_DEMAND_ONLY = {"auto.leader.rebalance.enable": False}
+
+
+def elect(cluster: Cluster, kind: ElectionType) -> int:
+    """The error code that partition 0 is answered for with."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    asked = TopicPartition(TOPIC, 0)
+    answers = admin.elect_leaders(kind, [asked]).result(PATIENCE_S)
+    assert list(answers) == [asked]
+    error = answers[asked]
+    return KafkaError.NO_ERROR if error is None else error.code()
+
+
+def replicas_of(cluster: Cluster) -> tuple[int, ...]:
+    """While all are in sync; the preferred leader is the first."""
+    return cluster.replicas(TOPIC)[cluster.wait_leader(TOPIC)].isr or ()
+
+
+def test_the_preferred_leader_gets_its_partition_back_when_asked_for() -> None:
+    with Cluster(brokers=3, settings=ON_DEMAND_ONLY) as cluster:
+        cluster.create_topic(TOPIC)
+        preferred, second, _ = replicas_of(cluster)
+        assert elect(cluster, ElectionType.PREFERRED) == KafkaError.ELECTION_NOT_NEEDED
+        assert send(cluster.bootstrap_servers, TOPIC, "a") == []
+        cluster.kill(preferred)
+        assert cluster.wait_leader(TOPIC) == second
+        assert send(cluster.bootstrap_servers, TOPIC, "b") == []
+        not_there = KafkaError.PREFERRED_LEADER_NOT_AVAILABLE
+        assert elect(cluster, ElectionType.PREFERRED) == not_there
+
+        cluster.restart(preferred)
+        cluster.wait_until_healthy()
+        assert cluster.wait_leader(TOPIC) == second
+        assert elect(cluster, ElectionType.PREFERRED) == KafkaError.NO_ERROR
+        cluster.wait_leader(TOPIC, 0, preferred)
+        assert send(cluster.bootstrap_servers, TOPIC, "c") == []
+        assert read(cluster.bootstrap_servers, TOPIC, 3) == ["a", "b", "c"]
+
+
+def test_an_unclean_leader_is_the_first_replica_that_lives_however_little_it_has() -> None:
+    with Cluster(brokers=3, settings=ON_DEMAND_ONLY) as cluster:
+        cluster.create_topic(TOPIC)
+        leader, second, third = replicas_of(cluster)
+        assert send(cluster.bootstrap_servers, TOPIC, "a") == []
+        cluster.kill(second)
+        cluster.wait_isr(TOPIC, 0, {leader, third})
+        assert send(cluster.bootstrap_servers, TOPIC, "b", "c") == []
+        cluster.kill(third)
+        cluster.wait_isr(TOPIC, 0, {leader})
+        assert send(cluster.bootstrap_servers, TOPIC, "d", "e", "f") == []
+        assert elect(cluster, ElectionType.UNCLEAN) == KafkaError.ELECTION_NOT_NEEDED
+
+        cluster.kill(leader)
+        for broker in (third, second):
+            cluster.restart(broker)
+        assert {n: state.log_end for n, state in cluster.replicas(TOPIC).items()} == {
+            second: 1,
+            third: 3,
+        }
+        # Until a controller knows that the leader is dead, no election is needed.
+        until(lambda: elect(cluster, ElectionType.UNCLEAN) == KafkaError.NO_ERROR)
+        assert cluster.wait_leader(TOPIC) == second
+        cluster.wait_event(UNCLEAN_ELECTION)
+        assert send(cluster.bootstrap_servers, TOPIC, "g") == []
+
+        cluster.restart(leader)
+        cluster.wait_until_healthy()
+        assert cluster.wait_leader(TOPIC) == second
+        assert {n: state.log_end for n, state in cluster.replicas(TOPIC).items()} == {
+            leader: 2,
+            second: 2,
+            third: 2,
+        }
+        assert read(cluster.bootstrap_servers, TOPIC, 2) == ["a", "g"]
