@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -60,6 +59,13 @@ def test_made_to_measure(suwi_cluster):
     send(suwi_cluster.bootstrap_servers, "orders", "x")
     assert suwi_cluster.replicas("orders", 6)
 """
+TEST_OF_A_WORKER = """
+from pathlib import Path
+
+def test_who_uses_which_cluster(suwi):
+    told = Path(__file__).with_name(os.environ["PYTEST_XDIST_WORKER"])
+    told.write_text(suwi.bootstrap_servers)
+"""
 CONFIG = """
 [pytest]
 addopts = --strict-markers
@@ -100,11 +106,16 @@ def test_two_runs_at_once_do_not_meet(project: Path) -> None:
         assert "6 passed" in said
 
 
-@pytest.mark.skipif(find_spec("xdist") is None, reason="pytest-xdist is not installed")
 def test_workers_of_xdist_have_clusters_of_their_own(project: Path) -> None:
+    for name in ("test_orders.py", "test_the_same_orders.py"):  # one for each worker
+        (project / name).write_text(TESTS + TEST_OF_A_WORKER)
     process = start(project, "-p", "xdist.plugin", "-n", "2", "--dist", "loadfile")
     said, _ = process.communicate(timeout=100)
     assert process.returncode == 0, said
+    assert "14 passed" in said
+    servers = {path.name: path.read_text().split(",") for path in project.glob("gw*")}
+    assert servers.keys() == {"gw0", "gw1"}
+    assert set(servers["gw0"]).isdisjoint(servers["gw1"])
 
 
 def test_the_fixtures_are_listed_and_cost_nothing_unused(project: Path) -> None:
