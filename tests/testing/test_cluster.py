@@ -1,13 +1,16 @@
 """The test kit as its users see it."""
 
 import asyncio
+import json
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from suwi.broker.housekeeping import Housekeeping
+from suwi.model.errors import TopicAlreadyExists
 from suwi.testing import Cluster, NotInTime
 
 PATIENCE_S = 30
@@ -162,3 +165,61 @@ def test_a_controller_that_stops_leaves_its_office_once(
         cluster.wait_until_healthy()
     elected = [record for record in caplog.records if record.getMessage() == "elected controller"]
     assert len(elected) == 1
+
+
+def test_a_topic_is_made_and_deleted_right_after_the_controller_died() -> None:
+    with Cluster(brokers=3) as cluster:
+        for topic in ("first", "second"):
+            controller = cluster.controller()
+            assert controller is not None
+            cluster.kill(controller)
+            cluster.create_topic(topic, replication_factor=2)
+            cluster.restart(controller)
+            cluster.wait_until_healthy()
+        controller = cluster.controller()
+        assert controller is not None
+        cluster.kill(controller)
+        cluster.delete_topic("first")
+        assert cluster.topics() == ["second"]
+        with pytest.raises(TopicAlreadyExists):
+            cluster.create_topic("second", replication_factor=2)
+
+
+def test_a_consumer_reads_from_the_follower_in_its_rack() -> None:
+    """KIP-392, with librdkafka: only the leader's first answer says where to go."""
+    settings = {
+        "broker.rack": "rack-{node}",
+        "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+    }
+    with Cluster(brokers=3, settings=settings) as cluster:
+        cluster.create_topic("water")
+        leader = cluster.wait_leader("water")
+        follower = next(number for number in cluster.brokers if number != leader)
+        send(cluster.bootstrap_servers, "water", "high", "low")
+        cluster.wait_until_healthy()
+        asked: dict[str, int] = {}
+
+        def note(statistics: str) -> None:
+            for broker in json.loads(statistics)["brokers"].values():
+                asked[str(broker["nodeid"])] = broker["req"].get("Fetch", 0)
+
+        consumer = Consumer(
+            {
+                "bootstrap.servers": cluster.bootstrap_servers,
+                "group.id": "none",
+                "enable.auto.commit": False,
+                "client.rack": f"rack-{follower}",
+                "statistics.interval.ms": 100,
+                "stats_cb": note,
+            }
+        )
+        consumer.assign([TopicPartition("water", 0, 0)])
+        found: list[str] = []
+        end_s = time.monotonic() + PATIENCE_S
+        while len(found) < 2 or asked.get(str(follower), 0) == 0:
+            assert time.monotonic() < end_s, (found, asked)
+            message = consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                found.append(message.value().decode())
+        consumer.close()
+        assert found == ["high", "low"]

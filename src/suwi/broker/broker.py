@@ -166,7 +166,8 @@ class Broker:
         ]
 
     def _describe(self) -> BrokerInfo:
-        return BrokerInfo(self.node_id, tuple(self.endpoints), self.config.broker_rack or None)
+        rack = self.config.broker_rack.replace("{node}", str(self.node_id))
+        return BrokerInfo(self.node_id, tuple(self.endpoints), rack or None)
 
     def _connect_as(self, client_id: str | None = None) -> Peers:
         between = listener_between_brokers(self.config, self._specs)

@@ -33,7 +33,12 @@ from suwi.model.topic_config import TOPIC_KEYS, TopicConfig
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig(SecurityConfig):
     node_id: int = key("node.id", int32(0), 0, "The id of this broker in its cluster.")
-    broker_rack: str = key("broker.rack", text(), "", "The rack this broker stands in.")
+    broker_rack: str = key(
+        "broker.rack",
+        text(),
+        "",
+        "The rack this broker stands in. Of several in one process, `{node}` is each one's id.",
+    )
     listeners: tuple[str, ...] = key(
         "listeners",
         list_of(),

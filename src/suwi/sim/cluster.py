@@ -153,7 +153,7 @@ class SimCluster:
         session_timeout_s: float = 6.0,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        """`settings` are those of all brokers; `{node}` in them is each one's id."""
+        """`settings` are those of all brokers."""
         self.simulation = simulation
         self.store = MemoryStore(
             simulation.random.stream("store"), session_timeout_s=session_timeout_s
@@ -181,7 +181,7 @@ class SimCluster:
             "node.id": str(node_id),
             "listeners": f"PLAINTEXT://b{node_id}:{PORT}",
             "log.dirs": DATA,
-            **{key: value.replace("{node}", str(node_id)) for key, value in self._settings.items()},
+            **self._settings,
         }
         return parse_broker_config(properties).config
 

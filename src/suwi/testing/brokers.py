@@ -5,17 +5,19 @@ in from outside.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 from suwi.client.addresses import Address
 from suwi.client.admin import Admin
 from suwi.client.cluster import Cluster
+from suwi.client.errors import is_transient
 from suwi.controller.events import Event, events
 from suwi.env import SystemRandom
 from suwi.metadata.embedded import EmbeddedStore
 from suwi.metadata.follower import MetadataFollower
 from suwi.metadata.image import ClusterImage, PartitionState
+from suwi.model.errors import BrokerError, TopicAlreadyExists, UnknownTopicOrPartition
 from suwi.model.ids import NodeId, PartitionIndex, TopicPartition
 from suwi.replica.description import ReplicaState, describe
 from suwi.replica.partition import Partition
@@ -149,20 +151,47 @@ class Brokers:
         timeout_s: float,
     ) -> str:
         """Returns when every partition is led; the name."""
-        async with asyncio.timeout(timeout_s), self._client() as client:
-            await Admin(client).create_topic(
+
+        async def create(admin: Admin) -> None:
+            await admin.create_topic(
                 name,
                 partitions=partitions,
                 replication_factor=replication_factor or -1,
                 configs=dict(configs),
             )
+
+        await self._administer(create, TopicAlreadyExists, timeout_s)
         for partition in range(partitions):
             await self.wait_leader(name, partition, None, timeout_s)
         return name
 
     async def delete_topic(self, name: str, timeout_s: float) -> None:
-        async with asyncio.timeout(timeout_s), self._client() as client:
-            await Admin(client).delete_topic(name)
+        await self._administer(
+            lambda admin: admin.delete_topic(name), UnknownTopicOrPartition, timeout_s
+        )
+
+    async def _administer(
+        self,
+        act: Callable[[Admin], Awaitable[None]],
+        is_done: type[BrokerError],
+        timeout_s: float,
+    ) -> None:
+        """Try until a controller has done it. One that died may have, so that the next says so."""
+        may_be_done = False
+        async with asyncio.timeout(timeout_s):
+            while True:
+                try:
+                    async with self._client() as client:
+                        return await act(Admin(client))
+                except is_done:
+                    if may_be_done:
+                        return
+                    raise
+                except (BrokerError, OSError) as error:
+                    if not is_transient(error):
+                        raise
+                    may_be_done = True
+                await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def topics(self) -> list[str]:
         return sorted(self._image.topics)
