@@ -1,6 +1,6 @@
 # `make help` lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test sim demo tour fuzz chaos bench compat docs lock clean
+.PHONY: help setup check format test test-oldest sim demo tour fuzz chaos bench compat docs lock clean
 MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 SECONDS ?= 120
@@ -24,6 +24,9 @@ format: setup ## let ruff format the code and order its imports
 
 test: setup ## all tests; HYPOTHESIS_PROFILE=thorough for many more examples
 	@$(BIN)/python -m pytest
+
+test-oldest: ## the Spark tests with the oldest PySpark supported, in .venv-oldest
+	@tools/test_oldest.sh
 
 sim: setup ## mutants, then clusters in trouble; MINUTES=60 FROM=0 JOBS=2 as you like
 	@$(BIN)/python -m suwi.sim --mutants --jobs $(or $(JOBS),1)

@@ -3,8 +3,8 @@
 Both read the same topics of the same broker in the same session, one after the other, into nothing
 (`noop`). With `local[N]` the JVM and its Python workers together get N of the machine's CPUs, if it
 has more. CPU is that of all these processes. The first two reads of each are left out: workers
-start, and code is compiled. What is left of Python's start is in every figure: a batch query is
-planned by processes of its own.
+start, and code is compiled; how long the very first took is a figure of its own. What is left of
+Python's start is in every figure: a batch query is planned by processes of its own.
 """
 
 import argparse
@@ -127,7 +127,8 @@ def summarize(
     for topic, count in rows.items():
         for source in ("suwi", "kafka"):
             lines = [each for each in found if (each["topic"], each["format"]) == (topic, source)]
-            assert lines.pop(0)["count"] == count, "not every row was read"
+            first = lines.pop(0)
+            assert first["count"] == count, "not every row was read"
             warm = [each for each in lines if not each["is_first"]]
             rates = [count / each["wall_s"] for each in warm]
             results.append(
@@ -140,6 +141,7 @@ def summarize(
                     "cpu_us_per_row": round(
                         statistics.median(each["cpu_s"] for each in warm) / count * 1e6, 3
                     ),
+                    "first_read_s": round(first["wall_s"], 2),
                     "worker_mb": max(each["worker_mb"] for each in lines),
                     "values": [round(rate) for rate in rates],
                 }

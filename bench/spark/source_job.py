@@ -27,8 +27,10 @@ def main() -> None:
     for topic in topics:
         # Counted beforehand: to count while measuring would cost both as much as reading.
         for source in ("suwi", "kafka"):
-            count = _rows(spark, source, arguments.servers, topic).count()
-            print(json.dumps({"topic": topic, "format": source, "count": count}), flush=True)
+            began_s = time.perf_counter()
+            found = {"count": _rows(spark, source, arguments.servers, topic).count()}
+            found |= {"topic": topic, "format": source, "wall_s": time.perf_counter() - began_s}
+            print(json.dumps(found), flush=True)
     for number in range(arguments.repetitions + 1):
         for topic in topics:
             # Who is first changes, so that neither always finds a warmer machine.
