@@ -58,6 +58,10 @@ def _believes_anybody(self: Partition, known_to_client: int) -> None:
     pass
 
 
+def _answers_anybody(self: _Job, partition: Partition, epoch: int) -> None:
+    pass
+
+
 # -- hazard 5 -------------------------------------------------------------------------------------
 
 _look_for_follower = _Job._look_for_follower
@@ -207,8 +211,11 @@ MUTANTS = (
     Mutant(
         "any-leader-epoch",
         4,
-        "a leader answers whoever believes in another epoch",
-        ((Partition, "check_epoch", _believes_anybody),),
+        "a leader answers whoever believes in another epoch, though it may lead no more",
+        (
+            (Partition, "check_epoch", _believes_anybody),
+            (_Job, "_check_leads", _answers_anybody),
+        ),
     ),
     Mutant(
         "diverging-fetch-counts",
