@@ -5,11 +5,13 @@ from uuid import UUID
 
 from suwi.env import Env, SystemRandom
 from suwi.log.file_cache import FileCache
+from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
-from suwi.model.ids import NodeId, Offset, PartitionIndex, TopicId, TopicPartition
+from suwi.model.ids import NodeId, PartitionIndex, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig
+from suwi.replica.home import Home
 from suwi.replica.loss import Loss
-from suwi.replica.partition import Home, Partition, Surroundings
+from suwi.replica.partition import Partition, Surroundings
 from suwi.sim import ManualClock, SimDisk
 
 ORDERS = TopicPartition("orders", PartitionIndex(0))
@@ -25,15 +27,11 @@ def partition_and_directory(
 ) -> tuple[Partition, LogDirectory]:
     clock, disk = ManualClock(), disk or SimDisk()
     env = Env(clock=clock, disk=disk, random=SystemRandom())
-    directory = LogDirectory(env, "/data", FileCache(disk, 100))
-    directory.open()
+    directories = LogDirectories(env, ["/data"], FileCache(disk, 100))
+    directories.open()
+    (directory,) = directories
     directory.begin()
     topic_id = TopicId(UUID(int=1))
-    home = Home(
-        open_log=lambda config: directory.log_of(ORDERS, topic_id, config, None),
-        checkpointed_watermark=lambda: directory.high_watermarks.get(ORDERS, Offset(0)),
-        lower_watermark=lambda offset: directory.lower_watermark(ORDERS, offset),
-        write_watermarks=directory.write_lowered_watermarks,
-    )
+    home = Home(directories, ORDERS, topic_id, lambda _: None, is_new=True)
     around = Surroundings(ONE, clock, 10.0, lambda node, epoch: True, on_loss=on_loss)
     return Partition(ORDERS, topic_id, TopicConfig(), home, around), directory

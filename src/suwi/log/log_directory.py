@@ -217,8 +217,10 @@ class LogDirectory:
 
     def topic_id_of(self, partition: TopicPartition) -> TopicId | None:
         """Which topic of its name a partition's directory belongs to; None where it is not said."""
-        path = f"{self.dir_of(partition)}/{names.PARTITION_METADATA}"
-        return checkpoints.read_topic_id(self._disk, path)
+        return checkpoints.read_topic_id(self._disk, self._metadata_of(partition))
+
+    def _metadata_of(self, partition: TopicPartition) -> str:
+        return f"{self.dir_of(partition)}/{names.PARTITION_METADATA}"
 
     def peek(self, partition: TopicPartition) -> "Peek | None":
         """How old and how large a log's files are, without opening it; None where it has none."""
@@ -274,9 +276,7 @@ class LogDirectory:
             # Before anything else is in it: where a power loss leaves records, it leaves this file,
             # too, if perhaps empty.
             self._disk.make_dirs(directory)
-            checkpoints.write_topic_id(
-                self._disk, f"{directory}/{names.PARTITION_METADATA}", topic_id
-            )
+            checkpoints.write_topic_id(self._disk, self._metadata_of(partition), topic_id)
         options = OpenOptions(
             now_ms=self._env.clock.now_ms(),
             clean=self.was_clean or is_new,
@@ -298,7 +298,7 @@ class LogDirectory:
         A power loss may leave the file without what it said, if no sync vouched for either it or
         the records beside it.
         """
-        path = f"{self.dir_of(partition)}/{names.PARTITION_METADATA}"
+        path = self._metadata_of(partition)
         found = checkpoints.read_topic_id(self._disk, path)
         if found == topic_id:
             return False
@@ -363,9 +363,10 @@ class LogDirectory:
         return self._write(self.high_watermarks_job(known))
 
     def lower_watermark(self, partition: TopicPartition, offset: Offset) -> None:
-        """Less is committed than is written down here; see `write_lowered_watermarks`."""
-        self.high_watermarks[partition] = offset
-        self._watermarks_fell = True
+        """No more than this is committed; see `write_lowered_watermarks`."""
+        if offset < self.high_watermarks.get(partition, Offset(0)):
+            self.high_watermarks[partition] = offset
+            self._watermarks_fell = True
 
     def write_lowered_watermarks(self) -> bool:
         """All of them at once: after a power loss there may be thousands. Whether that worked."""

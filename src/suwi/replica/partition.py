@@ -33,6 +33,7 @@ from suwi.model.ids import (
 )
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import BatchHeader, batches
+from suwi.replica.home import Home
 from suwi.replica.intake import intake_of
 from suwi.replica.leadership import UNKNOWN_EPOCH, IsLive, Leadership, Proposal
 from suwi.replica.loss import Loss, lost_between
@@ -59,20 +60,6 @@ class Surroundings(NamedTuple):
     """Told the in-sync set before and after a change."""
     on_loss: Callable[[Loss], None] = lambda _: None
     """Told of records that had to be truncated although they were committed, or may have been."""
-
-
-class Home(NamedTuple):
-    """Where the partition's log lies."""
-
-    open_log: Callable[[TopicConfig], PartitionLog]
-    checkpointed_watermark: Callable[[], Offset]
-    """What was committed when it was last written down."""
-    after_truncation: Callable[[], None] = lambda: None
-    """Called before anything is appended to a log that has become shorter."""
-    lower_watermark: Callable[[Offset], None] = lambda _: None
-    """Less is committed than was written down: so much."""
-    write_watermarks: Callable[[], bool] = lambda: True
-    """Write down those that were lowered; whether that worked."""
 
 
 class Partition:
@@ -104,8 +91,8 @@ class Partition:
         self._has_enough_replicas = True
         self._high_watermark = Offset(0)
         self._watermark_fell = True
-        """Whether more may be written down as committed than is. What is appended now must not be
-        taken for it after a crash."""
+        """Whether more may be written down as committed than is: when it is opened, and after a
+        truncation. What is appended next must not be taken for it after a crash."""
         self._waiting = Waiting()
         self._sync: asyncio.Task[None] | None = None
         self._closed: BrokerError | None = None
@@ -157,9 +144,9 @@ class Partition:
                 self._log = self._home.open_log(self.config)
             except OSError as error:
                 raise KafkaStorageError(f"{self.partition}: {error}") from error
-            known = self._home.checkpointed_watermark()
+            known = self._home.checkpointed_watermark
             self._high_watermark = max(self._log.start_offset, min(known, self._log.end_offset))
-            self._note_lower_watermark()
+            self._home.lower_watermark(self._high_watermark)
         if self.leadership is not None and not self._in_office:
             self._enter_office(self._log, self.leadership)
 
@@ -609,9 +596,7 @@ class Partition:
     def _restart_at(self, start: Offset) -> None:
         self.log.restart_at(start)
         self._high_watermark = start
-        self._note_lower_watermark()
-        self._home.after_truncation()
-        self._touch()
+        self._became_shorter()
 
     def _truncate(self, offset: Offset) -> None:
         partition_log = self.log
@@ -628,17 +613,15 @@ class Partition:
         partition_log.truncate_to(offset)
         partition_log.forget_epochs_beyond_end()
         self._high_watermark = min(self._high_watermark, partition_log.end_offset)
-        self._note_lower_watermark()
-        self._home.after_truncation()
-        self._touch()
+        self._became_shorter()
         if loss is not None:
             log.error("records are lost", extra={"loss": str(loss)})
             self._around.on_loss(loss)
 
-    def _note_lower_watermark(self) -> None:
-        if self._high_watermark < self._home.checkpointed_watermark():
-            self._home.lower_watermark(self._high_watermark)
-            self._watermark_fell = True
+    def _became_shorter(self) -> None:
+        self._watermark_fell = True
+        self._home.after_truncation(self.log, self._high_watermark)
+        self._touch()
 
     def _loss_from(self, partition_log: PartitionLog, first: Offset) -> Loss | None:
         """What is truncated from `first` on was committed, as far as this replica knows. If all of

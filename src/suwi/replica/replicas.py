@@ -10,7 +10,6 @@ from uuid import UUID
 
 from suwi.env import Clock
 from suwi.log.log_directories import LogDirectories
-from suwi.log.partition_log import PartitionLog
 from suwi.metadata.image import ClusterImage, PartitionState, Topic, partitions_of
 from suwi.model.broker_config import BrokerConfig, parse_broker_config
 from suwi.model.errors import (
@@ -18,12 +17,13 @@ from suwi.model.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from suwi.model.ids import NO_NODE, NodeId, Offset, PartitionIndex, TopicPartition
-from suwi.model.topic_config import TopicConfig, parse_topic_config
+from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId, PartitionIndex, TopicPartition
+from suwi.model.topic_config import parse_topic_config
 from suwi.replica.copying import NOT_COPYING, Copying
+from suwi.replica.home import Home
 from suwi.replica.leadership import UNKNOWN_EPOCH
 from suwi.replica.loss import Loss
-from suwi.replica.partition import Home, Partition, Surroundings
+from suwi.replica.partition import Partition, Surroundings
 from suwi.replica.stats import ReplicationStats
 
 log = logging.getLogger(__name__)
@@ -54,6 +54,8 @@ class Replicas:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._led: dict[tuple[str, int], Partition] = {}
         self._touched: list[Partition] = []
+        self._epoch_of = self._leader_epoch
+        """Made once: every partition keeps it."""
         self._around = Surroundings(
             node_id,
             clock,
@@ -168,7 +170,7 @@ class Replicas:
                 continue
             known = self._partitions.get(tp)
             if known is None:
-                home = self._home(tp, topic, is_new=is_new)
+                home = Home(self.directories, tp, topic.id, self._epoch_of, is_new=is_new)
                 known = self._partitions[tp] = Partition(tp, topic.id, config, home, self._around)
             elif known.config != config:
                 known.configure(config)
@@ -207,33 +209,9 @@ class Replicas:
             self.copying.release(known)
             known.close()
 
-    def _home(self, tp: TopicPartition, topic: Topic, *, is_new: bool) -> Home:
-        def open_log(config: TopicConfig) -> PartitionLog:
-            home = self.directories.home_of(tp, is_new=is_new)
-            state = self.image.partition(tp)
-            epoch = state.leader_epoch if state is not None else None
-            return home.log_of(tp, topic.id, config, epoch)
-
-        def checkpointed_watermark() -> Offset:
-            home = self.directories.home_of(tp, is_new=False)
-            return home.high_watermarks.get(tp, Offset(0))
-
-        def after_truncation() -> None:
-            home = self.directories.home_of(tp, is_new=False)
-            home.write_recovery_points()
-            if self._partitions[tp].log_as_it_is.start_moved:
-                # What is appended now must not be taken for what was deleted there before.
-                home.write_start_offsets()
-
-        def lower_watermark(offset: Offset) -> None:
-            self.directories.home_of(tp, is_new=False).lower_watermark(tp, offset)
-
-        def write_watermarks() -> bool:
-            return self.directories.home_of(tp, is_new=False).write_lowered_watermarks()
-
-        return Home(
-            open_log, checkpointed_watermark, after_truncation, lower_watermark, write_watermarks
-        )
+    def _leader_epoch(self, tp: TopicPartition) -> LeaderEpoch | None:
+        state = self.image.partition(tp)
+        return state.leader_epoch if state is not None else None
 
     def _delete(self, topic: Topic) -> None:
         for tp, _ in partitions_of(topic):

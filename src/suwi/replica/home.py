@@ -1,0 +1,64 @@
+"""Where a partition's log lies, and what its data directory remembers of it.
+
+One for each replica, so it holds little: with many partitions they are all there all the time.
+"""
+
+from collections.abc import Callable
+
+from suwi.log.log_directories import LogDirectories
+from suwi.log.log_directory import LogDirectory
+from suwi.log.partition_log import PartitionLog
+from suwi.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
+from suwi.model.topic_config import TopicConfig
+
+
+class Home:
+    __slots__ = ("_directories", "_epoch_of", "_is_new", "_partition", "_topic_id")
+
+    def __init__(
+        self,
+        directories: LogDirectories,
+        partition: TopicPartition,
+        topic_id: TopicId,
+        epoch_of: Callable[[TopicPartition], LeaderEpoch | None],
+        *,
+        is_new: bool,
+    ) -> None:
+        """`epoch_of` tells a partition's leader epoch; with `is_new` the topic was just made."""
+        self._directories = directories
+        self._partition = partition
+        self._topic_id = topic_id
+        self._epoch_of = epoch_of
+        self._is_new = is_new
+
+    def open_log(self, config: TopicConfig) -> PartitionLog:
+        """Raises KafkaStorageError, OSError."""
+        home = self._directories.home_of(self._partition, is_new=self._is_new)
+        epoch = self._epoch_of(self._partition)
+        return home.log_of(self._partition, self._topic_id, config, epoch)
+
+    @property
+    def checkpointed_watermark(self) -> Offset:
+        """What was committed when it was last written down."""
+        return self._directory.high_watermarks.get(self._partition, Offset(0))
+
+    def lower_watermark(self, high_watermark: Offset) -> None:
+        """No more than this is committed, whatever was written down."""
+        self._directory.lower_watermark(self._partition, high_watermark)
+
+    def write_watermarks(self) -> bool:
+        """Write down those that were lowered; whether that worked."""
+        return self._directory.write_lowered_watermarks()
+
+    def after_truncation(self, shorter: PartitionLog, high_watermark: Offset) -> None:
+        """To be called before anything is appended to a log that has become shorter."""
+        self.lower_watermark(high_watermark)
+        self._directory.write_recovery_points()
+        if shorter.start_moved:
+            # What is appended now must not be taken for what was deleted there before.
+            self._directory.write_start_offsets()
+
+    @property
+    def _directory(self) -> LogDirectory:
+        """Of a log that is open."""
+        return self._directories.home_of(self._partition, is_new=False)
