@@ -1,7 +1,20 @@
 """A topic on three simulated brokers."""
 
+from typing import Any
+
 from suwi.client.connection import PeerConnection
+from suwi.sim.cluster import SimCluster
+from suwi.sim.simulation import Simulation
 from suwi.wire.versions import ApiKey
+
+
+async def begin(simulation: Simulation, **given: Any) -> tuple[SimCluster, PeerConnection]:
+    """Three brokers with the topic `orders`, and a connection to b1, which leads it."""
+    cluster = SimCluster(simulation, **given)
+    await cluster.start()
+    client = await PeerConnection.open("b1", 9092)
+    await create(client, "orders")
+    return cluster, client
 
 
 async def create(client: PeerConnection, topic: str) -> None:

@@ -5,10 +5,9 @@ import asyncio
 from kio.schema.errors import ErrorCode
 
 from suwi.client.connection import PeerConnection
-from suwi.sim.cluster import SimCluster
 from suwi.sim.simulation import Simulation
 from tests.broker.simulated import produce
-from tests.replica.replicated import create
+from tests.replica.replicated import begin
 from tests.replica.test_reading_elsewhere import fetch
 
 
@@ -23,10 +22,7 @@ def test_a_leader_that_slept_does_not_call_an_offset_of_its_successor_unknown() 
     simulation = Simulation(9)
 
     async def scenario() -> None:
-        cluster = SimCluster(simulation, session_timeout_s=2.0)
-        await cluster.start()
-        client = await PeerConnection.open("b1", 9092)
-        await create(client, "orders")
+        cluster, client = await begin(simulation, session_timeout_s=2.0)
         assert (await produce(client, "orders", [b"a"])).error_code == 0
         cluster[1].freeze()
         asked = [
@@ -50,10 +46,7 @@ def test_a_leader_calls_an_offset_unknown_that_is_and_a_follower_sends_to_the_le
     simulation = Simulation(10)
 
     async def scenario() -> None:
-        cluster = SimCluster(simulation)
-        await cluster.start()
-        leader = await PeerConnection.open("b1", 9092)
-        await create(leader, "orders")
+        _, leader = await begin(simulation)
         assert (await produce(leader, "orders", [b"a"])).error_code == 0
         assert await error_of_fetch(leader, 2) == ErrorCode.offset_out_of_range
         assert await error_of_fetch(leader, 1) == 0
@@ -69,10 +62,7 @@ def test_without_the_metadata_store_nothing_is_sure() -> None:
     simulation = Simulation(11)
 
     async def scenario() -> None:
-        cluster = SimCluster(simulation, session_timeout_s=60.0)
-        await cluster.start()
-        leader = await PeerConnection.open("b1", 9092)
-        await create(leader, "orders")
+        cluster, leader = await begin(simulation, session_timeout_s=60.0)
         assert (await produce(leader, "orders", [b"a"])).error_code == 0
         cluster[1].cut_store()
         assert await error_of_fetch(leader, 2) == ErrorCode.not_leader_or_follower

@@ -3,11 +3,10 @@
 import asyncio
 
 from suwi.client.connection import PeerConnection
-from suwi.sim.cluster import SimCluster
 from suwi.sim.simulation import Simulation
 from suwi.wire.versions import ApiKey
 from tests.broker.simulated import produce
-from tests.replica.replicated import create
+from tests.replica.replicated import begin
 
 
 async def delete(client: PeerConnection, before: int) -> None:
@@ -25,10 +24,7 @@ def test_every_replica_has_deleted_before_the_answer() -> None:
     simulation = Simulation(3)
 
     async def scenario() -> None:
-        cluster = SimCluster(simulation)
-        await cluster.start()
-        client = await PeerConnection.open("b1", 9092)
-        await create(client, "orders")
+        cluster, client = await begin(simulation)
         for value in (b"a", b"b", b"c"):
             assert (await produce(client, "orders", [value])).error_code == 0
         began_s = asyncio.get_running_loop().time()
@@ -49,10 +45,7 @@ def test_deleted_records_are_not_back_after_a_crash_once_that_is_written_down() 
 
     async def scenario() -> None:
         settings = {"log.flush.start.offset.checkpoint.interval.ms": "1000"}
-        cluster = SimCluster(simulation, settings=settings)
-        await cluster.start()
-        client = await PeerConnection.open("b1", 9092)
-        await create(client, "orders")
+        cluster, client = await begin(simulation, settings=settings)
         for value in (b"a", b"b", b"c"):
             assert (await produce(client, "orders", [value])).error_code == 0
         await delete(client, 2)

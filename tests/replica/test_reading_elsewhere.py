@@ -5,7 +5,6 @@ import asyncio
 from kio.schema.errors import ErrorCode
 
 from suwi.client.connection import PeerConnection
-from suwi.sim.cluster import SimCluster
 from suwi.sim.simulation import Simulation
 from suwi.wire.fetch import (
     FetchPartition,
@@ -19,7 +18,7 @@ from suwi.wire.leaders import CurrentLeader, NodeEndpoint
 from suwi.wire.produce import decode_produce_response, encode_produce_request
 from suwi.wire.versions import ApiKey
 from tests.broker.simulated import produce
-from tests.replica.replicated import create
+from tests.replica.replicated import begin
 
 RACKS = {
     "broker.rack": "rack-{node}",
@@ -42,10 +41,7 @@ def test_a_consumer_is_sent_to_the_follower_in_its_rack_and_reads_there() -> Non
     simulation = Simulation(5)
 
     async def scenario() -> None:
-        cluster = SimCluster(simulation, settings=RACKS)
-        await cluster.start()
-        leader = await PeerConnection.open("b1", 9092)
-        await create(leader, "orders")
+        _, leader = await begin(simulation, settings=RACKS)
         assert (await produce(leader, "orders", [b"a", b"b"])).error_code == 0
         await asyncio.sleep(1)  # Followers have fetched: the leader knows what they have.
         (told,) = (await fetch(leader, 0, rack="rack-3")).topics[0].partitions
@@ -64,10 +60,7 @@ def test_a_consumer_in_the_leaders_rack_or_in_none_stays_with_the_leader() -> No
     simulation = Simulation(6)
 
     async def scenario() -> None:
-        cluster = SimCluster(simulation, settings=RACKS)
-        await cluster.start()
-        leader = await PeerConnection.open("b1", 9092)
-        await create(leader, "orders")
+        _, leader = await begin(simulation, settings=RACKS)
         assert (await produce(leader, "orders", [b"a"])).error_code == 0
         await asyncio.sleep(1)
         for rack in ("rack-1", "rack-9", ""):
@@ -82,10 +75,7 @@ def test_a_follower_wakes_a_consumer_that_waits_for_the_next_commit() -> None:
     simulation = Simulation(7)
 
     async def scenario() -> None:
-        cluster = SimCluster(simulation, settings=RACKS)
-        await cluster.start()
-        leader = await PeerConnection.open("b1", 9092)
-        await create(leader, "orders")
+        _, leader = await begin(simulation, settings=RACKS)
         follower = await PeerConnection.open("b2", 9092)
         waiting = asyncio.create_task(fetch(follower, 0, wait_ms=60_000))
         await asyncio.sleep(1)
@@ -100,10 +90,7 @@ def test_a_producer_that_asks_a_follower_is_told_who_leads_and_where() -> None:
     simulation = Simulation(8)
 
     async def scenario() -> None:
-        cluster = SimCluster(simulation)
-        await cluster.start()
-        leader = await PeerConnection.open("b1", 9092)
-        await create(leader, "orders")
+        await begin(simulation)
         follower = await PeerConnection.open("b2", 9092)
         request = encode_produce_request(
             10, None, -1, 30_000, [("orders", None, [(0, memoryview(bytearray(61)))])]

@@ -3,10 +3,9 @@
 import asyncio
 
 from suwi.client.connection import PeerConnection
-from suwi.sim.cluster import SimCluster
 from suwi.sim.simulation import Simulation
 from tests.broker.simulated import produce
-from tests.replica.replicated import create
+from tests.replica.replicated import begin
 
 
 class _AlwaysTheMost:
@@ -25,10 +24,7 @@ def test_records_of_an_epoch_that_the_first_read_does_not_show_are_kept() -> Non
     simulation = Simulation(2)
 
     async def scenario() -> None:
-        cluster = SimCluster(simulation, session_timeout_s=2.0)
-        await cluster.start()
-        client = await PeerConnection.open("b1", 9092)
-        await create(client, "orders")
+        cluster, _ = await begin(simulation, session_timeout_s=2.0)
         created = cluster.store.ledger.transaction
         cluster[1].kill()
         leader = await PeerConnection.open("b2", 9092)

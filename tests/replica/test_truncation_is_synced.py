@@ -3,10 +3,9 @@
 import asyncio
 
 from suwi.client.connection import PeerConnection
-from suwi.sim.cluster import SimCluster
 from suwi.sim.simulation import Simulation
 from tests.broker.simulated import produce
-from tests.replica.replicated import create
+from tests.replica.replicated import begin
 
 
 def test_a_follower_syncs_a_truncation_before_it_says_that_it_has_more() -> None:
@@ -15,10 +14,7 @@ def test_a_follower_syncs_a_truncation_before_it_says_that_it_has_more() -> None
     simulation = Simulation(11)
 
     async def scenario() -> None:
-        cluster = SimCluster(simulation, session_timeout_s=2.0)
-        await cluster.start()
-        client = await PeerConnection.open("b1", 9092)
-        await create(client, "orders")
+        cluster, client = await begin(simulation, session_timeout_s=2.0)
         assert (await produce(client, "orders", [b"a"])).error_code == 0
         # Nobody follows b1 any more: what it takes in is its own, and goes to its disk.
         for other in ("b2", "b3"):

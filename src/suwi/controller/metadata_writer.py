@@ -68,9 +68,8 @@ class MetadataWriter:
     async def _make_sure(self) -> None:
         """Writes carry whole states: one decided on an old image would take back what is there."""
         try:
-            async with asyncio.timeout(_SURE_S):
-                await self._follower.synced()
-        except (TimeoutError, Unavailable) as error:
+            await self._follower.synced(_SURE_S)
+        except Unavailable as error:
             raise RequestTimedOut("the metadata store does not say what was written") from error
         self._is_unsure = False
 

@@ -89,7 +89,8 @@ class _Look:
     size_bytes: int = 0
     has_news: bool = False
     """An error or a divergence: not worth waiting on."""
-    is_sure: bool = True
+    is_in_doubt: bool = False
+    """A leader was asked for more than it has: it may lead no more."""
 
 
 class Fetch:
@@ -98,10 +99,10 @@ class Fetch:
         replicas: Replicas,
         sessions: FetchSessions,
         bytes_max: int,
-        synced: Callable[[], Awaitable[None]],
+        synced: Callable[[float], Awaitable[None]],
         nearest: NearestReplica | None = None,
     ) -> None:
-        """`synced` waits until the image shows all that was written before.
+        """`synced` waits, for so long at most, until the image shows all that was written before.
 
         `nearest` chooses whom a consumer reads from; without it that is the leader.
         """
@@ -125,7 +126,7 @@ class Fetch:
         listener = request.connection.listener_name
         job = _Job(self, version, listener, asked, session, is_full, partitions)
         look = job.look()
-        if not look.is_sure:
+        if look.is_in_doubt:
             return Exclusive(job.make_sure())
         if job.is_enough(look):
             return job.reply(look)
@@ -186,7 +187,7 @@ class _Job:
                 found = self._look_at(key, asked, left, whole_batch=look.size_bytes == 0)
             except Exception as error:
                 look.has_news = True
-                look.is_sure &= not isinstance(error, _NotSure)
+                look.is_in_doubt |= isinstance(error, _NotSure)
                 look.found.append(_Found(key, self._refused(key, error), None))
                 continue
             look.found.append(found)
@@ -315,9 +316,8 @@ class _Job:
 
     async def make_sure(self) -> Reply:
         """Look again when the metadata is fresh; where it is not to be had, nothing is sure."""
-        with contextlib.suppress(TimeoutError, Unavailable):
-            async with asyncio.timeout(_SURE_S):
-                await self.fetch.synced()
+        with contextlib.suppress(Unavailable):
+            await self.fetch.synced(_SURE_S)
             self.is_sure = True
         return self.reply(self.look())
 

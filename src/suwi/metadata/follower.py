@@ -57,13 +57,20 @@ class MetadataFollower:
             lambda image: node_id in image.brokers and image.brokers[node_id].epoch == epoch()
         )
 
-    async def synced(self) -> None:
-        """Wait until the image shows all that was written before the call. Raises `Unavailable`."""
-        await self._store.sync()
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._syncs.append(waiter)
-        self._changed.set()
-        await waiter
+    async def synced(self, within_s: float | None = None) -> None:
+        """Wait until the image shows all that was written before the call.
+
+        Raises `Unavailable` where the store cannot say it, or not in this time.
+        """
+        try:
+            async with asyncio.timeout(within_s):
+                await self._store.sync()
+                waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._syncs.append(waiter)
+                self._changed.set()
+                await waiter
+        except TimeoutError as error:
+            raise Unavailable(f"no answer within {within_s} s") from error
 
     async def until(self, condition: Callable[[ClusterImage], bool]) -> None:
         """Wait for an image of which that is true."""
