@@ -36,7 +36,7 @@ from suwi.model.errors import (
     UnsupportedCompressionType,
 )
 from suwi.model.ids import LeaderEpoch, NodeId, Offset
-from suwi.net.answers import Answer, Exclusive, Reply
+from suwi.net.answers import Answer, Exclusive, Outcome, Promise, Reply
 from suwi.net.dispatch import Request
 from suwi.records.compression import Compression
 from suwi.replica.nearest import NearestReplica
@@ -131,7 +131,7 @@ class Fetch:
         if job.is_enough(look):
             return job.reply(look)
         wait_ms = min(asked.max_wait_ms, _WAIT_MS_MAX)
-        return Exclusive(job.wait(loop.time() + wait_ms / 1000))
+        return Exclusive(_Wait(job, wait_ms / 1000).promise)
 
     def partition_of(self, key: PartitionKey, *, leader_only: bool) -> Partition:
         topic, index = key
@@ -321,39 +321,13 @@ class _Job:
             self.is_sure = True
         return self.reply(self.look())
 
-    async def wait(self, until_s: float) -> Reply:
-        """Look again whenever a partition has more, until it is enough or time is up."""
-        loop = asyncio.get_running_loop()
-        alarm = asyncio.Event()
+    def watched(self) -> list[Partition]:
+        """The partitions that may have more to read later."""
         watched: list[Partition] = []
         for key, _ in self.partitions:
-            try:
+            with contextlib.suppress(BrokerError):  # Then it was refused, which is news.
                 watched.append(self._partition(key))
-            except BrokerError:
-                pass  # It has gone since the first look; the next one tells.
-        ring = alarm.set
-        is_late = False
-
-        def give_up() -> None:
-            # Not found out from the clock: a timer may ring a moment before its time.
-            nonlocal is_late
-            is_late = True
-            ring()
-
-        timer = loop.call_at(until_s, give_up)
-        try:
-            for partition in watched:
-                partition.watch(ring, also_uncommitted=self.asked.replica_id >= 0)
-            while True:
-                look = self.look()
-                if is_late or self.is_enough(look):
-                    return self.reply(look)
-                await alarm.wait()
-                alarm.clear()
-        finally:
-            timer.cancel()
-            for partition in watched:
-                partition.unwatch(ring)
+        return watched
 
     # -- answering -----------------------------------------------------------------------------
 
@@ -395,6 +369,52 @@ class _Job:
                 follower = leadership.followers[node]
                 follower.watermark_told = Offset(answer.high_watermark)
                 follower.start_told = Offset(answer.log_start_offset)
+
+
+class _Wait:
+    """A fetch that waits: it looks again whenever a partition has more, until it is enough or time
+    is up. Without a task, and in the loop's next turn: what is appended in this one comes along."""
+
+    __slots__ = ("_job", "_planned", "_timer", "_watched", "promise")
+
+    def __init__(self, job: _Job, patience_s: float) -> None:
+        """The job has just looked, and there was too little."""
+        self.promise = Promise(self._end)
+        self._job = job
+        self._planned: asyncio.Handle | None = None
+        self._timer = asyncio.get_running_loop().call_later(patience_s, self._give_up)
+        self._watched = job.watched()
+        for partition in self._watched:
+            partition.watch(self._ring, also_uncommitted=job.asked.replica_id >= 0)
+
+    def _ring(self) -> None:
+        if self._planned is None:
+            self._planned = asyncio.get_running_loop().call_soon(self._look)
+
+    def _look(self) -> None:
+        self._planned = None
+        look = self._job.look()
+        if self._job.is_enough(look):
+            self._answer(look)
+
+    def _give_up(self) -> None:
+        self._answer(self._job.look())
+
+    def _answer(self, look: _Look) -> None:
+        self._end()
+        outcome: Outcome
+        try:
+            outcome = self._job.reply(look)
+        except Exception as error:
+            outcome = error
+        self.promise.keep(outcome)
+
+    def _end(self) -> None:
+        self._timer.cancel()
+        if self._planned is not None:
+            self._planned.cancel()
+        for partition in self._watched:
+            partition.unwatch(self._ring)
 
 
 def _answer(partition: Partition, asked: FetchPartition, **facts: Any) -> FetchedPartition:

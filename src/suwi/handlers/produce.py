@@ -4,7 +4,7 @@ Each partition is judged and appended by itself; one that fails does not keep th
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
@@ -25,7 +25,17 @@ from suwi.model.errors import (
     TransactionAbortable,
 )
 from suwi.model.ids import Offset
-from suwi.net.answers import NO_REPLY, Answer, CloseConnection, Exclusive, Later, NoReply, Reply
+from suwi.net.answers import (
+    NO_REPLY,
+    Answer,
+    CloseConnection,
+    Exclusive,
+    Later,
+    NoReply,
+    Outcome,
+    Promise,
+    Reply,
+)
 from suwi.net.dispatch import Request
 from suwi.records.batch import BatchHeader, read_header
 from suwi.replica.intake import convert, judge, needs_records, stamped, takes_long
@@ -121,9 +131,13 @@ class Produce:
         end_offset = Offset(last_offset + 1)
         if partition.is_committed(end_offset) or not partition.must_wait(acks):
             return Reply([body])
-        refuse = partial(self._refuse, form, name, topic_id, index)
-        commit = partition.committed(end_offset)
-        return Later(_CommitReply(commit, asked.timeout_ms / 1000, Reply([body]), refuse).reply)
+
+        def answer(errors: Mapping[int, Exception]) -> Reply:
+            if errors:
+                return self._refuse(form, name, topic_id, index, errors[0])
+            return Reply([body])
+
+        return _Commits(answer).later([(partition, end_offset)], asked.timeout_ms / 1000)
 
     def _refuse(
         self, form: _Form, name: str | None, topic_id: UUID | None, index: int, error: Exception
@@ -165,7 +179,8 @@ class Produce:
             _close_where_refused(answers)
             return NO_REPLY
         if waiting:
-            return Later(self._when_committed(answers, waiting, form, asked.timeout_ms / 1000))
+            commits = _Commits(partial(self._committed, answers, waiting, form))
+            return commits.later([w[2:] for w in waiting], asked.timeout_ms / 1000)
         return self._reply(form, answers)
 
     def _reply(self, form: _Form, answers: list[TopicProduced]) -> Reply:
@@ -285,62 +300,69 @@ class Produce:
             converted.clear()
         return await answer.reply if isinstance(answer, Later) else answer
 
-    async def _when_committed(
+    def _committed(
         self,
         answers: list[TopicProduced],
         waiting: list[_Waiting],
         form: _Form,
-        timeout_s: float,
+        errors: Mapping[int, Exception],
     ) -> Reply:
-        """Wait for each partition's commit; those that fail or take too long answer so."""
-        commits = [w.partition.committed(w.end_offset) for w in waiting]
-        await asyncio.wait(commits, timeout=timeout_s)
-        for commit, (topic, place, _, _) in zip(commits, waiting, strict=True):
-            error = commit.exception() if commit.done() else None
-            if not commit.done():
-                commit.cancel()
-                error = RequestTimedOut("the batch was not committed in time")
-            if error is not None:
-                assert isinstance(error, Exception)
-                partitions = list(answers[topic].partitions)
-                partitions[place] = _refused(partitions[place].partition, error)
-                answers[topic] = answers[topic]._replace(partitions=partitions)
+        """The answer when all is committed, except for those that failed or took too long."""
+        for number, error in errors.items():
+            topic, place, _, _ = waiting[number]
+            partitions = list(answers[topic].partitions)
+            partitions[place] = _refused(partitions[place].partition, error)
+            answers[topic] = answers[topic]._replace(partitions=partitions)
         return self._reply(form, answers)
 
 
-class _CommitReply:
-    """A reply that waits for one commit. Cheaper than a coroutine: it needs no task."""
+class _Commits:
+    """A reply that waits for the commits of a request's batches, without a task."""
 
-    __slots__ = ("_commit", "_refuse", "_then", "_timer", "reply")
+    __slots__ = ("_answer", "_errors", "_open", "_promise", "_timer")
 
-    def __init__(
-        self,
-        commit: asyncio.Future[None],
-        timeout_s: float,
-        then: Reply,
-        refuse: Callable[[Exception], Reply],
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        self.reply: asyncio.Future[Reply | NoReply] = loop.create_future()
-        self._commit = commit
-        self._then = then
-        self._refuse = refuse
-        self._timer = loop.call_later(timeout_s, self._give_up)
-        commit.add_done_callback(self._committed)
+    def __init__(self, answer: Callable[[Mapping[int, Exception]], Reply]) -> None:
+        """`answer` makes the reply, from the errors by the number of the batch."""
+        self._answer = answer
+        self._promise = Promise(self._drop)
+        self._errors: dict[int, Exception] = {}
+        self._open: set[int] = set()
+        self._timer: asyncio.TimerHandle
 
-    def _committed(self, commit: asyncio.Future[None]) -> None:
-        self._timer.cancel()
-        error = commit.exception() if not commit.cancelled() else None
-        if self.reply.done():
+    def later(self, batches: Sequence[tuple[Partition, Offset]], timeout_s: float) -> Later:
+        self._timer = asyncio.get_running_loop().call_later(timeout_s, self._give_up)
+        self._open.update(range(len(batches)))
+        for number, (partition, end_offset) in enumerate(batches):
+            partition.when_committed(end_offset, partial(self._arrived, number))
+        return Later(self._promise)
+
+    def _arrived(self, number: int, error: BrokerError | None) -> None:
+        if number not in self._open:
             return  # The client is gone, or was told that it takes too long.
-        assert error is None or isinstance(error, Exception)
-        self.reply.set_result(self._then if error is None else self._refuse(error))
+        self._open.remove(number)
+        if error is not None:
+            self._errors[number] = error
+        if not self._open:
+            self._timer.cancel()
+            self._keep()
 
     def _give_up(self) -> None:
-        if not self.reply.done():
-            late = RequestTimedOut("the batch was not committed in time")
-            self.reply.set_result(self._refuse(late))
-        self._commit.cancel()
+        late = RequestTimedOut("the batch was not committed in time")
+        self._errors.update(dict.fromkeys(self._open, late))
+        self._open.clear()
+        self._keep()
+
+    def _keep(self) -> None:
+        outcome: Outcome
+        try:
+            outcome = self._answer(self._errors)
+        except Exception as error:
+            outcome = error
+        self._promise.keep(outcome)
+
+    def _drop(self) -> None:
+        self._timer.cancel()
+        self._open.clear()
 
 
 def _refused(index: int, error: Exception) -> PartitionProduced:

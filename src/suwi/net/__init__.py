@@ -12,6 +12,7 @@ from suwi.net.answers import (
     Exclusive,
     Later,
     NoReply,
+    Promise,
     Reply,
 )
 from suwi.net.connection import Connection, Dispatch
@@ -34,6 +35,7 @@ __all__ = [
     "Limits",
     "Listener",
     "NoReply",
+    "Promise",
     "Reply",
     "Request",
 ]

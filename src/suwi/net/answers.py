@@ -1,7 +1,8 @@
 """What a handler may answer. Effects happen inside the handler; only replies may wait."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeAlias, final
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import Any, Final, TypeAlias, final
 
 from suwi.env import FileRegion
 
@@ -37,12 +38,64 @@ class NoReply:
 NO_REPLY: Final = NoReply()
 
 
+Outcome: TypeAlias = Reply | NoReply | Exception
+
+
+@final
+class Promise:
+    """A reply that comes later, and is handed over in the moment it is made.
+
+    A future tells of it in the loop's next turn, a task in the one after: for a reply that others
+    wait for, that is a good part of the time it takes.
+    """
+
+    __slots__ = ("_drop", "_outcome", "_tell")
+
+    def __init__(self, drop: Callable[[], None]) -> None:
+        """`drop` is called if nobody waits for the reply any more."""
+        self._drop = drop
+        self._outcome: Outcome | None = None
+        self._tell: list[Callable[[Outcome], None]] = []
+
+    def keep(self, outcome: Outcome) -> None:
+        """Here is the reply, or why there is none. Called once, from a turn of the loop of its own
+        where the reply is an exclusive one: the next request may start in here."""
+        assert self._outcome is None
+        self._outcome = outcome
+        for tell in self._tell:
+            tell(outcome)
+
+    def when_kept(self, tell: Callable[[Outcome], None]) -> None:
+        if self._outcome is None:
+            self._tell.append(tell)
+        else:
+            tell(self._outcome)
+
+    def cancel(self) -> None:
+        """Whoever waits is gone."""
+        self._tell.clear()
+        if self._outcome is None:
+            self._drop()
+
+    def __await__(self) -> Generator[Any, None, Reply | NoReply]:
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.when_kept(future.set_result)
+        try:
+            outcome = yield from future
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
 @final
 class Later:
     """The effects are done and only the reply waits: the next request may start meanwhile.
 
-    The awaitable belongs to the connection, which cancels it on disconnect. A future is cheaper
-    than a coroutine, which needs a task.
+    What is awaited belongs to the connection, which cancels it on disconnect. A promise is the
+    cheapest; a future is cheaper than a coroutine, which needs a task.
     """
 
     __slots__ = ("reply",)

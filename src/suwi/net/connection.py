@@ -14,7 +14,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol, TypeAlias, cast
 
-from suwi.net.answers import Answer, CloseConnection, Exclusive, NoReply, Reply
+from suwi.net.answers import (
+    Answer,
+    CloseConnection,
+    Exclusive,
+    NoReply,
+    Outcome,
+    Promise,
+    Reply,
+)
 from suwi.net.buffers import ReceiveBuffers
 from suwi.net.limits import Limits
 from suwi.net.output import WRITE_BYTES, Output
@@ -156,7 +164,7 @@ class Connection(asyncio.BufferedProtocol):
             self._release_held()
         slots, self._slots = self._slots, deque()
         for slot in slots:
-            if slot.wait is not None and not slot.wait.done():
+            if slot.wait is not None:
                 slot.wait.cancel()
             elif isinstance(slot.reply, Reply) and slot.reply.release is not None:
                 slot.reply.release()
@@ -330,22 +338,25 @@ class Connection(asyncio.BufferedProtocol):
             if slots:
                 self._add_slot(Slot(header, 0, answer, None))
         else:
-            wait = as_future(self._loop, answer.reply)
-            slot = Slot(header, request_bytes, None, wait)
-            self._add_slot(slot)
             is_exclusive = isinstance(answer, Exclusive)
             if is_exclusive:
                 self._exclusive = self._blocked = True
-            wait.add_done_callback(partial(self._arrived, slot, is_exclusive))
+            promise = answer.reply
+            if type(promise) is Promise:
+                slot = Slot(header, request_bytes, None, promise)
+                self._add_slot(slot)
+                promise.when_kept(partial(self._arrived, slot, is_exclusive))
+                return
+            wait = as_future(self._loop, promise)
+            slot = Slot(header, request_bytes, None, wait)
+            self._add_slot(slot)
+            wait.add_done_callback(partial(self._done, slot, is_exclusive))
 
     def _add_slot(self, slot: Slot) -> None:
         self._slots.append(slot)
         self._slots_bytes += slot.bytes_in_flight
 
-    def _arrived(
-        self, slot: Slot, is_exclusive: bool, wait: asyncio.Future[Reply | NoReply]
-    ) -> None:
-        slot.wait = None
+    def _done(self, slot: Slot, is_exclusive: bool, wait: asyncio.Future[Reply | NoReply]) -> None:
         if wait.cancelled():
             if not self._gone:
                 self._fail(CloseConnection("the wait for a reply was cancelled"))
@@ -354,11 +365,19 @@ class Connection(asyncio.BufferedProtocol):
         if error is not None:
             self._fail(error)
             return
-        reply = slot.reply = wait.result()
+        reply = wait.result()
         if self._gone:
             if isinstance(reply, Reply) and reply.release is not None:
                 reply.release()
             return
+        self._arrived(slot, is_exclusive, reply)
+
+    def _arrived(self, slot: Slot, is_exclusive: bool, reply: Outcome) -> None:
+        slot.wait = None
+        if isinstance(reply, Exception):
+            self._fail(reply)
+            return
+        slot.reply = reply
         if isinstance(reply, Reply):
             memory_bytes = reply.memory_bytes()
             self._slots_bytes += memory_bytes - slot.bytes_in_flight

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable
 
-from suwi.net.answers import NoReply, Reply
+from suwi.net.answers import NoReply, Promise, Reply
 
 
 class Slot:
@@ -14,7 +14,7 @@ class Slot:
         header: bytes,
         bytes_in_flight: int,
         reply: Reply | NoReply | None,
-        wait: asyncio.Future[Reply | NoReply] | None,
+        wait: Promise | asyncio.Future[Reply | NoReply] | None,
     ) -> None:
         self.header = header
         self.bytes_in_flight = bytes_in_flight

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from suwi.env import FileRegion
-from suwi.net.answers import Answer, Chunk, Exclusive, Later, NoReply, Reply
+from suwi.net.answers import Answer, Chunk, Exclusive, Later, NoReply, Outcome, Promise, Reply
 from suwi.net.connection import Connection, Dispatch
 
 BUCKETS_S: Final = (
@@ -65,7 +65,11 @@ class Measured:
         self._stats.received_bytes += len(frame) + 4
         header, answer = self._dispatch(connection, frame)
         if isinstance(answer, Later | Exclusive):
-            wait = asyncio.ensure_future(answer.reply)
+            promise = answer.reply
+            if isinstance(promise, Promise):
+                promise.when_kept(partial(self._kept, api_key, began_s, len(header)))
+                return header, answer
+            wait = asyncio.ensure_future(promise)
             wait.add_done_callback(partial(self._arrived, api_key, began_s, len(header)))
             return header, type(answer)(wait)
         self._count(api_key, loop.time() - began_s, len(header), answer)
@@ -79,8 +83,12 @@ class Measured:
         wait: "asyncio.Future[Reply | NoReply]",
     ) -> None:
         if not wait.cancelled() and wait.exception() is None:
+            self._kept(api_key, began_s, header_bytes, wait.result())
+
+    def _kept(self, api_key: int, began_s: float, header_bytes: int, outcome: Outcome) -> None:
+        if not isinstance(outcome, Exception):
             duration_s = asyncio.get_running_loop().time() - began_s
-            self._count(api_key, duration_s, header_bytes, wait.result())
+            self._count(api_key, duration_s, header_bytes, outcome)
 
     def _count(
         self, api_key: int, duration_s: float, header_bytes: int, answer: Reply | NoReply

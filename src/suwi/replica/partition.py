@@ -1,7 +1,7 @@
 """One partition's replica on this broker: it leads or it follows, and knows what is committed.
 
 Produce enters at `append`, readers at `read`, followers' progress at `record_progress`, waiting at
-`committed` and `watch`. A follower's fetcher enters at `append_fetched`, `diverge`, `start_over`.
+`when_committed` and `watch`; a follower's fetcher at `append_fetched`, `diverge`, `start_over`.
 Invariant: start offset <= last stable offset <= high watermark <= end offset.
 """
 
@@ -37,7 +37,7 @@ from suwi.replica.home import Home
 from suwi.replica.intake import intake_of
 from suwi.replica.leadership import UNKNOWN_EPOCH, IsLive, Leadership, Proposal
 from suwi.replica.loss import Loss, lost_between
-from suwi.replica.waiting import Waiting
+from suwi.replica.waiting import OnCommit, Waiting
 
 log = logging.getLogger(__name__)
 
@@ -490,16 +490,14 @@ class Partition:
         """Whether an answer waits for the commit: with acks=all, or a sync for each message."""
         return acks == _ACKS_ALL or self.config.flush_messages == 1
 
-    def committed(self, end_offset: Offset) -> asyncio.Future[None]:
-        """Done when everything below `end_offset` is committed; fails with a `BrokerError`."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    def when_committed(self, end_offset: Offset, on_commit: OnCommit) -> None:
+        """Call `on_commit` once, when everything below `end_offset` is committed or cannot be."""
         if self._closed is not None:
-            waiter.set_exception(self._closed)
+            on_commit(self._closed)
         elif self.is_committed(end_offset):
-            waiter.set_result(None)
+            on_commit(None)
         else:
-            self._waiting.add(end_offset, waiter)
-        return waiter
+            self._waiting.add(end_offset, on_commit)
 
     def watch(self, watcher: Callable[[], None], *, also_uncommitted: bool = False) -> None:
         """Call `watcher` whenever there is more to read, until `unwatch`."""

@@ -1,9 +1,9 @@
 """Who waits for a partition: producers for their records to be committed, fetches for more to read.
 
-All of it happens in the broker's loop; nobody is called twice for one wait.
+All of it happens in the broker's loop; nobody is called twice for one wait. Who is called must not
+change the partition there and then: it is in the middle of a change itself.
 """
 
-import asyncio
 from collections import deque
 from collections.abc import Callable
 
@@ -11,19 +11,21 @@ from suwi.model.errors import BrokerError
 from suwi.model.ids import Offset
 
 Watcher = Callable[[], None]
+OnCommit = Callable[[BrokerError | None], None]
+"""Called when the records are committed, or with the reason why they will not be."""
 
 
 class Waiting:
     __slots__ = ("_at_end", "_at_watermark", "_producers")
 
     def __init__(self) -> None:
-        self._producers: deque[tuple[Offset, asyncio.Future[None]]] = deque()
+        self._producers: deque[tuple[Offset, OnCommit]] = deque()
         """With the offset up to which all must be committed, the lowest first."""
         self._at_watermark: dict[Watcher, None] = {}
         self._at_end: dict[Watcher, None] = {}
 
-    def add(self, end_offset: Offset, waiter: asyncio.Future[None]) -> None:
-        self._producers.append((end_offset, waiter))
+    def add(self, end_offset: Offset, on_commit: OnCommit) -> None:
+        self._producers.append((end_offset, on_commit))
 
     def watch(self, watcher: Watcher, *, also_uncommitted: bool) -> None:
         (self._at_end if also_uncommitted else self._at_watermark)[watcher] = None
@@ -36,9 +38,8 @@ class Waiting:
         """Everything below is committed now."""
         producers = self._producers
         while producers and producers[0][0] <= high_watermark:
-            _, waiter = producers.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
+            _, on_commit = producers.popleft()
+            on_commit(None)
         self.tell_all()
 
     def tell_all(self) -> None:
@@ -60,7 +61,5 @@ class Waiting:
     def fail(self, error: BrokerError) -> None:
         """What producers wait for will not come."""
         producers, self._producers = self._producers, deque()
-        for _, waiter in producers:
-            if not waiter.done():
-                waiter.set_exception(error)
-                waiter.exception()  # Whoever waited may be gone; that is no error of ours.
+        for _, on_commit in producers:
+            on_commit(error)
