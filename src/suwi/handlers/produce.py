@@ -43,10 +43,12 @@ from suwi.replica.partition import Partition
 from suwi.replica.replicas import Replicas
 from suwi.wire.produce import (
     PartitionProduced,
+    PlainRequest,
     ProducePartition,
     ProduceRequest,
     ProduceTopic,
     TopicProduced,
+    decode_plain_request,
     decode_produce_request,
     encode_produce_response,
     encode_produced_one,
@@ -91,11 +93,13 @@ class Produce:
 
     def __call__(self, request: Request) -> Answer:
         version = request.version
+        if version >= _COMPACT_FROM:
+            plain = decode_plain_request(version, request.body)
+            if plain is not None:
+                answer = self._append_plain(plain, request)
+                if answer is not None:
+                    return answer
         asked = decode_produce_request(version, request.body)
-        if version >= _COMPACT_FROM and len(asked.topics) == 1 and len(asked.topics[0][2]) == 1:
-            answer = self._append_plain(asked, request)
-            if answer is not None:
-                return answer
         form = _Form(version, request.connection.listener_name)
         if self._any_takes_long(asked):
             # The request outlives this call, its bytes in the receive buffer do not.
@@ -103,14 +107,12 @@ class Produce:
             return Exclusive(self._convert_and_append(asked, form))
         return self._append(asked, form, {})
 
-    def _append_plain(self, asked: ProduceRequest, request: Request) -> Reply | Later | None:
-        """The most common request in short: one batch, stored as it came. None: it is not that."""
-        version = request.version
-        name, topic_id, ((index, records),) = asked.topics[0]
-        form = _Form(version, request.connection.listener_name)
-        acks = asked.acks
-        if not records or (acks != _ACKS_ALL and acks != _ACKS_LEADER):
+    def _append_plain(self, plain: PlainRequest, request: Request) -> Reply | Later | None:
+        """A batch that is stored as it came, in short. None: it is not that."""
+        acks, timeout_ms, name, topic_id, index, records = plain
+        if acks != _ACKS_ALL and acks != _ACKS_LEADER:
             return None
+        version = request.version
         try:
             partition = self._partition(name, topic_id, index)
             intake = partition.intake
@@ -124,20 +126,22 @@ class Produce:
                 return None
             base_offset, last_offset, _ = partition.append(records, header, now_ms)
         except Exception as error:
+            form = _Form(version, request.connection.listener_name)
             return self._refuse(form, name, topic_id, index, error)
         topic = topic_id if name is None else name
-        start_offset = partition.log.start_offset
+        start_offset = partition.log_as_it_is.start_offset
         body = encode_produced_one(version, topic, index, base_offset, start_offset)
         end_offset = Offset(last_offset + 1)
         if partition.is_committed(end_offset) or not partition.must_wait(acks):
             return Reply([body])
+        form = _Form(version, request.connection.listener_name)  # The request does not outlive us.
 
         def answer(errors: Mapping[int, Exception]) -> Reply:
             if errors:
                 return self._refuse(form, name, topic_id, index, errors[0])
             return Reply([body])
 
-        return _Commits(answer).later([(partition, end_offset)], asked.timeout_ms / 1000)
+        return _Commits(answer).later([(partition, end_offset)], timeout_ms / 1000)
 
     def _refuse(
         self, form: _Form, name: str | None, topic_id: UUID | None, index: int, error: Exception

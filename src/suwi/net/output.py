@@ -21,7 +21,7 @@ from suwi.net.answers import Chunk, Reply
 WRITE_BYTES = 256 * 1024
 # Smaller regions are read and leave in one write with their neighbours: cheaper than sendfile.
 SMALL_REGION_BYTES = 32 * 1024
-# A reply as small as most: one piece with its header in the queue, not two.
+# A reply as small as most: one piece with its header, in a row of its own before the queue.
 _MERGED_BYTES_MAX = 4 * 1024
 _REGION_PIECE_BYTES = 1024 * 1024
 # After so many bytes in one go the other connections get their turn.
@@ -53,6 +53,7 @@ class Output:
         "_progressed",
         "_region_sent",
         "_region_warm",
+        "_small",
         "_socket_fd",
         "_transport",
         "_waiting",
@@ -75,6 +76,7 @@ class Output:
         self._transport = transport
         self._progressed = progressed
         self._failed = failed
+        self._small: list[bytes] = []  # whole replies, which leave before all others
         self._items: deque[_Item] = deque()
         self._paused = False  # by the transport: the kernel did not take everything
         self._waiting = False  # for the socket, a thread or our next turn
@@ -103,12 +105,11 @@ class Output:
         items = self._items
         memory_bytes = size_bytes = len(header)
         chunks = reply.chunks
-        if len(chunks) == 1 and reply.release is None:
+        if not items and self.queued_bytes < WRITE_BYTES and len(chunks) == 1:
             (chunk,) = chunks
-            if type(chunk) is bytes and len(chunk) <= _MERGED_BYTES_MAX:
+            if reply.release is None and type(chunk) is bytes and len(chunk) <= _MERGED_BYTES_MAX:
                 size_bytes += len(chunk)
-                items.append(_PREFIX.pack(size_bytes) + header + chunk)
-                items.append(_END)
+                self._small.append(_PREFIX.pack(size_bytes) + header + chunk)
                 self.queued_bytes += size_bytes + 4
                 self.replies += 1
                 return
@@ -126,7 +127,7 @@ class Output:
 
     def flush(self) -> None:
         """Send what the kernel takes now; the rest follows by itself."""
-        if self._draining or self._paused or self._waiting or not self._items:
+        if self._draining or self._paused or self._waiting or not (self._small or self._items):
             return
         self._draining = True  # TLS may pause and resume us inside a write
         try:
@@ -147,12 +148,13 @@ class Output:
         self._drop_dup()
         self._waiting = self._closed = True
         self.queued_bytes = self.replies = 0
+        self._small.clear()
         if not self._warming:
             self._release_all()
 
     @property
     def is_empty(self) -> bool:
-        return not self._items and not self._paused
+        return not (self._small or self._items or self._paused)
 
     @property
     def held_bytes(self) -> int:
@@ -164,6 +166,8 @@ class Output:
     def _drain(self) -> None:
         items = self._items
         turn_bytes = 0
+        if self._small and not self._transport.is_closing():
+            turn_bytes = self._send_small()
         while items and not (self._paused or self._waiting or self._transport.is_closing()):
             if turn_bytes >= _TURN_BYTES:
                 self._waiting = True
@@ -183,6 +187,14 @@ class Output:
                 items.popleft()
                 self.replies -= 1
                 item()
+
+    def _send_small(self) -> int:
+        small, self._small = self._small, []
+        data = small[0] if len(small) == 1 else b"".join(small)
+        self.replies -= len(small)
+        self.queued_bytes -= len(data)
+        self._transport.write(data)
+        return len(data)
 
     def _gather(self) -> bytes | bytearray | memoryview:
         """The bytes at the head of the queue, up to a region, a release or a full write."""

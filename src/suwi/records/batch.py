@@ -40,6 +40,7 @@ _MAX_TIMESTAMP_AT = 35
 BATCH_LENGTH_MIN: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
 
 _CODECS = tuple(Compression)
+_new_tuple = tuple.__new__
 
 
 class BatchHeader(NamedTuple):
@@ -113,7 +114,8 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     The batch itself may reach beyond the buffer.
     """
     try:
-        header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+        # As `_make` does it, but for every batch that comes in.
+        header = _new_tuple(BatchHeader, HEADER.unpack_from(buffer, position))
     except struct.error:
         raise CorruptMessage(
             f"{len(buffer) - position} bytes cannot hold a batch header of {HEADER_BYTES}"

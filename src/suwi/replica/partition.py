@@ -300,7 +300,7 @@ class Partition:
             self._resign()
             raise
         if not appended.is_duplicate:
-            self._after_append(partition_log)
+            self._after_append(partition_log, self.leadership)
         return appended
 
     def _write_watermark(self, partition_log: PartitionLog) -> None:
@@ -309,11 +309,11 @@ class Partition:
             raise KafkaStorageError(f"{self.partition}: its watermark cannot be written down")
         self._watermark_fell = False
 
-    def _after_append(self, partition_log: PartitionLog) -> None:
-        self._touch()
-        self._sync_if_due(partition_log)
-        leadership = self.leadership
-        assert leadership is not None
+    def _after_append(self, partition_log: PartitionLog, leadership: Leadership) -> None:
+        if not self.touched:
+            self._touch()
+        if self._sync is None:
+            self._sync_if_due(partition_log)
         if leadership.followers:
             self._update_watermark()
             self._waiting.tell_followers()

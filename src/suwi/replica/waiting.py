@@ -40,7 +40,8 @@ class Waiting:
         while producers and producers[0][0] <= high_watermark:
             _, on_commit = producers.popleft()
             on_commit(None)
-        self.tell_all()
+        if self._at_watermark or self._at_end:
+            self.tell_all()
 
     def tell_all(self) -> None:
         """There is something else to read, or another answer to give."""

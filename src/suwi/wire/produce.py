@@ -1,7 +1,8 @@
 """Produce v3-v13, by hand: the records are slices of the received bytes, never copies.
 
 v5: log start offset. v8: record errors. v9: compact fields. v10: current leader. v13: topic ids.
-The broker enters at `decode_produce_request` and `encode_produce_response`, the client at
+The broker enters at `decode_plain_request`, which knows the most common form only, at
+`decode_produce_request` and `encode_produce_response`, the client at
 `encode_produce_request` and `decode_produce_response`.
 Invariant: every length is compared with the bytes left before it is used, and topics and partitions
 together are at most `REQUEST_ITEMS_MAX`.
@@ -42,6 +43,8 @@ _INT32: Final = struct.Struct(">i")
 _ACKS_TIMEOUT: Final = struct.Struct(">hi")
 _ACKS_TIMEOUT_BYTE: Final = struct.Struct(">hiB")
 _ACKS_TIMEOUT_TOPICS: Final = struct.Struct(">hii")
+_PLAIN_START: Final = struct.Struct(">BhiB")  # transactional id, acks, timeout, number of topics
+_PLAIN_PARTITION: Final = struct.Struct(">Bi")  # number of partitions, index
 _INDEX_AND_BYTE: Final = struct.Struct(">iB")
 _INDEX_AND_SIZE: Final = struct.Struct(">ii")
 _LEGACY_TOPIC_BYTES_MIN: Final = 6
@@ -104,6 +107,41 @@ class ProduceResponse(NamedTuple):
     topics: list[TopicProduced]
     throttle_ms: int
     node_endpoints: list[NodeEndpoint]
+
+
+# Acks, timeout, name, topic id, index, records.
+PlainRequest: TypeAlias = tuple[int, int, str | None, UUID | None, int, memoryview]
+
+
+def decode_plain_request(version: int, body: memoryview) -> PlainRequest | None:
+    """One batch for one partition (v9 on), outside a transaction, as nearly all requests are.
+
+    None where it is not that, or is broken: `decode_produce_request` tells.
+    """
+    try:
+        transactional_id, acks, timeout_ms, topics = _PLAIN_START.unpack_from(body)
+        if transactional_id or topics != 2:
+            return None
+        name = topic_id = None
+        if version >= _TOPIC_IDS_FROM:
+            at = 24
+            topic_id = uuid_of(bytes(body[8:24]))
+        else:
+            length = body[8]
+            if not 0 < length < 0x80:
+                return None
+            at = 8 + length
+            name = str(body[9:at], "utf-8")
+        partitions, index = _PLAIN_PARTITION.unpack_from(body, at)
+        if partitions != 2:
+            return None
+        size_bytes, at = read_uvarint(body, at + 5)
+        end = at + size_bytes - 1
+        if size_bytes < 2 or end + 3 != len(body) or body[end] or body[end + 1] or body[end + 2]:
+            return None  # Without records, or with tags.
+    except BROKEN_BYTES:
+        return None
+    return acks, timeout_ms, name, topic_id, index, body[at:end]
 
 
 def decode_produce_request(version: int, body: memoryview, at: int = 0) -> ProduceRequest:
