@@ -283,6 +283,12 @@ class Region:
     def is_cached(self, position: int, size_bytes: int) -> bool:
         return not self.cold
 
+    def pread_cached(self, size_bytes: int, position: int) -> bytes | None:
+        if self.cold:
+            return None
+        data = self.pread(size_bytes, position)
+        return data if len(data) == size_bytes else None
+
 
 def pieces(data: bytes, size: int) -> Iterator[bytes]:
     for at in range(0, len(data), size):

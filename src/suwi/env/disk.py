@@ -4,8 +4,7 @@ All calls are synchronous. Errors are `OSError`, as the kernel gives them. A wri
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, final
 
 from typing_extensions import Buffer
 
@@ -35,6 +34,9 @@ class File(Protocol):
 
     def is_cached(self, position: int, size_bytes: int) -> bool:
         """Whether reading this range would probably not wait for the device."""
+
+    def pread_cached(self, size_bytes: int, position: int) -> bytes | bytearray | None:
+        """As `pread`, but None where that would wait for the device or the file ends before."""
 
     def truncate(self, size_bytes: int) -> None: ...
 
@@ -102,7 +104,7 @@ def _always() -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
+@final
 class FileRegion:
     """A range of a file that is on its way to a client.
 
@@ -110,10 +112,19 @@ class FileRegion:
     turns false when the log was truncated or deleted under the reply, which must then be aborted.
     """
 
-    file: File
-    position: int
-    size_bytes: int
-    is_current: Callable[[], bool] = _always
+    __slots__ = ("file", "is_current", "position", "size_bytes")
+
+    def __init__(
+        self,
+        file: File,
+        position: int,
+        size_bytes: int,
+        is_current: Callable[[], bool] = _always,
+    ) -> None:
+        self.file = file
+        self.position = position
+        self.size_bytes = size_bytes
+        self.is_current = is_current
 
     def read(self) -> bytes:
         return self.file.pread(self.size_bytes, self.position)

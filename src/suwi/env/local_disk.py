@@ -53,16 +53,28 @@ class LocalFile:
     def is_cached(self, position: int, size_bytes: int) -> bool:
         if not _WOULD_BLOCK_PROBE:
             return True
-        last = position + size_bytes - 1
-        byte = bytearray(1)
+        byte = [bytearray(1)]
         try:
-            for probe in {position, (position + last) // 2, last}:
-                os.preadv(self._fd, [byte], probe, _WOULD_BLOCK_PROBE)
+            for probe in (position, position + size_bytes // 2, position + size_bytes - 1):
+                os.preadv(self._fd, byte, probe, _WOULD_BLOCK_PROBE)
         except BlockingIOError:
             return False
         except OSError:
             return True  # A file system that does not know the flag.
         return True
+
+    def pread_cached(self, size_bytes: int, position: int) -> bytes | bytearray | None:
+        if not _WOULD_BLOCK_PROBE:
+            data = os.pread(self._fd, size_bytes, position)
+            return data if len(data) == size_bytes else None
+        buffer = bytearray(size_bytes)
+        try:
+            got = os.preadv(self._fd, [buffer], position, _WOULD_BLOCK_PROBE)
+        except BlockingIOError:
+            return None
+        except OSError:  # A file system that does not know the flag.
+            got = os.preadv(self._fd, [buffer], position)
+        return buffer if got == size_bytes else None
 
     def truncate(self, size_bytes: int) -> None:
         os.ftruncate(self._fd, size_bytes)

@@ -234,15 +234,13 @@ class _Job:
         )
         if found is not None and self.version < _ZSTD_FROM:
             _refuse_zstd(found)
-        aborted = None
-        if committed_only:
-            stable = partition.last_stable_offset
-            aborted = [
-                AbortedTransaction(txn.producer_id, txn.first_offset)
-                for txn in (
-                    partition.log.aborted_between(first, stable) if found is not None else ()
-                )
-            ]
+        if not committed_only:
+            return _Found(key, _answer(partition, asked), found)
+        stable = partition.last_stable_offset
+        aborted = [
+            AbortedTransaction(txn.producer_id, txn.first_offset)
+            for txn in (partition.log.aborted_between(first, stable) if found is not None else ())
+        ]
         return _Found(key, _answer(partition, asked, aborted=aborted), found)
 
     def _check_leads(self, partition: Partition, epoch: int) -> None:
@@ -419,11 +417,16 @@ class _Wait:
 
 def _answer(partition: Partition, asked: FetchPartition, **facts: Any) -> FetchedPartition:
     """What there is to say of a partition beside its records: one look at it, no await."""
+    high_watermark = partition.high_watermark
+    stable = partition.last_stable_offset
+    start = partition.log_as_it_is.start_offset
+    if not facts:
+        return FetchedPartition(asked.partition, 0, high_watermark, stable, start)
     return FetchedPartition(
         partition=asked.partition,
-        high_watermark=partition.high_watermark,
-        last_stable_offset=partition.last_stable_offset,
-        log_start_offset=partition.log.start_offset,
+        high_watermark=high_watermark,
+        last_stable_offset=stable,
+        log_start_offset=start,
         **facts,
     )
 

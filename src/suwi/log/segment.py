@@ -333,14 +333,22 @@ class Segment:
         self, start: int, *, starts_by: Offset, wanted: Callable[[BatchHeader], bool]
     ) -> Located | None:
         """The first wanted batch from `start`, where an index says one by `starts_by` starts."""
-        if start != 0 and not self._is_batch_at(start, starts_by):
-            self._mistrust_indexes()
-            start = 0
         end = start
-        for position, header in scan_headers(self._log_file(), start, self.size_bytes):
-            if wanted(header):
-                return Located(position, Offset(header.base_offset), header.size_bytes)
-            end = position + header.size_bytes
+        try:
+            for position, header in scan_headers(self._log_file(), max(start, 0), self.size_bytes):
+                is_told = position == start != 0
+                if is_told and not self.base_offset <= header.base_offset <= starts_by:
+                    break
+                if wanted(header):
+                    return Located(position, Offset(header.base_offset), header.size_bytes)
+                end = position + header.size_bytes
+        except CorruptMessage:
+            if start == 0 or end != start:
+                raise
+        if start != 0 and end == start:
+            # No batch, or another one, is where the index says.
+            self._mistrust_indexes()
+            return self._find(0, starts_by=starts_by, wanted=wanted)
         if end != self.size_bytes:
             raise CorruptMessage(f"{self.log_path} has no whole batch at {end}")
         return None

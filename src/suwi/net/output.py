@@ -113,17 +113,43 @@ class Output:
                 self.queued_bytes += size_bytes + 4
                 self.replies += 1
                 return
+        region_bytes = 0
         for chunk in chunks:
             if type(chunk) is FileRegion:
-                size_bytes += chunk.size_bytes
+                region_bytes += chunk.size_bytes
             else:
-                memory_bytes += len(chunk)  # type: ignore[arg-type]
-                size_bytes += len(chunk)  # type: ignore[arg-type]
-        items.append(_PREFIX.pack(size_bytes) + header)
-        items.extend(chunks)
+                memory_bytes += len(chunk)
+        first = _PREFIX.pack(memory_bytes + region_bytes) + header
+        self.replies += 1
+        if region_bytes and memory_bytes + region_bytes <= SMALL_REGION_BYTES and not items:
+            whole = self._read_whole(first, reply)
+            if whole is not None:
+                self._small.append(whole)
+                self.queued_bytes += len(whole)
+                return
+        if type(chunks[0]) is bytes and len(chunks[0]) <= _MERGED_BYTES_MAX:
+            items.append(first + chunks[0])
+            items.extend(chunks[1:])
+        else:
+            items.append(first)
+            items.extend(chunks)
         items.append(_END if reply.release is None else reply.release)
         self.queued_bytes += memory_bytes + 4
-        self.replies += 1
+
+    def _read_whole(self, first: bytes, reply: Reply) -> bytes | None:
+        """A reply with little from files, all of it at hand; None where it is not."""
+        if self.queued_bytes >= WRITE_BYTES:
+            return None
+        parts: list[bytes | bytearray | memoryview] = [first]
+        for chunk in reply.chunks:
+            data = self._read_small(chunk) if type(chunk) is FileRegion else chunk
+            if data is None:
+                return None
+            parts.append(data)
+        whole = b"".join(parts)
+        if reply.release is not None:
+            reply.release()
+        return whole
 
     def flush(self) -> None:
         """Send what the kernel takes now; the rest follows by itself."""
@@ -173,20 +199,15 @@ class Output:
                 self._waiting = True
                 self._loop.call_soon(self._go_on)
                 return
-            data = self._gather()
-            if data:
-                turn_bytes += len(data)
-                self._transport.write(data)
-                continue
-            if not items:
-                return
             item = items[0]
-            if isinstance(item, FileRegion):
+            if type(item) is FileRegion and item.size_bytes > SMALL_REGION_BYTES:
                 turn_bytes += self._send_region(item)
             elif callable(item):
                 items.popleft()
                 self.replies -= 1
                 item()
+            else:
+                turn_bytes += self._send_memory()
 
     def _send_small(self) -> int:
         small, self._small = self._small, []
@@ -196,8 +217,8 @@ class Output:
         self._transport.write(data)
         return len(data)
 
-    def _gather(self) -> bytes | bytearray | memoryview:
-        """The bytes at the head of the queue, up to a region, a release or a full write."""
+    def _send_memory(self) -> int:
+        """Send what is in memory at the head of the queue, small regions too, in one write."""
         items = self._items
         parts: list[bytes | bytearray | memoryview] = []
         size_bytes = region_bytes = 0
@@ -210,16 +231,19 @@ class Output:
                     # Cut off a piece, so that a peer that reads slowly costs no second copy.
                     view = memoryview(item)
                     items[0] = view[WRITE_BYTES:]
-                    self.queued_bytes -= WRITE_BYTES
-                    return view[:WRITE_BYTES]
+                    parts.append(view[:WRITE_BYTES])
+                    size_bytes = WRITE_BYTES
+                    break
                 parts.append(item)
                 size_bytes += len(item)
             elif item is _END:
                 self.replies -= 1
-            elif isinstance(item, FileRegion):
+            elif type(item) is FileRegion and item.size_bytes <= SMALL_REGION_BYTES:
                 data = self._read_small(item)
                 if data is None:
-                    break
+                    if parts:
+                        break
+                    return self._send_region(item)
                 parts.append(data)
                 region_bytes += len(data)
                 size_bytes += len(data)
@@ -227,19 +251,18 @@ class Output:
                 break
             items.popleft()
         self.queued_bytes -= size_bytes - region_bytes
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        if parts:
+            self._transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
+        return size_bytes
 
-    def _read_small(self, region: FileRegion) -> bytes | None:
+    def _read_small(self, region: FileRegion) -> bytes | bytearray | None:
         """The bytes of a small region that is at hand; None leaves it to `_send_region`."""
-        if region.size_bytes > SMALL_REGION_BYTES or self._region_sent or not region.is_current():
+        if self._region_sent or not region.is_current():
             return None
         try:
-            if not region.file.is_cached(region.position, region.size_bytes):
-                return None
-            data = region.read()
+            return region.file.pread_cached(region.size_bytes, region.position)
         except OSError:
             return None
-        return data if len(data) == region.size_bytes else None
 
     def _send_region(self, region: FileRegion) -> int:
         """Send the next piece of the region at the head; return how many bytes went."""

@@ -100,6 +100,12 @@ class SimFile:
         self._begin("stat")
         return not self._disk.drive.faults.is_cold()
 
+    def pread_cached(self, size_bytes: int, position: int) -> bytes | None:
+        if not self.is_cached(position, size_bytes):
+            return None
+        data = self.pread(size_bytes, position)
+        return data if len(data) == size_bytes else None
+
     def truncate(self, size_bytes: int) -> None:
         self._begin("truncate")
         if size_bytes < 0:

@@ -128,6 +128,11 @@ class DriveFile:
             self._check()
             return self._file.is_cached(position, size_bytes)
 
+    def pread_cached(self, size_bytes: int, position: int) -> bytes | bytearray | None:
+        with self._drive.lock:
+            self._check()
+            return self._file.pread_cached(size_bytes, position)
+
     def truncate(self, size_bytes: int) -> None:
         with self._drive.lock:
             self._check()

@@ -24,7 +24,7 @@ from suwi.wire.leaders import (
     encode_endpoints,
     encode_leader,
 )
-from suwi.wire.primitives import Reader, count, string, tag_section
+from suwi.wire.primitives import Reader, count, string, tag_section, uuid_of, uvarint
 from suwi.wire.versions import REQUEST_ITEMS_MAX, SMALL_REQUEST_BYTES_MAX
 
 Chunk: TypeAlias = bytes | memoryview | FileRegion
@@ -39,6 +39,13 @@ _ENDPOINTS_FROM: Final = 16
 _INT32: Final = struct.Struct(">i")
 _LIMITS: Final = struct.Struct(">iiib")  # max wait, min bytes, max bytes, isolation level
 _SESSION: Final = struct.Struct(">ii")
+# The only partition of a request (v12 on), from the number of partitions to the end of it all: no
+# tags, none forgotten, no rack, no tags.
+_PLAIN_REST: Final = struct.Struct(">BiiqiqiHHB")
+_PLAIN_REST_AS_IS: Final = (0, 0x0101, 0)
+# How it begins: replica id (up to v14), limits, session.
+_START_V7: Final = struct.Struct(">iiiibii")
+_START_V15: Final = struct.Struct(">iiibii")
 _REPLICA_STATE: Final = struct.Struct(">iqx")  # with its empty tags
 # partition, leader epoch (v9), offset, last fetched epoch (v12), log start offset (v5), max bytes,
 # and in the compact form a byte for the tags, which are empty but for newer clients.
@@ -49,6 +56,7 @@ _ASKED_V12: Final = struct.Struct(">iiqiqi")
 _ASKED_V12_NO_TAGS: Final = struct.Struct(">iiqiqix")
 _FETCHED_V4: Final = struct.Struct(">ihqq")  # partition, error, high watermark, last stable offset
 _FETCHED_V5: Final = struct.Struct(">ihqqq")  # and the log start offset
+_FETCHED_V12: Final = struct.Struct(">ihqqqBi")  # and no aborted transactions, preferred replica
 _ABORTED: Final = struct.Struct(">qq")
 _DIVERGING: Final = struct.Struct(">iqx")
 _ERROR_AND_SESSION: Final = struct.Struct(">ihi")  # throttle time, error, session id
@@ -138,18 +146,61 @@ def decode_fetch_request(version: int, body: memoryview, at: int = 0) -> FetchRe
     if len(body) > SMALL_REQUEST_BYTES_MAX:
         raise MalformedRequest(f"Fetch v{version}: a request of {len(body)} bytes")
     try:
+        if version >= _FLEXIBLE_FROM:
+            plain = _decode_plain(version, body, at)
+            if plain is not None:
+                return plain
         return _decode_request(version, Reader(body, at, items_max=REQUEST_ITEMS_MAX))
     except BROKEN_BYTES as error:
         raise MalformedRequest(f"Fetch v{version}: {error}") from error
 
 
+def _decode_plain(version: int, body: memoryview, at: int) -> FetchRequest | None:
+    """A request for one partition and nothing else, as most are; None where it is not that."""
+    if version >= _REPLICA_STATE_FROM:
+        start = (-1, *_START_V15.unpack_from(body, at))
+        at += _START_V15.size
+    else:
+        start = _START_V7.unpack_from(body, at)
+        at += _START_V7.size
+    if body[at] != 2:
+        return None
+    name = topic_id = None
+    if version >= _TOPIC_IDS_FROM:
+        topic_id = uuid_of(bytes(body[at + 1 : at + 17]))
+        at += 17
+    else:
+        length = body[at + 1]
+        if not 0 < length < 0x80:
+            return None
+        name = str(body[at + 2 : at + 1 + length], "utf-8")
+        at += 1 + length
+    if at + _PLAIN_REST.size != len(body):
+        return None
+    partitions, *asked, tags, lists, more_tags = _PLAIN_REST.unpack_from(body, at)
+    if partitions != 2 or (tags, lists, more_tags) != _PLAIN_REST_AS_IS:
+        return None
+    topic = FetchTopic(name, topic_id, (FetchPartition._make(asked),))
+    replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, epoch = start
+    return FetchRequest(
+        max_wait_ms,
+        min_bytes,
+        max_bytes,
+        (topic,),
+        isolation_level,
+        session_id,
+        epoch,
+        replica_id=replica_id,
+    )
+
+
 def _decode_request(version: int, reader: Reader) -> FetchRequest:
     flexible = version >= _FLEXIBLE_FROM
-    replica_id = replica_epoch = -1
+    replica_id = replica_epoch = session_epoch = -1
+    session_id = 0
     if version < _REPLICA_STATE_FROM:
         (replica_id,) = reader.unpack(_INT32)
     max_wait_ms, min_bytes, max_bytes, isolation_level = reader.unpack(_LIMITS)
-    session_id, session_epoch = 0, -1
     if version >= _SESSIONS_FROM:
         session_id, session_epoch = reader.unpack(_SESSION)
     topics = [
@@ -248,6 +299,12 @@ def encode_fetch_response(
 ) -> list[Chunk]:
     """The body in chunks; those of `FileRegion` are sent from their file."""
     flexible = version >= _FLEXIBLE_FROM
+    if flexible and len(topics) == 1 and not node_endpoints:
+        ((name, topic_id, partitions),) = topics
+        if len(partitions) == 1 and _is_plain(partitions[0]):
+            start = _ERROR_AND_SESSION.pack(throttle_ms, error_code, session_id)
+            start += b"\2" + _encode_topic_key(version, name, topic_id) + b"\2"
+            return _encode_plain(start, partitions[0])
     end = b"\0" if flexible else b""
     chunks: list[Chunk] = []
     if version >= _SESSIONS_FROM:
@@ -276,6 +333,26 @@ def encode_fetch_response(
     if last:
         chunks.append(last)
     return chunks
+
+
+def _is_plain(fetched: FetchedPartition) -> bool:
+    """Whether it says nothing but what most say."""
+    *_, aborted, _, records, diverging_epoch, current_leader = fetched
+    return not aborted and records is not None and diverging_epoch is None is current_leader
+
+
+def _encode_plain(start: bytes, fetched: FetchedPartition) -> list[Chunk]:
+    """The only partition of a response (v12 on), and its end: most responses by far."""
+    index, error_code, watermark, stable, log_start, aborted, preferred, records, _, _ = fetched
+    assert records is not None
+    size_bytes = records.size_bytes if type(records) is FileRegion else len(records)
+    no_aborted = 0 if aborted is None else 1  # null, or an empty array
+    start += _FETCHED_V12.pack(
+        index, error_code, watermark, stable, log_start, no_aborted, preferred
+    ) + uvarint(size_bytes + 1)
+    if not size_bytes:
+        return [start + b"\0\0\0"]
+    return [start, records, b"\0\0\0"]
 
 
 def _size_bytes(records: Chunk | None) -> int | None:

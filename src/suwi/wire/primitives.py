@@ -23,6 +23,10 @@ def uvarint(value: int) -> bytes:
     """An unsigned varint: seven bits a byte, lowest first."""
     if value < 0x80:
         return _ONE_BYTE[value]
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    if value < 0x20_0000:
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -122,6 +126,8 @@ class Reader:
         length = self.uvarint() - 1 if flexible else self.unpack(_INT16)[0]
         if length == -1:
             return None
+        if length == 0:
+            return ""
         if length > STRING_BYTES_MAX:
             raise MalformedMessage(f"a string of {length} bytes")
         at = self.take(length)
@@ -148,7 +154,8 @@ class Reader:
             return None
         if count < 0 or count * item_bytes_min > self.end - self.at:
             raise MalformedMessage(f"{count} items announced, {self.end - self.at} bytes left")
-        self._spend(count)
+        if count:
+            self._spend(count)
         return count
 
     def _spend(self, items: int) -> None:
