@@ -17,8 +17,10 @@ from suwi.net import (
     Later,
     Limits,
     NoReply,
+    Promise,
     Reply,
 )
+from suwi.net.buffers import SHARED_BYTES
 from tests.net.support import Waits, answering, connect, echo, pieces, replies, request, run, settle
 
 
@@ -167,6 +169,23 @@ def test_large_frames_arrive_whole_and_writable(piece_bytes: int) -> None:
     run(scenario)
 
 
+def test_a_large_frame_after_another_is_read_whole_where_it_is_served() -> None:
+    async def scenario() -> None:
+        connection, wire = connect(answering(lambda c, p: Reply([b""])))
+        large, small = request(1, bytes(1_000_000)), request(2)
+        assert len(connection.get_buffer(-1)) == SHARED_BYTES
+        wire.deliver(large)
+        for frame in (large, large):
+            assert len(connection.get_buffer(-1)) == len(frame)
+            wire.deliver(frame)
+        assert connection._held is None
+        wire.deliver(small)
+        assert len(connection.get_buffer(-1)) == SHARED_BYTES
+        assert len(replies(wire.sent)) == 4
+
+    run(scenario)
+
+
 def test_memory_grows_with_bytes_received_not_with_bytes_announced() -> None:
     async def scenario() -> None:
         connection, wire = connect(answering(echo))
@@ -292,6 +311,115 @@ def test_every_reply_is_released_once_when_sent_or_when_the_connection_is_lost()
         wire.abort()
         await settle()
         assert sorted(released) == ["0", "1", "2", "3", "4"]
+
+    run(scenario)
+
+
+class Promises:
+    """Answers that the test keeps one by one."""
+
+    def __init__(self, kind: type[Later] | type[Exclusive] = Later) -> None:
+        self.kind = kind
+        self.made: dict[int, Promise] = {}
+        self.dropped: list[int] = []
+
+    def __call__(self, correlation_id: int, payload: memoryview) -> Answer:
+        promise = Promise(lambda: self.dropped.append(correlation_id))
+        self.made[correlation_id] = promise
+        return self.kind(promise)
+
+
+def test_promised_replies_leave_together_and_in_request_order() -> None:
+    async def scenario() -> None:
+        promises = Promises()
+        _, wire = connect(answering(promises))
+        wire.deliver(b"".join(request(i) for i in range(4)))
+        for number in (2, 0, 1):
+            promises.made[number].keep(Reply([b"%d" % number]))
+        await settle()
+        assert replies(wire.sent) == [(0, b"0"), (1, b"1"), (2, b"2")]
+        assert wire.writes == 1
+        promises.made[3].keep(NO_REPLY)
+        wire.deliver(request(4))
+        promises.made[4].keep(Reply([b"4"]))
+        await settle()
+        assert replies(wire.sent)[3:] == [(4, b"4")]
+        wire.abort()
+        await settle()
+        assert promises.dropped == []
+
+    run(scenario)
+
+
+def test_an_exclusive_promise_holds_the_next_request_until_it_is_kept() -> None:
+    async def scenario() -> None:
+        promises = Promises(Exclusive)
+        _, wire = connect(answering(promises))
+        wire.deliver(request(0) + request(1))
+        assert list(promises.made) == [0]
+        promises.made[0].keep(Reply([b"0"]))
+        assert list(promises.made) == [0, 1], "at once"
+        assert replies(wire.sent) == [(0, b"0")]
+
+    run(scenario)
+
+
+def test_a_promise_is_dropped_when_the_connection_is_lost_and_may_be_kept_all_the_same() -> None:
+    async def scenario() -> None:
+        promises = Promises()
+        _, wire = connect(answering(promises))
+        wire.deliver(request(0) + request(1))
+        wire.abort()
+        await settle()
+        assert promises.dropped == [0, 1]
+        promises.made[0].keep(Reply([b"late"]))
+        await settle()
+
+    run(scenario)
+
+
+def test_a_promise_that_is_broken_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        promises = Promises()
+        _, wire = connect(answering(promises))
+        wire.deliver(request(0))
+        promises.made[0].keep(ZeroDivisionError())
+        await settle()
+        assert wire.lost
+
+    run(scenario)
+    assert [record.message for record in caplog.records] == ["request failed"]
+
+
+def test_a_promise_can_be_awaited_before_and_after_it_is_kept() -> None:
+    async def scenario() -> None:
+        reply, dropped = Reply([b"r"]), []
+
+        async def wait(promise: Promise) -> Reply | NoReply:
+            return await promise
+
+        kept = Promise(lambda: None)
+        kept.keep(reply)
+        assert await wait(kept) is reply
+        broken = Promise(lambda: None)
+        waiting = asyncio.create_task(wait(broken))
+        await settle()
+        broken.keep(ZeroDivisionError())
+        with pytest.raises(ZeroDivisionError):
+            await waiting
+        given_up = asyncio.create_task(wait(Promise(lambda: dropped.append(1))))
+        await settle()
+        given_up.cancel()
+        await settle()
+        assert given_up.cancelled()
+        assert dropped == [1]
+        too_late = Promise(lambda: None)
+        given_up = asyncio.create_task(wait(too_late))
+        await settle()
+        given_up.cancel()
+        too_late.keep(reply)
+        await settle()
+        assert given_up.cancelled()
 
     run(scenario)
 

@@ -17,6 +17,7 @@ from suwi.wire.produce import (
     PartitionProduced,
     RecordError,
     TopicProduced,
+    decode_plain_request,
     decode_produce_request,
     decode_produce_response,
     encode_produce_request,
@@ -75,6 +76,46 @@ def test_requests_are_written_and_read_as_kio_does(
         (None if has_ids else name, topic_id if has_ids else None, partitions)
         for name, topic_id, partitions in topics
     ]
+
+
+@pytest.mark.parametrize("version", [9, 12, 13])
+@settings(max_examples=100, deadline=None)
+@given(
+    st.none() | _text,
+    _text,
+    st.lists(st.tuples(_int32, st.none() | st.binary(max_size=20_000)), min_size=1, max_size=2),
+    st.binary(max_size=2),
+    st.lists(st.tuples(st.integers(0, 60), st.integers(0, 255)), max_size=2),
+)
+def test_the_short_way_reads_a_request_as_the_long_one_does(
+    version: int,
+    transactional_id: str | None,
+    name: str,
+    partitions: list[tuple[int, bytes | None]],
+    tail: bytes,
+    damage: list[tuple[int, int]],
+) -> None:
+    topics = [(name, UUID(int=9), partitions)]
+    pieces = encode_produce_request(version, transactional_id, -1, 30_000, topics)
+    body = bytearray(b"".join(pieces) + tail)
+    for at, value in damage:
+        body[at % len(body)] = value
+    plain = decode_plain_request(version, memoryview(body))
+    if plain is None:
+        return
+    acks, timeout_ms, found_name, topic_id, index, records = plain
+    expected = decode_produce_request(version, memoryview(body))
+    assert (None, acks, timeout_ms, [(found_name, topic_id, [(index, records)])]) == expected
+
+
+@pytest.mark.parametrize("version", [9, 13])
+@pytest.mark.parametrize("size_bytes", [1, 126, 127, 16_382, 16_383, 1_000_000, 3_000_000])
+def test_one_batch_goes_the_short_way(version: int, size_bytes: int) -> None:
+    topics = [("topic", UUID(int=9), [(3, bytes(size_bytes))])]
+    body = b"".join(encode_produce_request(version, None, 1, 5, topics))
+    plain = decode_plain_request(version, memoryview(body))
+    assert plain is not None
+    assert (plain[0], plain[1], plain[4], len(plain[5])) == (1, 5, 3, size_bytes)
 
 
 _produced = st.builds(

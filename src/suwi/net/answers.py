@@ -79,7 +79,8 @@ class Promise:
 
     def __await__(self) -> Generator[Any, None, Reply | NoReply]:
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self.when_kept(future.set_result)
+        # It may be cancelled already, and not know it yet.
+        self.when_kept(lambda outcome: None if future.done() else future.set_result(outcome))
         try:
             outcome = yield from future
         except asyncio.CancelledError:

@@ -10,6 +10,8 @@ import mmap
 from typing import Protocol
 
 SHARED_BYTES = 256 * 1024
+# Of a connection that sends large frames, one that is there already is read whole.
+_WIDE_BYTES = 2 * 1024 * 1024
 _SMALL_WINDOW_BYTES = 4 * 1024
 _CLASS_BYTES_MIN = 4 * 1024
 # A first guess at a frame's own buffer; pages are touched only as bytes arrive.
@@ -40,10 +42,10 @@ class ReceiveBuffers:
     """Receive memory of all connections of one broker."""
 
     def __init__(self, lent_bytes_max: int, *, poison: bool = False) -> None:
-        self.shared = _allocate(SHARED_BYTES)
+        self.shared = _allocate(_WIDE_BYTES)
         # How much of `shared` one read may fill; small while memory is short, because what a
         # read leaves unfinished cannot be refused any more.
-        self.window = self.shared
+        self._full_window = self.window = self.shared[:SHARED_BYTES]
         # Overwrite each frame after its handler returned, to catch views that were kept.
         self.poison = poison
         self.lent_bytes = 0
@@ -57,6 +59,12 @@ class ReceiveBuffers:
     def is_short(self) -> bool:
         """Whether frames wait for memory."""
         return bool(self._waiting)
+
+    def window_for(self, frame_bytes: int) -> memoryview:
+        """Where a frame of this size may be read in one go, if it is there."""
+        if self.window is not self._full_window:
+            return self.window
+        return self.shared[: max(frame_bytes, SHARED_BYTES)]
 
     def take(self, size_bytes: int) -> memoryview:
         """A buffer of at least this size, for bytes that have been received already."""
@@ -110,8 +118,8 @@ class ReceiveBuffers:
         if fits and size_bytes <= _KEPT_EACH_BYTES_MAX:
             self._kept.setdefault(size_bytes, []).append(buffer)
             self._kept_bytes += size_bytes
-        if self.window is not self.shared and self.lent_bytes < self._lent_bytes_max:
-            self.window = self.shared
+        if self.window is not self._full_window and self.lent_bytes < self._lent_bytes_max:
+            self.window = self._full_window
 
     def _wake(self) -> None:
         while self._waiting and (self._overdrawn is None or self.lent_bytes < self._lent_bytes_max):

@@ -23,7 +23,7 @@ from suwi.net.answers import (
     Promise,
     Reply,
 )
-from suwi.net.buffers import ReceiveBuffers
+from suwi.net.buffers import SHARED_BYTES, ReceiveBuffers
 from suwi.net.limits import Limits
 from suwi.net.output import WRITE_BYTES, Output
 from suwi.net.slot import Slot, as_future
@@ -59,6 +59,7 @@ class Connection(asyncio.BufferedProtocol):
         "_dispatch",
         "_end",
         "_exclusive",
+        "_expected_bytes",
         "_flush_planned",
         "_frame_end",
         "_gone",
@@ -126,6 +127,7 @@ class Connection(asyncio.BufferedProtocol):
         self._start = self._end = self._frame_end = 0
         self._direct = False  # the next bytes go straight into _held
         self._stashed = 0  # or: so many held bytes stand before them in the shared buffer
+        self._expected_bytes = 0  # how long the next frame is, where the last was a long one
         self._window_at = 0.0  # since then the frame at hand must make progress
         self._window_had_bytes = 0
         self._reading = True
@@ -184,6 +186,8 @@ class Connection(asyncio.BufferedProtocol):
         held = self._held
         if held is None:
             self._stashed = 0
+            if self._expected_bytes:
+                return self._buffers.window_for(self._expected_bytes)
             return self._buffers.window
         if self._direct:
             return held[self._end : min(self._frame_end, len(held))]
@@ -197,6 +201,8 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._active_at = self._loop.time()
         if not self._direct:
+            if nbytes != self._expected_bytes:
+                self._expected_bytes = 0
             self._take(self._buffers.shared, 0, self._stashed + nbytes)
             return
         self._end += nbytes
@@ -286,7 +292,9 @@ class Connection(asyncio.BufferedProtocol):
             return
         assert held is not None
         frame_bytes = 4 + _read_size(held, self._start)[0]
-        if frame_bytes > len(self._buffers.shared) or is_same_frame:
+        if frame_bytes > SHARED_BYTES or is_same_frame:
+            if SHARED_BYTES < frame_bytes <= len(self._buffers.shared):
+                self._expected_bytes = frame_bytes
             self._direct = True
             self._frame_end = self._start + frame_bytes
             if self._end == len(held) or self._frame_end > len(held):
