@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 
 @dataclass
@@ -61,6 +61,19 @@ def figure_from_json(data: dict[str, Any]) -> Figure:
     return Figure(data["job"], data["system"], values)
 
 
+CORE_SPEED: Final = "core_ns"
+_GAUGE_PASSES: Final = 300_000
+
+
+def core_ns() -> float:
+    """CPU time of one pass of a bare loop: how fast a core is just now, whoever else uses it."""
+    start = time.process_time()
+    total = 0
+    for number in range(_GAUGE_PASSES):
+        total += number & 3
+    return (time.process_time() - start) / _GAUGE_PASSES * 1e9
+
+
 Run = Callable[[], Mapping[str, float]]
 
 
@@ -75,9 +88,10 @@ def take_turns(
     started = time.perf_counter()
     for number in range(warm_ups + repetitions):
         for system in list(runs)[:: -1 if number % 2 else 1]:
+            speed = {CORE_SPEED: core_ns()}
             metrics = runs[system]()
             if number >= warm_ups:
-                figures[system].add(metrics)
+                figures[system].add({**metrics, **speed})
     print(f"{job}: {time.perf_counter() - started:.0f} s", file=sys.stderr)
     return list(figures.values())
 

@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import re
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -16,7 +17,7 @@ from confluent_kafka import libversion
 
 from bench import chart
 from bench.goals import Verdict, judge
-from bench.measure import Figure, figure_from_json
+from bench.measure import CORE_SPEED, Figure, figure_from_json
 from compat.kafka import KAFKA_VERSION
 from suwi import __version__
 
@@ -130,6 +131,18 @@ def read(directory: Path) -> Results:
     return Results(content["plan"], content["machine"], figures, content["suwi"], content["date"])
 
 
+def _core_speed(figures: list[Figure]) -> str:
+    """How much a core's own speed changed from run to run, which no broker can help."""
+    gauged = [ns for figure in figures for ns in figure.values.get(CORE_SPEED, ())]
+    if not gauged:
+        return ""
+    return (
+        f"\n\nThe speed of a core itself: before each of {len(gauged)} runs the same bare loop of "
+        f"Python took {min(gauged):.0f} to {max(gauged):.0f} ns a pass, in the middle "
+        f"{statistics.median(gauged):.0f}."
+    )
+
+
 def _markdown(results: Results, verdicts: list[Verdict]) -> str:
     about, figures = results.machine, results.figures
     setting = (
@@ -139,6 +152,7 @@ def _markdown(results: Results, verdicts: list[Verdict]) -> str:
         f"Apache Kafka {about['apache_kafka']}"
         + (f" on Java {about['java']}" if about["java"] else "")
         + f"; load of other work at the start {about['load_at_start']}."
+        + _core_speed(figures)
     )
     lines = [
         "# Benchmarks",
