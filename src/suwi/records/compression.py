@@ -1,6 +1,7 @@
 """The codecs of a batch's records section.
 
 `compress` writes what Java clients can read, `decompress` reads what any client writes.
+`cramjam` is loaded at the first use: most brokers pass batches on as they are, and it takes 2 MB.
 Invariant: decompression never makes more than `max_bytes` of output, whatever the input claims.
 """
 
@@ -9,8 +10,6 @@ import zlib
 from collections.abc import Callable
 from enum import IntEnum
 from typing import assert_never
-
-import cramjam
 
 from suwi.model.errors import InvalidRecord
 
@@ -71,11 +70,15 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
         case Compression.SNAPPY:
             return _compress_xerial(data)
         case Compression.LZ4:
+            import cramjam
+
             # Java clients refuse frames whose blocks depend on each other.
             frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
             frame.compress(bytes(data))
             return bytes(frame.finish())
         case Compression.ZSTD:
+            import cramjam
+
             return bytes(cramjam.zstd.compress(data, level=level))
         case _:
             assert_never(codec)
@@ -93,8 +96,12 @@ def decompress(codec: Compression, data: Buffer, max_bytes: int) -> bytes:
         case Compression.SNAPPY:
             return _decompress_snappy(data, max_bytes)
         case Compression.LZ4:
+            import cramjam
+
             return _decompress_growing(cramjam.lz4.decompress_into, data, max_bytes)
         case Compression.ZSTD:
+            import cramjam
+
             return _decompress_growing(cramjam.zstd.decompress_into, data, max_bytes)
         case _:
             assert_never(codec)
@@ -133,6 +140,8 @@ def _decompress_growing(
     decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, max_bytes: int
 ) -> bytes:
     """Decompress into a buffer of ours, larger each time it did not suffice, up to the cap."""
+    import cramjam
+
     room = min(max_bytes, max(_FIRST_GUESS_BYTES, len(data) * _GROWTH))
     while True:
         output = bytearray(room)
@@ -150,6 +159,8 @@ def _decompress_growing(
 
 
 def _compress_xerial(data: Buffer) -> bytes:
+    import cramjam
+
     view = memoryview(data)
     parts = [_XERIAL_HEADER]
     for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
@@ -184,6 +195,8 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
 
 
 def _decompress_snappy_block(block: memoryview, max_bytes: int) -> bytes:
+    import cramjam
+
     try:
         claimed = cramjam.snappy.decompress_raw_len(block)
         if claimed > max_bytes:
