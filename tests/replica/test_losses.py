@@ -84,3 +84,21 @@ def test_deleted_records_are_not_lost() -> None:
 
     asyncio.run(scenario())
     assert ranges(losses) == [(0, 4, 6)]
+
+
+def test_a_batch_that_goes_whole_is_reported_whole() -> None:
+    """Found by the simulation (seed 35007): where the logs part within a batch all of it goes, and
+    only what comes after that point was reported."""
+    losses: list[Loss] = []
+
+    async def scenario() -> None:
+        partition = make_partition(losses.append)
+        partition.follow(following(1))
+        copy(partition, 0, 0, watermark=3)
+        copy(partition, 3, 0, watermark=6)
+        partition.follow(following(3, unclean=2))
+        partition.diverge(LeaderEpoch(0), Offset(4))
+        assert partition.log.end_offset == 3
+
+    asyncio.run(scenario())
+    assert ranges(losses) == [(0, 3, 6)]

@@ -468,6 +468,16 @@ def test_a_replica_that_reports_all_that_it_gives_up_is_right() -> None:
     stage.at_end()
 
 
+def test_deleted_records_need_not_be_reported_though_their_batch_goes() -> None:
+    """Simulation seed 35007: the log starts within the batch that the truncation takes whole, and
+    so starts before it afterwards."""
+    stage = Stage(unclean=True)
+    lose_a_record(stage)
+    stage[ONE].start_before = 1
+    come_back(stage, ONE)
+    stage.at_end()
+
+
 def test_a_process_that_dies_with_its_report_is_forgiven() -> None:
     stage = Stage(unclean=True)
     lose_a_record(stage)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from suwi.env import Clock
+from suwi.log.epochs import LeaderEpochs
 from suwi.log.partition_log import Appended, LogSlice, PartitionLog
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import (
@@ -598,38 +599,39 @@ class Partition:
 
     def _truncate(self, offset: Offset) -> None:
         partition_log = self.log
-        loss = self._loss_from(partition_log, max(offset, partition_log.start_offset))
+        start, end = partition_log.start_offset, partition_log.end_offset
+        losable_end = self._losable_end(partition_log)
+        epochs = LeaderEpochs(partition_log.epochs.entries())
+        partition_log.truncate_to(offset)
+        partition_log.forget_epochs_beyond_end()
         log.info(
             "truncated",
             extra={
                 "partition": str(self.partition),
-                "from": partition_log.end_offset,
-                "to": offset,
+                "from": end,
+                "to": partition_log.end_offset,
                 "epoch": self.leader_epoch,
             },
         )
-        partition_log.truncate_to(offset)
-        partition_log.forget_epochs_beyond_end()
-        self._high_watermark = min(self._high_watermark, partition_log.end_offset)
+        committed = self._high_watermark
+        self._high_watermark = min(committed, partition_log.end_offset)
         self._became_shorter()
-        if loss is not None:
+        first = max(partition_log.end_offset, start)  # A batch that holds `offset` went whole.
+        if first < losable_end:
+            loss = lost_between(
+                self.partition, epochs, first, losable_end, committed_below=committed
+            )
             log.error("records are lost", extra={"loss": str(loss)})
             self._around.on_loss(loss)
+
+    def _losable_end(self, partition_log: PartitionLog) -> Offset:
+        """Up to where the records are, or may be, committed: as far as this replica knows. If all
+        of the log is older than an unclean election, any of it may have been: a leader that was
+        killed knows only the watermark that it last wrote down, a follower what it last heard."""
+        is_older = partition_log.epochs.latest < self._unclean_epoch
+        return partition_log.end_offset if is_older else self._high_watermark
 
     def _became_shorter(self) -> None:
         self._watermark_fell = True
         self._home.after_truncation(self.log, self._high_watermark)
         self._touch()
-
-    def _loss_from(self, partition_log: PartitionLog, first: Offset) -> Loss | None:
-        """What is truncated from `first` on was committed, as far as this replica knows. If all of
-        the log is older than an unclean election, any of it may have been: a leader that was killed
-        knows only the watermark that it last wrote down, a follower the one that it last heard."""
-        committed = self._high_watermark
-        is_older = partition_log.epochs.latest < self._unclean_epoch
-        end = partition_log.end_offset if is_older else committed
-        if first >= end:
-            return None
-        return lost_between(
-            self.partition, partition_log.epochs, first, end, committed_below=committed
-        )

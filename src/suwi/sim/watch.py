@@ -246,6 +246,7 @@ class Watch:
         replica.is_live, replica.is_offline = True, False
         replica.leads = partition.is_leader
         replica.leader_epoch = partition.leader_epoch
+        replica.start_before = replica.start
         replica.start, replica.end = log.start_offset, log.end_offset
         replica.watermark = partition._high_watermark
         undecided = log.producers.first_open_txn_offset

@@ -59,6 +59,8 @@ class Replica:
     leads: bool = False
     leader_epoch: int = -1
     start: int = 0
+    start_before: int = 0
+    """Where it started before the last step, which may have moved the start either way."""
     stable: int = 0
     watermark: int = 0
     end: int = 0

@@ -34,7 +34,8 @@ class Losses(Checker):
             owed = set()  # A process that dies tells nobody any more.
         for batch in removed:
             # What lies below the start of the log was deleted.
-            offsets = range(max(batch.base, replica.start), batch.last + 1)
+            start = max(replica.start_before, replica.start)
+            offsets = range(max(batch.base, start), batch.last + 1)
             for offset in offsets:
                 given_up.setdefault(offset, set()).add(batch.epoch)
             if self._committed.has_lost(replica.log, batch):
