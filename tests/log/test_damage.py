@@ -3,7 +3,9 @@
 import pytest
 
 from suwi.log.batch_scan import scan_batches
+from suwi.log.partition_log import LogSlice
 from suwi.log.valid_prefix import ValidPrefix
+from suwi.model.errors import CorruptMessage
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import LOG_OVERHEAD_BYTES
@@ -221,3 +223,26 @@ def test_a_gap_that_compaction_left_does_not_end_a_compacted_log() -> None:
         bench.log.append_as_follower(memoryview(batch), LeaderEpoch(0), NOW_MS)
     bench.recover()
     assert [h.base_offset for h in bench.headers()] == [0, 1, 7, 30, 31, 90]
+
+
+def test_a_damaged_batch_in_a_running_log_leaves_those_after_it_readable() -> None:
+    """Its header says that it reaches beyond the end; an index that points at it does not lie."""
+    bench = Bench(config=TopicConfig(index_interval_bytes=0))
+    for _ in range(20):
+        bench.append()
+
+    def read(offset: int) -> LogSlice | None:
+        end = bench.log.end_offset
+        return bench.log.read(Offset(offset), 1000, end, whole_batch=True)
+
+    segment = bench.log.active
+    found = segment.locate(Offset(5))
+    assert found is not None
+    bench.files.get(segment.log_path).pwrite(b"\0\x10\0\0", found.position + 8)
+    for _ in range(2):
+        with pytest.raises(CorruptMessage):
+            read(5)
+        assert read(2) is not None
+        assert read(12) is not None
+    bench.append()
+    assert read(20) is not None

@@ -1,7 +1,9 @@
 """Order, waiting and limits of one connection, on a transport without a socket."""
 
 import asyncio
+import gc
 import logging
+import weakref
 from itertools import pairwise
 from random import Random
 
@@ -182,6 +184,16 @@ def test_a_large_frame_after_another_is_read_whole_where_it_is_served() -> None:
         wire.deliver(small)
         assert len(connection.get_buffer(-1)) == SHARED_BYTES
         assert len(replies(wire.sent)) == 4
+
+    run(scenario)
+
+
+def test_a_connection_that_may_not_go_on_holds_no_more_than_others() -> None:
+    async def scenario() -> None:
+        connection, wire = connect(answering(Waits(Exclusive)))
+        wire.deliver(request(1, bytes(1_000_000)))
+        wire.deliver(request(2, bytes(1_000_000)))
+        assert connection._buffers.lent_bytes <= SHARED_BYTES
 
     run(scenario)
 
@@ -374,6 +386,27 @@ def test_a_promise_is_dropped_when_the_connection_is_lost_and_may_be_kept_all_th
         assert promises.dropped == [0, 1]
         promises.made[0].keep(Reply([b"late"]))
         await settle()
+
+    run(scenario)
+
+
+def test_a_promise_that_is_over_keeps_nobody_alive() -> None:
+    """It may itself be kept by something that goes on: a commit that never came."""
+
+    async def scenario() -> None:
+        for how_it_ends in ("kept", "lost"):
+            promises = Promises()
+            connection, wire = connect(answering(promises))
+            wire.deliver(request(0))
+            promise = promises.made[0]
+            gone = [weakref.ref(promises), weakref.ref(wire)]
+            if how_it_ends == "kept":
+                promise.keep(Reply([b"r"]))
+            wire.abort()
+            await settle()
+            del connection, wire, promises
+            gc.collect()
+            assert [each() for each in gone] == [None, None]
 
     run(scenario)
 

@@ -10,10 +10,11 @@ import pytest
 
 from suwi.env import FileRegion, LocalDisk
 from suwi.env.local_disk import LocalFile
-from suwi.net import Answer, Later, NoReply, Reply
+from suwi.net import Answer, Chunk, Exclusive, Later, NoReply, Reply
 from suwi.net.output import SMALL_REGION_BYTES
 from tests.net.support import (
     Region,
+    Wire,
     answering,
     client,
     connect,
@@ -308,5 +309,44 @@ def test_regions_are_copied_in_pieces_as_the_peer_reads() -> None:
             await settle()
         assert replies(wire.sent) == [(1, DATA)]
         assert wire.buffered_bytes_max <= 1 << 20
+
+    asyncio.run(scenario())
+
+
+def test_a_reply_that_is_added_inside_a_write_leaves_too() -> None:
+    """TLS may pause and resume us inside a write."""
+
+    class Restless(Wire):
+        def write(self, data: bytes | bytearray | memoryview) -> None:
+            super().write(data)
+            self._protocol.pause_writing()
+            self._protocol.resume_writing()
+
+    async def scenario() -> None:
+        first: asyncio.Future[Reply | NoReply] = asyncio.get_running_loop().create_future()
+
+        def answer(correlation_id: int, payload: memoryview) -> Answer:
+            return Exclusive(first) if correlation_id == 0 else Reply([b"r1"])
+
+        connection, _ = connect(answering(answer))
+        wire = Restless()
+        wire.connect(connection)
+        wire.deliver(request(0) + request(1))
+        first.set_result(Reply([b"r0"]))
+        await settle()
+        assert replies(wire.sent) == [(0, b"r0"), (1, b"r1")]
+
+    asyncio.run(scenario())
+
+
+def test_empty_pieces_are_no_obstacle() -> None:
+    async def scenario() -> None:
+        memory = Region(DATA)
+        bodies: list[list[Chunk]] = [[], [b""], [b"", memory.region(0, 100_000), b""], [b"end"]]
+        _, wire = connect(answering(lambda c, p: Reply(bodies[c])))
+        for number in range(len(bodies)):
+            wire.deliver(request(number))
+        expected = [b"", b"", DATA[:100_000], b"end"]
+        assert replies(wire.sent) == list(enumerate(expected))
 
     asyncio.run(scenario())

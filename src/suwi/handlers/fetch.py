@@ -380,31 +380,28 @@ class _Wait:
         self.promise = Promise(self._end)
         self._job = job
         self._planned: asyncio.Handle | None = None
-        self._timer = asyncio.get_running_loop().call_later(patience_s, self._give_up)
         self._watched = job.watched()
         for partition in self._watched:
             partition.watch(self._ring, also_uncommitted=job.asked.replica_id >= 0)
+        self._timer = asyncio.get_running_loop().call_later(patience_s, self._look, True)
 
     def _ring(self) -> None:
         if self._planned is None:
-            self._planned = asyncio.get_running_loop().call_soon(self._look)
+            self._planned = asyncio.get_running_loop().call_soon(self._look, False)
 
-    def _look(self) -> None:
-        self._planned = None
-        look = self._job.look()
-        if self._job.is_enough(look):
-            self._answer(look)
-
-    def _give_up(self) -> None:
-        self._answer(self._job.look())
-
-    def _answer(self, look: _Look) -> None:
-        self._end()
+    def _look(self, is_late: bool) -> None:
+        if self._planned is not None:
+            self._planned.cancel()  # This one may be the last.
+            self._planned = None
         outcome: Outcome
         try:
+            look = self._job.look()
+            if not is_late and not self._job.is_enough(look):
+                return
             outcome = self._job.reply(look)
         except Exception as error:
             outcome = error
+        self._end()
         self.promise.keep(outcome)
 
     def _end(self) -> None:

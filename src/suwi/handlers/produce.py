@@ -347,7 +347,6 @@ class _Commits:
         if error is not None:
             self._errors[number] = error
         if not self._open:
-            self._timer.cancel()
             self._keep()
 
     def _give_up(self) -> None:
@@ -357,6 +356,7 @@ class _Commits:
         self._keep()
 
     def _keep(self) -> None:
+        self._timer.cancel()
         outcome: Outcome
         try:
             outcome = self._answer(self._errors)

@@ -345,8 +345,7 @@ class Segment:
         except CorruptMessage:
             if start == 0 or end != start:
                 raise
-        if start != 0 and end == start:
-            # No batch, or another one, is where the index says.
+        if start != 0 and end == start and not self._is_batch_at(start, starts_by):
             self._mistrust_indexes()
             return self._find(0, starts_by=starts_by, wanted=wanted)
         if end != self.size_bytes:

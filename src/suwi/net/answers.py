@@ -41,6 +41,10 @@ NO_REPLY: Final = NoReply()
 Outcome: TypeAlias = Reply | NoReply | Exception
 
 
+def _nothing() -> None:
+    """What is left to drop when a promise is over: it must not keep alive who made it."""
+
+
 @final
 class Promise:
     """A reply that comes later, and is handed over in the moment it is made.
@@ -61,8 +65,10 @@ class Promise:
         """Here is the reply, or why there is none. Called once, from a turn of the loop of its own
         where the reply is an exclusive one: the next request may start in here."""
         assert self._outcome is None
-        self._outcome = outcome
-        for tell in self._tell:
+        self._drop = _nothing
+        waiting, self._tell = self._tell, []
+        self._outcome = NO_REPLY if waiting else outcome
+        for tell in waiting:
             tell(outcome)
 
     def when_kept(self, tell: Callable[[Outcome], None]) -> None:
@@ -74,8 +80,8 @@ class Promise:
     def cancel(self) -> None:
         """Whoever waits is gone."""
         self._tell.clear()
-        if self._outcome is None:
-            self._drop()
+        drop, self._drop = self._drop, _nothing
+        drop()
 
     def __await__(self) -> Generator[Any, None, Reply | NoReply]:
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()

@@ -186,7 +186,7 @@ class Connection(asyncio.BufferedProtocol):
         held = self._held
         if held is None:
             self._stashed = 0
-            if self._expected_bytes:
+            if self._expected_bytes and not self._blocked:
                 return self._buffers.window_for(self._expected_bytes)
             return self._buffers.window
         if self._direct:
@@ -383,7 +383,8 @@ class Connection(asyncio.BufferedProtocol):
     def _arrived(self, slot: Slot, is_exclusive: bool, reply: Outcome) -> None:
         slot.wait = None
         if isinstance(reply, Exception):
-            self._fail(reply)
+            # In a turn of its own: whoever keeps a promise may be in the middle of something.
+            self._loop.call_soon(self._fail, reply)
             return
         slot.reply = reply
         if isinstance(reply, Reply):

@@ -127,7 +127,7 @@ class Output:
                 self._small.append(whole)
                 self.queued_bytes += len(whole)
                 return
-        if type(chunks[0]) is bytes and len(chunks[0]) <= _MERGED_BYTES_MAX:
+        if chunks and type(chunks[0]) is bytes and len(chunks[0]) <= _MERGED_BYTES_MAX:
             items.append(first + chunks[0])
             items.extend(chunks[1:])
         else:
@@ -192,13 +192,16 @@ class Output:
     def _drain(self) -> None:
         items = self._items
         turn_bytes = 0
-        if self._small and not self._transport.is_closing():
-            turn_bytes = self._send_small()
-        while items and not (self._paused or self._waiting or self._transport.is_closing()):
+        while (self._small or items) and not (
+            self._paused or self._waiting or self._transport.is_closing()
+        ):
             if turn_bytes >= _TURN_BYTES:
                 self._waiting = True
                 self._loop.call_soon(self._go_on)
                 return
+            if self._small:
+                turn_bytes += self._send_small()
+                continue
             item = items[0]
             if type(item) is FileRegion and item.size_bytes > SMALL_REGION_BYTES:
                 turn_bytes += self._send_region(item)
@@ -251,7 +254,7 @@ class Output:
                 break
             items.popleft()
         self.queued_bytes -= size_bytes - region_bytes
-        if parts:
+        if size_bytes:
             self._transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
         return size_bytes
 

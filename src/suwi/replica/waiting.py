@@ -4,11 +4,14 @@ All of it happens in the broker's loop; nobody is called twice for one wait. Who
 change the partition there and then: it is in the middle of a change itself.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable
 
 from suwi.model.errors import BrokerError
 from suwi.model.ids import Offset
+
+log = logging.getLogger(__name__)
 
 Watcher = Callable[[], None]
 OnCommit = Callable[[BrokerError | None], None]
@@ -39,7 +42,7 @@ class Waiting:
         producers = self._producers
         while producers and producers[0][0] <= high_watermark:
             _, on_commit = producers.popleft()
-            on_commit(None)
+            _tell(on_commit, None)
         if self._at_watermark or self._at_end:
             self.tell_all()
 
@@ -63,4 +66,12 @@ class Waiting:
         """What producers wait for will not come."""
         producers, self._producers = self._producers, deque()
         for _, on_commit in producers:
-            on_commit(error)
+            _tell(on_commit, error)
+
+
+def _tell(on_commit: OnCommit, error: BrokerError | None) -> None:
+    """What goes wrong for one who waits is no concern of the partition, nor of the others."""
+    try:
+        on_commit(error)
+    except Exception:
+        log.exception("a commit could not be answered")
