@@ -30,7 +30,7 @@ class Plan:
 
 FULL = Plan(
     name="full",
-    repetitions=5,
+    repetitions=7,
     warm_up_s=15,
     raw_requests={16 * KIB: 24_000, MIB: 480},
     raw_acks=("all",),
