@@ -18,6 +18,10 @@ log = logging.getLogger(__name__)
 
 _SWEEP_S_MAX = 5.0
 _ACCEPTED_AT_ONCE = 16
+# Of every connection, which inherits it. Left to itself the kernel takes megabytes at once, and
+# then sends them bit by bit on the peer's processor, as its acknowledgements come in; with less, a
+# part of it is our work, done while the peer does its own.
+_SEND_BUFFER_BYTES = 512 * 1024
 
 
 class Budget:
@@ -105,6 +109,7 @@ class Listener:
             self.port = bound.getsockname()[1]
             if bound.fileno() >= 0:  # A simulated one is on no kernel's list.
                 with socket.socket(fileno=os.dup(bound.fileno())) as same:
+                    same.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
                     same.listen(self._backlog)
         self._plan_sweep(loop)
         log.debug("listening", extra={"listener": self.name, "address": f"{self.host}:{self.port}"})

@@ -48,6 +48,7 @@ class Output:
         "_dup_fd",
         "_failed",
         "_items",
+        "_lacks_room",
         "_loop",
         "_paused",
         "_progressed",
@@ -58,6 +59,7 @@ class Output:
         "_transport",
         "_waiting",
         "_warming",
+        "_watching",
         "queued_bytes",
         "replies",
     )
@@ -86,6 +88,8 @@ class Output:
         self._region_sent = 0
         self._region_warm = 0
         self._dup_fd = -1
+        self._watching = False  # whether the loop tells when the socket takes more
+        self._lacks_room = False
         self._socket_fd = _sendfile_socket(transport)
 
     def begin(self) -> None:
@@ -348,19 +352,26 @@ class Output:
         self._loop.run_in_executor(None, read).add_done_callback(arrived)
 
     def _wait_writable(self) -> None:
-        # asyncio refuses a writer on a transport's own descriptor, so we watch a copy of it.
-        try:
-            if self._dup_fd < 0:
-                self._dup_fd = os.dup(self._socket_fd)
-            self._loop.add_writer(self._dup_fd, self._writable)
-        except (OSError, NotImplementedError):
-            self._socket_fd = -1  # out of descriptors: let the transport do the waiting
-            return
+        self._lacks_room = True
+        if not self._watching:
+            # asyncio refuses a writer on a transport's own descriptor, so we watch a copy of it.
+            try:
+                if self._dup_fd < 0:
+                    self._dup_fd = os.dup(self._socket_fd)
+                self._loop.add_writer(self._dup_fd, self._writable)
+            except (OSError, NotImplementedError):
+                self._socket_fd = -1  # out of descriptors: let the transport do the waiting
+                return
+            self._watching = True
         self._waiting = True
 
     def _writable(self) -> None:
-        self._loop.remove_writer(self._dup_fd)
+        # A large region fills the socket many times: the watch stays while that lasts.
+        self._lacks_room = False
         self._go_on()
+        if self._watching and not self._lacks_room:
+            self._loop.remove_writer(self._dup_fd)
+            self._watching = False
 
     def _go_on(self) -> None:
         if self._transport.is_closing():
@@ -378,6 +389,7 @@ class Output:
     def _drop_dup(self) -> None:
         if self._dup_fd >= 0:
             self._loop.remove_writer(self._dup_fd)
+            self._watching = False
             os.close(self._dup_fd)
             self._dup_fd = -1
 
