@@ -117,6 +117,23 @@ def test_a_listener_that_hangs_up_may_want_a_log_in() -> None:
     assert b"--command-config" in said
 
 
+def test_a_broker_starts_without_what_only_some_requests_need() -> None:
+    program = (
+        "import sys\n"
+        "import suwi.cli.serve\n"
+        "rare = {'cramjam', 'kazoo', 'prometheus_client'}\n"
+        "print(sorted(rare & set(sys.modules)))\n"
+    )
+    ended = subprocess.run(
+        [COMMAND[0], "-c", program],
+        env=Suwi("").environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout.strip() == "[]"
+
+
 def test_help_imports_nothing_that_a_command_needs() -> None:
     program = (
         "import sys\n"

@@ -412,18 +412,16 @@ class _Wait:
             partition.unwatch(self._ring)
 
 
-def _answer(partition: Partition, asked: FetchPartition, **facts: Any) -> FetchedPartition:
+def _answer(
+    partition: Partition, asked: FetchPartition, error_code: int = 0, **facts: Any
+) -> FetchedPartition:
     """What there is to say of a partition beside its records: one look at it, no await."""
-    high_watermark = partition.high_watermark
-    stable = partition.last_stable_offset
-    start = partition.log_as_it_is.start_offset
-    if not facts:
-        return FetchedPartition(asked.partition, 0, high_watermark, stable, start)
     return FetchedPartition(
-        partition=asked.partition,
-        high_watermark=high_watermark,
-        last_stable_offset=stable,
-        log_start_offset=start,
+        asked.partition,
+        error_code,
+        partition.high_watermark,
+        partition.last_stable_offset,
+        partition.log_as_it_is.start_offset,
         **facts,
     )
 

@@ -53,10 +53,11 @@ class Promise:
     wait for, that is a good part of the time it takes.
     """
 
-    __slots__ = ("_drop", "_outcome", "_tell")
+    __slots__ = ("_drop", "_outcome", "_tell", "is_cancelled")
 
-    def __init__(self, drop: Callable[[], None]) -> None:
+    def __init__(self, drop: Callable[[], object]) -> None:
         """`drop` is called if nobody waits for the reply any more."""
+        self.is_cancelled = False
         self._drop = drop
         self._outcome: Outcome | None = None
         self._tell: list[Callable[[Outcome], None]] = []
@@ -65,6 +66,10 @@ class Promise:
         """Here is the reply, or why there is none. Called once, from a turn of the loop of its own
         where the reply is an exclusive one: the next request may start in here."""
         assert self._outcome is None
+        if self.is_cancelled:
+            if isinstance(outcome, Reply) and outcome.release is not None:
+                outcome.release()
+            return
         self._drop = _nothing
         waiting, self._tell = self._tell, []
         self._outcome = NO_REPLY if waiting else outcome
@@ -79,6 +84,7 @@ class Promise:
 
     def cancel(self) -> None:
         """Whoever waits is gone."""
+        self.is_cancelled = True
         self._tell.clear()
         drop, self._drop = self._drop, _nothing
         drop()

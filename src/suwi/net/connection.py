@@ -14,19 +14,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol, TypeAlias, cast
 
-from suwi.net.answers import (
-    Answer,
-    CloseConnection,
-    Exclusive,
-    NoReply,
-    Outcome,
-    Promise,
-    Reply,
-)
+from suwi.net.answers import Answer, CloseConnection, Exclusive, NoReply, Outcome, Reply
 from suwi.net.buffers import SHARED_BYTES, ReceiveBuffers
 from suwi.net.limits import Limits
 from suwi.net.output import WRITE_BYTES, Output
-from suwi.net.slot import Slot, as_future
+from suwi.net.slot import Slot, as_promise
 from suwi.net.unsent import Unsent
 from suwi.security.distinguished_name import principal_of_peer
 from suwi.security.principal import ANONYMOUS, Principal
@@ -62,7 +54,6 @@ class Connection(asyncio.BufferedProtocol):
         "_expected_bytes",
         "_flush_planned",
         "_frame_end",
-        "_gone",
         "_held",
         "_keeper",
         "_lacks_memory",
@@ -139,7 +130,6 @@ class Connection(asyncio.BufferedProtocol):
         self._flush_planned = False
         self._stopping = False
         self._closing = False
-        self._gone = False
 
     def __str__(self) -> str:
         return f"{self.peer_host}:{self.peer_port}"
@@ -161,7 +151,7 @@ class Connection(asyncio.BufferedProtocol):
             self._abort(refused)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._blocked = self._closing = self._gone = True
+        self._blocked = self._closing = True
         if self._held is not None:
             self._release_held()
         slots, self._slots = self._slots, deque()
@@ -349,36 +339,14 @@ class Connection(asyncio.BufferedProtocol):
             is_exclusive = isinstance(answer, Exclusive)
             if is_exclusive:
                 self._exclusive = self._blocked = True
-            promise = answer.reply
-            if type(promise) is Promise:
-                slot = Slot(header, request_bytes, None, promise)
-                self._add_slot(slot)
-                promise.when_kept(partial(self._arrived, slot, is_exclusive))
-                return
-            wait = as_future(self._loop, promise)
-            slot = Slot(header, request_bytes, None, wait)
+            promise = as_promise(self._loop, answer.reply)
+            slot = Slot(header, request_bytes, None, promise)
             self._add_slot(slot)
-            wait.add_done_callback(partial(self._done, slot, is_exclusive))
+            promise.when_kept(partial(self._arrived, slot, is_exclusive))
 
     def _add_slot(self, slot: Slot) -> None:
         self._slots.append(slot)
         self._slots_bytes += slot.bytes_in_flight
-
-    def _done(self, slot: Slot, is_exclusive: bool, wait: asyncio.Future[Reply | NoReply]) -> None:
-        if wait.cancelled():
-            if not self._gone:
-                self._fail(CloseConnection("the wait for a reply was cancelled"))
-            return
-        error = wait.exception()
-        if error is not None:
-            self._fail(error)
-            return
-        reply = wait.result()
-        if self._gone:
-            if isinstance(reply, Reply) and reply.release is not None:
-                reply.release()
-            return
-        self._arrived(slot, is_exclusive, reply)
 
     def _arrived(self, slot: Slot, is_exclusive: bool, reply: Outcome) -> None:
         slot.wait = None

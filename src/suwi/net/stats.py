@@ -9,8 +9,9 @@ from functools import partial
 from typing import Final
 
 from suwi.env import FileRegion
-from suwi.net.answers import Answer, Chunk, Exclusive, Later, NoReply, Outcome, Promise, Reply
+from suwi.net.answers import Answer, Chunk, Exclusive, Later, NoReply, Outcome, Reply
 from suwi.net.connection import Connection, Dispatch
+from suwi.net.slot import as_promise
 
 BUCKETS_S: Final = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
@@ -65,25 +66,11 @@ class Measured:
         self._stats.received_bytes += len(frame) + 4
         header, answer = self._dispatch(connection, frame)
         if isinstance(answer, Later | Exclusive):
-            promise = answer.reply
-            if isinstance(promise, Promise):
-                promise.when_kept(partial(self._kept, api_key, began_s, len(header)))
-                return header, answer
-            wait = asyncio.ensure_future(promise)
-            wait.add_done_callback(partial(self._arrived, api_key, began_s, len(header)))
-            return header, type(answer)(wait)
+            promise = as_promise(loop, answer.reply)
+            promise.when_kept(partial(self._kept, api_key, began_s, len(header)))
+            return header, type(answer)(promise)
         self._count(api_key, loop.time() - began_s, len(header), answer)
         return header, answer
-
-    def _arrived(
-        self,
-        api_key: int,
-        began_s: float,
-        header_bytes: int,
-        wait: "asyncio.Future[Reply | NoReply]",
-    ) -> None:
-        if not wait.cancelled() and wait.exception() is None:
-            self._kept(api_key, began_s, header_bytes, wait.result())
 
     def _kept(self, api_key: int, began_s: float, header_bytes: int, outcome: Outcome) -> None:
         if not isinstance(outcome, Exception):

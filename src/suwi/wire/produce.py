@@ -59,9 +59,8 @@ _PRODUCED_V3: Final = struct.Struct(">ihqq")
 _PRODUCED_V5: Final = struct.Struct(">ihqqq")
 _NO_ERRORS_V8: Final = b"\0\0\0\0\xff\xff"
 _NO_ERRORS_V9: Final = b"\1\0"
-# The last three fields of an answer where nothing went wrong, and what follows the others then: no
-# errors, no message, no tags, no more partitions and topics, no throttling.
-_NOTHING_WRONG: Final = ((), None, None)
+# What follows the fields of an answer where nothing went wrong: no errors, no message, no tags, no
+# more partitions and topics, no throttling.
 _END_OF_ONE: Final = b"\1\0\0\0" + bytes(4) + b"\0"
 
 
@@ -288,12 +287,6 @@ def encode_produce_response(
 ) -> bytes:
     flexible = version >= _FLEXIBLE_FROM
     has_topic_ids = version >= _TOPIC_IDS_FROM
-    if flexible and len(topics) == 1 and not throttle_ms and not node_endpoints:
-        name, topic_id, partitions = topics[0]
-        if len(partitions) == 1 and partitions[0][5:] == _NOTHING_WRONG:
-            # Most responses by far: made in one go.
-            topic = topic_id.bytes if has_topic_ids else string(name, True)  # type: ignore[union-attr]
-            return b"\2" + topic + b"\2" + _PRODUCED_V5.pack(*partitions[0][:5]) + _END_OF_ONE
     out = [count(len(topics), flexible)]
     for name, topic_id, partitions in topics:
         if has_topic_ids:
