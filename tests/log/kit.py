@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from posixpath import dirname
 
-from suwi.env import Disk
+from suwi.env import Disk, FileRegion
 from suwi.log import names
 from suwi.log.directory_state import DirectoryState
 from suwi.log.file_cache import FileCache
@@ -42,6 +42,10 @@ def batch_of(
         base_sequence=sequence,
         transactional=transactional,
     )
+
+
+def bytes_of(region: FileRegion) -> bytes:
+    return region.file.pread(region.size_bytes, region.position)
 
 
 @dataclass

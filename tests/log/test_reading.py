@@ -9,7 +9,7 @@ from suwi.model.errors import CorruptMessage, FencedLeaderEpoch, InvalidRecord, 
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import batches
-from tests.log.kit import NOW_MS, Bench, batch_of
+from tests.log.kit import NOW_MS, Bench, batch_of, bytes_of
 
 
 def _bases(part: LogSlice | None) -> list[int]:
@@ -157,7 +157,7 @@ def test_a_pinned_range_stays_readable_after_retention_took_its_segment(bench: B
     for path in bench.log.take_oldest(1):
         bench.disk.remove(path)
     assert region.is_current()
-    assert region.read() == before
+    assert bytes_of(region) == before
     release()
 
 

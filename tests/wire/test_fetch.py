@@ -30,6 +30,7 @@ from suwi.wire.fetch import (
 from suwi.wire.leaders import CurrentLeader, NodeEndpoint
 from suwi.wire.schema import Direction
 from suwi.wire.versions import APIS, REQUEST_ITEMS_MAX, SMALL_REQUEST_BYTES_MAX, ApiKey
+from tests.log.kit import bytes_of
 from tests.wire.samples import sampled
 
 _API = APIS[ApiKey.FETCH]
@@ -71,7 +72,7 @@ class StoredBytes:
 
 def _sent(chunks: list[Chunk]) -> bytes:
     return b"".join(
-        chunk.read() if isinstance(chunk, FileRegion) else bytes(chunk) for chunk in chunks
+        bytes_of(chunk) if isinstance(chunk, FileRegion) else bytes(chunk) for chunk in chunks
     )
 
 

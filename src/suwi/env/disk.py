@@ -125,6 +125,3 @@ class FileRegion:
         self.position = position
         self.size_bytes = size_bytes
         self.is_current = is_current
-
-    def read(self) -> bytes:
-        return self.file.pread(self.size_bytes, self.position)
