@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -146,6 +147,43 @@ def test_a_slow_reader_of_a_file_costs_neither_memory_nor_a_busy_loop(
                 assert replies(bytes(received)) == [(i, DATA) for i in range(3)]
                 assert connection._output._dup_fd == -1
         file.close()
+
+    asyncio.run(scenario())
+
+
+class ColdLater(LocalFile):
+    """A file of which the page cache lacks everything from its second megabyte on, until read."""
+
+    def __init__(self, file: LocalFile) -> None:
+        super().__init__(file.path, file._fd)
+        self.may_read = threading.Event()
+        self.reads = 0
+
+    def is_cached(self, position: int, size_bytes: int) -> bool:
+        return position < 1 << 20 or self.may_read.is_set()
+
+    def pread(self, size_bytes: int, position: int) -> bytes:
+        self.reads += 1
+        assert self.may_read.wait(60)
+        return super().pread(size_bytes, position)
+
+
+def test_a_reader_that_waits_for_the_device_is_not_asked_again_and_again(open_file: Open) -> None:
+    """Its socket has room meanwhile, which is no news."""
+
+    async def scenario() -> None:
+        file = ColdLater(open_file(DATA))
+        reply = Reply([FileRegion(file, 0, 3 << 20)])
+        dispatch = answering(lambda c, p: reply)
+        async with serving(dispatch) as listener, client(listener, limit=1024) as peer:
+            peer.send(request(1))
+            await peer.reader.readexactly(8 + (1 << 20))
+            await until(lambda: file.reads > 0)
+            await settle()
+            assert file.reads == 1
+            file.may_read.set()
+            assert await peer.reader.readexactly(2 << 20) == DATA[1 << 20 : 3 << 20]
+        os.close(file._fd)
 
     asyncio.run(scenario())
 

@@ -237,6 +237,27 @@ def test_records_in_a_file_are_a_chunk_of_their_own(version: int) -> None:
     assert [partition.records for partition in decoded.topics[0].partitions] == [b"records", b""]
 
 
+@pytest.mark.parametrize("version", [11, 12, 18])
+@pytest.mark.parametrize("aborted", [None, [], [AbortedTransaction(1, 2)]])
+@pytest.mark.parametrize("records", [b"", b"records", bytes(20_000)])
+def test_the_only_partition_of_a_response_is_written_like_one_of_many(
+    version: int, aborted: list[AbortedTransaction] | None, records: bytes
+) -> None:
+    fetched = FetchedPartition(3, 0, 5, 4, 1, aborted, 7, records)
+    topic = FetchedTopic("t", UUID(int=3), [fetched])
+    fields = {
+        "throttle_time": 0,
+        "error_code": 0,
+        "session_id": 9,
+        "responses": [
+            {"topic": "t", "topic_id": UUID(int=3), "partitions": [_fetched_fields(fetched)]}
+        ],
+        "node_endpoints": [],
+    }
+    expected = codec.encode_response(ApiKey.FETCH, version, fields)
+    assert _sent(encode_fetch_response(version, [topic], session_id=9)) == expected
+
+
 def test_fetched_records_are_slices_of_the_response() -> None:
     fetched = FetchedPartition(0, records=b"records")
     body = bytearray(_sent(encode_fetch_response(12, [FetchedTopic("t", None, [fetched])])))

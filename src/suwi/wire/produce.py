@@ -136,7 +136,7 @@ def decode_plain_request(version: int, body: memoryview) -> PlainRequest | None:
             return None
         size_bytes, at = read_uvarint(body, at + 5)
         end = at + size_bytes - 1
-        if size_bytes < 2 or end + 3 != len(body) or body[end] or body[end + 1] or body[end + 2]:
+        if size_bytes < 2 or body[end] or body[end + 1] or body[end + 2]:
             return None  # Without records, or with tags.
     except BROKEN_BYTES:
         return None
