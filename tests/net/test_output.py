@@ -152,7 +152,9 @@ def test_a_slow_reader_of_a_file_costs_neither_memory_nor_a_busy_loop(
 
 
 class ColdLater(LocalFile):
-    """A file of which the page cache lacks everything from its second megabyte on, until read."""
+    """A file of which the page cache lacks what lies from `COLD_FROM` on, until read."""
+
+    COLD_FROM = 9 << 20  # Sockets hold less: before this, the sender was told to wait for room.
 
     def __init__(self, file: LocalFile) -> None:
         super().__init__(file.path, file._fd)
@@ -160,7 +162,7 @@ class ColdLater(LocalFile):
         self.reads = 0
 
     def is_cached(self, position: int, size_bytes: int) -> bool:
-        return position < 1 << 20 or self.may_read.is_set()
+        return position < self.COLD_FROM or self.may_read.is_set()
 
     def pread(self, size_bytes: int, position: int) -> bytes:
         self.reads += 1
@@ -173,17 +175,32 @@ def test_a_reader_that_waits_for_the_device_is_not_asked_again_and_again(open_fi
 
     async def scenario() -> None:
         file = ColdLater(open_file(DATA))
-        reply = Reply([FileRegion(file, 0, 3 << 20)])
+        cold_from = file.COLD_FROM
+        reply = Reply([FileRegion(file, 0, len(DATA))])
         dispatch = answering(lambda c, p: reply)
         async with serving(dispatch) as listener, client(listener, limit=1024) as peer:
             peer.send(request(1))
-            await peer.reader.readexactly(8 + (1 << 20))
+            await peer.reader.readexactly(8 + cold_from)
             await until(lambda: file.reads > 0)
             await settle()
             assert file.reads == 1
             file.may_read.set()
-            assert await peer.reader.readexactly(2 << 20) == DATA[1 << 20 : 3 << 20]
+            assert await peer.reader.readexactly(len(DATA) - cold_from) == DATA[cold_from:]
         os.close(file._fd)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("size_bytes", [100, 10 * SMALL_REGION_BYTES])
+def test_a_reply_that_was_sent_releases_its_file(size_bytes: int) -> None:
+    async def scenario() -> None:
+        released: list[int] = []
+        memory = Region(DATA)
+        reply = Reply([memory.region(0, size_bytes)], lambda: released.append(1))
+        _, wire = connect(answering(lambda c, p: reply))
+        wire.deliver(request(1))
+        assert replies(wire.sent) == [(1, DATA[:size_bytes])]
+        assert released == [1]
 
     asyncio.run(scenario())
 

@@ -118,6 +118,16 @@ def test_one_batch_goes_the_short_way(version: int, size_bytes: int) -> None:
     assert (plain[0], plain[1], plain[4], len(plain[5])) == (1, 5, 3, size_bytes)
 
 
+@pytest.mark.parametrize("version", [9, 13])
+@pytest.mark.parametrize("from_end", [1, 2, 3])
+def test_a_request_with_tags_goes_the_long_way(version: int, from_end: int) -> None:
+    """Its tags may be broken: of the partition, of the topic, of the request."""
+    topics = [("topic", UUID(int=9), [(3, b"records")])]
+    body = bytearray(b"".join(encode_produce_request(version, None, 1, 5, topics)))
+    body[-from_end] = 1
+    assert decode_plain_request(version, memoryview(body)) is None
+
+
 _produced = st.builds(
     PartitionProduced,
     _int32,
