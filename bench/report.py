@@ -32,6 +32,7 @@ COLUMNS = [
     ("server_cpu_s_per_million", "server CPU s/million records", "{:.2f}"),
     ("server_system_share", "of it in the kernel", "{:.0%}"),
     ("server_busy", "server busy", "{:.0%}"),
+    ("client_busy", "client busy", "{:.0%}"),
     ("server_cpu_s", "server CPU s", "{:.2f}"),
     ("wall_s", "wall s", "{:.2f}"),
     ("peak_rss_mb", "peak MB", "{:,.0f}"),

@@ -1,5 +1,7 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
 import java.lang.reflect.InvocationTargetException;
 import java.time.Duration;
 import java.util.Arrays;
@@ -69,18 +71,21 @@ public class Loads {
 
     /**
      * ConsumerPerformance with assign() instead of a group: address, topic, records, times.
-     * Partition 0 is read so many times from its start. Prints records, bytes and nanoseconds.
+     * Partition 0 is read so many times from its start. Prints records, bytes,
+     * nanoseconds, and those that this thread had a processor.
      */
     public static final class Consume {
         public static void main(String[] arguments) {
             TopicPartition partition = new TopicPartition(arguments[1], 0);
             long wanted = Long.parseLong(arguments[2]);
-            long bytes = 0, records = 0, took = 0;
+            long bytes = 0, records = 0, took = 0, busy = 0;
+            ThreadMXBean threads = ManagementFactory.getThreadMXBean();
             try (KafkaConsumer<byte[], byte[]> consumer = consumer(arguments[0], Map.of())) {
                 consumer.assign(List.of(partition));
                 for (int time = 0; time < Integer.parseInt(arguments[3]); time++) {
                     consumer.seekToBeginning(List.of(partition));
                     consumer.position(partition); // connected, and it knows where to start
+                    long cpu = threads.getCurrentThreadCpuTime();
                     long start = System.nanoTime();
                     for (long got = 0; got < wanted; ) {
                         ConsumerRecords<byte[], byte[]> polled = consumer.poll(PATIENCE);
@@ -94,9 +99,10 @@ public class Loads {
                         records += polled.count();
                     }
                     took += System.nanoTime() - start;
+                    busy += threads.getCurrentThreadCpuTime() - cpu;
                 }
             }
-            System.out.println(records + " " + bytes + " " + took);
+            System.out.println(records + " " + bytes + " " + took + " " + busy);
         }
     }
 

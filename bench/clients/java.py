@@ -64,11 +64,12 @@ class JavaClient:
         code, text = self.run(CONSUME, address, topic, str(records), str(times))
         if code:
             raise RuntimeError(f"the Java consumer ended with {code}: {text[-2000:]}")
-        got, size_bytes, took_ns = (int(word) for word in text.split()[-3:])
+        got, size_bytes, took_ns, cpu_ns = (int(word) for word in text.split()[-4:])
         return {
             "records": got,
             "records_per_s": got / took_ns * 1e9,
             "mb_per_s": size_bytes / took_ns * 1e3,
+            "client_busy": cpu_ns / took_ns,
         }
 
     def latencies_ms(
