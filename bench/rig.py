@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +10,14 @@ from bench.clients import Metrics
 from bench.clients.java import JavaClient, java_client
 from bench.homes import home
 from bench.plan import Plan
-from bench.servers import KAFKA, SUWI, Server, mock_cluster, temporary_directory
+from bench.servers import (
+    KAFKA,
+    SUWI,
+    Server,
+    bare_reader,
+    mock_cluster,
+    temporary_directory,
+)
 
 Run = Callable[[], Metrics]
 
@@ -22,6 +29,7 @@ class Rig:
     plan: Plan
     brokers: tuple[str, ...]
     work_dir: Path
+    suwi_data: Path
     servers: dict[str, Server]
     mock: Server
     java: JavaClient | None
@@ -33,6 +41,10 @@ class Rig:
     def for_each_broker(self, make_run: Callable[[Server], Run]) -> dict[str, Run]:
         return {name: make_run(server) for name, server in self.servers.items()}
 
+    def bare_reader(self, topic: str) -> AbstractContextManager[Server]:
+        """What serves this topic of Suwi with the least that any server must do."""
+        return bare_reader(self.servers[SUWI], self.suwi_data / f"{topic}-0")
+
 
 @contextmanager
 def rig(plan: Plan, *, with_kafka: bool) -> Iterator[Rig]:
@@ -40,7 +52,8 @@ def rig(plan: Plan, *, with_kafka: bool) -> Iterator[Rig]:
     brokers = (SUWI, KAFKA) if with_kafka else (SUWI,)
     with ExitStack() as stack:
         work_dir = stack.enter_context(temporary_directory())
-        servers = {name: stack.enter_context(home(name)).start() for name in brokers}
+        homes = {name: stack.enter_context(home(name)) for name in brokers}
+        servers = {name: home.start() for name, home in homes.items()}
         mock = stack.enter_context(mock_cluster())
         java = stack.enter_context(java_client()) if with_kafka else None
-        yield Rig(plan, brokers, work_dir, servers, mock, java)
+        yield Rig(plan, brokers, work_dir, homes[SUWI].data, servers, mock, java)

@@ -92,6 +92,14 @@ def bound(work: str, path: Path, **options: object) -> Iterator[Server]:
 
 
 @contextmanager
+def bare_reader(broker: Server, directory: Path) -> Iterator[Server]:
+    """In front of a broker, whose partition in this directory it serves to consumers."""
+    arguments = json.dumps({"broker": broker.address, "directory": str(directory)})
+    with running([str(base_python()), "-m", "bench.bare_reader", arguments], ROOT) as process:
+        yield Server(BOUND, announced_address(process), process.pid)
+
+
+@contextmanager
 def idle_connections(server: Server, count: int) -> Iterator[None]:
     """So many connections are open and silent."""
     arguments = json.dumps({"address": server.address, "connections": count})

@@ -79,9 +79,6 @@ def _consume(rig: Rig, java: JavaClient, record_bytes: int, records: int) -> lis
     payload = payload_file(rig.work_dir, record_bytes)
 
     def consumer(server: Server) -> Run:
-        server.make_topic(topic)
-        produce_once(server, java, topic, payload, record_bytes, records)
-
         def run() -> Metrics:
             watch = Stopwatch(server.pid)
             metrics = java.consume(server.address, topic, records, _CONSUME_TIMES)
@@ -89,8 +86,12 @@ def _consume(rig: Rig, java: JavaClient, record_bytes: int, records: int) -> lis
 
         return run
 
-    runs = rig.for_each_broker(consumer)
-    figures = take_turns(consume_job(record_bytes), runs, rig.plan.repetitions)
+    for server in rig.servers.values():
+        server.make_topic(topic)
+        produce_once(server, java, topic, payload, record_bytes, records)
+    with rig.bare_reader(topic) as bare:
+        runs = rig.for_each_broker(consumer) | {bare.name: consumer(bare)}
+        figures = take_turns(consume_job(record_bytes), runs, rig.plan.repetitions)
     for server in rig.servers.values():
         server.drop_topic(topic)
     return figures

@@ -72,8 +72,6 @@ def _consume(rig: Rig, record_bytes: int, records: int) -> list[Figure]:
     topic = rig.new_topic()
 
     def consumer(server: Server) -> Run:
-        server.make_topic(topic)
-        _produce(server, topic, record_bytes, records, {})
         options = {
             **server.target,
             "work": "consume",
@@ -84,8 +82,12 @@ def _consume(rig: Rig, record_bytes: int, records: int) -> list[Figure]:
         }
         return lambda: run_client("librdkafka", options)
 
-    runs = rig.for_each_broker(consumer)
-    figures = take_turns(consume_job(record_bytes), runs, rig.plan.repetitions)
+    for server in rig.servers.values():
+        server.make_topic(topic)
+        _produce(server, topic, record_bytes, records, {})
+    with rig.bare_reader(topic) as bare:
+        runs = rig.for_each_broker(consumer) | {bare.name: consumer(bare)}
+        figures = take_turns(consume_job(record_bytes), runs, rig.plan.repetitions)
     for server in rig.servers.values():
         server.drop_topic(topic)
     return figures
