@@ -63,10 +63,8 @@ class _Server:
         self._file = file
         self.listener = socket.create_server(("127.0.0.1", 0))
         # Every client looks for brokers first: it is told that they are here.
-        self._names = [
-            b"127.0.0.1" + struct.pack(">i", port)
-            for port in (broker[1], self.listener.getsockname()[1])
-        ]
+        self._there = b"127.0.0.1" + struct.pack(">i", broker[1])
+        self._here = b"127.0.0.1" + struct.pack(">i", self.listener.getsockname()[1])
 
     def serve(self) -> None:
         while True:
@@ -84,7 +82,7 @@ class _Server:
             while frame := _frame(client):
                 if not self._answer(client, frame):
                     broker.sendall(frame)
-                    client.sendall(_frame(broker).replace(*self._names))
+                    client.sendall(_frame(broker).replace(self._there, self._here))
 
     def _answer(self, client: socket.socket, frame: bytes) -> bool:
         """Answer a fetch from one partition; everything else is the broker's."""
@@ -124,7 +122,9 @@ class _Server:
 def _frame(connection: socket.socket) -> bytes:
     """The next one, with its size; empty where there is no more."""
     size = connection.recv(4, socket.MSG_WAITALL)
-    return size + connection.recv(*struct.unpack(">i", size), socket.MSG_WAITALL) if size else b""
+    if not size:
+        return b""
+    return size + connection.recv(int.from_bytes(size, "big"), socket.MSG_WAITALL)
 
 
 def main() -> None:
