@@ -10,6 +10,7 @@ from suwi.log.log_directory import LogDirectory
 from suwi.model.ids import NodeId, PartitionIndex, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig
 from suwi.replica.home import Home
+from suwi.replica.leadership import Proposal
 from suwi.replica.loss import Loss
 from suwi.replica.partition import Partition, Surroundings
 from suwi.sim import ManualClock, SimDisk
@@ -23,7 +24,9 @@ def make_partition(on_loss: Callable[[Loss], None] = lambda _: None) -> Partitio
 
 
 def partition_and_directory(
-    on_loss: Callable[[Loss], None] = lambda _: None, disk: SimDisk | None = None
+    on_loss: Callable[[Loss], None] = lambda _: None,
+    disk: SimDisk | None = None,
+    propose: Callable[[Partition, Proposal], None] = lambda *_: None,
 ) -> tuple[Partition, LogDirectory]:
     clock, disk = ManualClock(), disk or SimDisk()
     env = Env(clock=clock, disk=disk, random=SystemRandom())
@@ -33,5 +36,7 @@ def partition_and_directory(
     directory.begin()
     topic_id = TopicId(UUID(int=1))
     home = Home(directories, ORDERS, topic_id, lambda _: None, is_new=True)
-    around = Surroundings(ONE, clock, 10.0, lambda node, epoch: True, on_loss=on_loss)
+    around = Surroundings(
+        ONE, clock, 10.0, lambda node, epoch: True, propose=propose, on_loss=on_loss
+    )
     return Partition(ORDERS, topic_id, TopicConfig(), home, around), directory

@@ -324,6 +324,19 @@ def test_an_unclean_election_that_is_allowed_gives_up_what_the_leader_lacks() ->
     assert stage.committed.end_of(LOG) == 0
 
 
+def test_what_an_unclean_election_gave_up_may_come_back_with_the_next() -> None:
+    """Simulation seed 61325: of two replicas one lost its disk and led, then the other led again
+    and showed what it had shown before."""
+    stage = Stage(unclean=True)
+    lose_a_record(stage)
+    stage[ONE].is_live, stage[THREE].is_live = True, False
+    unclean_epoch = LeaderEpoch(2)
+    stage.move(ONE, isr=(ONE,), recovering=True, unclean_epoch=unclean_epoch)
+    stage[TWO].batches = []
+    stage.look(ONE)
+    assert stage.committed.end_of(LOG) == 1
+
+
 def test_the_election_of_a_life_that_is_over_is_no_fault_of_the_next() -> None:
     """Found by the simulation: a preferred leader lost power, started again, and was elected before
     the controller had heard of either."""

@@ -322,7 +322,7 @@ class Partition:
             self._advance(partition_log.end_offset)
 
     def _resign(self) -> None:
-        """The disk takes no more: let somebody lead who can write."""
+        """The disk takes no more, or is out of use: let somebody lead who can write."""
         leadership = self.leadership
         if leadership is not None and leadership.may_resign():
             log.warning("asking for another leader", extra={"partition": str(self.partition)})
@@ -338,6 +338,8 @@ class Partition:
         partition_log = self._log
         assert leadership is not None
         assert partition_log is not None
+        if partition_log.state.offline_because is not None:
+            return  # What lies there may be gone, and perhaps nobody else has it.
         self._advance(
             leadership.watermark(
                 self._safe_end(partition_log),
@@ -468,6 +470,9 @@ class Partition:
         """Ask for those to be taken out of the in-sync set that have not kept up."""
         leadership = self.leadership
         if leadership is None or self._log is None or not self._in_office:
+            return
+        if self._log.state.offline_because is not None:
+            self._resign()
             return
         leaving = leadership.laggards(
             self._log.end_offset, asyncio.get_running_loop().time(), self._around.lag_s_max

@@ -1,0 +1,64 @@
+"""A leader whose data directory is out of use vouches for nothing that lies in it."""
+
+import asyncio
+
+import pytest
+
+from suwi.metadata.image import PartitionState
+from suwi.model.errors import BrokerError
+from suwi.model.ids import LeaderEpoch, NodeId, Offset
+from suwi.records.batch import read_header
+from suwi.records.builder import build_batch
+from suwi.records.record import Record
+from suwi.replica.leadership import Proposal
+from suwi.replica.partition import Partition
+from tests.replica.alone import ONE, TWO, partition_and_directory
+
+
+def leading(*isr: NodeId, partition_epoch: int) -> PartitionState:
+    return PartitionState(ONE, LeaderEpoch(1), partition_epoch, (ONE, TWO), isr)
+
+
+def append(partition: Partition) -> Offset:
+    """One record, of which the follower knows nothing yet."""
+    batch = memoryview(build_batch([Record(value=b"a", timestamp=1)]))
+    return Offset(partition.append(batch, read_header(batch), 1).base_offset + 1)
+
+
+def test_a_leader_on_a_broken_disk_does_not_commit_what_nobody_else_has() -> None:
+    """Found by the simulation (seed 62792): its disk broke, the follower died, and what only the
+    broken disk held was acknowledged. Then another led."""
+    told: list[BrokerError | None] = []
+
+    async def scenario() -> None:
+        partition, directory = partition_and_directory()
+        partition.lead(leading(ONE, TWO, partition_epoch=0), broker_epoch=5)
+        partition.when_committed(append(partition), told.append)
+        directory.state.take_offline(OSError(5, "Input/output error"))
+        partition.lead(leading(ONE, partition_epoch=1), broker_epoch=5)
+        partition.live_brokers_changed()
+        partition.drop_laggards()
+        assert partition.watermark_as_it_is == 0
+
+    asyncio.run(scenario())
+    assert told == []
+
+
+@pytest.mark.parametrize("is_behind", [False, True])
+def test_a_leader_on_a_broken_disk_asks_for_another_one(is_behind: bool) -> None:
+    """Who cannot copy from it any more is no laggard: it is not the leader that should stay."""
+    proposals: list[Proposal] = []
+
+    async def scenario() -> None:
+        partition, directory = partition_and_directory(propose=lambda _, p: proposals.append(p))
+        partition.lead(leading(ONE, TWO, partition_epoch=0), broker_epoch=5)
+        end = append(partition)
+        partition.record_progress(TWO, Offset(0) if is_behind else end, Offset(0), 3)
+        directory.state.take_offline(OSError(5, "Input/output error"))
+        assert partition.leadership is not None
+        partition.leadership.followers[TWO].caught_up_s -= 60
+        partition.drop_laggards()
+        partition.drop_laggards()
+
+    asyncio.run(scenario())
+    assert [proposal.members for proposal in proposals] == [((TWO, 3),)]
