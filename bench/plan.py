@@ -47,7 +47,7 @@ FULL = Plan(
     restarts=5,
     partitions=(10, 10_000),
     partition_produces=3_000,
-    partition_rounds=5,
+    partition_rounds=15,
 )
 
 QUICK = Plan(
