@@ -16,7 +16,7 @@ from bench.servers import BOUND, KAFKA, MOCK, SUWI
 COLOURS = {SUWI: "#2563a8", KAFKA: "#5b6470", MOCK: "#c3ccd6", BOUND: "#d9a441"}
 _WIDTH, _LEFT, _BAR_WIDTH = 900, 330, 460
 _BAR, _GAP, _GROUP_GAP, _TITLE = 16, 3, 12, 34
-_BEHIND = "#b8860b"
+_BEHIND = "#9dbbdb"  # Suwi, paler
 _FONT = "font-family='system-ui, sans-serif'"
 
 
