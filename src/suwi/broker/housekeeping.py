@@ -16,7 +16,6 @@ from suwi.env import Env
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
 from suwi.log.partition_log import PartitionLog
-from suwi.log.retention import apply_retention
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import INT64_MAX
 from suwi.model.errors import BrokerError
@@ -221,9 +220,7 @@ class Housekeeping:
 
     def _retain_one(self, partition: Partition) -> None:
         try:
-            paths = apply_retention(
-                partition.log, partition.high_watermark, self._env.clock.now_ms()
-            )
+            paths = partition.retain(self._env.clock.now_ms())
         except (OSError, BrokerError) as error:
             log.warning(
                 "retention failed",

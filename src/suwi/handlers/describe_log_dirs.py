@@ -45,7 +45,7 @@ class DescribeLogDirs:
             try:
                 home = self._replicas.directories.home_of(tp, is_new=False).path
                 if partition.is_open:
-                    found.setdefault(home, {})[tp] = partition.log.size_bytes
+                    found.setdefault(home, {})[tp] = partition.log_as_it_is.size_bytes
                 else:
                     closed.setdefault(home, []).append(tp)
             except KafkaStorageError:

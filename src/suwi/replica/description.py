@@ -101,6 +101,6 @@ def describe(partition: Partition, node: int, now_s: float) -> ReplicaState:
 
 
 def _lag_ms(partition: Partition, end_offset: int, lag_s: float) -> int | None:
-    if partition.is_open and end_offset >= partition.log.end_offset:
+    if partition.is_open and end_offset >= partition.log_as_it_is.end_offset:
         return 0
     return None if lag_s == float("inf") else round(lag_s * 1000)

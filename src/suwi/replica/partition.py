@@ -13,6 +13,7 @@ from typing import NamedTuple
 from suwi.env import Clock
 from suwi.log.epochs import LeaderEpochs
 from suwi.log.partition_log import Appended, LogSlice, PartitionLog
+from suwi.log.retention import apply_retention
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import (
     BrokerError,
@@ -423,6 +424,15 @@ class Partition:
         self.log.advance_start(offset)
         self._touch()
         self._waiting.tell_all()
+
+    def retain(self, now_ms: int) -> list[str]:
+        """Take out what is too old or too much; the files to delete. Raises KafkaStorageError.
+
+        Even from a leader that a full disk keeps from its office: this makes room.
+        """
+        if self._log is None:
+            self._open()
+        return apply_retention(self.log_as_it_is, self._high_watermark, now_ms)
 
     @property
     def low_watermark(self) -> Offset:

@@ -1,0 +1,54 @@
+"""A leader that a full disk keeps from its office: nothing but office is kept from it."""
+
+import asyncio
+
+from suwi.metadata.image import PartitionState
+from suwi.model.ids import LeaderEpoch, Offset
+from suwi.model.topic_config import TopicConfig
+from suwi.records.batch import place
+from suwi.records.builder import build_batch
+from suwi.records.record import Record
+from suwi.replica.description import describe
+from suwi.replica.partition import Partition
+from suwi.sim import SimDisk
+from tests.replica.alone import ONE, TWO, partition_and_directory
+
+
+def elected_on_a_full_disk() -> Partition:
+    """It has copied three batches, each in a segment of its own, and all of it is committed."""
+    partition, directory = partition_and_directory()
+    partition.configure(TopicConfig(segment_bytes=100, retention_ms=1_000))
+    replicas = (TWO, ONE)
+    partition.follow(PartitionState(TWO, LeaderEpoch(0), 0, replicas, replicas))
+    for offset in range(3):
+        batch = memoryview(build_batch([Record(value=b"x" * 50, timestamp=1)]))
+        place(batch, Offset(offset), LeaderEpoch(0))
+        partition.append_fetched(batch, LeaderEpoch(0), Offset(offset + 1), Offset(0))
+    disk = directory.disk
+    assert isinstance(disk, SimDisk)
+    disk.capacity_bytes = disk.drive.volume.used_bytes
+    partition.lead(PartitionState(ONE, LeaderEpoch(1), 1, replicas, (ONE,)), broker_epoch=5)
+    return partition
+
+
+def test_it_is_described_with_its_problem() -> None:
+    """Found by the simulation (seed 72209): the request failed, and its connection was closed."""
+
+    async def scenario() -> None:
+        state = describe(elected_on_a_full_disk(), ONE, now_s=0.0)
+        assert (state.role, state.isr) == ("leader", (ONE,))
+        assert state.problem == "/data: no space left on the device"
+
+    asyncio.run(scenario())
+
+
+def test_it_removes_what_is_too_old() -> None:
+    """Which makes the room that it lacks."""
+
+    async def scenario() -> None:
+        partition = elected_on_a_full_disk()
+        removed = partition.retain(now_ms=10_000)
+        assert len([path for path in removed if path.endswith(".log.deleted")]) == 2
+        assert partition.log_as_it_is.start_offset == 2
+
+    asyncio.run(scenario())
