@@ -7,7 +7,7 @@ import pytest
 
 from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId
 from suwi.sim.checkers import Broken
-from suwi.sim.checkers.facts import LogId, Replica
+from suwi.sim.checkers.facts import LogId, Replica, StateChange
 from tests.sim.stage import ALL, LOG, ONE, THREE, TWO, Stage, batch, lose_a_record, three_committed
 
 
@@ -322,6 +322,24 @@ def test_an_unclean_election_that_is_allowed_gives_up_what_the_leader_lacks() ->
     lose_a_record(stage)
     assert [(loss.first, loss.end) for loss in stage.committed.losses] == [(0, 1)]
     assert stage.committed.end_of(LOG) == 0
+
+
+@pytest.mark.parametrize(
+    ("life", "is_live", "is_suspect"),
+    [("b2#1", False, True), ("b2#2", True, True), ("b2#1", True, False)],
+)
+def test_only_the_life_that_is_let_in_is_whole_again(
+    life: str, is_live: bool, is_suspect: bool
+) -> None:
+    """Simulation seed 80965: a replica was about to be let in when it lost power, and what it had
+    lost was held against it."""
+    stage = Stage()
+    stage.world.lives = {TWO: "b2#1"}
+    replica = stage[TWO]
+    replica.life, replica.is_live, replica.is_suspect = life, is_live, True
+    before = stage.state._replace(isr=(ONE, THREE))
+    stage.world.absolve(StateChange(LOG, before, stage.state))
+    assert replica.is_suspect == is_suspect
 
 
 def test_what_an_unclean_election_gave_up_may_come_back_with_the_next() -> None:

@@ -132,7 +132,7 @@ class Watch:
                 self.world.states.pop(change.log, None)
             else:
                 self.world.states[change.log] = change.after
-                self._absolve(change)
+                self.world.absolve(change)
         if changes:
             for checker in self.checkers:
                 checker.on_states(self.world, changes, author)
@@ -146,16 +146,6 @@ class Watch:
                 self._cluster.say(f"  {event.kind}: {dict(event.facts)}")
                 for checker in self.checkers:
                     checker.on_event(self.world, event)
-
-    def _absolve(self, change: StateChange) -> None:
-        """A replica that is let into the in-sync set again is whole."""
-        assert change.after is not None
-        if change.before is None:
-            return
-        for node in set(change.after.isr) - set(change.before.isr):
-            replica = self.world.replica(node, change.log)
-            if replica is not None:
-                replica.is_suspect = False
 
     # -- processes -------------------------------------------------------------------------------
 
