@@ -326,15 +326,16 @@ def test_an_unclean_election_that_is_allowed_gives_up_what_the_leader_lacks() ->
 
 @pytest.mark.parametrize(
     ("life", "is_live", "is_suspect"),
-    [("b2#1", False, True), ("b2#2", True, True), ("b2#1", True, False)],
+    [("b2#2", False, True), ("b2#3", True, True), ("b2#2", True, False), ("b2#1", False, False)],
+    ids=["just died", "just began", "goes on", "another is registered"],
 )
-def test_only_the_life_that_is_let_in_is_whole_again(
+def test_who_is_let_in_is_whole_unless_its_life_has_just_ended(
     life: str, is_live: bool, is_suspect: bool
 ) -> None:
     """Simulation seed 80965: a replica was about to be let in when it lost power, and what it had
-    lost was held against it."""
+    lost was held against it. Where the next life is known already, it is."""
     stage = Stage()
-    stage.world.lives = {TWO: "b2#1"}
+    stage.world.lives = {TWO: "b2#2"}
     replica = stage[TWO]
     replica.life, replica.is_live, replica.is_suspect = life, is_live, True
     before = stage.state._replace(isr=(ONE, THREE))

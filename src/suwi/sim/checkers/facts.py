@@ -143,13 +143,16 @@ class World:
         return self.rules.get(log.topic_id, Rules())
 
     def absolve(self, change: StateChange) -> None:
-        """A replica that is let into the in-sync set again is whole. Not so if it is a life of it
-        that was let in and has just ended, in a power loss: the leader could not know."""
+        """A replica that is let into the in-sync set again is whole. Not so if the life that the
+        cluster counts on has just ended, in a power loss: nobody could know."""
         if change.before is None or change.after is None:
             return
         for node in set(change.after.isr) - set(change.before.isr):
             replica = self.replica(node, change.log)
-            if replica is not None and replica.is_live and self.lives.get(node) == replica.life:
+            if replica is None:
+                continue
+            is_last_seen = self.lives.get(node, replica.life) == replica.life
+            if replica.is_live == is_last_seen:
                 replica.is_suspect = False
 
 
