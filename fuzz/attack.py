@@ -42,6 +42,8 @@ class Attacker:
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._abandoned: deque[asyncio.StreamWriter] = deque()
+        self._open: set[asyncio.StreamWriter] = set()
+        """All that were not aborted: Python complains of one that is forgotten open."""
 
     async def run(self, case: Case) -> None:
         """Send one case; findings are reported, a lost connection is not one by itself."""
@@ -75,6 +77,7 @@ class Attacker:
         if self._reader is None or self._writer is None or self._reader.at_eof():
             self._drop()
             self._reader, self._writer = await asyncio.open_connection(*self._address())
+            self._open.add(self._writer)
         return self._reader, self._writer
 
     async def _send(self, writer: asyncio.StreamWriter, case: Case) -> None:
@@ -111,7 +114,7 @@ class Attacker:
             self._abandoned.append(writer)
             self._reader = self._writer = None
             if len(self._abandoned) > _ABANDONED_MAX:
-                self._abandoned.popleft().transport.abort()
+                self._abort(self._abandoned.popleft())
 
     async def _end(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ending: Ending
@@ -127,14 +130,18 @@ class Attacker:
 
     def _drop(self) -> None:
         if self._writer is not None:
-            self._writer.transport.abort()
+            self._abort(self._writer)
         self._reader = self._writer = None
 
+    def _abort(self, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+        self._open.discard(writer)
+
     def close(self) -> None:
-        self._drop()
-        for writer in self._abandoned:
-            writer.transport.abort()
+        for writer in list(self._open):
+            self._abort(writer)
         self._abandoned.clear()
+        self._reader = self._writer = None
 
 
 async def _read_frame(reader: asyncio.StreamReader) -> bytes:
