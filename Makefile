@@ -14,7 +14,7 @@ setup: ## create .venv with .venv/bin/suwi, exactly as requirements.lock says
 
 check: setup ## format, lint, types, import layers
 	@failed=; \
-	for tool in "ruff format --check ." "ruff check ." mypy "lint-imports --no-logo"; do \
+	for tool in "ruff format --check ." "ruff check ." mypy "lint-imports --no-logo" "python tools/check_tasks.py"; do \
 		echo "== $$tool"; $(BIN)/$$tool || failed=yes; \
 	done; \
 	[ -z "$$failed" ]

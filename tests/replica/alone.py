@@ -14,6 +14,7 @@ from suwi.replica.leadership import Proposal
 from suwi.replica.loss import Loss
 from suwi.replica.partition import Partition, Surroundings
 from suwi.sim import ManualClock, SimDisk
+from tests.supervision import tasks_that_must_not_fail
 
 ORDERS = TopicPartition("orders", PartitionIndex(0))
 ONE, TWO = NodeId(1), NodeId(2)
@@ -36,7 +37,8 @@ def partition_and_directory(
     directory.begin()
     topic_id = TopicId(UUID(int=1))
     home = Home(directories, ORDERS, topic_id, lambda _: None, is_new=True)
+    tasks = tasks_that_must_not_fail()
     around = Surroundings(
-        ONE, clock, 10.0, lambda node, epoch: True, propose=propose, on_loss=on_loss
+        ONE, clock, 10.0, lambda node, epoch: True, tasks, propose=propose, on_loss=on_loss
     )
     return Partition(ORDERS, topic_id, TopicConfig(), home, around), directory

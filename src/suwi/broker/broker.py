@@ -1,13 +1,18 @@
 """One broker: its data directory, its store, its listeners, and how they start and stop.
 
-`start` returns when clients can be served, `stop` when everything is on disk.
+`start` returns when clients can be served, `stop` when everything is on disk. `wait_failed` tells
+of a broker that has stopped by itself, because broker-wide work failed.
+Invariant: what is made later knows what was made before it, and never the other way round; news go
+back by subscription.
 """
 
 import asyncio
 import logging
+from typing import Any
 
 from suwi.broker.compaction import Compaction
 from suwi.broker.controllership import Controllership
+from suwi.broker.deferred_deletion import DeferredDeletion
 from suwi.broker.farewell import hand_over
 from suwi.broker.forwarding import FORWARDER, Forwarding
 from suwi.broker.housekeeping import Housekeeping
@@ -20,6 +25,7 @@ from suwi.broker.security import ListenerSecurity, ScramUsers
 from suwi.broker.surveyor import Surveyor
 from suwi.controller.scram_admin import ScramDirectory
 from suwi.env import Env
+from suwi.env.tasks import TaskFailure, Tasks
 from suwi.handlers.alter_configs import AlterConfigs
 from suwi.handlers.alter_partition import AlterPartition
 from suwi.handlers.alter_user_scram_credentials import AlterUserScramCredentials
@@ -55,10 +61,11 @@ from suwi.log.file_cache import FileCache, raise_open_file_limit
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import ForeignDirectory, Identity
 from suwi.log.names import CLEAN_SHUTDOWN
+from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.metadata.follower import MetadataFollower
 from suwi.metadata.image import CLUSTER, BrokerInfo, ClusterImage, Endpoint
 from suwi.metadata.store import ABSENT, MetadataStore, Put
-from suwi.model.broker_config import BrokerConfig, parse_broker_config
+from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NodeId
 from suwi.net.connection import Dispatch
@@ -83,6 +90,13 @@ _OPEN_FILES_FOR_LOGS = 0.5
 _OPEN_FILES_FOR_CONNECTIONS = 0.4
 
 
+class BrokerFailed(Exception):
+    """Broker-wide work failed while the broker was starting."""
+
+    def __init__(self, failure: TaskFailure) -> None:
+        super().__init__(str(failure))
+
+
 class Broker:
     def __init__(
         self,
@@ -100,6 +114,9 @@ class Broker:
         self.node_id = NodeId(config.node_id)
         self.cluster_id = ""
         self.listeners: list[Listener] = []
+        self.tasks = Tasks(self._on_fatal)
+        self.failure: TaskFailure | None = None
+        """Why it stopped by itself."""
         self._env = env
         self._store = store
         self._stats = stats
@@ -110,25 +127,33 @@ class Broker:
         self._budget = Budget(self._limits(config))
         files = FileCache(env.disk, int(open_files_max * _OPEN_FILES_FOR_LOGS))
         self.directories = LogDirectories(env, config.log_dirs, files)
+        tasks = self.tasks
+        dynamic = self._dynamic = DynamicBrokerConfig(config)
+        self._follower = MetadataFollower(store, tasks)
+        self._doubts = Doubts(self._follower)
+        self._peers = self._connect_as()
+        self._loss_reports = LossReports(self.node_id, self._peers, tasks)
+        self._deletion = DeferredDeletion(env.disk, tasks)
         self.replicas = Replicas(
             self.node_id,
             self.directories,
             env.clock,
-            config,
+            dynamic,
+            tasks,
             self._put_away,
-            lambda loss: self._loss_reports.add(loss),
+            self._loss_reports.add,
         )
-        self._housekeeping = Housekeeping(env, config, self.directories, self.replicas)
-        self._follower = MetadataFollower(store, self._follow)
-        self._doubts = Doubts(self._follower)
+        self._housekeeping = Housekeeping(
+            env, dynamic, self.directories, self.replicas, self._deletion, tasks
+        )
         self._copying: PeerCopying | None = None
-        self._peers = self._connect_as()
         self._membership = Membership(
             self.node_id,
             store,
             self._describe,
             lambda: self.directories.lost_power,
             self.replicas.live_as,
+            tasks,
         )
         self.controllership = Controllership(
             self.node_id,
@@ -136,22 +161,29 @@ class Broker:
             self._follower,
             self._membership,
             env,
-            config,
+            dynamic,
             Surveyor(self._peers).survey,
-            self._follow_office,
+            tasks,
         )
         self._lifelines = Lifelines(
-            self.node_id, store, self._peers, lambda: self.replicas.image, self.controllership
+            self.node_id, store, self._peers, self._follower, self.controllership, tasks
         )
-        self._loss_reports = LossReports(self.node_id, self._peers, self.controllership)
-        self._is_stopping = False
         self._forwarding = Forwarding(
             self.controllership, self._connect_as(FORWARDER), self._follower
         )
-        self._scram_users = ScramUsers(lambda: self.replicas.image)
+        self._scram_users = ScramUsers(self._follower)
         self._security = [
             ListenerSecurity.of(spec, config, env, self._scram_users) for spec in self._specs
         ]
+        self._failed = asyncio.Event()
+        self._starting: asyncio.Task[Any] | None = None
+        self._stopping: asyncio.Task[bool] | None = None
+        # In this order: configuration first, since the others read it.
+        self._follower.subscribe(dynamic.apply_image)
+        self._follower.subscribe(self._apply_limits)
+        self._follower.subscribe(self.replicas.apply_image)
+        self._follower.subscribe(self._lifelines.apply_image)
+        self.controllership.subscribe(self._lifelines.follow)
 
     @property
     def endpoints(self) -> list[Endpoint]:
@@ -172,7 +204,7 @@ class Broker:
     def _connect_as(self, client_id: str | None = None) -> Peers:
         between = listener_between_brokers(self.config, self._specs)
         connect = connect_to_peers(self.config, between, self._env, client_id)
-        return Peers(lambda: self.replicas.image, between.name, connect, self._doubts)
+        return Peers(self._follower, between.name, connect, self._doubts)
 
     @property
     def compaction(self) -> Compaction:
@@ -181,16 +213,23 @@ class Broker:
     # -- starting ------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Raises DirectoryInUse, ForeignDirectory, IdInUse, OSError."""
+        """Raises DirectoryInUse, ForeignDirectory, IdInUse, OSError, BrokerFailed."""
+        self._starting = asyncio.current_task()
         try:
             self.directories.open()
             await self._start()
-        except BaseException:
+            self._starting = None
+            if self.failure is not None:
+                raise BrokerFailed(self.failure)
+        except BaseException as error:
+            self._starting = None
             # Where nothing was touched yet, what was whole before is so still.
             untouched = not any(partition.is_open for partition in self.replicas)
             await self._leave()
             for directory in self.directories:
                 directory.close(clean=untouched and directory.was_clean)
+            if self.failure is not None and isinstance(error, asyncio.CancelledError):
+                raise BrokerFailed(self.failure) from self.failure.error
             raise
 
     async def _start(self) -> None:
@@ -204,7 +243,9 @@ class Broker:
             directory.begin()
         dispatcher = Dispatcher(self._handlers())
         await self._listen(Measured(dispatcher, self._stats) if self._stats else dispatcher)
-        self._copying = PeerCopying(self.node_id, self._peers, self.config, self.replicas)
+        self._copying = PeerCopying(
+            self.node_id, self._peers, self.config, self.replicas, self.tasks
+        )
         self.replicas.copying = self._copying
         await self._membership.join()
         self.controllership.start()
@@ -215,7 +256,7 @@ class Broker:
         self._housekeeping.start()
         for directory in self.directories.usable():
             for path in directory.leftovers():
-                self._housekeeping.remove_dir(path, 0)
+                self._deletion.delete_dir(path, 0)
         self.cluster_id = identity.cluster_id
 
     async def _identify(self) -> Identity:
@@ -309,15 +350,9 @@ class Broker:
             idle_ms_max=idle_ms if idle_ms >= 0 else 2**62,
         )
 
-    def _follow(self, old: ClusterImage, new: ClusterImage) -> None:
-        self.replicas.follow(old, new)
-        self._lifelines.follow()
+    def _apply_limits(self, old: ClusterImage, new: ClusterImage) -> None:
         if new.broker_configs != old.broker_configs:
-            effective = {**self.config.given, **new.dynamic_config(self.node_id)}
-            self._budget.limits = self._limits(parse_broker_config(effective).config)
-
-    def _follow_office(self) -> None:
-        self._lifelines.follow()
+            self._budget.limits = self._limits(self._dynamic.current)
 
     async def _adopt(self) -> None:
         from suwi.broker.adoption import adopt  # Rarely wanted, and start-up counts.
@@ -374,28 +409,66 @@ class Broker:
         return handlers
 
     def _life(self) -> BrokerLife:
-        return BrokerLife(self.node_id, self._membership.epoch, self._is_stopping)
+        return BrokerLife(self.node_id, self._membership.epoch, self._stopping is not None)
 
     def _nearest(self) -> NearestReplica | None:
         if not self.config.replica_selector_class.endswith(RACK_AWARE):
             return None
-        return NearestReplica(self.node_id, lambda: self.replicas.image)
+        return NearestReplica(self.node_id, self._follower)
 
     # -- stopping ------------------------------------------------------------------------------
+
+    def _on_fatal(self, failure: TaskFailure) -> None:
+        """Broker-wide work failed: one that limps is worse than one that others replace."""
+        if self.failure is not None:
+            return
+        self.failure = failure
+        log.critical("broker stops", extra={"broker": self.node_id, "reason": str(failure)})
+        if self._starting is not None:
+            self._starting.cancel()
+        else:
+            self._begin_stop()
+
+    async def wait_failed(self) -> TaskFailure:
+        """Wait until the broker has failed and has stopped by itself; never returns otherwise."""
+        await self._failed.wait()
+        assert self.failure is not None
+        return self.failure
 
     async def stop(self) -> bool:
         """Stop serving, bring everything to disk and mark each directory as whole.
 
         Returns whether that worked; where not, the next start checks the logs.
         """
-        self._is_stopping = True
+        return await asyncio.shield(self._begin_stop())
+
+    def _begin_stop(self) -> "asyncio.Task[bool]":
+        if self._stopping is None:
+            loop = asyncio.get_running_loop()
+            self._stopping = loop.create_task(
+                self._stop()
+            )  # owner: `_stopped`, and whoever stops it
+            self._stopping.add_done_callback(self._stopped)
+        return self._stopping
+
+    def _stopped(self, stopping: "asyncio.Task[bool]") -> None:
+        if self.failure is not None:
+            error = None if stopping.cancelled() else stopping.exception()
+            if error is not None:
+                log.error("unclean stop", exc_info=error)
+            self._failed.set()
+
+    async def _stop(self) -> bool:
         if self.config.controlled_shutdown_enable:
             epoch, image = self._membership.epoch, self.replicas.image
             await hand_over(self.node_id, epoch, image, self.controllership, self._peers)
         # While others could still reach it: a controller that nobody reaches is deposed, and would
         # be elected again at once.
         await self.controllership.stop()
-        stopping = [asyncio.create_task(listener.stop()) for listener in self.listeners]
+        stopping = [
+            asyncio.create_task(listener.stop())  # owner: this function
+            for listener in self.listeners
+        ]
         await asyncio.sleep(0)  # Now no new request starts, and those that wait can be told.
         for partition in self.replicas:
             partition.close()
@@ -422,7 +495,7 @@ class Broker:
         await self._membership.stop()
 
     def _put_away(self, path: str) -> None:
-        self._housekeeping.remove_dir(path, self.config.topic.file_delete_delay_ms / 1000)
+        self._deletion.delete_dir(path, self.config.topic.file_delete_delay_ms / 1000)
 
 
 def _reachable(host: str) -> str:

@@ -10,12 +10,12 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from suwi.broker.live_config import LiveConfig
 from suwi.env import Env
 from suwi.log.cleaning import Cleaned, CleaningAborted, Job, Steps, clean
 from suwi.log.cleaning_plan import CleaningPlan, plan_cleaning
 from suwi.log.log_directories import LogDirectories
 from suwi.log.partition_log import PartitionLog
+from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.model.errors import BrokerError, KafkaStorageError
 from suwi.model.ids import TopicPartition
 from suwi.replica.partition import Partition
@@ -38,7 +38,7 @@ class Compaction:
     def __init__(
         self,
         env: Env,
-        config: LiveConfig,
+        config: DynamicBrokerConfig,
         directories: LogDirectories,
         replicas: Replicas,
         *,
@@ -192,7 +192,7 @@ class Compaction:
 class _Throttle:
     """Holds a round back as `log.cleaner.io.max.bytes.per.second` says at the time."""
 
-    def __init__(self, config: LiveConfig, stopping: asyncio.Event) -> None:
+    def __init__(self, config: DynamicBrokerConfig, stopping: asyncio.Event) -> None:
         self._config = config
         self._stopping = stopping
         self._loop = asyncio.get_running_loop()

@@ -20,6 +20,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from suwi import __version__
+from suwi.env.tasks import RESTART
 from suwi.net.stats import BUCKETS_S, NetStats
 from suwi.wire.versions import APIS
 
@@ -75,6 +76,15 @@ class BrokerCollector(Collector):
         yield GaugeMetricFamily(
             "suwi_event_loop_lag_max_seconds", "How late it was at most.", value=self._lag.max_s
         )
+
+        failures = CounterMetricFamily(
+            "suwi_task_failures",
+            "Errors in background work that nobody foresaw.",
+            labels=["task"],
+        )
+        for task, count in sorted(self._broker.tasks.failures.items()):
+            failures.add_metric([task], count)
+        yield failures
 
     def _requests(self) -> Iterator[Metric]:
         family = HistogramMetricFamily(
@@ -182,6 +192,11 @@ class BrokerCollector(Collector):
             size.add_metric(at, partition_log.size_bytes)
         yield from (end, high, start, size)
         replicas = self._broker.replicas
+        yield GaugeMetricFamily(
+            "suwi_failed_partitions",
+            "Replicas out of service here after an error that nobody foresaw.",
+            value=len(replicas.failed),
+        )
         yield GaugeMetricFamily("suwi_partitions", "Partitions led here.", len(replicas.led()))
         yield GaugeMetricFamily("suwi_replicas", "Replicas here, leading or not.", len(replicas))
         offline = [d for d in self._broker.directories if d.state.offline_because is not None]
@@ -201,6 +216,7 @@ class MetricsServer:
     def __init__(self, broker: "Broker", stats: NetStats, host: str, port: int) -> None:
         self.host = host
         self.port = port
+        self._tasks = broker.tasks
         self._lag = LoopLag()
         self._registry = CollectorRegistry()
         self._registry.register(BrokerCollector(broker, stats, self._lag))
@@ -215,7 +231,7 @@ class MetricsServer:
         )
         self.port = server.sockets[0].getsockname()[1]
         self._server = server
-        self._watch = asyncio.create_task(self._lag.watch())
+        self._watch = self._tasks.start(self._lag.watch, name="loop lag", on_failure=RESTART)
 
     async def stop(self) -> None:
         if self._watch is not None:

@@ -5,14 +5,14 @@ listens.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
 from suwi.broker.listeners import ListenerSpec
 from suwi.env import Disk, Env
-from suwi.metadata.image import SCRAM_DECOYS, ClusterImage
+from suwi.metadata.image import SCRAM_DECOYS
 from suwi.metadata.store import ABSENT, MetadataStore, Put
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import BadConfig
@@ -20,6 +20,7 @@ from suwi.model.security_config import Scope, SecurityConfig
 from suwi.net.connection import Dispatch
 from suwi.net.limits import Limits
 from suwi.net.sasl_gate import SaslGate
+from suwi.replica.peers import HasImage
 from suwi.security.jaas import BadJaas, parse_jaas
 from suwi.security.plain import PLAIN, PlainServer, PlainUsers
 from suwi.security.sasl_session import MechanismRules, SaslRules
@@ -42,7 +43,7 @@ _KEY_BYTES = 32
 class ScramUsers:
     """Where SCRAM looks users up: the metadata as it is at that moment."""
 
-    image: Callable[[], ClusterImage]
+    metadata: HasImage
     decoys: Decoys = field(default_factory=lambda: Decoys(b""))
 
     async def load(self, store: MetadataStore, env: Env) -> None:
@@ -55,7 +56,8 @@ class ScramUsers:
 
     def look_up(self, mechanism: ScramMechanism, name: str) -> tuple[ScramCredential, bool]:
         """A credential, and whether it is a real one. Costs the same for every name."""
-        known: Mapping[str, ScramCredential] = self.image().scram.get(mechanism.sasl_name, {})
+        scram = self.metadata.image.scram
+        known: Mapping[str, ScramCredential] = scram.get(mechanism.sasl_name, {})
         like = next(iter(known.values()), None)
         decoy = self.decoys.credential(mechanism, name, like)
         return known.get(name, decoy), name in known

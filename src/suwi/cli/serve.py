@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from suwi import __version__
-from suwi.broker.broker import Broker
+from suwi.broker.broker import Broker, BrokerFailed
 from suwi.broker.in_process import CannotStartBroker, configs_of, start_all, stop_all
 from suwi.broker.listeners import (
     ListenerSpec,
@@ -31,6 +31,7 @@ from suwi.cli.properties import (
     parse_settings,
 )
 from suwi.env import Env, local_env
+from suwi.env.tasks import cancel_and_wait
 from suwi.log.log_directory import DirectoryInUse, ForeignDirectory, make_lasting_dirs
 from suwi.log.names import META_PROPERTIES, parse_partition_dir_name
 from suwi.metadata.embedded import EmbeddedStore, StoreInUse
@@ -49,6 +50,10 @@ _STOPPED_UNCLEANLY = (
     "stopped, but not everything could be written: the next start checks the logs\n"
 )
 _LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+class BrokersFailed(Exception):
+    """Some stopped by themselves, because of an error that nobody foresaw."""
 
 
 class CannotStart(Exception):
@@ -82,7 +87,15 @@ def serve(
                 raise BadConfig("--adopt takes over one broker's data: start one broker")
             configs = configs_of(broker_config, brokers)
         asyncio.run(_run(env, broker_config.log_dirs, configs, metrics_port, adopts=adopt))
-    except (BadConfig, CannotStart, DirectoryInUse, ForeignDirectory, IdInUse) as error:
+    except (
+        BadConfig,
+        BrokerFailed,
+        BrokersFailed,
+        CannotStart,
+        DirectoryInUse,
+        ForeignDirectory,
+        IdInUse,
+    ) as error:
         return _complain(str(error))
     except OSError as error:
         return _complain(_reason(error))
@@ -160,12 +173,34 @@ async def _run(
         _greet(brokers, metrics, loop.time() - began_s)
         for broker in brokers:
             log.info("broker started", extra={"node": broker.node_id, "cluster": broker.cluster_id})
-        await stop.wait()
+        await _until_told_or_all_failed(stop, brokers)
         _announce("stopping ...\n")
         clean = await stop_all(brokers)
         _announce("stopped cleanly\n" if clean else _STOPPED_UNCLEANLY)
     finally:
         await store.close()
+    failures = [
+        f"broker {broker.node_id}: {broker.failure}" for broker in brokers if broker.failure
+    ]
+    if failures:
+        raise BrokersFailed("; ".join(failures))
+
+
+async def _until_told_or_all_failed(stop: asyncio.Event, brokers: Sequence[Broker]) -> None:
+    """While one of several brokers is left it serves, and leads what the others led."""
+
+    async def watch() -> None:
+        await asyncio.gather(*map(_say_when_failed, brokers))
+        stop.set()
+
+    watching = asyncio.create_task(watch())  # owner: this function
+    await stop.wait()
+    await cancel_and_wait(watching)
+
+
+async def _say_when_failed(broker: Broker) -> None:
+    failure = await broker.wait_failed()
+    sys.stderr.write(f"suwi: broker {broker.node_id} has stopped: {failure}\n")
 
 
 def _on_signals(act: Callable[[int], None]) -> None:

@@ -111,7 +111,8 @@ class Reader:
     def _start(
         self, work: Coroutine[Any, Any, list[Answer]], about: Sequence[TopicPartition]
     ) -> None:
-        self._tasks[asyncio.get_running_loop().create_task(work)] = about
+        task = asyncio.get_running_loop().create_task(work)  # owner: `_next_answers`
+        self._tasks[task] = about
 
     def _try_again_later(self, partitions: Sequence[TopicPartition], error: Exception) -> None:
         """Raises the error where that would not help."""

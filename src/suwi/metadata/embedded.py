@@ -204,7 +204,8 @@ class EmbeddedStore:
         return commit.result()
 
     def _begin_commit(self, decide: Decide) -> "asyncio.Task[Committed | Conflict | Unknown]":
-        task = asyncio.get_running_loop().create_task(self._commit(decide), context=Context())
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self._commit(decide), context=Context())  # owner: _ended
         self._commits.add(task)
         task.add_done_callback(self._ended, context=Context())
         return task

@@ -74,7 +74,7 @@ class TlsDoor(asyncio.Protocol):
         accepted = socket.socket(fileno=os.dup(accepted_fd))
         accepted.setblocking(False)
         loop = asyncio.get_running_loop()
-        self._handshake = loop.create_task(self._shake_hands(accepted))
+        self._handshake = loop.create_task(self._shake_hands(accepted))  # owner: itself
         self._handshake.add_done_callback(lambda _: self._ended(accepted))
 
     def _ended(self, accepted: socket.socket) -> None:

@@ -7,18 +7,19 @@ Invariant: what is appended was fetched under the leader epoch that the partitio
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
 from suwi.client.connection import PeerConnection
+from suwi.env.tasks import RESTART, Tasks, cancel_and_wait
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import BrokerError
 from suwi.model.ids import LeaderEpoch, NodeId, Offset
 from suwi.replica.fetch_session import FetchSession, Key, fetch_request
 from suwi.replica.partition import Partition
-from suwi.replica.peers import Peers
+from suwi.replica.peers import HasBrokerEpoch, Peers
 from suwi.wire.errors import MalformedResponse
 from suwi.wire.fetch import (
     FetchedPartition,
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 
 _VERSION = APIS[ApiKey.FETCH].max_version
 _PAUSE_S_MIN = 0.01
+_DOUBLINGS_MAX = 20
+TASK: Final = "replica fetcher"
 
 
 @dataclass(slots=True)
@@ -69,19 +72,23 @@ class Fetcher:
         node_id: NodeId,
         peers: Peers,
         config: BrokerConfig,
-        broker_epoch: Callable[[], int],
+        owner: HasBrokerEpoch,
+        tasks: Tasks,
     ) -> None:
         self._leader = leader
         self._node_id = node_id
         self._peers = peers
         self._config = config
-        self._broker_epoch = broker_epoch
+        self._owner = owner
+        self._tasks = tasks
         self._copies: dict[Key, _Copy] = {}
         self._changed = asyncio.Event()
         self._connection: PeerConnection | None = None
         self._session = FetchSession()
         self._is_waiting = False
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._has_new = False
+        """Whether partitions were added that the request under way does not ask for."""
+        self._task = tasks.start(self._run, name=TASK, on_failure=RESTART)
 
     def __len__(self) -> int:
         return len(self._copies)
@@ -89,18 +96,24 @@ class Fetcher:
     def add(self, partition: Partition) -> None:
         key = (partition.topic_id, int(partition.partition.partition))
         self._copies[key] = _Copy(partition, partition.leader_epoch)
+        self._has_new = True
+
+    def added(self) -> None:
+        """All that an image adds has been added: once for them all, since the next connection may
+        have to log in again."""
+        if not self._has_new:
+            return
         self._changed.set()
         if self._is_waiting and self._connection is not None:
-            # The leader may hold its answer back for half a second, and producers wait for this
-            # partition: hang up and ask again, for this one too.
+            # The leader may hold its answer back for half a second, and producers wait for these
+            # partitions: hang up and ask again, for them too.
             self._connection.abort()
 
     def remove(self, partition: Partition) -> None:
         self._copies.pop((partition.topic_id, int(partition.partition.partition)), None)
 
     async def stop(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await cancel_and_wait(self._task)
 
     # -- asking --------------------------------------------------------------------------------
 
@@ -118,14 +131,10 @@ class Fetcher:
                 except (OSError, MalformedResponse, TimeoutError) as error:
                     failures += 1
                     await self._after_failure(error, failures)
-        except asyncio.CancelledError:
-            raise
-        except Exception:
-            log.exception("fetcher stopped", extra={"leader": self._leader})
-            raise
         finally:
             if self._connection is not None:
                 self._connection.abort()
+                self._connection = None
 
     async def _connect(self) -> PeerConnection:
         async with asyncio.timeout(self._config.replica_socket_timeout_ms / 1000):
@@ -156,7 +165,10 @@ class Fetcher:
             "cannot fetch",
             extra={"leader": self._leader, "reason": str(error), "failures": failures},
         )
-        pause_s = min(_PAUSE_S_MIN * 2**failures, self._config.replica_fetch_backoff_ms / 1000)
+        pause_s = min(
+            _PAUSE_S_MIN * 2 ** min(failures, _DOUBLINGS_MAX),
+            self._config.replica_fetch_backoff_ms / 1000,
+        )
         try:
             async with asyncio.timeout(pause_s):
                 await self._changed.wait()
@@ -165,12 +177,13 @@ class Fetcher:
 
     async def _fetch(self, connection: PeerConnection) -> None:
         asked = self._ask()
+        self._has_new = False
         config = self._config
         request = fetch_request(
             self._session,
             asked.wanted,
             replica_id=self._node_id,
-            replica_epoch=self._broker_epoch(),
+            replica_epoch=self._owner.broker_epoch,
             wait_ms_max=config.replica_fetch_wait_max_ms,
             bytes_min=config.replica_fetch_min_bytes,
             bytes_max=config.replica_fetch_response_max_bytes,
@@ -220,6 +233,9 @@ class Fetcher:
             except BrokerError as error:
                 self._pause(copy, error)
                 continue
+            except Exception as error:
+                self._fail(copy, error)
+                continue
             asked.copies[key] = copy
             asked.wanted[key] = FetchPartition(
                 key[1],
@@ -257,7 +273,15 @@ class Fetcher:
         except BrokerError as error:
             self._pause(copy, error)
             return False
+        except Exception as error:
+            self._fail(copy, error)
+            return False
         return True
+
+    def _fail(self, copy: _Copy, error: Exception) -> None:
+        """What one partition's data brings about must not stop the others: it is tried again."""
+        self._tasks.count(TASK, error)
+        self._pause(copy, repr(error))
 
     def _pause(self, copy: _Copy, reason: object) -> None:
         first = copy.pause_s == 0.0
@@ -280,6 +304,8 @@ class Fetcher:
             log.error(
                 "not synced", extra={"partition": str(partition.partition), "reason": str(error)}
             )
+        except Exception as error:
+            self._tasks.count(TASK, error)
 
 
 class Fetchers:
@@ -290,12 +316,14 @@ class Fetchers:
         node_id: NodeId,
         peers: Peers,
         config: BrokerConfig,
-        broker_epoch: Callable[[], int],
+        owner: HasBrokerEpoch,
+        tasks: Tasks,
     ) -> None:
         self._node_id = node_id
         self._peers = peers
         self._config = config
-        self._broker_epoch = broker_epoch
+        self._owner = owner
+        self._tasks = tasks
         self._fetchers: dict[NodeId, Fetcher] = {}
         self._homes: dict[Partition, NodeId] = {}
 
@@ -306,10 +334,14 @@ class Fetchers:
         fetcher = self._fetchers.get(leader)
         if fetcher is None:
             fetcher = self._fetchers[leader] = Fetcher(
-                leader, self._node_id, self._peers, self._config, self._broker_epoch
+                leader, self._node_id, self._peers, self._config, self._owner, self._tasks
             )
         self._homes[partition] = leader
         fetcher.add(partition)
+
+    def assigned(self) -> None:
+        for fetcher in self._fetchers.values():
+            fetcher.added()
 
     def release(self, partition: Partition) -> None:
         home = self._homes.pop(partition, None)

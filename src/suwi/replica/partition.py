@@ -8,9 +8,11 @@ Invariant: start offset <= last stable offset <= high watermark <= end offset.
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from suwi.env import Clock
+from suwi.env.tasks import Tasks
 from suwi.log.epochs import LeaderEpochs
 from suwi.log.partition_log import Appended, LogSlice, PartitionLog
 from suwi.log.retention import apply_retention
@@ -54,6 +56,7 @@ class Surroundings(NamedTuple):
     lag_s_max: float
     """After how long a follower that has not caught up is out of sync."""
     is_live: IsLive
+    tasks: Tasks
     on_append: Callable[["Partition"], None] = lambda _: None
     """Told once of a partition that has changed, and again after `touched` is reset."""
     propose: Callable[["Partition", Proposal], None] = lambda *_: None
@@ -373,11 +376,18 @@ class Partition:
         unsynced = partition_log.end_offset - partition_log.recovery_point
         is_due = unsynced >= self.config.flush_messages or not partition_log.truncation_is_safe
         if self._sync is None and is_due:
-            self._sync = asyncio.get_running_loop().create_task(self._sync_until_done())
+            self._sync = self._around.tasks.start(
+                partial(self._sync_until_done, partition_log),
+                name="log sync",
+                on_failure=self._sync_failed,
+            )
 
-    async def _sync_until_done(self) -> None:
+    def _sync_failed(self, error: Exception) -> None:
+        """Nobody foresaw it: who waits must try again, and the next append syncs anew."""
+        self._waiting.fail(KafkaStorageError(f"{self.partition} cannot be synced: {error!r}"))
+
+    async def _sync_until_done(self, partition_log: PartitionLog) -> None:
         """One sync serves all that wait; those who come meanwhile are served by the next."""
-        partition_log = self.log
         try:
             while self._closed is None:
                 try:

@@ -1,7 +1,7 @@
 """Connections from this broker to others, made as the cluster image says."""
 
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from suwi.client.connection import ConnectionLost, PeerConnection
 from suwi.metadata.image import BrokerInfo, ClusterImage, Endpoint
@@ -12,22 +12,32 @@ Connect: TypeAlias = Callable[[Endpoint], Awaitable[PeerConnection]]
 """Opens a connection, with TLS and a log-in where the listener asks for them. Raises OSError."""
 
 
+class HasImage(Protocol):
+    @property
+    def image(self) -> ClusterImage: ...
+
+
+class HasBrokerEpoch(Protocol):
+    broker_epoch: int
+    """This broker's own, while it is registered."""
+
+
 class Peers:
     def __init__(
         self,
-        image: Callable[[], ClusterImage],
+        metadata: HasImage,
         listener: str,
         connect: Connect,
         doubts: Doubts,
     ) -> None:
-        self._image = image
+        self._metadata = metadata
         self._listener = listener
         self._connect = connect
         self._doubts = doubts
 
     async def connect(self, node: NodeId) -> PeerConnection:
         """A new connection to a broker, for the caller alone. Raises OSError."""
-        broker = self._image().registered.get(node)
+        broker = self._metadata.image.registered.get(node)
         if broker is None:
             raise ConnectionLost(f"broker {node} is not known")
         return await self.connect_to(broker)
@@ -43,7 +53,7 @@ class Peers:
 
     async def connect_to_controller(self) -> PeerConnection:
         """Raises OSError, also while there is no controller."""
-        controller = self._image().controller
+        controller = self._metadata.image.controller
         if controller is None:
             raise ConnectionLost("there is no controller at the moment")
         return await self.connect(controller)

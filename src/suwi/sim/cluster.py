@@ -13,6 +13,7 @@ from suwi.broker.broker import Broker
 from suwi.client.addresses import Address
 from suwi.client.cluster import Cluster
 from suwi.client.settings import ClientSettings
+from suwi.env.tasks import TaskFailure
 from suwi.metadata.memory import MemoryStore, MemoryView
 from suwi.model.broker_config import BrokerConfig, parse_broker_config
 from suwi.model.ids import NodeId
@@ -36,6 +37,8 @@ class SimNode:
         self.in_service = asyncio.Event()
         """Set while its process runs and has told that it is ready."""
         self.start_failure: Exception | None = None
+        self.failures: list[TaskFailure] = []
+        """Why its processes stopped by themselves, if any did."""
         self._cluster = cluster
         self._store_is_cut = False
 
@@ -78,13 +81,22 @@ class SimNode:
             return
         error = starting.exception()
         if error is None:
+            assert self.broker is not None
             self._cluster.say(f"{life.name} is in service")
             self.in_service.set()
+            self.machine.spawn(self._end_with(self.broker, life), name=f"failure of {life.name}")
         else:
             assert isinstance(error, Exception), error
             self._cluster.say(f"{life.name} cannot start: {error!r}")
             self.start_failure = error
             self.machine.kill()
+
+    async def _end_with(self, broker: Broker, life: Incarnation) -> None:
+        """A broker that has stopped by itself ends its process."""
+        failure = await broker.wait_failed()
+        self._cluster.say(f"{life.name} has stopped by itself: {failure}")
+        self.failures.append(failure)
+        self.machine.kill()
 
     def _ended(self, view: MemoryView) -> None:
         self.in_service.clear()
