@@ -194,7 +194,7 @@ def connect(
         budget = Budget(limits or Limits(), poison=True)
     loop = asyncio.get_running_loop()
     connection = Connection(
-        loop, "TEST", dispatch, budget.limits, budget.buffers, budget.unsent, Door()
+        loop, "TEST", dispatch, budget.limits, budget.buffers, budget.unsent, budget.turns, Door()
     )
     wire = Wire(room_bytes)
     wire.connect(connection)

@@ -474,3 +474,31 @@ def test_a_slow_reader_over_tls_is_held_back_too(
                     assert await peer.reply() == (i, bytes(100_000))
 
     run(scenario())
+
+
+def test_over_tls_too_turns_are_taken_and_a_peer_that_has_closed_is_noticed(
+    run: Run, tls: tuple[FixedContext, ssl.SSLContext]
+) -> None:
+    server, trusting = tls
+
+    async def scenario() -> None:
+        served = 0
+
+        def answer(correlation_id: int, payload: memoryview) -> Answer:
+            nonlocal served
+            served += 1
+            if served == 505:
+                peer.writer.transport.abort()  # with thousands of its requests at hand
+            return Reply([b""])
+
+        limits = Limits(turn_requests_max=10, turn_ms_max=1e9)
+        async with serving(answering(answer), limits, tls=server) as listener:
+            options = {"ssl": trusting, "server_hostname": "localhost"}
+            async with client(listener, **options) as peer:
+                peer.send(*(request(i, api_key=32) for i in range(20_000)))
+                await until(lambda: served >= 505)
+                assert served < 1_000
+                await until(lambda: not listener.connections)
+                assert served <= 530, "a turn or two, until the loop has closed the socket"
+
+    run(scenario())
