@@ -9,7 +9,8 @@ import socket
 import ssl
 import subprocess
 from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -500,5 +501,42 @@ def test_over_tls_too_turns_are_taken_and_a_peer_that_has_closed_is_noticed(
                 assert served < 1_000
                 await until(lambda: not listener.connections)
                 assert served <= 530, "a turn or two, until the loop has closed the socket"
+
+    run(scenario())
+
+
+def test_tls_handshakes_of_many_peers_at_once_begin_one_by_one(
+    run: Run, tls: tuple[FixedContext, ssl.SSLContext]
+) -> None:
+    begun = 0
+
+    class Counting(NamedTuple):
+        context: ssl.SSLContext
+
+        def current(self) -> ssl.SSLContext:
+            nonlocal begun
+            begun += 1
+            return self.context
+
+    async def scenario() -> None:
+        budget = Budget(Limits())
+        listener = Listener(
+            "TEST", "127.0.0.1", 0, answering(echo), budget, tls=Counting(tls[0].context)
+        )
+        await listener.start()
+        peers = [socket.create_connection(("127.0.0.1", listener.port)) for _ in range(40)]
+        seen = [0]
+        while begun < 20:
+            await asyncio.sleep(0)
+            seen.append(begun)
+        assert max(after - before for before, after in pairwise(seen)) == 1
+        await listener.stop(0)
+        assert begun < 40
+        await until(lambda: budget.connections == 0)
+        for peer in peers:
+            peer.settimeout(10)
+            with suppress(ConnectionError):
+                assert peer.recv(1) == b""
+            peer.close()
 
     run(scenario())

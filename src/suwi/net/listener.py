@@ -107,7 +107,8 @@ class Listener:
         def door() -> asyncio.BaseProtocol:
             if tls is None:
                 return connection(self)
-            return TlsDoor(tls, connection, self, limits.authenticate_ms_max / 1000)
+            handshake_s_max = limits.authenticate_ms_max / 1000
+            return TlsDoor(tls, connection, self, budget.turns, handshake_s_max)
 
         # asyncio accepts as many at a time as it is told to queue, before any of them is looked at:
         # a storm of connections would take all file descriptors. So it is told two numbers.
