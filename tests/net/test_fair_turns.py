@@ -40,7 +40,6 @@ from tests.net.support import (
 )
 
 PRODUCE, DESCRIBE_CONFIGS = 0, 32
-NO_TIME_LIMIT_MS = 1e9
 
 
 def burst(count: int, payload: bytes = b"", api_key: int = PRODUCE) -> bytes:
@@ -48,7 +47,7 @@ def burst(count: int, payload: bytes = b"", api_key: int = PRODUCE) -> bytes:
 
 
 def limits(requests: int, **others: int) -> Limits:
-    return Limits(turn_requests_max=requests, turn_ms_max=NO_TIME_LIMIT_MS, **others)
+    return Limits(turn_requests_max=requests, turn_ms_max=1e9, **others)
 
 
 class Served:
