@@ -8,6 +8,7 @@ import pytest
 from suwi.net import Answer, CloseConnection, Connection, Limits, Reply
 from suwi.net.buffers import ReceiveBuffers
 from suwi.net.sasl_gate import SaslGate
+from suwi.net.turns import Turns
 from suwi.net.unsent import Unsent
 from suwi.security.plain import PlainServer, PlainUsers
 from suwi.security.principal import ANONYMOUS, user
@@ -43,6 +44,7 @@ class Door:
             full.before_authentication(512_000),
             ReceiveBuffers(1 << 20),
             Unsent(1 << 20),
+            Turns(100, 2.0),
             Keeper(),
         )
         self.connection._loop.close()

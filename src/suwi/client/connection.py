@@ -8,7 +8,6 @@ Invariant: after the connection is lost every pending and later request fails wi
 
 import asyncio
 import errno
-import select
 import ssl
 import struct
 from collections import deque
@@ -16,12 +15,12 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
+from suwi.env.hang_up import has_hung_up
 from suwi.wire.codec import encode_request, read_response
 from suwi.wire.errors import MalformedResponse
 from suwi.wire.headers import read_response_header, request_header
 
 _LENGTH = struct.Struct(">i")
-_HUNG_UP = select.POLLHUP | getattr(select, "POLLRDHUP", 0)  # macOS has the first only.
 
 
 class ConnectionLost(ConnectionError):
@@ -153,12 +152,7 @@ class PeerConnection(asyncio.Protocol):
         """Whether the peer is gone, also where the loop has not come to hear of it yet."""
         if self._lost is not None:
             return True
-        socket = self._transport.get_extra_info("socket") if self._transport is not None else None
-        if socket is None or socket.fileno() < 0:
-            return False
-        poll = select.poll()
-        poll.register(socket.fileno(), _HUNG_UP)
-        return bool(poll.poll(0))
+        return self._transport is not None and has_hung_up(self._transport)
 
     def when_ended(self, callback: Callable[[bool], None]) -> None:
         """Call that when the connection is gone, with whether it broke: was not ended here."""

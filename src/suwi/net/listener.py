@@ -12,6 +12,7 @@ from suwi.net.buffers import ReceiveBuffers
 from suwi.net.connection import Connection, Dispatch, Keeper
 from suwi.net.limits import Limits
 from suwi.net.tls_door import ServerContexts, TlsDoor
+from suwi.net.turns import Turns
 from suwi.net.unsent import Unsent
 
 log = logging.getLogger(__name__)
@@ -25,13 +26,14 @@ _SEND_BUFFER_BYTES = 512 * 1024
 
 
 class Budget:
-    """What all listeners of one broker share: memory and the number of connections."""
+    """What all listeners of one broker share: memory, turns and the number of connections."""
 
     def __init__(self, limits: Limits, *, poison: bool = False) -> None:
         """`poison` overwrites each frame after its handler, to catch views that were kept."""
         self.limits = limits
         self.buffers = ReceiveBuffers(limits.unfinished_bytes_max, poison=poison)
         self.unsent = Unsent(limits.unsent_bytes_max)
+        self.turns = Turns(limits.turn_requests_max, limits.turn_ms_max)
         self.connections = 0
         self._by_host: dict[str, int] = {}
 
@@ -92,13 +94,21 @@ class Listener:
 
         def connection(keeper: Keeper) -> Connection:
             return Connection(
-                loop, self.name, self._dispatch, limits, budget.buffers, budget.unsent, keeper
+                loop,
+                self.name,
+                self._dispatch,
+                limits,
+                budget.buffers,
+                budget.unsent,
+                budget.turns,
+                keeper,
             )
 
         def door() -> asyncio.BaseProtocol:
             if tls is None:
                 return connection(self)
-            return TlsDoor(tls, connection, self, limits.authenticate_ms_max / 1000)
+            handshake_s_max = limits.authenticate_ms_max / 1000
+            return TlsDoor(tls, connection, self, budget.turns, handshake_s_max)
 
         # asyncio accepts as many at a time as it is told to queue, before any of them is looked at:
         # a storm of connections would take all file descriptors. So it is told two numbers.

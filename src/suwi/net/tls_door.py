@@ -2,7 +2,8 @@
 
 A TLS listener accepts with a `TlsDoor`. It asks for the context that is in force now, so that
 renewed certificates hold from the next peer on. Peers that never finish their handshake count
-like connections and are cut off.
+like connections and are cut off. A handshake takes a millisecond or two of the loop, most of it for
+the peer's first message, so each waits for a turn like requests do.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeAlias, cast
 
 from suwi.net.connection import Connection, Keeper
+from suwi.net.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +42,7 @@ class TlsDoor(asyncio.Protocol):
         contexts: ServerContexts,
         new_connection: NewConnection,
         keeper: Doorkeeper,
+        turns: Turns,
         handshake_s_max: float,
     ) -> None:
         self.peer_host = ""
@@ -47,9 +50,10 @@ class TlsDoor(asyncio.Protocol):
         self._contexts = contexts
         self._new_connection = new_connection
         self._keeper = keeper
+        self._turns = turns
         self._handshake_s_max = handshake_s_max
+        self._accepted: socket.socket | None = None  # until it belongs to the handshake
         self._handshake: asyncio.Task[None] | None = None
-        self._has_begun = False
 
     # asyncio.Protocol: the peer as it was accepted
 
@@ -61,7 +65,8 @@ class TlsDoor(asyncio.Protocol):
         refused = self._keeper.knocked(self)
         if refused is None:
             try:
-                self._begin(transport.get_extra_info("socket").fileno())
+                self._take_over(transport.get_extra_info("socket").fileno())
+                self._turns.join(self)
             except OSError as error:  # out of descriptors
                 self._keeper.left(self)
                 refused = str(error)
@@ -69,21 +74,27 @@ class TlsDoor(asyncio.Protocol):
             log.info("connection closed", extra={"peer": self._peer, "reason": refused})
         transport.abort()
 
-    def _begin(self, accepted_fd: int) -> None:
+    def _take_over(self, accepted_fd: int) -> None:
         # TLS wants the socket for itself, before anything is read from it.
-        accepted = socket.socket(fileno=os.dup(accepted_fd))
-        accepted.setblocking(False)
-        loop = asyncio.get_running_loop()
-        self._handshake = loop.create_task(self._shake_hands(accepted))  # owner: itself
-        self._handshake.add_done_callback(lambda _: self._ended(accepted))
+        self._accepted = socket.socket(fileno=os.dup(accepted_fd))
+        self._accepted.setblocking(False)
 
-    def _ended(self, accepted: socket.socket) -> None:
+    def take_turn(self) -> bool:
+        if self._accepted is None:
+            return False
+        loop = asyncio.get_running_loop()
+        self._handshake = loop.create_task(self._shake_hands(self._accepted))
+        self._handshake.add_done_callback(lambda _: self._ended())
+        return True
+
+    def _ended(self) -> None:
         self._keeper.left(self)
-        if not self._has_begun:
-            accepted.close()
+        if self._accepted is not None:
+            self._accepted.close()
+            self._accepted = None
 
     async def _shake_hands(self, accepted: socket.socket) -> None:
-        self._has_begun = True
+        self._accepted = None
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: self._new_connection(self),
@@ -100,6 +111,8 @@ class TlsDoor(asyncio.Protocol):
     def close(self) -> None:
         if self._handshake is not None:
             self._handshake.cancel()
+        else:
+            self._ended()
 
     # Keeper: the connection behind the door
 
