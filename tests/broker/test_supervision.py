@@ -1,4 +1,4 @@
-"""An exception that nobody foresaw, in each kind of background work: what fails, and what goes on."""
+"""An exception that nobody foresaw, in each kind of background work: what fails, what goes on."""
 
 import asyncio
 import errno
@@ -69,9 +69,7 @@ class TaskFaults:
                     bomb.set()
                 running, waiting = asyncio.create_task(work()), asyncio.create_task(bomb.wait())
                 try:
-                    await asyncio.wait(
-                        [running, waiting], return_when=asyncio.FIRST_COMPLETED
-                    )
+                    await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
                     if bomb.is_set():
                         raise Bug(name)
                     await running

@@ -83,7 +83,7 @@ class TlsDoor(asyncio.Protocol):
         if self._accepted is None:
             return False
         loop = asyncio.get_running_loop()
-        self._handshake = loop.create_task(self._shake_hands(self._accepted))
+        self._handshake = loop.create_task(self._shake_hands(self._accepted))  # owner: itself
         self._handshake.add_done_callback(lambda _: self._ended())
         return True
 
