@@ -29,6 +29,8 @@ class SaslRules(NamedTuple):
 
     mechanisms: Mapping[str, MechanismRules]
     failure_delay_ms: int = 100
+    peer: Principal | None = None
+    """Who is a broker of this cluster."""
 
 
 class SaslSession:
@@ -112,6 +114,15 @@ class SaslSession:
         self.is_refused = True
         self.open_until_s = -math.inf
         self._server = None
+
+    @property
+    def is_peer(self) -> bool:
+        return self.principal is not None and self.principal == self.rules.peer
+
+    @property
+    def mechanism(self) -> str:
+        """The one that was chosen; empty before."""
+        return self._name
 
     @property
     def lifetime_ms(self) -> int:
