@@ -20,7 +20,7 @@ from suwi.broker.peer_security import (
     check_peers_can_log_in,
     connect_to_peers,
     listener_between_brokers,
-    peer_principal,
+    peer_log_in,
     prove_to_peers,
 )
 from suwi.broker.security import ListenerSecurity, ScramUsers, cluster_secrets
@@ -178,7 +178,7 @@ class Broker:
         self._is_stopping = False
         self._forwarding = Forwarding(self.controllership, self._peers, self._follower)
         self._scram_users = ScramUsers(lambda: self.replicas.image)
-        peer = peer_principal(config, self._between)
+        peer = peer_log_in(config, self._between)
         self._security = [
             ListenerSecurity.of(
                 spec, config, env, self._scram_users, peer if spec is self._between else None

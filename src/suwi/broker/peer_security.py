@@ -19,7 +19,8 @@ from suwi.model.ids import NodeId
 from suwi.replica.peers import Connect, Prove
 from suwi.security.mechanism import Refused
 from suwi.security.peer_proof import PeerProver
-from suwi.security.principal import Principal, user
+from suwi.security.principal import user
+from suwi.security.sasl_session import PeerLogIn
 from suwi.wire.versions import ApiKey
 
 _MECHANISM_KEY = "sasl.mechanism.inter.broker.protocol"
@@ -46,15 +47,17 @@ def _names(specs: list[ListenerSpec]) -> str:
     return ", ".join(f"{spec.name} ({spec.protocol})" for spec in specs)
 
 
-def peer_principal(config: BrokerConfig, spec: ListenerSpec) -> Principal | None:
-    """Who brokers are to a listener between brokers with SASL; None where they are not known so."""
+def peer_log_in(config: BrokerConfig, spec: ListenerSpec) -> PeerLogIn | None:
+    """How brokers log in to a listener between brokers; None where they do not, or cannot."""
     if not spec.uses_sasl:
         return None
     try:
         log_in = read_log_in(_client_properties(config, spec))
     except BadConfig:
-        return None  # They cannot log in at all.
-    return user(log_in.user) if isinstance(log_in, PasswordLogIn) else None
+        return None
+    if not isinstance(log_in, PasswordLogIn):
+        return None
+    return PeerLogIn(log_in.mechanism, user(log_in.user))
 
 
 def check_peers_can_log_in(config: BrokerConfig, spec: ListenerSpec) -> None:

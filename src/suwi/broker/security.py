@@ -22,8 +22,7 @@ from suwi.net.limits import Limits
 from suwi.net.sasl_gate import SaslGate
 from suwi.security.jaas import BadJaas, parse_jaas
 from suwi.security.plain import PLAIN, PlainServer, PlainUsers
-from suwi.security.principal import Principal
-from suwi.security.sasl_session import MechanismRules, SaslRules
+from suwi.security.sasl_session import MechanismRules, PeerLogIn, SaslRules
 from suwi.security.scram import (
     MECHANISMS,
     NONCE_BYTES,
@@ -78,9 +77,9 @@ class ListenerSecurity(NamedTuple):
         config: BrokerConfig,
         env: Env,
         users: ScramUsers,
-        peer: Principal | None = None,
+        peer: PeerLogIn | None = None,
     ) -> "ListenerSecurity":
-        """`peer` is who other brokers are to this listener. Raises `BadConfig`."""
+        """`peer` is how other brokers log in to this listener. Raises `BadConfig`."""
         settings = config.security_of(spec.name)
         return cls(
             _tls(spec, settings, config, env.disk) if spec.uses_tls else None,
@@ -138,7 +137,7 @@ def _sasl(
     config: BrokerConfig,
     env: Env,
     users: ScramUsers,
-    peer: Principal | None,
+    peer: PeerLogIn | None,
 ) -> SaslRules:
     if not settings.sasl_enabled_mechanisms:
         raise BadConfig(

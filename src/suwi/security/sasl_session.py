@@ -24,13 +24,20 @@ class MechanismRules(NamedTuple):
     """How long an authentication holds; 0: as long as the connection."""
 
 
+class PeerLogIn(NamedTuple):
+    """Who is a broker. The mechanism counts too: its name may be anybody's in another one."""
+
+    mechanism: str
+    principal: Principal
+
+
 class SaslRules(NamedTuple):
     """What a listener asks for."""
 
     mechanisms: Mapping[str, MechanismRules]
     failure_delay_ms: int = 100
-    peer: Principal | None = None
-    """Who is a broker of this cluster."""
+    peer: PeerLogIn | None = None
+    """How other brokers of this cluster log in, if they do."""
 
 
 class SaslSession:
@@ -117,7 +124,7 @@ class SaslSession:
 
     @property
     def is_peer(self) -> bool:
-        return self.principal is not None and self.principal == self.rules.peer
+        return (self._name, self.principal) == self.rules.peer
 
     @property
     def mechanism(self) -> str:
