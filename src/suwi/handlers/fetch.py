@@ -127,7 +127,7 @@ class Fetch:
         except BrokerError as error:
             return Reply(encode_fetch_response(version, [], error_code=error.code))
         partitions = session.asked() if session is not None else list(asked_partitions(asked))
-        listener = request.listener
+        listener = request.client.listener
         job = _Job(self, version, listener, asked, session, is_full, partitions)
         look = job.look()
         if look.is_in_doubt:
