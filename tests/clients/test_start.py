@@ -1,6 +1,7 @@
 """A client that is there in the moment a broker opens its port: told half a truth, librdkafka
 would stand still for more than a quarter of a minute."""
 
+import random
 import socket
 import subprocess
 import sys
@@ -20,7 +21,9 @@ _STALL_S = 15
 
 def _free_ports(count: int) -> int:
     """The first of so many ports in a row that nobody uses."""
-    for first in range(21_000, 30_000, count):
+    for _ in range(100):
+        # By chance, because tests run beside each other.
+        first = random.randrange(21_000, 30_000)
         sockets = [socket.socket() for _ in range(count)]
         try:
             for number, each in enumerate(sockets):
