@@ -14,6 +14,7 @@ from suwi.model.ids import NO_NODE
 from suwi.net.stats import NetStats
 from suwi.sim import SimRandom
 from suwi.sim.cluster import SimCluster
+from suwi.wire.versions import ApiKey
 from tests.broker.simulated import create_topic, produce
 from tests.broker.test_simulated_cluster import controller, create, image, run, state, until
 
@@ -24,6 +25,13 @@ async def _get(port: int, path: str, method: str = "GET") -> tuple[str, str]:
     head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
     writer.close()
     return head.splitlines()[0], body
+
+
+async def _fail_to_prove(port: int) -> None:
+    stranger = await PeerConnection.open("127.0.0.1", port)
+    await stranger.send(ApiKey.PEER_CHALLENGE, 0, [bytes(36)])
+    stranger.send_unanswered(ApiKey.PEER_PROOF, 0, [bytes(32)])
+    await stranger.lost()
 
 
 def test_metrics_show_requests_traffic_connections_and_logs(tmp_path: object) -> None:
@@ -39,6 +47,7 @@ def test_metrics_show_requests_traffic_connections_and_logs(tmp_path: object) ->
         client = await PeerConnection.open("127.0.0.1", broker.listeners[0].port)
         await create_topic(client, "orders")
         await produce(client, "orders", [b"a", b"b"])
+        await _fail_to_prove(broker.listeners[0].port)
 
         status, body = await _get(server.port, "/metrics")
         assert status == "HTTP/1.1 200 OK"
@@ -56,6 +65,8 @@ def test_metrics_show_requests_traffic_connections_and_logs(tmp_path: object) ->
         assert samples["suwi_high_watermark", *at] == 2
         assert samples["suwi_log_size_bytes", *at] > 0
         assert samples["suwi_connections", ("listener", "PLAINTEXT")] == 1
+        failed = (("listener", "PLAINTEXT"), ("mechanism", "PEER"))
+        assert samples["suwi_failed_authentications_total", *failed] == 1
         assert samples[("suwi_received_bytes_total",)] > 0
         assert samples[("suwi_sent_bytes_total",)] > 0
         assert samples[("suwi_active_controller",)] == 1

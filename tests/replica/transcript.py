@@ -369,7 +369,7 @@ class Stage:
                 nodes = {NodeId(int(broker[1:])) for broker in brokers}
                 return lambda: any(set(state.isr) == nodes for state in states.values())
             case (broker, "connects", other):
-                return lambda: self.simulation.network.connected(broker, other)
+                return lambda: self._takes_for_a_broker(other, broker)
             case (broker, mark, value):
                 node = NodeId(int(broker[1:]))
                 attribute = {"hw": "watermark", "end": "end"}[mark]
@@ -379,6 +379,16 @@ class Stage:
                     if owner == node and log in states
                 )
         raise AssertionError(f"until what? {words}")
+
+    def _takes_for_a_broker(self, broker: str, other: str) -> bool:
+        """Whether the other one has connected and proven to be a broker."""
+        life = self.cluster[int(broker[1:])].broker
+        assert life is not None
+        return any(
+            connection.client.is_peer and connection.peer_host == other
+            for listener in life.listeners
+            for connection in listener.connections
+        )
 
 
 def _differences(before: dict[str, dict[str, str]], after: dict[str, dict[str, str]]) -> list[str]:

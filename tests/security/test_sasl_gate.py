@@ -131,12 +131,12 @@ def test_a_bare_token_reaches_no_handler() -> None:
     door = Door(reauthenticate_ms=0)
     door.send(ApiKey.SASL_HANDSHAKE)
     door.session.choose("PLAIN", door.now_s, bare_tokens=True)
-    assert door.connection.principal == ANONYMOUS
+    assert door.connection.client.principal == ANONYMOUS
     header, answer = door.gate(door.connection, memoryview(bytearray(ALICE)))
     assert header == b""
     assert isinstance(answer, Reply)
     assert list(answer.chunks) == [b""]
-    assert door.connection.principal == user("alice")
+    assert door.connection.client.principal == user("alice")
     assert door.served == [ApiKey.SASL_HANDSHAKE]
     door.send(ApiKey.METADATA)
     assert door.served == [ApiKey.SASL_HANDSHAKE, ApiKey.METADATA]

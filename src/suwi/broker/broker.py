@@ -8,20 +8,27 @@ back by subscription.
 
 import asyncio
 import logging
+from collections.abc import Collection
 from typing import Any
 
 from suwi.broker.compaction import Compaction
 from suwi.broker.controllership import Controllership
 from suwi.broker.deferred_deletion import DeferredDeletion
 from suwi.broker.farewell import hand_over
-from suwi.broker.forwarding import FORWARDER, Forwarding
+from suwi.broker.forwarding import Forwarding
 from suwi.broker.housekeeping import Housekeeping
 from suwi.broker.lifelines import Lifelines
 from suwi.broker.listeners import parse_listeners
 from suwi.broker.loss_reports import LossReports
 from suwi.broker.membership import Membership
-from suwi.broker.peer_security import connect_to_peers, listener_between_brokers
-from suwi.broker.security import ListenerSecurity, ScramUsers
+from suwi.broker.peer_security import (
+    check_peers_can_log_in,
+    connect_to_peers,
+    listener_between_brokers,
+    peer_log_in,
+    prove_to_peers,
+)
+from suwi.broker.security import ListenerSecurity, ScramUsers, cluster_secrets
 from suwi.broker.surveyor import Surveyor
 from suwi.controller.scram_admin import ScramDirectory
 from suwi.env import Env
@@ -52,6 +59,7 @@ from suwi.handlers.init_producer_id import InitProducerId
 from suwi.handlers.list_offsets import ListOffsets
 from suwi.handlers.metadata import Metadata
 from suwi.handlers.offset_for_leader_epoch import OffsetForLeaderEpoch
+from suwi.handlers.peer_handshake import PeerHandshake
 from suwi.handlers.produce import Produce
 from suwi.handlers.report_loss import ReportLoss
 from suwi.handlers.sasl_authenticate import sasl_authenticate
@@ -63,7 +71,14 @@ from suwi.log.log_directory import ForeignDirectory, Identity
 from suwi.log.names import CLEAN_SHUTDOWN
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.metadata.follower import MetadataFollower
-from suwi.metadata.image import CLUSTER, BrokerInfo, ClusterImage, Endpoint
+from suwi.metadata.image import (
+    CLUSTER,
+    PEER_SECRET,
+    SCRAM_DECOYS,
+    BrokerInfo,
+    ClusterImage,
+    Endpoint,
+)
 from suwi.metadata.store import ABSENT, MetadataStore, Put
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import BrokerError
@@ -72,6 +87,7 @@ from suwi.net.connection import Dispatch
 from suwi.net.dispatch import Dispatcher, Handler
 from suwi.net.limits import Limits
 from suwi.net.listener import Budget, Listener
+from suwi.net.start_gate import StartGate
 from suwi.net.stats import Measured, NetStats
 from suwi.replica.copying import PeerCopying
 from suwi.replica.doubts import Doubts
@@ -79,6 +95,8 @@ from suwi.replica.nearest import RACK_AWARE, NearestReplica
 from suwi.replica.partition import Partition
 from suwi.replica.peers import Peers
 from suwi.replica.replicas import Replicas
+from suwi.security.peer_proof import PeerProver
+from suwi.security.scram import Decoys
 from suwi.txn.producer_ids import ProducerIds
 from suwi.wire.versions import ApiKey, advertised
 
@@ -107,9 +125,11 @@ class Broker:
         stats: NetStats | None = None,
         adopts: bool = False,
         sharing: int = 1,
+        beside: Collection[NodeId] = (),
     ) -> None:
         """`stats`: count requests there, for metrics. `adopts`: make topics of data that the
-        metadata does not know. `sharing`: how many brokers there are in this process."""
+        metadata does not know. `sharing`: how many brokers there are in this process. `beside`:
+        those that start together with this one, which serves no clients before all are there."""
         self.config = config
         self.node_id = NodeId(config.node_id)
         self.cluster_id = ""
@@ -121,7 +141,12 @@ class Broker:
         self._store = store
         self._stats = stats
         self._adopts = adopts
+        self._beside = beside
         self._specs = parse_listeners(config)
+        self._between = listener_between_brokers(config, self._specs)
+        self._prover = PeerProver(self.node_id, env.random)
+        self._dispatch: Dispatch | None = None
+        self._start_gate: StartGate | None = None
         open_files_max = raise_open_file_limit() // sharing
         self._descriptors_max = int(open_files_max * _OPEN_FILES_FOR_CONNECTIONS)
         self._budget = Budget(self._limits(config))
@@ -131,7 +156,13 @@ class Broker:
         dynamic = self._dynamic = DynamicBrokerConfig(config)
         self._follower = MetadataFollower(store, tasks)
         self._doubts = Doubts(self._follower)
-        self._peers = self._connect_as()
+        self._peers = Peers(
+            self._follower,
+            self._between.name,
+            connect_to_peers(config, self._between, env),
+            prove_to_peers(self._between, self._prover),
+            self._doubts,
+        )
         self._loss_reports = LossReports(self.node_id, self._peers, tasks)
         self._deletion = DeferredDeletion(env.disk, tasks)
         self.replicas = Replicas(
@@ -168,21 +199,29 @@ class Broker:
         self._lifelines = Lifelines(
             self.node_id, store, self._peers, self._follower, self.controllership, tasks
         )
-        self._forwarding = Forwarding(
-            self.controllership, self._connect_as(FORWARDER), self._follower
-        )
+        self._forwarding = Forwarding(self.controllership, self._peers, self._follower)
         self._scram_users = ScramUsers(self._follower)
+        peer = peer_log_in(config, self._between)
         self._security = [
-            ListenerSecurity.of(spec, config, env, self._scram_users) for spec in self._specs
+            ListenerSecurity.of(
+                spec, config, env, self._scram_users, peer if spec is self._between else None
+            )
+            for spec in self._specs
         ]
+        if sharing > 1 or store.is_shared:
+            check_peers_can_log_in(config, self._between)
         self._failed = asyncio.Event()
         self._starting: asyncio.Task[Any] | None = None
         self._stopping: asyncio.Task[bool] | None = None
+        self._subscribe()
+
+    def _subscribe(self) -> None:
         # In this order: configuration first, since the others read it.
-        self._follower.subscribe(dynamic.apply_image)
+        self._follower.subscribe(self._dynamic.apply_image)
         self._follower.subscribe(self._apply_limits)
         self._follower.subscribe(self.replicas.apply_image)
         self._follower.subscribe(self._lifelines.apply_image)
+        self._follower.subscribe(self._open_start_gate)
         self.controllership.subscribe(self._lifelines.follow)
 
     @property
@@ -200,11 +239,6 @@ class Broker:
     def _describe(self) -> BrokerInfo:
         rack = self.config.broker_rack.replace("{node}", str(self.node_id))
         return BrokerInfo(self.node_id, tuple(self.endpoints), rack or None)
-
-    def _connect_as(self, client_id: str | None = None) -> Peers:
-        between = listener_between_brokers(self.config, self._specs)
-        connect = connect_to_peers(self.config, between, self._env, client_id)
-        return Peers(self._follower, between.name, connect, self._doubts)
 
     @property
     def compaction(self) -> Compaction:
@@ -234,7 +268,7 @@ class Broker:
 
     async def _start(self) -> None:
         identity = await self._identify()
-        await self._scram_users.load(self._store, self._env)
+        await self._learn_secrets(identity.cluster_id)
         await self._follower.start()
         # What this broker has written must not seem to be of an epoch that is yet to come.
         await self._follower.synced()
@@ -242,7 +276,9 @@ class Broker:
         for directory in self.directories.usable():
             directory.begin()
         dispatcher = Dispatcher(self._handlers())
-        await self._listen(Measured(dispatcher, self._stats) if self._stats else dispatcher)
+        self._dispatch = Measured(dispatcher, self._stats) if self._stats else dispatcher
+        self._start_gate = StartGate(self._dispatch)
+        await self._listen(self._start_gate)
         self._copying = PeerCopying(
             self.node_id, self._peers, self.config, self.replicas, self.tasks
         )
@@ -250,6 +286,7 @@ class Broker:
         await self._membership.join()
         self.controllership.start()
         await self._follower.registered(self.node_id, lambda: self._membership.epoch)
+        self._serve_clients_if_ready(self._follower.image)
         self.directories.trust()
         if self._adopts:
             await self._adopt()
@@ -269,6 +306,13 @@ class Broker:
                 f"the metadata to {cluster_id}"
             )
         return identity
+
+    async def _learn_secrets(self, cluster_id: str) -> None:
+        decoys, of_peers = await cluster_secrets(
+            self._store, self._env.random, SCRAM_DECOYS, PEER_SECRET
+        )
+        self._scram_users.decoys = Decoys(decoys)
+        self._prover.learn(of_peers, cluster_id)
 
     async def _cluster_id(self) -> str:
         while True:
@@ -341,6 +385,20 @@ class Broker:
             await listener.start()
             self.listeners.append(listener)
 
+    def _serve_clients_if_ready(self, image: ClusterImage) -> None:
+        """Service begins when the image shows this broker, those beside it, and a controller."""
+        gate, dispatch = self._start_gate, self._dispatch
+        if gate is None or dispatch is None:
+            return
+        own = image.brokers.get(self.node_id)
+        if own is None or own.epoch != self._membership.epoch or image.controller is None:
+            return
+        if all(node in image.brokers for node in self._beside):
+            self._start_gate = None
+            for listener, security in zip(self.listeners, self._security, strict=True):
+                listener.serve_with(security.guard(dispatch))
+            gate.open()
+
     def _limits(self, config: BrokerConfig) -> Limits:
         idle_ms = config.connections_max_idle_ms
         return Limits(
@@ -349,6 +407,9 @@ class Broker:
             connections_per_ip_max=config.max_connections_per_ip,
             idle_ms_max=idle_ms if idle_ms >= 0 else 2**62,
         )
+
+    def _open_start_gate(self, _old: ClusterImage, new: ClusterImage) -> None:
+        self._serve_clients_if_ready(new)
 
     def _apply_limits(self, old: ClusterImage, new: ClusterImage) -> None:
         if new.broker_configs != old.broker_configs:
@@ -364,7 +425,8 @@ class Broker:
 
     def _handlers(self) -> dict[int, Handler]:
         config, replicas, office = self.config, self.replicas, self.controllership
-        by_controller = self._forwarding.wrap
+        between = None if self._between.uses_sasl else self._between.name
+        handshake = PeerHandshake(self._prover, between)
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, self._env.random)
         handlers: dict[int, Handler] = {
             ApiKey.PRODUCE: Produce(replicas, self._env.clock),
@@ -376,10 +438,8 @@ class Broker:
                 replicas, self._forwarding.create_topic, config, self._doubts
             ),
             ApiKey.FIND_COORDINATOR: find_coordinator,
-            ApiKey.CREATE_TOPICS: by_controller(
-                CreateTopics(replicas, office, config, self.node_id)
-            ),
-            ApiKey.DELETE_TOPICS: by_controller(DeleteTopics(office, config)),
+            ApiKey.CREATE_TOPICS: CreateTopics(replicas, office, config, self.node_id),
+            ApiKey.DELETE_TOPICS: DeleteTopics(office, config),
             ApiKey.INIT_PRODUCER_ID: InitProducerId(ProducerIds(self._store)),
             ApiKey.DESCRIBE_CLUSTER: DescribeCluster(replicas),
             ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpoch(replicas),
@@ -387,26 +447,28 @@ class Broker:
             ApiKey.DESCRIBE_PRODUCERS: DescribeProducers(replicas),
             ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirs(replicas),
             ApiKey.DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitions(replicas),
-            ApiKey.CREATE_PARTITIONS: by_controller(CreatePartitions(office)),
+            ApiKey.CREATE_PARTITIONS: CreatePartitions(office),
             ApiKey.DESCRIBE_CONFIGS: DescribeConfigs(replicas, config, self.node_id),
-            ApiKey.ALTER_CONFIGS: by_controller(AlterConfigs(office, incremental=False)),
-            ApiKey.INCREMENTAL_ALTER_CONFIGS: by_controller(AlterConfigs(office, incremental=True)),
-            ApiKey.ELECT_LEADERS: by_controller(ElectLeaders(office)),
+            ApiKey.ALTER_CONFIGS: AlterConfigs(office, incremental=False),
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: AlterConfigs(office, incremental=True),
+            ApiKey.ELECT_LEADERS: ElectLeaders(office),
             ApiKey.ALTER_PARTITION: AlterPartition(office),
             ApiKey.BROKER_HEARTBEAT: BrokerHeartbeat(office),
             ApiKey.DESCRIBE_BROKER: DescribeBroker(self._life),
             ApiKey.DESCRIBE_EVENTS: DescribeEvents(replicas),
             ApiKey.REPORT_LOSS: ReportLoss(office),
             ApiKey.DESCRIBE_REPLICAS: DescribeReplicas(replicas, self.node_id),
+            ApiKey.PEER_CHALLENGE: handshake.challenge,
+            ApiKey.PEER_PROOF: handshake.prove,
             ApiKey.SASL_HANDSHAKE: sasl_handshake,
             ApiKey.SASL_AUTHENTICATE: sasl_authenticate,
             ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: DescribeUserScramCredentials(
                 ScramDirectory(self._follower)
             ),
-            ApiKey.ALTER_USER_SCRAM_CREDENTIALS: by_controller(AlterUserScramCredentials(office)),
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS: AlterUserScramCredentials(office),
         }
         handlers[ApiKey.API_VERSIONS] = ApiVersions(advertised([*handlers, ApiKey.API_VERSIONS]))
-        return handlers
+        return self._forwarding.wrap(handlers)
 
     def _life(self) -> BrokerLife:
         return BrokerLife(self.node_id, self._membership.epoch, self._stopping is not None)

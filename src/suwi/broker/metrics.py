@@ -113,6 +113,15 @@ class BrokerCollector(Collector):
         for listener in self._broker.listeners:
             connections.add_metric([listener.name], len(listener.connections))
         yield connections
+        failed = CounterMetricFamily(
+            "suwi_failed_authentications",
+            "Peers that could not show who they are; TLS: in the handshake, PEER: as a broker.",
+            labels=["listener", "mechanism"],
+        )
+        for listener in self._broker.listeners:
+            for mechanism, count in listener.failed_authentications.by_mechanism.items():
+                failed.add_metric([listener.name, mechanism], count)
+        yield failed
 
     def _replication(self) -> Iterator[Metric]:
         """Of the partitions led here: the sum over all brokers is that of the cluster."""

@@ -37,6 +37,7 @@ from suwi.log.names import META_PROPERTIES, parse_partition_dir_name
 from suwi.metadata.embedded import EmbeddedStore, StoreInUse
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import BadConfig
+from suwi.model.ids import NodeId
 from suwi.net.stats import NetStats
 
 if TYPE_CHECKING:
@@ -161,8 +162,17 @@ async def _run(
     store = await _open_store(env, directories, of_brokers, adopts=adopts)
     try:
         stats = [NetStats() if metrics_port is not None else None for _ in configs]
+        ids = [NodeId(config.node_id) for config in configs]
         brokers = [
-            Broker(env, config, store.view(), stats=counts, adopts=adopts, sharing=len(configs))
+            Broker(
+                env,
+                config,
+                store.view(),
+                stats=counts,
+                adopts=adopts,
+                sharing=len(configs),
+                beside=ids,
+            )
             for config, counts in zip(configs, stats, strict=True)
         ]
         await _start(brokers)

@@ -2,7 +2,8 @@
 
 v5: log start offset. v7: sessions. v9: epoch check. v11: reading from followers (KIP-392).
 v12: diverging epochs. v13: topic ids. v15: the epoch of a follower that asks (KIP-903).
-Followers fetch like consumers do, but up to the end; where they fetch from is what they have.
+Followers fetch like consumers do, but up to the end; where they fetch from is what they have. They
+are brokers that have proven to be some.
 """
 
 import asyncio
@@ -56,6 +57,7 @@ from suwi.wire.fetch import (
 
 _TOPIC_IDS_FROM = 13
 _FROM_FOLLOWERS_FROM = 11
+_ERROR_OF_REQUEST_FROM = 7
 _ZSTD_FROM = 10
 # A client that asked for more patience asks again; one that is gone, with requests still waiting
 # behind this one, is found out by then.
@@ -115,6 +117,8 @@ class Fetch:
     def __call__(self, request: Request) -> Answer:
         version = request.version
         asked = decode_fetch_request(version, request.body)
+        if asked.replica_id >= 0 and not request.client.is_peer:
+            return _refuse_stranger(version, asked)
         loop = asyncio.get_running_loop()
         try:
             session, is_full = self._sessions.open(
@@ -123,7 +127,7 @@ class Fetch:
         except BrokerError as error:
             return Reply(encode_fetch_response(version, [], error_code=error.code))
         partitions = session.asked() if session is not None else list(asked_partitions(asked))
-        listener = request.connection.listener_name
+        listener = request.client.listener
         job = _Job(self, version, listener, asked, session, is_full, partitions)
         look = job.look()
         if look.is_in_doubt:
@@ -367,6 +371,18 @@ class _Job:
                 follower = leadership.followers[node]
                 follower.watermark_told = Offset(answer.high_watermark)
                 follower.start_told = Offset(answer.log_start_offset)
+
+
+def _refuse_stranger(version: int, asked: FetchRequest) -> Reply:
+    """A client that fetches as a replica: its fetch would count as a replica's progress."""
+    code = ErrorCode.cluster_authorization_failed
+    if version >= _ERROR_OF_REQUEST_FROM:
+        return Reply(encode_fetch_response(version, [], error_code=code))
+    topics = [
+        FetchedTopic(name, topic_id, [FetchedPartition(p.partition, code) for p in partitions])
+        for name, topic_id, partitions in asked.topics
+    ]
+    return Reply(encode_fetch_response(version, topics))
 
 
 class _Wait:

@@ -42,7 +42,7 @@ class ImageReplies:
         """
         if len(request.body) > _KEY_BYTES_MAX:
             return None
-        return request.version, request.connection.listener_name, bytes(request.body)
+        return request.version, request.client.listener, bytes(request.body)
 
     def kept(self, key: Key | None, image: ClusterImage) -> Reply | None:
         """The reply that was made before, at the same image."""

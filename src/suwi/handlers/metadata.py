@@ -42,8 +42,8 @@ _CREATION_CAN_BE_FORBIDDEN_FROM = 4
 _PARTITIONS_AT_ONCE: Final = 200
 _TOPIC_UNITS: Final = 2  # what a topic costs without its partitions; see `image_replies.Steps`
 
-CreateTopic: TypeAlias = Callable[[NewTopic], Awaitable[object]]
-"""Has the controller make a topic, whoever that is. Raises a `BrokerError`."""
+CreateTopic: TypeAlias = Callable[[NewTopic, Request], Awaitable[object]]
+"""Has the controller make a topic, whoever that is, for a request. Raises a `BrokerError`."""
 
 
 class Metadata:
@@ -91,7 +91,7 @@ class Metadata:
                 name, self._config.num_partitions, self._config.default_replication_factor
             )
             try:
-                await self._create(new)
+                await self._create(new, request)
             except TopicAlreadyExists:
                 pass  # Another client asked for it at the same time.
             except BrokerError as error:
@@ -155,9 +155,7 @@ class Metadata:
                 "throttle_time": 0,
                 # Also those that have just gone, until their sessions end: librdkafka drops who is
                 # missing here before it has moved what that one led, and stands still for a second.
-                "brokers": broker_fields(
-                    image.registered.values(), request.connection.listener_name, "node_id"
-                ),
+                "brokers": broker_fields(image.registered.values(), request.listener, "node_id"),
                 "cluster_id": image.cluster_id,
                 "controller_id": -1 if image.controller is None else image.controller,
                 "topics": topics,

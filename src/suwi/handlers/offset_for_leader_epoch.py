@@ -1,6 +1,7 @@
 """OffsetForLeaderEpoch v2-v4. Where an epoch ends, so that a reader finds out what it has lost.
 
-v3: who asks, a follower or a consumer; before, only consumers do.
+v3: who asks, a follower (a broker that has proven to be one) or a consumer; before, only consumers
+do.
 """
 
 from typing import Any
@@ -20,11 +21,14 @@ class OffsetForLeaderEpoch:
 
     def __call__(self, request: Request) -> Answer:
         is_follower = getattr(request.message, "replica_id", NO_NODE) >= 0
+        is_refused = is_follower and not request.client.is_peer
         topics = [
             {
                 "topic": topic.topic,
                 "partitions": [
-                    self._find(topic.topic, asked, is_follower=is_follower)
+                    _answer(asked, ErrorCode.cluster_authorization_failed)
+                    if is_refused
+                    else self._find(topic.topic, asked, is_follower=is_follower)
                     for asked in topic.partitions
                 ],
             }
@@ -42,9 +46,15 @@ class OffsetForLeaderEpoch:
             epoch, end = partition.log.epochs.end_of(LeaderEpoch(asked.leader_epoch), log_end)
         except Exception as problem:
             error, _ = error_of(problem)
-        return {
-            "error_code": error,
-            "partition": asked.partition,
-            "leader_epoch": epoch,
-            "end_offset": end,
-        }
+        return _answer(asked, error, epoch, end)
+
+
+def _answer(
+    asked: Any, error: ErrorCode, epoch: int = NO_EPOCH, end: int = NO_OFFSET
+) -> dict[str, Any]:
+    return {
+        "error_code": error,
+        "partition": asked.partition,
+        "leader_epoch": epoch,
+        "end_offset": end,
+    }

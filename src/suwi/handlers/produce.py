@@ -100,7 +100,7 @@ class Produce:
                 if answer is not None:
                     return answer
         asked = decode_produce_request(version, request.body)
-        form = _Form(version, request.connection.listener_name)
+        form = _Form(version, request.client.listener)
         if self._any_takes_long(asked):
             # The request outlives this call, its bytes in the receive buffer do not.
             asked = decode_produce_request(version, memoryview(bytearray(request.body)))
@@ -126,7 +126,7 @@ class Produce:
                 return None
             base_offset, last_offset, _ = partition.append(records, header, now_ms)
         except Exception as error:
-            form = _Form(version, request.connection.listener_name)
+            form = _Form(version, request.client.listener)
             return self._refuse(form, name, topic_id, index, error)
         topic = topic_id if name is None else name
         start_offset = partition.log_as_it_is.start_offset
@@ -134,7 +134,7 @@ class Produce:
         end_offset = Offset(last_offset + 1)
         if partition.is_committed(end_offset) or not partition.must_wait(acks):
             return Reply([body])
-        form = _Form(version, request.connection.listener_name)  # The request does not outlive us.
+        form = _Form(version, request.client.listener)  # The request does not outlive us.
 
         def answer(errors: Mapping[int, Exception]) -> Reply:
             if errors:

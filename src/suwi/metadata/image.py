@@ -6,6 +6,7 @@ Entries in the store: `cluster` (its id), `topics/NAME` (id, partition count, co
 was set while running; ID is `default` for all), `scram/USER` (what is kept of a user's password)
 `live/ID` (the brokers that live, as the controller has journaled their births and deaths),
 `deletions/ID` (topics that were deleted while a broker was away, by their ids) and `events/NUMBER`.
+Secrets of the cluster (`scram-decoys`, `peer-secret`) are in no image.
 A topic exists when its `topics/` entry does; that entry is written last and deleted first.
 """
 
@@ -39,6 +40,8 @@ EVENTS = "events/"
 SCRAM = "scram/"
 SCRAM_DECOYS = "scram-decoys"
 """A secret of the cluster: what users that do not exist look like."""
+PEER_SECRET = "peer-secret"
+"""A secret of the cluster: by it brokers prove that they are brokers. In no image."""
 ALL_BROKERS = "default"
 """In place of a broker's id: the configuration of all of them."""
 

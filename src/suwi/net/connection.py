@@ -18,6 +18,7 @@ from typing import Protocol, TypeAlias, cast
 from suwi.env.hang_up import has_hung_up
 from suwi.net.answers import Answer, CloseConnection, Exclusive, NoReply, Outcome, Reply
 from suwi.net.buffers import SHARED_BYTES, ReceiveBuffers
+from suwi.net.client_identity import ClientIdentity
 from suwi.net.disconnected import without_reply
 from suwi.net.limits import Limits
 from suwi.net.output import WRITE_BYTES, Output
@@ -25,6 +26,7 @@ from suwi.net.slot import Slot, as_promise
 from suwi.net.turns import Turns
 from suwi.net.unsent import Unsent
 from suwi.security.distinguished_name import principal_of_peer
+from suwi.security.peer_proof import PeerChallenge
 from suwi.security.principal import ANONYMOUS, Principal
 from suwi.security.sasl_session import SaslSession
 
@@ -43,6 +45,8 @@ class Keeper(Protocol):
         """Take note of a new connection; or say why it is refused."""
 
     def closed(self, connection: "Connection") -> None: ...
+
+    def authentication_failed(self, mechanism: str, reason: str, peer: str, user: str) -> None: ...
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -81,12 +85,10 @@ class Connection(asyncio.BufferedProtocol):
         "_unsent",
         "_window_at",
         "_window_had_bytes",
-        "client_software_name",
-        "client_software_version",
-        "listener_name",
+        "client",
+        "peer_challenge",
         "peer_host",
         "peer_port",
-        "principal",
         "sasl",
     )
 
@@ -101,12 +103,10 @@ class Connection(asyncio.BufferedProtocol):
         turns: Turns,
         keeper: Keeper,
     ) -> None:
-        self.listener_name = listener_name
+        self.client = ClientIdentity(listener_name)
         self.peer_host = ""
         self.peer_port = 0
-        self.client_software_name = ""  # as the client says in ApiVersions (KIP-511)
-        self.client_software_version = ""
-        self.principal = ANONYMOUS
+        self.peer_challenge: PeerChallenge | None = None  # what a broker has yet to prove
         self.sasl: SaslSession | None = None  # on listeners with SASL, from the first request on
         self._loop = loop
         self._dispatch = dispatch
@@ -153,8 +153,8 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(peer, tuple) and len(peer) >= 2:
             self.peer_host, self.peer_port = str(peer[0]), int(peer[1])
         tls = transport.get_extra_info("ssl_object")
-        if tls is not None:
-            self.principal = principal_of_peer(tls)
+        principal = ANONYMOUS if tls is None else principal_of_peer(tls)
+        self.client = self.client._replace(host=self.peer_host, principal=principal)
         self._output = Output(self._loop, transport, self._output_moved, self._abort)
         self._output.begin()
         refused = self._keeper.opened(self)
@@ -494,10 +494,17 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._transport.pause_reading()
 
-    def authenticated(self, principal: Principal) -> None:
+    def authenticated(self, principal: Principal, *, is_peer: bool = False) -> None:
         """The peer has shown who it is: its requests are served from now on."""
-        self.principal = principal
+        self.client = self.client._replace(principal=principal, is_peer=is_peer)
         self._limits = self._limits.authenticated or self._limits
+
+    def authentication_failed(self, mechanism: str, reason: str, user: str = "") -> None:
+        """The peer is not who it says, as far as it said: tell whoever looks after that."""
+        self._keeper.authentication_failed(mechanism, reason, str(self), user)
+
+    def serve_with(self, dispatch: Dispatch) -> None:
+        self._dispatch = dispatch
 
     # Ends
 

@@ -10,6 +10,7 @@ import socket
 
 from suwi.net.buffers import ReceiveBuffers
 from suwi.net.connection import Connection, Dispatch, Keeper
+from suwi.net.failed_authentications import FailedAuthentications
 from suwi.net.limits import Limits
 from suwi.net.tls_door import ServerContexts, TlsDoor
 from suwi.net.turns import Turns
@@ -72,6 +73,7 @@ class Listener:
         self.name = name
         self.host = host
         self.port = port  # after `start` the one that was bound, where 0 was asked for
+        self.failed_authentications = FailedAuthentications(name)
         self._dispatch = dispatch
         self._budget = budget
         self._tls = tls
@@ -150,6 +152,12 @@ class Listener:
         limit.cancel()
         await server.wait_closed()
 
+    def serve_with(self, dispatch: Dispatch) -> None:
+        """Have every further request served by that, whichever connection it comes over."""
+        self._dispatch = dispatch
+        for connection in self.connections:
+            connection.serve_with(dispatch)
+
     def _abort_all(self) -> None:
         for connection in self.connections:
             connection.abort()
@@ -169,6 +177,10 @@ class Listener:
         self._budget.dismiss(connection.peer_host)
         if self._emptied is not None and not self._connections and not self._emptied.done():
             self._emptied.set_result(None)
+
+    def authentication_failed(self, mechanism: str, reason: str, peer: str, user: str) -> None:
+        now_s = asyncio.get_running_loop().time()
+        self.failed_authentications.add(mechanism, reason, peer, user, now_s)
 
     def knocked(self, door: TlsDoor) -> str | None:
         """A peer that has not finished its TLS handshake counts as a connection, too."""

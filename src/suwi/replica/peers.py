@@ -10,6 +10,8 @@ from suwi.replica.doubts import Doubts
 
 Connect: TypeAlias = Callable[[Endpoint], Awaitable[PeerConnection]]
 """Opens a connection, with TLS and a log-in where the listener asks for them. Raises OSError."""
+Prove: TypeAlias = Callable[[PeerConnection, NodeId], Awaitable[None]]
+"""Has a broker take this one for a broker, where a log-in does not do that. Raises OSError."""
 
 
 class HasImage(Protocol):
@@ -28,11 +30,13 @@ class Peers:
         metadata: HasImage,
         listener: str,
         connect: Connect,
+        prove: Prove,
         doubts: Doubts,
     ) -> None:
         self._metadata = metadata
         self._listener = listener
         self._connect = connect
+        self._prove = prove
         self._doubts = doubts
 
     async def connect(self, node: NodeId) -> PeerConnection:
@@ -49,6 +53,7 @@ class Peers:
             raise ConnectionLost(f"broker {broker.id} is not known on listener {self._listener}")
         connection = await self._connect(endpoint)
         self._doubts.reached(broker.id, broker.epoch, connection)
+        await self._prove(connection, broker.id)
         return connection
 
     async def connect_to_controller(self) -> PeerConnection:
