@@ -144,6 +144,7 @@ class PartitionLog:
         Raises OutOfOrderSequence, InvalidProducerEpoch, FencedLeaderEpoch or KafkaStorageError:
         nothing is appended.
         """
+        self.state.check()
         if header.producer_id >= 0:
             earlier = self.producers.check(header)
             if earlier is not None:
@@ -168,6 +169,7 @@ class PartitionLog:
         Raises CorruptMessage where one is damaged, InvalidRecord where they do not follow on or
         their epochs cannot be right; what came before that stays.
         """
+        self.state.check()
         for position, header in batches(records):
             if header.base_offset < self._end_offset:
                 raise InvalidRecord(f"offset {header.base_offset} is before {self._end_offset}")
@@ -190,7 +192,6 @@ class PartitionLog:
         A leader's `header` is the client's, which does not know its place: most batches need no
         header of their own for that.
         """
-        self.state.check()
         last_offset = Offset(base_offset + header.last_offset_delta)
         marker = read_marker(batch, header) if header.is_control else None
         try:

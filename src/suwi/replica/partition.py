@@ -39,11 +39,16 @@ from suwi.replica.home import Home
 from suwi.replica.intake import intake_of
 from suwi.replica.leadership import UNKNOWN_EPOCH, IsLive, Leadership, Proposal
 from suwi.replica.loss import Loss, lost_between
+from suwi.replica.storage_refusals import StorageRefusals
 from suwi.replica.waiting import OnCommit, Waiting
 
 log = logging.getLogger(__name__)
 
 _ACKS_ALL = -1
+
+
+class _FollowsRefused(KafkaStorageError):
+    """The producer has to go back to a batch that was refused: see `StorageRefusals`."""
 
 
 class Surroundings(NamedTuple):
@@ -95,6 +100,8 @@ class Partition:
         self._watermark_fell = True
         """Whether more may be written down as committed than is: when it is opened, and after a
         truncation. What is appended next must not be taken for it after a crash."""
+        self._refusals: StorageRefusals | None = None
+        """Made at the first refusal: most replicas never see one."""
         self._waiting = Waiting()
         self._sync: asyncio.Task[None] | None = None
         self._closed: BrokerError | None = None
@@ -295,15 +302,27 @@ class Partition:
             raise NotLeaderOrFollower(f"{self.partition} is led by another broker")
         try:
             partition_log = self.log
+            if self._refusals is not None and self._refusals.holds_back(
+                header, partition_log.producers
+            ):
+                raise _FollowsRefused(f"{self.partition}: an earlier batch could not be stored")
             if self._watermark_fell:
                 self._write_watermark(partition_log)
             appended = partition_log.append_as_leader(batch, header, self.leader_epoch, now_ms)
+        except _FollowsRefused:
+            raise
         except KafkaStorageError:
+            self._note_refusal(header)
             self._resign()
             raise
         if not appended.is_duplicate:
             self._after_append(partition_log, self.leadership)
         return appended
+
+    def _note_refusal(self, header: BatchHeader) -> None:
+        if header.producer_id >= 0 and not header.is_control:
+            self._refusals = self._refusals or StorageRefusals()
+            self._refusals.note(header)
 
     def _write_watermark(self, partition_log: PartitionLog) -> None:
         partition_log.state.check()
