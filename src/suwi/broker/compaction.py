@@ -124,13 +124,13 @@ class Compaction:
             if known is not None and known.log is partition_log:
                 return None
             self.uncleanable.pop(tp, None)  # The topic was deleted and made anew.
-            partition_log.state.check()
+            partition_log.check()
         except KafkaStorageError:
             return None
         try:
             return plan_cleaning(partition_log, partition.last_stable_offset, now_ms)
         except OSError as error:
-            partition_log.state.failed(error)
+            partition_log.failed(error, partition_log.generation)
         except Exception as error:
             self._give_up(partition_log, error)
         return None

@@ -20,6 +20,7 @@ from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import INT64_MAX
 from suwi.model.errors import BrokerError
 from suwi.model.ids import Offset, TopicPartition
+from suwi.replica.log_sync import sync_log
 from suwi.replica.partition import Partition
 from suwi.replica.replicas import Replicas
 
@@ -137,15 +138,8 @@ class Housekeeping:
         self._last_sync_s[tp] = now_s
 
     async def _sync(self, partition_log: PartitionLog, up_to: Offset) -> None:
-        job = partition_log.sync_job(up_to)
-        if job is None:
+        if not await sync_log(partition_log, up_to):
             return
-        try:
-            await asyncio.get_running_loop().run_in_executor(None, job.run)
-        except OSError as error:
-            partition_log.sync_failed(job, error)
-            return
-        partition_log.synced(job)
         self._recovery_points_moved = True
 
     async def _write_high_watermarks(self) -> None:

@@ -327,7 +327,7 @@ class LogDirectory:
         directory = self.dir_of(partition)
         self._drop_offsets(partition)
         if opened is not None:
-            opened.generation += 1
+            opened.close()
         # Also where opening it failed halfway: those who come next would write into old files.
         self._files.forget_dir(directory)
         if not self._disk.exists(directory):

@@ -38,6 +38,7 @@ from suwi.records.batch import BatchHeader, batches
 from suwi.replica.home import Home
 from suwi.replica.intake import intake_of
 from suwi.replica.leadership import UNKNOWN_EPOCH, IsLive, Leadership, Proposal
+from suwi.replica.log_sync import sync_log
 from suwi.replica.loss import Loss, lost_between
 from suwi.replica.storage_refusals import StorageRefusals
 from suwi.replica.waiting import OnCommit, Waiting
@@ -137,6 +138,11 @@ class Partition:
         """Whether it was deleted, or this broker stops."""
         return self._closed is not None
 
+    def check_open(self) -> None:
+        """For those who had to wait. Raises what has become of it: deleted, or its broker stops."""
+        if self._closed is not None:
+            raise self._closed
+
     @property
     def is_leader(self) -> bool:
         return self.leadership is not None
@@ -146,8 +152,7 @@ class Partition:
         self._open()
 
     def _open(self) -> None:
-        if self._closed is not None:
-            raise self._closed
+        self.check_open()
         if self._log is None:
             try:
                 self._log = self._home.open_log(self.config)
@@ -325,7 +330,7 @@ class Partition:
             self._refusals.note(header)
 
     def _write_watermark(self, partition_log: PartitionLog) -> None:
-        partition_log.state.check()
+        partition_log.check()
         if not self._home.write_watermarks():
             raise KafkaStorageError(f"{self.partition}: its watermark cannot be written down")
         self._watermark_fell = False
@@ -419,16 +424,7 @@ class Partition:
         """Sync what is there; whether there was anything. Raises KafkaStorageError."""
         if self._closed is not None:
             return False  # Deleted: its files are no longer where they were.
-        job = partition_log.sync_job()
-        if job is None:
-            return False
-        try:
-            await asyncio.get_running_loop().run_in_executor(None, job.run)
-        except OSError as error:
-            partition_log.sync_failed(job, error)
-            raise KafkaStorageError(f"{self.partition}: {error}") from error
-        partition_log.synced(job)
-        return True
+        return await sync_log(partition_log)
 
     @property
     def must_sync_first(self) -> bool:

@@ -16,7 +16,7 @@ batch that is missing:
   its second would be taken for a start, and the first could never be stored.
 - What lies before the missing sequence is no concern of this: a retry is found among the last
   batches, as ever.
-- Another replica may have led meanwhile and have taken the missing batch. So the log is asked first:
+- Another replica may have led meanwhile and have taken the missing batch. So the log is asked:
   where it holds the missing sequence, or a newer epoch of the producer, the refusal is history.
   Hence nothing needs to be done when the leader changes. A new leader knows of no refusal, and need
   not: a client that turns to it begins with the first batch that it has no answer for.
