@@ -193,8 +193,7 @@ class Housekeeping:
     async def retain(self) -> None:
         """Remove what is too old or too much, partition by partition."""
         for partition in self._replicas:
-            if self._may_have_expired(partition):
-                self._retain_one(partition)
+            self._retain_one(partition)
             await asyncio.sleep(0)
 
     def _may_have_expired(self, partition: Partition) -> bool:
@@ -214,6 +213,8 @@ class Housekeeping:
 
     def _retain_one(self, partition: Partition) -> None:
         try:
+            if not self._may_have_expired(partition):
+                return
             paths = partition.retain(self._env.clock.now_ms())
         except (OSError, BrokerError) as error:
             log.warning(

@@ -171,7 +171,9 @@ class BrokerCollector(Collector):
             "suwi_log_start_offset", "The first record that can be read.", labels=labels
         )
         size = GaugeMetricFamily("suwi_log_size_bytes", "Bytes in segments.", labels=labels)
+        offline_replicas = 0
         for partition in self._broker.replicas:
+            offline_replicas += partition.offline_because is not None
             if not partition.is_open:
                 continue  # Not used since the start: a scrape must not open its files.
             at = [partition.partition.topic, str(partition.partition.partition)]
@@ -184,6 +186,9 @@ class BrokerCollector(Collector):
         replicas = self._broker.replicas
         yield GaugeMetricFamily("suwi_partitions", "Partitions led here.", len(replicas.led()))
         yield GaugeMetricFamily("suwi_replicas", "Replicas here, leading or not.", len(replicas))
+        yield GaugeMetricFamily(
+            "suwi_offline_replicas", "Replicas here whose log cannot be opened.", offline_replicas
+        )
         offline = [d for d in self._broker.directories if d.state.offline_because is not None]
         yield GaugeMetricFamily(
             "suwi_offline_log_directories", "Data directories out of use.", value=len(offline)

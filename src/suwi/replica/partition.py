@@ -101,6 +101,8 @@ class Partition:
         self._watermark_fell = True
         """Whether more may be written down as committed than is: when it is opened, and after a
         truncation. What is appended next must not be taken for it after a crash."""
+        self.offline_because: KafkaStorageError | None = None
+        """Why its log could not be opened; the next use tries again."""
         self._refusals: StorageRefusals | None = None
         """Made at the first refusal: most replicas never see one."""
         self._waiting = Waiting()
@@ -154,15 +156,32 @@ class Partition:
     def _open(self) -> None:
         self.check_open()
         if self._log is None:
-            try:
-                self._log = self._home.open_log(self.config)
-            except OSError as error:
-                raise KafkaStorageError(f"{self.partition}: {error}") from error
+            self._log = self._open_log()
             known = self._home.checkpointed_watermark
             self._high_watermark = max(self._log.start_offset, min(known, self._log.end_offset))
             self._home.lower_watermark(self._high_watermark)
         if self.leadership is not None and not self._in_office:
             self._enter_office(self._log, self.leadership)
+
+    def _open_log(self) -> PartitionLog:
+        """A log that cannot be opened is this replica's trouble, and no other's."""
+        try:
+            opened = self._home.open_log(self.config)
+        except (OSError, KafkaStorageError) as error:
+            problem = (
+                error
+                if isinstance(error, KafkaStorageError)
+                else KafkaStorageError(f"{self.partition}: {error}")
+            )
+            if self.offline_because is None:
+                fields = {"partition": str(self.partition), "reason": str(error)}
+                log.error("replica offline", extra=fields)
+            self.offline_because = problem
+            raise problem from error
+        if self.offline_because is not None:
+            self.offline_because = None
+            log.info("replica online again", extra={"partition": str(self.partition)})
+        return opened
 
     @property
     def high_watermark(self) -> Offset:

@@ -17,7 +17,7 @@ from suwi.model.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId, PartitionIndex, TopicPartition
+from suwi.model.ids import NO_NODE, NodeId, PartitionIndex, TopicPartition
 from suwi.model.topic_config import parse_topic_config
 from suwi.replica.copying import NOT_COPYING, Copying
 from suwi.replica.home import Home
@@ -54,7 +54,7 @@ class Replicas:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._led: dict[tuple[str, int], Partition] = {}
         self._touched: list[Partition] = []
-        self._epoch_of = self._leader_epoch
+        self._state_of = self._partition_state
         """Made once: every partition keeps it."""
         self._around = Surroundings(
             node_id,
@@ -170,7 +170,7 @@ class Replicas:
                 continue
             known = self._partitions.get(tp)
             if known is None:
-                home = Home(self.directories, tp, topic.id, self._epoch_of, is_new=is_new)
+                home = Home(self.directories, tp, topic.id, self._state_of, is_new=is_new)
                 known = self._partitions[tp] = Partition(tp, topic.id, config, home, self._around)
             elif known.config != config:
                 known.configure(config)
@@ -209,9 +209,8 @@ class Replicas:
             self.copying.release(known)
             known.close()
 
-    def _leader_epoch(self, tp: TopicPartition) -> LeaderEpoch | None:
-        state = self.image.partition(tp)
-        return state.leader_epoch if state is not None else None
+    def _partition_state(self, tp: TopicPartition) -> PartitionState | None:
+        return self.image.partition(tp)
 
     def _delete(self, topic: Topic) -> None:
         for tp, _ in partitions_of(topic):
