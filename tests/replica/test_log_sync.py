@@ -134,6 +134,25 @@ def test_a_file_that_is_gone_from_a_log_as_it_was_is_a_fault() -> None:
     run(scenario)
 
 
+def test_a_log_that_may_not_be_read_any_more_takes_no_other_log_with_it() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.files.forget_dir(bench.dir)
+        fault = bench.sim.faults.fail("open", errno.EACCES, path="*.log", times=None)
+        for _ in range(2):
+            with pytest.raises(KafkaStorageError, match="Permission denied"):
+                bench.log.read(Offset(0), 100, Offset(3), whole_batch=True)
+            with pytest.raises(KafkaStorageError, match="Permission denied"):
+                bench.append()
+            with pytest.raises(KafkaStorageError, match="Permission denied"):
+                await sync_log(bench.log)
+        assert bench.state.offline_because is None
+        bench.sim.faults.remove(fault)
+        assert bench.append().base_offset == 3
+        assert await sync_log(bench.log)
+
+    run(scenario)
+
+
 def test_a_deleted_log_reads_nothing_not_even_from_its_successors_files() -> None:
     async def scenario(bench: Bench) -> None:
         old = bench.log

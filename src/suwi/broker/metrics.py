@@ -193,11 +193,28 @@ class BrokerCollector(Collector):
         yield GaugeMetricFamily(
             "suwi_offline_log_directories", "Data directories out of use.", value=len(offline)
         )
+        yield from self._full_disks()
         yield GaugeMetricFamily(
             "suwi_uncleanable_partitions",
             "Partitions that are not compacted any more, because something in them is damaged.",
             value=len(self._broker.compaction.uncleanable),
         )
+
+    def _full_disks(self) -> Iterator[Metric]:
+        full = GaugeMetricFamily(
+            "suwi_log_directory_full",
+            "1 from a write that found the disk full to the next that works.",
+            labels=["directory"],
+        )
+        errors = CounterMetricFamily(
+            "suwi_log_directory_full_errors",
+            "Writes that failed because the disk was full.",
+            labels=["directory"],
+        )
+        for directory in self._broker.directories:
+            full.add_metric([directory.path], int(directory.state.is_full))
+            errors.add_metric([directory.path], directory.state.full_errors)
+        yield from (full, errors)
 
 
 class MetricsServer:

@@ -146,6 +146,7 @@ async def _run(
     _on_signals(_end_at_once)
     of_brokers = [path for config in configs for path in config.log_dirs]
     store = await _open_store(env, directories, of_brokers, adopts=adopts)
+    _warn_of_open_directories(env, [directories[0], *of_brokers])
     try:
         stats = [NetStats() if metrics_port is not None else None for _ in configs]
         brokers = [
@@ -207,6 +208,17 @@ async def _open_store(
     except (sqlite3.Error, ValueError) as error:
         # ValueError: written by another version of Suwi.
         raise CannotStart(f"cannot use {path}: {error}") from error
+
+
+def _warn_of_open_directories(env: Env, directories: Sequence[str]) -> None:
+    """New ones are made for their owner alone; older versions made them readable for all."""
+    found = [path for path in dict.fromkeys(directories) if env.disk.is_dir(path)]
+    is_open = [path for path in found if env.disk.is_open_to_others(path)]
+    if is_open:
+        log.warning(
+            "other users can read the data, password hashes included: chmod 700",
+            extra={"dirs": is_open},
+        )
 
 
 def _refuse_other_layout(env: Env, first: str, of_first_broker: str) -> None:
@@ -276,7 +288,7 @@ def _greet(brokers: Sequence[Broker], metrics: "Sequence[MetricsServer]", took_s
         for broker in brokers
         for listener in broker.listeners
     ]
-    directories = [os.path.abspath(d.path) for broker in brokers for d in broker.directories]
+    directories = [d.path for broker in brokers for d in broker.directories]
     pages = [f"http://{server.host}:{server.port}/metrics" for server in metrics]
     lines = [
         f"Suwi {__version__}, {who}, ready in {took_s * 1000:.0f} ms",

@@ -22,6 +22,8 @@ class DirectoryState:
         self.path = path
         self.offline_because: Exception | None = None
         self.is_full = False
+        self.full_errors = 0
+        """How many writes failed because the disk was full."""
         self._on_offline = on_offline
 
     def check(self) -> None:
@@ -31,6 +33,7 @@ class DirectoryState:
     def failed(self, error: OSError | TornSegment) -> KafkaStorageError:
         """Judge a failure; the error to answer with. A full disk heals, all else does not."""
         if isinstance(error, OSError) and error.errno in _NO_SPACE:
+            self.full_errors += 1
             if not self.is_full:
                 self.is_full = True
                 log.warning("disk full", extra={"dir": self.path})

@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 
 _GONE = frozenset({errno.ENOENT, errno.EBADF})
 """How a file answers that was renamed, removed or closed meanwhile."""
+_FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
 
 
 class Appended(NamedTuple):
@@ -173,7 +174,13 @@ class PartitionLog:
         is_current = not self.is_closed and generation == self.generation
         if isinstance(error, OSError) and error.errno in _GONE and not is_current:
             return KafkaStorageError(f"{self.partition} has changed meanwhile")
-        return self.state.take_offline(error) if always_offline else self.state.failed(error)
+        if always_offline:
+            return self.state.take_offline(error)
+        if isinstance(error, OSError) and error.errno in _FORBIDDEN:
+            # This log's directory, not the disk; what is in it is as it was.
+            log.warning("no access to a log", extra={"dir": self.dir, "reason": str(error)})
+            return KafkaStorageError(f"{self.partition}: {error.strerror}")
+        return self.state.failed(error)
 
     @contextmanager
     def guard(self, *, always_offline: bool = False) -> Iterator[None]:
