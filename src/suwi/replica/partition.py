@@ -14,6 +14,7 @@ from suwi.env import Clock
 from suwi.log.epochs import LeaderEpochs
 from suwi.log.partition_log import Appended, LogSlice, PartitionLog
 from suwi.log.retention import apply_retention
+from suwi.log.stray import UnreadableTopicId
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import (
     BrokerError,
@@ -101,7 +102,7 @@ class Partition:
         self._watermark_fell = True
         """Whether more may be written down as committed than is: when it is opened, and after a
         truncation. What is appended next must not be taken for it after a crash."""
-        self.offline_because: KafkaStorageError | None = None
+        self.offline_because: str | None = None
         """Why its log could not be opened; the next use tries again."""
         self._refusals: StorageRefusals | None = None
         """Made at the first refusal: most replicas never see one."""
@@ -167,21 +168,22 @@ class Partition:
         """A log that cannot be opened is this replica's trouble, and no other's."""
         try:
             opened = self._home.open_log(self.config)
-        except (OSError, KafkaStorageError) as error:
-            problem = (
-                error
-                if isinstance(error, KafkaStorageError)
-                else KafkaStorageError(f"{self.partition}: {error}")
-            )
-            if self.offline_because is None:
-                fields = {"partition": str(self.partition), "reason": str(error)}
-                log.error("replica offline", extra=fields)
-            self.offline_because = problem
-            raise problem from error
+        except UnreadableTopicId as error:
+            self._went_offline(error)
+            raise
+        except OSError as error:
+            self._went_offline(error)
+            raise KafkaStorageError(f"{self.partition}: {error}") from error
         if self.offline_because is not None:
             self.offline_because = None
             log.info("replica online again", extra={"partition": str(self.partition)})
         return opened
+
+    def _went_offline(self, error: Exception) -> None:
+        if self.offline_because is None:
+            fields = {"partition": str(self.partition), "reason": str(error)}
+            log.error("replica offline", extra=fields)
+        self.offline_because = str(error)
 
     @property
     def high_watermark(self) -> Offset:
