@@ -1,6 +1,8 @@
 """What Prometheus sees of a broker."""
 
 import asyncio
+import errno
+from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -169,3 +171,29 @@ def _samples(cluster: SimCluster, number: int) -> dict[tuple[str, ...], float]:
         for family in BrokerCollector(broker, NetStats(), LoopLag()).collect()
         for sample in family.samples
     }
+
+
+def test_a_full_disk_is_seen_for_each_data_directory(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        paths = [str(tmp_path / name) for name in ("a", "b")]
+        config = parse_broker_config(
+            {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": ",".join(paths)}
+        ).config
+        stats = NetStats()
+        broker = Broker(local_env(), config, MemoryStore(SimRandom(0)).view(), stats=stats)
+        await broker.start()
+        second = list(broker.directories)[1]
+        second.state.failed(OSError(errno.ENOSPC, "full"))
+        second.state.failed(OSError(errno.ENOSPC, "full"))
+        samples = {
+            (sample.name, sample.labels.get("directory")): sample.value
+            for family in BrokerCollector(broker, stats, LoopLag()).collect()
+            for sample in family.samples
+        }
+        for path, full, errors in zip(paths, (0, 1), (0, 2), strict=True):
+            assert samples["suwi_log_directory_full", path] == full
+            assert samples["suwi_log_directory_full_errors_total", path] == errors
+        assert samples["suwi_offline_replicas", None] == 0
+        await broker.stop()
+
+    asyncio.run(scenario())

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Collection
 from typing import Any
+from uuid import UUID
 
 from suwi.broker.compaction import Compaction
 from suwi.broker.controllership import Controllership
@@ -67,7 +68,7 @@ from suwi.handlers.sasl_handshake import sasl_handshake
 from suwi.log.checkpoints import topic_id_text
 from suwi.log.file_cache import FileCache, raise_open_file_limit
 from suwi.log.log_directories import LogDirectories
-from suwi.log.log_directory import ForeignDirectory, Identity
+from suwi.log.log_directory import ForeignDirectory, Identity, LogDirectory
 from suwi.log.names import CLEAN_SHUTDOWN
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.metadata.follower import MetadataFollower
@@ -82,7 +83,7 @@ from suwi.metadata.image import (
 from suwi.metadata.store import ABSENT, MetadataStore, Put
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import BrokerError
-from suwi.model.ids import NodeId
+from suwi.model.ids import NodeId, TopicPartition
 from suwi.net.connection import Dispatch
 from suwi.net.dispatch import Dispatcher, Handler
 from suwi.net.limits import Limits
@@ -353,8 +354,8 @@ class Broker:
     def _put_away_deleted(self) -> None:
         """Topics that were deleted while this broker was away.
 
-        After a power loss a directory may not say whose it is. Nothing in it was ever synced, and
-        it may be that of a topic that is gone: so it goes, too.
+        One that does not say whose it is, as after a power loss, may be that of a topic that is
+        gone: set aside, it is neither found by another topic of its name nor lost.
         """
         image = self.replicas.image
         deleted = image.deletions.get(self.node_id, frozenset())
@@ -363,12 +364,30 @@ class Broker:
                 is_known = tp.topic in image.topics
                 if not deleted and (is_known or self._adopts):
                     continue
-                topic_id = directory.topic_id_of(tp)
-                if topic_id in deleted or (topic_id is None and not self._adopts):
-                    path = directory.put_away(tp)
-                    if path is not None:
-                        self._put_away(path)
-                    self.directories.forget(tp)
+                try:
+                    self._put_away_if_deleted(directory, tp, deleted)
+                except PermissionError as error:
+                    log.error(
+                        "directory cannot be read",
+                        extra={"partition": str(tp), "reason": str(error)},
+                    )
+
+    def _put_away_if_deleted(
+        self, directory: LogDirectory, tp: TopicPartition, deleted: Collection[UUID]
+    ) -> None:
+        topic_id = directory.topic_id_of(tp)
+        if topic_id in deleted:
+            path = directory.put_away(tp)
+        elif topic_id is not None or self._adopts:
+            return
+        elif tp.topic in self.replicas.image.topics:
+            directory.doubt(tp)
+            return
+        else:
+            path = directory.put_away_unknown(tp)
+        if path is not None:
+            self._put_away(path)
+        self.directories.forget(tp)
 
     async def _listen(self, dispatch: Dispatch) -> None:
         budget = self._budget

@@ -116,21 +116,21 @@ class Compaction:
 
     def _plan(self, partition: Partition, now_ms: int) -> CleaningPlan | None:
         tp = partition.partition
-        if self._is_unused(partition):
-            return None
         try:
+            if self._is_unused(partition):
+                return None
             partition_log = partition.log
             known = self.uncleanable.get(tp)
             if known is not None and known.log is partition_log:
                 return None
             self.uncleanable.pop(tp, None)  # The topic was deleted and made anew.
-            partition_log.state.check()
-        except KafkaStorageError:
+            partition_log.check()
+        except (OSError, KafkaStorageError):
             return None
         try:
             return plan_cleaning(partition_log, partition.last_stable_offset, now_ms)
         except OSError as error:
-            partition_log.state.failed(error)
+            partition_log.failed(error, partition_log.generation)
         except Exception as error:
             self._give_up(partition_log, error)
         return None

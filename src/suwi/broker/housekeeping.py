@@ -24,6 +24,7 @@ from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.model.config_kinds import INT64_MAX
 from suwi.model.errors import BrokerError
 from suwi.model.ids import Offset, TopicPartition
+from suwi.replica.log_sync import sync_log
 from suwi.replica.partition import Partition
 from suwi.replica.replicas import Replicas
 
@@ -172,15 +173,8 @@ class Housekeeping:
         self._last_sync_s[tp] = now_s
 
     async def _sync(self, partition_log: PartitionLog, up_to: Offset) -> None:
-        job = partition_log.sync_job(up_to)
-        if job is None:
+        if not await sync_log(partition_log, up_to):
             return
-        try:
-            await asyncio.get_running_loop().run_in_executor(None, job.run)
-        except OSError as error:
-            partition_log.sync_failed(job, error)
-            return
-        partition_log.synced(job)
         self._recovery_points_moved = True
 
     async def _write_high_watermarks(self) -> None:
@@ -238,8 +232,7 @@ class Housekeeping:
         """Remove what is too old or too much, partition by partition."""
         for partition in self._replicas:
             try:
-                if self._may_have_expired(partition):
-                    self._retain_one(partition)
+                self._retain_one(partition)
             except Exception as error:
                 self._tasks.count(_RETENTION, error)
             await asyncio.sleep(0)
@@ -261,6 +254,8 @@ class Housekeeping:
 
     def _retain_one(self, partition: Partition) -> None:
         try:
+            if not self._may_have_expired(partition):
+                return
             paths = partition.retain(self._env.clock.now_ms())
         except (OSError, BrokerError) as error:
             log.warning(

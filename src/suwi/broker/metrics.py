@@ -190,7 +190,9 @@ class BrokerCollector(Collector):
             "suwi_log_start_offset", "The first record that can be read.", labels=labels
         )
         size = GaugeMetricFamily("suwi_log_size_bytes", "Bytes in segments.", labels=labels)
+        offline_replicas = 0
         for partition in self._broker.replicas:
+            offline_replicas += partition.offline_because is not None
             if not partition.is_open:
                 continue  # Not used since the start: a scrape must not open its files.
             at = [partition.partition.topic, str(partition.partition.partition)]
@@ -208,15 +210,35 @@ class BrokerCollector(Collector):
         )
         yield GaugeMetricFamily("suwi_partitions", "Partitions led here.", len(replicas.led()))
         yield GaugeMetricFamily("suwi_replicas", "Replicas here, leading or not.", len(replicas))
+        yield GaugeMetricFamily(
+            "suwi_offline_replicas", "Replicas here whose log cannot be opened.", offline_replicas
+        )
         offline = [d for d in self._broker.directories if d.state.offline_because is not None]
         yield GaugeMetricFamily(
             "suwi_offline_log_directories", "Data directories out of use.", value=len(offline)
         )
+        yield from self._full_disks()
         yield GaugeMetricFamily(
             "suwi_uncleanable_partitions",
             "Partitions that are not compacted any more, because something in them is damaged.",
             value=len(self._broker.compaction.uncleanable),
         )
+
+    def _full_disks(self) -> Iterator[Metric]:
+        full = GaugeMetricFamily(
+            "suwi_log_directory_full",
+            "1 from a write that found the disk full to the next that works.",
+            labels=["directory"],
+        )
+        errors = CounterMetricFamily(
+            "suwi_log_directory_full_errors",
+            "Writes that failed because the disk was full.",
+            labels=["directory"],
+        )
+        for directory in self._broker.directories:
+            full.add_metric([directory.path], int(directory.state.is_full))
+            errors.add_metric([directory.path], directory.state.full_errors)
+        yield from (full, errors)
 
 
 class MetricsServer:

@@ -160,6 +160,7 @@ async def _run(
     _on_signals(_end_at_once)
     of_brokers = [path for config in configs for path in config.log_dirs]
     store = await _open_store(env, directories, of_brokers, adopts=adopts)
+    _warn_of_open_directories(env, [directories[0], *of_brokers])
     try:
         stats = [NetStats() if metrics_port is not None else None for _ in configs]
         ids = [NodeId(config.node_id) for config in configs]
@@ -254,6 +255,17 @@ async def _open_store(
         raise CannotStart(f"cannot use {path}: {error}") from error
 
 
+def _warn_of_open_directories(env: Env, directories: Sequence[str]) -> None:
+    """New ones are made for their owner alone; older versions made them readable for all."""
+    found = [path for path in dict.fromkeys(directories) if env.disk.is_dir(path)]
+    is_open = [path for path in found if env.disk.is_open_to_others(path)]
+    if is_open:
+        log.warning(
+            "other users can read the data, password hashes included: chmod 700",
+            extra={"dirs": is_open},
+        )
+
+
 def _refuse_other_layout(env: Env, first: str, of_first_broker: str) -> None:
     """One broker's data lies elsewhere than that of several: it would seem to be gone."""
     if first != of_first_broker and env.disk.exists(f"{first}/{META_PROPERTIES}"):
@@ -321,7 +333,7 @@ def _greet(brokers: Sequence[Broker], metrics: "Sequence[MetricsServer]", took_s
         for broker in brokers
         for listener in broker.listeners
     ]
-    directories = [os.path.abspath(d.path) for broker in brokers for d in broker.directories]
+    directories = [d.path for broker in brokers for d in broker.directories]
     pages = [f"http://{server.host}:{server.port}/metrics" for server in metrics]
     lines = [
         f"Suwi {__version__}, {who}, ready in {took_s * 1000:.0f} ms",

@@ -31,6 +31,7 @@ from suwi.metadata.image import ClusterImage
 from suwi.metadata.store import Unavailable
 from suwi.model.errors import (
     BrokerError,
+    KafkaStorageError,
     NotLeaderOrFollower,
     OffsetOutOfRange,
     StaleBrokerEpoch,
@@ -335,25 +336,39 @@ class _Job:
 
     def reply(self, look: _Look) -> Reply:
         releases: list[Callable[[], None]] = []
+        try:
+            body = self._encode(look, releases)
+        except BaseException:
+            _release_all(releases)
+            raise
+        return Reply(body, partial(_release_all, releases) if releases else None)
+
+    def _encode(self, look: _Look, releases: list[Callable[[], None]]) -> list[Chunk]:
+        """The answer in pieces; of files those whose `releases` the caller has to see to."""
         topics: dict[TopicKey, list[FetchedPartition]] = {}
         if self.asked.replica_id >= 0:
             self._tell_watermarks(look)
         for key, answer, found in look.found:
+            if found is not None:
+                try:
+                    region, release = found.pin()
+                except KafkaStorageError as error:
+                    answer, found = self._refused(key, error), None
+                else:
+                    releases.append(release)
+                    answer = answer._replace(records=region)
             if self.session is not None:
                 news = self.session.changed(key, answer, has_records=found is not None)
                 if not news and not self.is_full:
                     continue
-            if found is not None:
-                answer = answer._replace(records=_records(found, releases))
             topics.setdefault(key[0], []).append(answer)
         hints = [found.answer.current_leader for found in look.found] if look.has_news else ()
-        body = encode_fetch_response(
+        return encode_fetch_response(
             self.version,
             [_fetched_topic(topic, partitions) for topic, partitions in topics.items()],
             session_id=self.session.id if self.session is not None else 0,
             node_endpoints=hinted_endpoints(self.fetch.image, self.listener, hints),
         )
-        return Reply(body, partial(_release_all, releases) if releases else None)
 
     def _refused(self, key: PartitionKey, error: Exception) -> FetchedPartition:
         code: ErrorCode = error_of(error)[0]
@@ -440,12 +455,6 @@ def _answer(
         partition.log_as_it_is.start_offset,
         **facts,
     )
-
-
-def _records(found: LogSlice, releases: list[Callable[[], None]]) -> Chunk:
-    region, release = found.pin()
-    releases.append(release)
-    return region
 
 
 def _release_all(releases: list[Callable[[], None]]) -> None:

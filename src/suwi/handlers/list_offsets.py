@@ -7,7 +7,6 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from suwi.handlers.errors import error_of, reply
-from suwi.log.partition_log import PartitionLog
 from suwi.model.errors import InvalidRequest, UnsupportedVersion
 from suwi.model.ids import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, Offset
 from suwi.net.answers import Reply
@@ -97,16 +96,18 @@ class ListOffsets:
             newest, start = log.batch_of_max_timestamp(), log.start_offset
             found = await self._in_batch(newest.read(), None, start) if newest else _NOTHING
         else:
-            found = await self._first_at(log, timestamp)
+            found = await self._first_at(partition, timestamp)
         return found if found[1] < limit else _NOTHING
 
-    async def _first_at(self, log: PartitionLog, timestamp: int) -> Found:
+    async def _first_at(self, partition: Partition, timestamp: int) -> Found:
+        log = partition.log
         batch = log.batch_at_time(timestamp)
         while batch is not None:
             data = batch.read()
             found = await self._in_batch(data, timestamp, log.start_offset)
             if found != _NOTHING:
                 return found
+            partition.check_open()
             # The record lies before the start of the log, or compaction left only its batch.
             batch = log.batch_at_time(timestamp, Offset(read_header(data).next_offset))
         return _NOTHING

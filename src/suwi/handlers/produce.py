@@ -21,6 +21,7 @@ from suwi.model.errors import (
     InvalidRequiredAcks,
     InvalidTopic,
     InvalidTxnState,
+    RejectedRecords,
     RequestTimedOut,
     TransactionAbortable,
 )
@@ -47,6 +48,7 @@ from suwi.wire.produce import (
     ProducePartition,
     ProduceRequest,
     ProduceTopic,
+    RecordError,
     TopicProduced,
     decode_plain_request,
     decode_produce_request,
@@ -371,7 +373,9 @@ class _Commits:
 
 def _refused(index: int, error: Exception) -> PartitionProduced:
     code, message = error_of(error)
-    return PartitionProduced(index, code, error_message=message)
+    reasons = error.reasons if isinstance(error, RejectedRecords) else {}
+    named = [RecordError(number, reason) for number, reason in reasons.items()]
+    return PartitionProduced(index, code, record_errors=named, error_message=message)
 
 
 def _close_where_refused(answers: list[TopicProduced]) -> None:

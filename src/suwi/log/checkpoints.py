@@ -62,11 +62,16 @@ def read_topic_id(disk: Disk, path: str) -> TopicId | None:
     for line in disk.read_bytes(path).decode("utf-8", "replace").splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "topic_id":
-            try:
-                return TopicId(UUID(bytes=base64.urlsafe_b64decode(value.strip() + "==")))
-            except ValueError:
-                return None
+            return parse_topic_id(value.strip())
     return None
+
+
+def parse_topic_id(text: str) -> TopicId | None:
+    """The id that `topic_id_text` gave; None where the text is no id."""
+    try:
+        return TopicId(UUID(bytes=base64.urlsafe_b64decode(f"{text}==")))
+    except ValueError:
+        return None
 
 
 def topic_id_text(topic_id: UUID) -> str:

@@ -96,7 +96,7 @@ def clean(
     except Exception as error:
         cleaning.check()  # A job that the log was cut or deleted under may say anything.
         if isinstance(error, OSError):
-            raise plan.log.state.failed(error) from error
+            raise plan.log.failed(error, cleaning.generation) from error
         raise
 
 
@@ -116,19 +116,19 @@ class _Cleaning:
         self._now_ms = now_ms
         self._map_bytes_max = map_bytes_max
         self._remove_later = remove_later
-        self._generation = plan.log.generation
+        self.generation = plan.log.generation
         self._segments = [s for s in plan.log.segments() if s.base_offset < plan.end]
         self._to_do = list(self._segments)
 
     def check(self) -> None:
         """Go on only with the log that the round began with."""
         owner = self._log
-        if owner.generation != self._generation or not owner.config.is_compacted:
+        if owner.generation != self.generation or not owner.config.is_compacted:
             raise CleaningAborted(f"{owner.partition} was truncated, deleted or reconfigured")
         # Retention takes the oldest first.
         if self._to_do and self._to_do[0] not in owner.segments():
             raise CleaningAborted(f"retention removed what was to be compacted: {owner.partition}")
-        owner.state.check()
+        owner.check()
 
     def run(self) -> Steps[None]:
         yield partial(remove_cleaned, self._disk, self._log.dir)

@@ -19,6 +19,7 @@ from suwi.log.file_cache import FileCache
 from suwi.log.partition_log import PartitionLog
 from suwi.log.recovery import OpenOptions, open_log
 from suwi.log.rewriting import rewrite_unsynced
+from suwi.log.stray import UnreadableTopicId, holds_batches
 from suwi.model.ids import LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig
 
@@ -259,10 +260,13 @@ class LogDirectory:
         topic_id: TopicId,
         config: TopicConfig,
         leader_epoch_max: LeaderEpoch | None,
+        *,
+        has_other_replicas: bool = False,
     ) -> PartitionLog:
         """The partition's log, opened (and recovered, after an unclean stop) at the first call.
 
-        A directory of an earlier topic of the same name is put away first. Raises OSError.
+        A directory of an earlier topic of the same name is put away first. Raises OSError, and
+        UnreadableTopicId where whose it is cannot be told and matters.
         """
         opened = self._logs.get(partition)
         if opened is not None:
@@ -270,7 +274,7 @@ class LogDirectory:
         directory = self.dir_of(partition)
         is_new = not self._disk.exists(directory)
         if not is_new:
-            is_new = self._put_away_stranger(partition, topic_id)
+            is_new = self._put_away_stranger(partition, topic_id, has_other_replicas)
         if is_new:
             self._forget_checkpoints_of(partition)
             # Before anything else is in it: where a power loss leaves records, it leaves this file,
@@ -292,17 +296,18 @@ class LogDirectory:
         self._logs[partition] = opened
         return opened
 
-    def _put_away_stranger(self, partition: TopicPartition, topic_id: TopicId) -> bool:
-        """Hazard 21: data of a deleted topic must not come back under a new one's name.
-
-        A power loss may leave the file without what it said, if no sync vouched for either it or
-        the records beside it.
-        """
+    def _put_away_stranger(
+        self, partition: TopicPartition, topic_id: TopicId, has_other_replicas: bool
+    ) -> bool:
+        """Hazard 21: data of a deleted topic must not come back under a new one's name."""
         path = self._metadata_of(partition)
         found = checkpoints.read_topic_id(self._disk, path)
         if found == topic_id:
             return False
-        if found is None and (not self._disk.exists(path) or self._is_vouched_for(partition)):
+        if found is None:
+            if self._disk.exists(path) and self._has_strange_records(partition):
+                self._set_aside_if_known_elsewhere(partition, topic_id, has_other_replicas)
+                return True
             checkpoints.write_topic_id(self._disk, path, topic_id, sync=True)
             return False
         log.warning(
@@ -311,6 +316,27 @@ class LogDirectory:
         )
         self.put_away(partition)
         return True
+
+    def _has_strange_records(self, partition: TopicPartition) -> bool:
+        """Whether a directory with an unreadable topic id has records that may be another topic's.
+
+        A power loss may leave the file without what it said, but not if a sync vouched for the
+        records beside it: it was synced with them.
+        """
+        if self._is_vouched_for(partition):
+            return False
+        return holds_batches(self._disk, self.dir_of(partition))
+
+    def _set_aside_if_known_elsewhere(
+        self, partition: TopicPartition, topic_id: TopicId, has_other_replicas: bool
+    ) -> None:
+        """Where this replica counts as suspect, others tell what it missed: it may start empty.
+
+        Else the controller would take it for whole. Raises UnreadableTopicId.
+        """
+        if not (has_other_replicas and self.lost_power):
+            raise UnreadableTopicId(partition, self.dir_of(partition), topic_id)
+        self.set_aside(partition)
 
     def _is_vouched_for(self, partition: TopicPartition) -> bool:
         """Whether some of the log is known to have been synced."""
@@ -323,16 +349,37 @@ class LogDirectory:
 
     def put_away(self, partition: TopicPartition) -> str | None:
         """Rename a partition's directory for deletion; its new path, to remove at leisure."""
+        return self._rename(partition, names.delete_dir_name)
+
+    def put_away_unknown(self, partition: TopicPartition) -> str | None:
+        """As `put_away`, of a directory that does not say whose it is: records in it are kept."""
+        if not holds_batches(self._disk, self.dir_of(partition)):
+            return self.put_away(partition)
+        self.set_aside(partition)
+        return None
+
+    def doubt(self, partition: TopicPartition) -> None:
+        """What was synced may have been an earlier topic's: it says nothing of whose this is."""
+        self._recovery_points.pop(partition, None)
+
+    def set_aside(self, partition: TopicPartition) -> None:
+        """Rename a partition's directory so that nothing uses it, and nothing removes it."""
+        path = self._rename(partition, names.stray_dir_name)
+        log.warning("stray directory set aside", extra={"partition": str(partition), "path": path})
+
+    def _rename(
+        self, partition: TopicPartition, name: Callable[[TopicPartition, str], str]
+    ) -> str | None:
         opened = self._logs.pop(partition, None)
         directory = self.dir_of(partition)
         self._drop_offsets(partition)
         if opened is not None:
-            opened.generation += 1
+            opened.close()
         # Also where opening it failed halfway: those who come next would write into old files.
         self._files.forget_dir(directory)
         if not self._disk.exists(directory):
             return None
-        gone = self._at(names.delete_dir_name(partition, self._env.random.uuid().hex))
+        gone = self._at(name(partition, self._env.random.uuid().hex))
         self._disk.rename(directory, gone)
         return gone
 

@@ -5,9 +5,11 @@ All calls are synchronous and made on the event loop; a `SyncJob` runs in a thre
 Invariant: start_offset <= end_offset; segments adjoin; offsets and epochs never fall.
 """
 
+import errno
 import logging
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from posixpath import dirname
 from typing import NamedTuple
 
@@ -36,6 +38,10 @@ from suwi.records.record import read_marker
 
 log = logging.getLogger(__name__)
 
+_GONE = frozenset({errno.ENOENT, errno.EBADF})
+"""How a file answers that was renamed, removed or closed meanwhile."""
+_FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
+
 
 class Appended(NamedTuple):
     """Where a batch lies in the log: just appended, or found to be there already."""
@@ -62,12 +68,18 @@ class LogSlice(NamedTuple):
         except FileNotFoundError:
             raise  # Retention took the segment; the disk is well.
         except OSError as error:
-            raise self.log.state.failed(error) from error
+            raise self.log.failed(error, self.log.generation) from error
 
     def pin(self) -> tuple[FileRegion, Callable[[], None]]:
-        """The range for sending, and what to call when it is sent or given up."""
+        """The range for sending, and what to call when it is sent or given up.
+
+        Raises KafkaStorageError.
+        """
         owner, generation = self.log, self.log.generation
-        file = owner.files.pin(self.path)
+        try:
+            file = owner.files.pin(self.path)
+        except OSError as error:
+            raise owner.failed(error, generation) from error
         region = FileRegion(
             file, self.position, self.size_bytes, lambda: owner.generation == generation
         )
@@ -107,6 +119,8 @@ class PartitionLog:
         self.generation = 0
         """Rises when readable bytes may become others: truncation, deletion of the log. (A segment
         that retention or compaction removes stays as it is for those who have it open.)"""
+        self.is_closed = False
+        """Deleted: its files have other names, and its own may be another log's by now."""
         self.roll_jitter_ms = 0
         self._segments = segments
         self._bases = [segment.base_offset for segment in segments]
@@ -134,6 +148,50 @@ class PartitionLog:
     def segments(self) -> list[Segment]:
         return list(self._segments)
 
+    # -- whether it can be used ----------------------------------------------------------------
+
+    def close(self) -> None:
+        """It was deleted: whoever still has it may not use it any more."""
+        self.is_closed = True
+        self.generation += 1
+
+    def check(self) -> None:
+        """Raises KafkaStorageError where it was deleted or its data directory is offline."""
+        if self.is_closed:
+            raise KafkaStorageError(f"{self.partition} was deleted")
+        self.state.check()
+
+    def failed(
+        self, error: OSError | TornSegment, generation: int, *, always_offline: bool = False
+    ) -> KafkaStorageError:
+        """Judge a failure, of a call here or of a job in a thread; the error to answer with.
+
+        `generation` is the log's when the work began. Where it was truncated or deleted since, a
+        file that is gone is no fault of the disk. Anything else is, even then: a sync reports a
+        lost write once, and not to the one whose write it was.
+        `always_offline`: what failed cannot be left half done, not even for lack of space.
+        """
+        is_current = not self.is_closed and generation == self.generation
+        if isinstance(error, OSError) and error.errno in _GONE and not is_current:
+            return KafkaStorageError(f"{self.partition} has changed meanwhile")
+        if always_offline:
+            return self.state.take_offline(error)
+        if isinstance(error, OSError) and error.errno in _FORBIDDEN:
+            # This log's directory, not the disk; what is in it is as it was.
+            log.warning("no access to a log", extra={"dir": self.dir, "reason": str(error)})
+            return KafkaStorageError(f"{self.partition}: {error.strerror}")
+        return self.state.failed(error)
+
+    @contextmanager
+    def guard(self, *, always_offline: bool = False) -> Iterator[None]:
+        """Where the log can be used, turn a failure inside into the error to answer with."""
+        self.check()
+        generation = self.generation
+        try:
+            yield
+        except (OSError, TornSegment) as error:
+            raise self.failed(error, generation, always_offline=always_offline) from error
+
     # -- writing -------------------------------------------------------------------------------
 
     def append_as_leader(
@@ -144,6 +202,7 @@ class PartitionLog:
         Raises OutOfOrderSequence, InvalidProducerEpoch, FencedLeaderEpoch or KafkaStorageError:
         nothing is appended.
         """
+        self.check()
         if header.producer_id >= 0:
             earlier = self.producers.check(header)
             if earlier is not None:
@@ -168,6 +227,7 @@ class PartitionLog:
         Raises CorruptMessage where one is damaged, InvalidRecord where they do not follow on or
         their epochs cannot be right; what came before that stays.
         """
+        self.check()
         for position, header in batches(records):
             if header.base_offset < self._end_offset:
                 raise InvalidRecord(f"offset {header.base_offset} is before {self._end_offset}")
@@ -190,7 +250,6 @@ class PartitionLog:
         A leader's `header` is the client's, which does not know its place: most batches need no
         header of their own for that.
         """
-        self.state.check()
         last_offset = Offset(base_offset + header.last_offset_delta)
         marker = read_marker(batch, header) if header.is_control else None
         try:
@@ -199,7 +258,7 @@ class PartitionLog:
                 segment = self.roll(now_ms, self._base_for(base_offset, last_offset))
             segment.append(batch, base_offset, last_offset, header.max_timestamp)
         except (OSError, TornSegment) as error:
-            raise self.state.failed(error) from error
+            raise self.failed(error, self.generation) from error
         # The batch is in the log: from here on nothing may fail.
         if self.state.is_full:
             self.state.has_space()
@@ -224,7 +283,7 @@ class PartitionLog:
         try:
             checkpoints.write_epochs(self.files.disk, path, self.epochs.entries())
         except OSError as error:
-            raise self.state.failed(error) from error
+            raise self.failed(error, self.generation) from error
         self._epochs_written = True
         self._names_version += 1
 
@@ -323,7 +382,7 @@ class PartitionLog:
                 f"{self.partition}: offset {offset} is not within "
                 f"{self.start_offset} to {self._end_offset}"
             )
-        self.state.check()
+        self.check()
         if offset >= limit:
             return None
         try:
@@ -337,7 +396,7 @@ class PartitionLog:
                 beyond = segment.locate(limit)
                 end = beyond.position if beyond is not None else end
         except OSError as error:
-            raise self.state.failed(error) from error
+            raise self.failed(error, self.generation) from error
         size_bytes = min(bytes_max, end - batch.position)
         if size_bytes < batch.size_bytes:
             if not whole_batch or batch.position + batch.size_bytes > end:
@@ -365,7 +424,7 @@ class PartitionLog:
         before it, ask again from the end of the batch on.
         """
         from_offset = max(from_offset, self.start_offset)
-        with self.state.guard():
+        with self.guard():
             for segment in self._segments[max(bisect_right(self._bases, from_offset) - 1, 0) :]:
                 batch = segment.locate_time(timestamp, from_offset) if segment.size_bytes else None
                 if batch is not None:
@@ -374,14 +433,14 @@ class PartitionLog:
 
     def batch_of_max_timestamp(self) -> LogSlice | None:
         """The first batch that has the newest timestamp; None in an empty log."""
-        with self.state.guard():
+        with self.guard():
             newest = max(segment.max_timestamp for segment in self._segments)
         return self.batch_at_time(newest) if newest >= 0 else None
 
     def aborted_between(self, first: Offset, end: Offset) -> list[AbortedTxn]:
         """Aborted transactions with records from `first` up to but without `end`."""
         number = max(bisect_right(self._bases, first) - 1, 0)
-        with self.state.guard():
+        with self.guard():
             return [
                 aborted
                 for segment in self._segments[number:]
@@ -407,13 +466,13 @@ class PartitionLog:
         """
         if count == 0:
             return []
-        self.state.check()
+        self.check()
         assert count < len(self._segments)
         gone = self._segments[:count]
         del self._segments[:count], self._bases[:count]
         # The files first: on a full disk nothing else could be written.
         renamed: list[str] = []
-        with self.state.guard(always_offline=True):
+        with self.guard(always_offline=True):
             for segment in gone:
                 renamed += mark_deleted(self.files, segment.path(""))
         self.advance_start(self._bases[0])
@@ -437,11 +496,11 @@ class PartitionLog:
         """
         if offset >= self._end_offset:
             return
-        self.state.check()
+        self.check()
         self.generation += 1
         self._names_version += 1
         self._truncation_synced = False
-        with self.state.guard(always_offline=True):
+        with self.guard(always_offline=True):
             while len(self._segments) > 1 and self._bases[-1] > offset:
                 self._remove_last_segment()
             if offset < self._bases[0]:
@@ -466,11 +525,11 @@ class PartitionLog:
 
         As after `truncate_to`, checkpoints must be written before the next append.
         """
-        self.state.check()
+        self.check()
         self.generation += 1
         self._names_version += 1
         self._truncation_synced = False
-        with self.state.guard(always_offline=True):
+        with self.guard(always_offline=True):
             while self._segments:
                 self._remove_last_segment()
             self._segments.append(self._create_segment(offset, 0))
@@ -513,7 +572,7 @@ class PartitionLog:
         end_offset = self._end_offset if up_to is None else up_to
         if end_offset <= self.recovery_point and self._truncation_synced:
             return None
-        self.state.check()
+        self.check()
         self._write_epochs()
         names_changed = self._names_version > self._names_synced
         return SyncJob(
@@ -548,7 +607,7 @@ class PartitionLog:
         except OSError as error:
             for file in pinned:
                 self.files.unpin(file)
-            raise self.state.failed(error) from error
+            raise self.failed(error, self.generation) from error
         return tuple(pinned)
 
     def synced(self, job: SyncJob) -> None:
@@ -562,8 +621,12 @@ class PartitionLog:
 
     def sync_failed(self, job: SyncJob, error: OSError) -> None:
         """Whatever the reason, a full disk too: what was not synced may be lost."""
+        self.sync_abandoned(job)
+        self.failed(error, job.generation, always_offline=True)
+
+    def sync_abandoned(self, job: SyncJob) -> None:
+        """It says nothing of what is on the disk."""
         self._unpin(job)
-        self.state.take_offline(error)
 
     def _unpin(self, job: SyncJob) -> None:
         for file in job.files:
@@ -574,8 +637,7 @@ class PartitionLog:
 
         Raises KafkaStorageError: then the stop is not clean.
         """
-        self.state.check()
-        with self.state.guard():
+        with self.guard():
             self.active.finish()
         self._write_epochs()
         self.write_snapshot()

@@ -87,9 +87,7 @@ def apply_retention(partition_log: PartitionLog, high_watermark: Offset, now_ms:
 
     Where all segments are to go a new active one is made first. Raises KafkaStorageError.
     """
-    state = partition_log.state
-    state.check()
-    with state.guard():
+    with partition_log.guard():
         facts = _facts_of(partition_log)
         count = count_deletable(
             facts,

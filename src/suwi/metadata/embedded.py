@@ -23,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor  # noqa: TID251 - see Embedded
 from contextvars import Context, copy_context
 from typing import Any, TypeVar
 
+from suwi.env.local_disk import LocalDisk
 from suwi.metadata.ledger import Changed, Elected, Event, Ledger, Registered
 from suwi.metadata.local import Committed, Decide, LocalView
 from suwi.metadata.store import (
@@ -69,6 +70,8 @@ class _File:
     """The SQLite side. Every method runs on the store's worker thread."""
 
     def __init__(self, path: str) -> None:
+        with contextlib.suppress(OSError):  # SQLite says it better.
+            LocalDisk().open(path, create=True).close()  # For its owner alone, as its journal then.
         # A lock held by another process stays until that process ends: waiting is no use.
         self._db = sqlite3.connect(path, timeout=0, isolation_level=None)
         try:

@@ -229,7 +229,7 @@ class Fetcher:
                 continue
             try:
                 partition_log = copy.partition.log
-                partition_log.state.check()
+                partition_log.check()
             except BrokerError as error:
                 self._pause(copy, error)
                 continue

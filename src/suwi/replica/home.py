@@ -8,34 +8,41 @@ from collections.abc import Callable
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
 from suwi.log.partition_log import PartitionLog
-from suwi.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
+from suwi.metadata.image import PartitionState
+from suwi.model.ids import Offset, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig
 
 
 class Home:
-    __slots__ = ("_directories", "_epoch_of", "_is_new", "_partition", "_topic_id")
+    __slots__ = ("_directories", "_is_new", "_partition", "_state_of", "_topic_id")
 
     def __init__(
         self,
         directories: LogDirectories,
         partition: TopicPartition,
         topic_id: TopicId,
-        epoch_of: Callable[[TopicPartition], LeaderEpoch | None],
+        state_of: Callable[[TopicPartition], PartitionState | None],
         *,
         is_new: bool,
     ) -> None:
-        """`epoch_of` tells a partition's leader epoch; with `is_new` the topic was just made."""
+        """`state_of` tells what the cluster knows of it; with `is_new` the topic was just made."""
         self._directories = directories
         self._partition = partition
         self._topic_id = topic_id
-        self._epoch_of = epoch_of
+        self._state_of = state_of
         self._is_new = is_new
 
     def open_log(self, config: TopicConfig) -> PartitionLog:
         """Raises KafkaStorageError, OSError."""
         home = self._directories.home_of(self._partition, is_new=self._is_new)
-        epoch = self._epoch_of(self._partition)
-        return home.log_of(self._partition, self._topic_id, config, epoch)
+        state = self._state_of(self._partition)
+        return home.log_of(
+            self._partition,
+            self._topic_id,
+            config,
+            state.leader_epoch if state is not None else None,
+            has_other_replicas=state is not None and len(state.replicas) > 1,
+        )
 
     @property
     def checkpointed_watermark(self) -> Offset:

@@ -16,6 +16,7 @@ from suwi.env.tasks import Tasks
 from suwi.log.epochs import LeaderEpochs
 from suwi.log.partition_log import Appended, LogSlice, PartitionLog
 from suwi.log.retention import apply_retention
+from suwi.log.stray import UnreadableTopicId
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import (
     BrokerError,
@@ -40,12 +41,18 @@ from suwi.records.batch import BatchHeader, batches
 from suwi.replica.home import Home
 from suwi.replica.intake import intake_of
 from suwi.replica.leadership import UNKNOWN_EPOCH, IsLive, Leadership, Proposal
+from suwi.replica.log_sync import sync_log
 from suwi.replica.loss import Loss, lost_between
+from suwi.replica.storage_refusals import StorageRefusals
 from suwi.replica.waiting import OnCommit, Waiting
 
 log = logging.getLogger(__name__)
 
 _ACKS_ALL = -1
+
+
+class _FollowsRefused(KafkaStorageError):
+    """The producer has to go back to a batch that was refused: see `StorageRefusals`."""
 
 
 class Surroundings(NamedTuple):
@@ -98,6 +105,10 @@ class Partition:
         self._watermark_fell = True
         """Whether more may be written down as committed than is: when it is opened, and after a
         truncation. What is appended next must not be taken for it after a crash."""
+        self.offline_because: str | None = None
+        """Why its log could not be opened; the next use tries again."""
+        self._refusals: StorageRefusals | None = None
+        """Made at the first refusal: most replicas never see one."""
         self._waiting = Waiting()
         self._sync: asyncio.Task[None] | None = None
         self._closed: BrokerError | None = None
@@ -133,6 +144,11 @@ class Partition:
         """Whether it was deleted, or this broker stops."""
         return self._closed is not None
 
+    def check_open(self) -> None:
+        """For those who had to wait. Raises what has become of it: deleted, or its broker stops."""
+        if self._closed is not None:
+            raise self._closed
+
     @property
     def is_leader(self) -> bool:
         return self.leadership is not None
@@ -142,18 +158,35 @@ class Partition:
         self._open()
 
     def _open(self) -> None:
-        if self._closed is not None:
-            raise self._closed
+        self.check_open()
         if self._log is None:
-            try:
-                self._log = self._home.open_log(self.config)
-            except OSError as error:
-                raise KafkaStorageError(f"{self.partition}: {error}") from error
+            self._log = self._open_log()
             known = self._home.checkpointed_watermark
             self._high_watermark = max(self._log.start_offset, min(known, self._log.end_offset))
             self._home.lower_watermark(self._high_watermark)
         if self.leadership is not None and not self._in_office:
             self._enter_office(self._log, self.leadership)
+
+    def _open_log(self) -> PartitionLog:
+        """A log that cannot be opened is this replica's trouble, and no other's."""
+        try:
+            opened = self._home.open_log(self.config)
+        except UnreadableTopicId as error:
+            self._went_offline(error)
+            raise
+        except OSError as error:
+            self._went_offline(error)
+            raise KafkaStorageError(f"{self.partition}: {error}") from error
+        if self.offline_because is not None:
+            self.offline_because = None
+            log.info("replica online again", extra={"partition": str(self.partition)})
+        return opened
+
+    def _went_offline(self, error: Exception) -> None:
+        if self.offline_because is None:
+            fields = {"partition": str(self.partition), "reason": str(error)}
+            log.error("replica offline", extra=fields)
+        self.offline_because = str(error)
 
     @property
     def high_watermark(self) -> Offset:
@@ -298,18 +331,30 @@ class Partition:
             raise NotLeaderOrFollower(f"{self.partition} is led by another broker")
         try:
             partition_log = self.log
+            if self._refusals is not None and self._refusals.holds_back(
+                header, partition_log.producers
+            ):
+                raise _FollowsRefused(f"{self.partition}: an earlier batch could not be stored")
             if self._watermark_fell:
                 self._write_watermark(partition_log)
             appended = partition_log.append_as_leader(batch, header, self.leader_epoch, now_ms)
+        except _FollowsRefused:
+            raise
         except KafkaStorageError:
+            self._note_refusal(header)
             self._resign()
             raise
         if not appended.is_duplicate:
             self._after_append(partition_log, self.leadership)
         return appended
 
+    def _note_refusal(self, header: BatchHeader) -> None:
+        if header.producer_id >= 0 and not header.is_control:
+            self._refusals = self._refusals or StorageRefusals()
+            self._refusals.note(header)
+
     def _write_watermark(self, partition_log: PartitionLog) -> None:
-        partition_log.state.check()
+        partition_log.check()
         if not self._home.write_watermarks():
             raise KafkaStorageError(f"{self.partition}: its watermark cannot be written down")
         self._watermark_fell = False
@@ -410,16 +455,7 @@ class Partition:
         """Sync what is there; whether there was anything. Raises KafkaStorageError."""
         if self._closed is not None:
             return False  # Deleted: its files are no longer where they were.
-        job = partition_log.sync_job()
-        if job is None:
-            return False
-        try:
-            await asyncio.get_running_loop().run_in_executor(None, job.run)
-        except OSError as error:
-            partition_log.sync_failed(job, error)
-            raise KafkaStorageError(f"{self.partition}: {error}") from error
-        partition_log.synced(job)
-        return True
+        return await sync_log(partition_log)
 
     @property
     def must_sync_first(self) -> bool:

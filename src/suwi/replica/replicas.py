@@ -28,7 +28,6 @@ from suwi.model.errors import (
 )
 from suwi.model.ids import (
     NO_NODE,
-    LeaderEpoch,
     NodeId,
     PartitionIndex,
     TopicId,
@@ -94,7 +93,7 @@ class Replicas:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._led: dict[tuple[str, int], Partition] = {}
         self._touched: list[Partition] = []
-        self._epoch_of = self._leader_epoch
+        self._state_of = self._partition_state
         """Made once: every partition keeps it."""
         self._around = Surroundings(
             node_id,
@@ -282,7 +281,7 @@ class Replicas:
             self._drop(tp)
             return
         if known is None:
-            home = Home(self.directories, tp, topic_id, self._epoch_of, is_new=is_new)
+            home = Home(self.directories, tp, topic_id, self._state_of, is_new=is_new)
             known = self._partitions[tp] = Partition(tp, topic_id, config, home, self._around)
         elif known.config != config:
             known.configure(config)
@@ -332,9 +331,8 @@ class Replicas:
             known.close(reason)
             self._tell_role(lambda listener: listener.on_gone(known))
 
-    def _leader_epoch(self, tp: TopicPartition) -> LeaderEpoch | None:
-        state = self.image.partition(tp)
-        return state.leader_epoch if state is not None else None
+    def _partition_state(self, tp: TopicPartition) -> PartitionState | None:
+        return self.image.partition(tp)
 
     def _delete(self, tp: TopicPartition, topic_id: TopicId) -> None:
         known = self._partitions.get(tp)
