@@ -71,3 +71,65 @@ QUICK = Plan(
     partition_produces=1_000,
     partition_rounds=2,
 )
+
+
+@dataclass(frozen=True)
+class StallPlan:
+    """How much of each kind of work a broker is given beside a small producer."""
+
+    repetitions: int
+    warm_ups: int
+    section_s_min: float  # long enough for a percentile of 99.9
+    ping_every_s: float
+    created: int
+    segments: int
+    compacted: int
+    describes: int
+    closed: int
+    closed_requests: int
+    many: int
+    metadatas: int
+    rounds: int
+    truncated: int  # batches of one record that stay, when the last are cut off
+    recovered_mb: int
+    recovered_partitions: int
+
+
+STALLS = {
+    FULL.name: StallPlan(
+        repetitions=5,
+        warm_ups=1,
+        section_s_min=4,
+        ping_every_s=0.002,
+        created=1_000,
+        segments=5_000,
+        compacted=400_000,
+        describes=5_000,
+        closed=20,
+        closed_requests=1_000,
+        many=10_000,
+        metadatas=300,
+        rounds=3,
+        truncated=100_000,
+        recovered_mb=500,
+        recovered_partitions=200,
+    ),
+    QUICK.name: StallPlan(
+        repetitions=1,
+        warm_ups=0,
+        section_s_min=1,
+        ping_every_s=0.005,
+        created=100,
+        segments=200,
+        compacted=20_000,
+        describes=200,
+        closed=4,
+        closed_requests=100,
+        many=500,
+        metadatas=20,
+        rounds=1,
+        truncated=2_000,
+        recovered_mb=10,
+        recovered_partitions=10,
+    ),
+}
