@@ -133,3 +133,33 @@ STALLS = {
         recovered_partitions=10,
     ),
 }
+
+
+@dataclass(frozen=True)
+class FairnessPlan:
+    repetitions: int
+    warm_ups: int
+    section_s: float
+    ping_every_s: float
+    connections: int  # of each greedy client
+    partitions: int  # for an administrator to ask about
+
+
+FAIRNESS = {
+    FULL.name: FairnessPlan(
+        repetitions=7,
+        warm_ups=1,
+        section_s=6,
+        ping_every_s=0.005,
+        connections=4,
+        partitions=1_000,
+    ),
+    QUICK.name: FairnessPlan(
+        repetitions=1,
+        warm_ups=0,
+        section_s=1.5,
+        ping_every_s=0.01,
+        connections=2,
+        partitions=100,
+    ),
+}

@@ -18,7 +18,7 @@ from bench.measure import Figure
 from bench.plan import STALLS, Plan, StallPlan
 from bench.recorders import WatchedHome, idle_heartbeat, pinger
 from bench.servers import KAFKA, SUWI
-from bench.works import Kind, Stage, kinds_with_few, kinds_with_many
+from bench.works import Kind, Stage, kinds_with_few, kinds_with_many, make_many
 
 _PING_TOPIC = "ping"
 _SETTINGS = {
@@ -97,9 +97,8 @@ def _watched(system: str, plan: StallPlan, partitions: int = 0) -> Iterator[_Wat
         else:
             place = stack.enter_context(home(system, **_SETTINGS))
         server = place.start()
-        stage = Stage(server, plan)
         server.make_topic(_PING_TOPIC)
-        stage.make_many(partitions)
+        stage = Stage(server, plan, many=make_many(server, partitions))
         recorders: Recorders = {
             "ping": stack.enter_context(pinger(server.address, _PING_TOPIC, plan.ping_every_s))
         }
