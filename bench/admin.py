@@ -90,9 +90,7 @@ def list_offsets(topics: Topics, timestamp: int = _LATEST) -> bytes:
         }
         for name, count in topics.items()
     ]
-    return request(
-        ApiKey.LIST_OFFSETS, {"replica_id": -1, "isolation_level": 0, "topics": asked}
-    )
+    return request(ApiKey.LIST_OFFSETS, {"replica_id": -1, "isolation_level": 0, "topics": asked})
 
 
 def offsets_for_leader_epoch(topics: Topics) -> bytes:
@@ -134,13 +132,9 @@ class Admin(Wire):
         _, body_at = read_response_header(api, version, reply)
         return read_response(api, version, reply, body_at)
 
-    def create(
-        self, topics: Topics, *, replicas: list[int] | None = None, **config: str
-    ) -> None:
+    def create(self, topics: Topics, *, replicas: list[int] | None = None, **config: str) -> None:
         """With `replicas`: all partitions on these brokers, the first of them leads."""
-        configs = [
-            {"name": key.replace("_", "."), "value": value} for key, value in config.items()
-        ]
+        configs = [{"name": key.replace("_", "."), "value": value} for key, value in config.items()]
         wanted = []
         for name, count in topics.items():
             placed = [

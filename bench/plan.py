@@ -72,6 +72,29 @@ QUICK = Plan(
     partition_rounds=2,
 )
 
+# Two versions against each other: many short turns rather than few long ones, within 15 minutes.
+VERSIONS = Plan(
+    name="versions",
+    repetitions=7,
+    warm_up_s=3,
+    raw_requests={16 * KIB: 12_000, MIB: 320},
+    raw_acks=("all",),
+    fetches=1_000,
+    records={1_000: 200_000, 100: 400_000},
+    java_records={1_000: 150_000, 100: 600_000},
+    latency_records=300,
+    starts=7,
+    idle_s=0.5,
+    connections=1_000,
+    connection_rounds=5,
+    traffic_gb=1,
+    crashed_log_bytes=300_000_000,
+    restarts=5,
+    partitions=(10, 2_000),
+    partition_produces=2_000,
+    partition_rounds=7,
+)
+
 
 @dataclass(frozen=True)
 class StallPlan:

@@ -1,9 +1,9 @@
-"""Processes that record between `begin` and `end`: a watched broker, a pinger, an idle heartbeat."""
+"""Processes that record from `begin` to `end`: a watched broker, a pinger, an idle heartbeat."""
 
 import json
 import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ from bench.homes import SuwiHome
 from bench.servers import Server, running
 from bench.watch.commands import MARK
 
-_WATCHED = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from bench.watch.broker import main; main()"
+_WATCHED = (
+    f"import sys; sys.path.insert(0, {str(ROOT)!r}); from bench.watch.broker import main; main()"
+)
 
 
 class Recorder:
@@ -100,4 +102,3 @@ class WatchedHome(SuwiHome):
                 self.metrics_url = line.split()[-1]
                 return server
         raise RuntimeError("the broker ended before it said where its metrics are")
-

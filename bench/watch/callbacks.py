@@ -15,7 +15,7 @@ import threading
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -28,8 +28,11 @@ OVER_S = 0.020
 _NAMED_FROM_S = 0.001
 _SAMPLE_EVERY_S = 0.005
 _NAMES_MAX = 5
-_FRAMES_SHOWN = 3
+_MOST = 0.7
 _PACKAGE = "/suwi/"
+
+Stack = tuple[str, ...]
+"""Functions of the broker's own code that are at work, the outermost first."""
 
 
 @dataclass
@@ -71,7 +74,7 @@ class CallbackWatch:
         self._heartbeat: Heartbeat | None = None
         self._thread_id = 0
         self._running_since = 0.0  # 0 between callbacks
-        self._samples: list[str] = []
+        self._samples: list[Stack] = []
         self._gc_began_s = self._gc_s = 0.0
 
     def install(self) -> None:
@@ -122,7 +125,7 @@ class CallbackWatch:
     def _name(self, callback: object, cpu_s: float) -> str:
         name = callback_name(callback)
         if self._samples:
-            name += f" in {Counter(self._samples).most_common(1)[0][0]}"
+            name += f" in {culprit(self._samples)}"
         if self._gc_s > cpu_s / 2:
             name += " (garbage collection)"
         return name
@@ -146,7 +149,7 @@ class CallbackWatch:
             if since and time.perf_counter() - since > _SAMPLE_EVERY_S:
                 frame = sys._current_frames().get(self._thread_id)
                 if frame is not None and self._running_since == since:
-                    self._samples.append(where(frame))
+                    self._samples.append(stack_of(frame))
 
 
 def callback_name(callback: object) -> str:
@@ -164,13 +167,26 @@ def callback_name(callback: object) -> str:
     return getattr(callback, "__qualname__", None) or type(callback).__qualname__
 
 
-def where(frame: FrameType | None) -> str:
-    """The innermost functions of the broker's own code that are at work."""
+def stack_of(frame: FrameType | None) -> Stack:
     names: list[str] = []
-    while frame is not None and len(names) < _FRAMES_SHOWN:
+    while frame is not None:
         code = frame.f_code
         if _PACKAGE in code.co_filename:
             module = code.co_filename.rpartition(_PACKAGE)[2].removesuffix(".py")
             names.append(f"{module}.{getattr(code, 'co_qualname', code.co_name)}")
         frame = frame.f_back
-    return " > ".join(reversed(names)) or "the standard library"
+    return tuple(reversed(names))
+
+
+def culprit(samples: Sequence[Stack]) -> str:
+    """The innermost function that was nearly always at work, and where it was most often."""
+    common: Stack = ()
+    while True:
+        deeper = Counter(s[: len(common) + 1] for s in samples if len(s) > len(common))
+        found, count = deeper.most_common(1)[0] if deeper else (common, 0)
+        if count < _MOST * len(samples) or found[:-1] != common:
+            break
+        common = found
+    leaf = Counter(s[-1] for s in samples if s).most_common(1)
+    names = [*common[-1:], *(name for name, _ in leaf if name not in common[-1:])]
+    return " > ".join(names) or "the standard library"

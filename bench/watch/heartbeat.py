@@ -60,9 +60,7 @@ def own_lateness_s(late: Sequence[Late], idle: Sequence[Late]) -> list[float]:
 
     A beat that was late from a to b loses as much as the idle process was late in that time.
     """
-    return [
-        max(0.0, late_s - _explained_s(due_s, due_s + late_s, idle)) for due_s, late_s in late
-    ]
+    return [max(0.0, late_s - _explained_s(due_s, due_s + late_s, idle)) for due_s, late_s in late]
 
 
 def _explained_s(from_s: float, to_s: float, idle: Sequence[Late]) -> float:
