@@ -8,6 +8,7 @@ import json
 import select
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from bench.clients.sockets import Wire
@@ -19,19 +20,25 @@ _RECORD_BYTES = 200
 _PATIENCE_S = 600
 
 
-def ping(wire: Wire, request: bytes, every_s: float) -> list[float]:
-    """Until the next command has come; milliseconds."""
+def ping(
+    ask: Callable[[bytes], bytes], request: bytes, every_s: float, is_over: Callable[[], bool]
+) -> list[float]:
+    """How long each took, in milliseconds."""
     took_ms = []
     due = time.perf_counter()
-    while not select.select([sys.stdin], [], [], 0)[0]:
+    while not is_over():
         due += every_s
         wait_s = due - time.perf_counter()
         if wait_s > 0:
             time.sleep(wait_s)
-        reply = wire.ask(request)
+        reply = ask(request)
         took_ms.append((time.perf_counter() - due) * 1000)
         assert base_offset(reply) is not None, "the partition is led no more"
     return took_ms
+
+
+def _has_command() -> bool:
+    return bool(select.select([sys.stdin], [], [], 0)[0])
 
 
 def summary(took_ms: list[float]) -> dict[str, Any]:
@@ -54,7 +61,7 @@ def main() -> None:
         while command := sys.stdin.readline().strip():
             if command == "begin":
                 answer(None)
-                took_ms = ping(wire, request, options["every_s"])
+                took_ms = ping(wire.ask, request, options["every_s"], _has_command)
             else:
                 answer(summary(took_ms))
 
