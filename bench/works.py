@@ -52,7 +52,7 @@ class Stage:
     def new_topic(self, **config: str) -> str:
         self.topic = f"beside-{next(self._numbers)}"
         with self.admin() as connection:
-            connection.create({self.topic: 1}, **config)
+            connection.create({self.topic: 1}, replicas=None, **config)
         return self.topic
 
 

@@ -6,6 +6,7 @@ alone and beside each greedy client, so that the figures of one broker belong to
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from bench.beside import recorded
 from bench.clients import Metrics, Options
@@ -46,7 +47,7 @@ def measure(plan: Plan, brokers: tuple[str, ...]) -> list[Figure]:
 
 def _measure(plan: FairnessPlan, server: Server) -> list[Figure]:
     server.make_topic(_PING_TOPIC)
-    server.make_topic(_IN, **_IN_SETTINGS)
+    server.make_topic(_IN, 1, **_IN_SETTINGS)
     raw.load(server, _OUT, _PIECES, _BATCH_BYTES)
     topics = make_many(server, plan.partitions)
     base: Options = {"address": server.address, "connections": plan.connections}
@@ -63,8 +64,8 @@ def _measure(plan: FairnessPlan, server: Server) -> list[Figure]:
             got = {f"greedy_{name}": n for name, n in heard.get("greedy", {}).items()}
             return {f"ping_{name}": value for name, value in heard["ping"].items()} | got
 
-        runs = {job(ALONE): lambda: beside(None)}
-        runs |= {job(who): lambda work=work: beside(work) for who, work in GREEDY.items()}
+        runs = {job(ALONE): partial(beside, None)}
+        runs |= {job(who): partial(beside, work) for who, work in GREEDY.items()}
         name = f"fairness of {server.name}"
         figures = take_turns(name, runs, plan.repetitions, warm_ups=plan.warm_ups)
     for figure in figures:

@@ -8,7 +8,8 @@ small producer only.
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from bench.beside import Recorders, beside, metrics_of, take_all, worst
 from bench.clients import Metrics, run_client
@@ -59,7 +60,7 @@ class _Watched:
         figures = []
         for kind in kinds:
             if system != KAFKA or kind.in_kafka:
-                figures += take_all(kind.name, system, plan, lambda kind=kind: self._once(kind))
+                figures += take_all(kind.name, system, plan, partial(self._once, kind))
         return figures
 
     def _once(self, kind: Kind) -> tuple[Metrics, str]:
@@ -69,7 +70,9 @@ class _Watched:
 
     def unclean_restarts(self) -> list[Figure]:
         plan, system = self.stage.plan, self.stage.server.name
-        return take_all(unclean_restart_job(plan), system, plan, self._restart_once)
+        return take_all(
+            unclean_restart_job(plan), system, replace(plan, warm_ups=0), self._restart_once
+        )
 
     def _restart_once(self) -> tuple[Metrics, str]:
         """From the start of the process on; nobody can ping before it listens."""

@@ -79,7 +79,7 @@ class CallbackWatch:
 
     def install(self) -> None:
         """From now on, for the one loop of this process."""
-        asyncio.Handle._run = self._timed(asyncio.Handle._run)  # type: ignore[method-assign]
+        asyncio.Handle._run = self._timed(asyncio.Handle._run)  # type: ignore[assignment, method-assign]
         gc.callbacks.append(self._collected)
         threading.Thread(target=self._sample, name="bench-sampler", daemon=True).start()
 
