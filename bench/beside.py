@@ -4,8 +4,8 @@ A section lasts from `begin` to `end` of all recorders: `ping` (a small producer
 broker) and `idle` (the heartbeat of a process that does nothing).
 """
 
-import sys
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -85,7 +85,7 @@ def worst(heard: Heard) -> str:
 
 
 def take_all(job: str, system: str, plan: StallPlan, once: Once) -> list[Figure]:
-    """All repetitions of one kind. One that fails is reported, and the other kinds go on."""
+    """All repetitions of one kind. If one fails, the figure has no values and says why."""
     notes: list[str] = []
 
     def run() -> Metrics:
@@ -96,7 +96,7 @@ def take_all(job: str, system: str, plan: StallPlan, once: Once) -> list[Figure]
     try:
         (figure,) = take_turns(job, {system: run}, plan.repetitions, warm_ups=plan.warm_ups)
     except (OSError, RuntimeError, AssertionError) as error:
-        print(f"{job}, {system}: {error!r}", file=sys.stderr)
-        return []
+        traceback.print_exc()
+        return [Figure(job, system, notes=[repr(error)])]
     figure.notes = notes[plan.warm_ups :]
     return [figure]

@@ -135,7 +135,7 @@ def _stall_tables(figures: list[Figure]) -> Iterable[str]:
 def _seen(figure: Figure | None) -> list[str]:
     middle = statistics.median
     return [
-        f"{figure.median('work_s'):.1f}" if figure is not None else "",
+        "" if figure is None else _ms(figure, "work_s", middle) or "failed",
         _ms(figure, "ping_p999_ms", middle),
         _ms(figure, "ping_max_ms", middle),
         _ms(figure, "control_p999_ms", middle),
@@ -146,7 +146,12 @@ def _seen(figure: Figure | None) -> list[str]:
 
 
 def _stall_findings(figures: list[Figure]) -> list[Finding]:
-    return [
+    failed = [
+        Finding(f"{figure.job}, {figure.system}: failed, {' '.join(figure.notes)}", False)
+        for figure in figures
+        if not figure.values
+    ]
+    return failed + [
         Finding(
             f"{job}: longest callback {max(figure.values['callback_max_ms']):.1f} ms CPU, "
             f"p99.9 {figure.median('callback_p999_ms'):.1f} ms, "

@@ -59,6 +59,14 @@ def test_what_a_client_saw_counts_only_on_a_quiet_machine_and_often_enough() -> 
     assert not pages.counts(beside([5] * 4))
 
 
+def test_a_kind_of_work_that_failed_is_missed_and_shown(tmp_path: Path) -> None:
+    failed = Figure("flood", KAFKA, notes=["TimeoutError()"])
+    results = Results("full", MACHINE, [failed])
+    (finding,) = pages.STALLS.write(tmp_path, results)
+    assert finding.met is False
+    assert "| flood |  |  |  |  |  | failed |" in (tmp_path / "stalls.md").read_text()
+
+
 def small_producer(system: str, alone_ms: float, greedy_ms: float) -> list[Figure]:
     figures = []
     for who in (fairness.ALONE, *fairness.GREEDY):
