@@ -84,7 +84,9 @@ def worst(heard: Heard) -> str:
     return found[0]["name"] if found else ""
 
 
-def take_all(job: str, system: str, plan: StallPlan, once: Once) -> list[Figure]:
+def take_all(
+    job: str, system: str, plan: StallPlan, once: Once, *, warm_ups: int = 0
+) -> list[Figure]:
     """All repetitions of one kind. If one fails, the figure has no values and says why."""
     notes: list[str] = []
 
@@ -94,9 +96,9 @@ def take_all(job: str, system: str, plan: StallPlan, once: Once) -> list[Figure]
         return metrics
 
     try:
-        (figure,) = take_turns(job, {system: run}, plan.repetitions, warm_ups=plan.warm_ups)
+        (figure,) = take_turns(job, {system: run}, plan.repetitions, warm_ups=warm_ups)
     except (OSError, RuntimeError, AssertionError) as error:
         traceback.print_exc()
         return [Figure(job, system, notes=[repr(error)])]
-    figure.notes = notes[plan.warm_ups :]
+    figure.notes = notes[warm_ups:]
     return [figure]

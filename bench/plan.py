@@ -101,7 +101,7 @@ class StallPlan:
     """How much of each kind of work a broker is given beside a small producer."""
 
     repetitions: int
-    warm_ups: int
+    kafka_warm_ups: int
     section_s_min: float  # long enough for a percentile of 99.9
     ping_every_s: float
     created: int
@@ -121,7 +121,7 @@ class StallPlan:
 STALLS = {
     FULL.name: StallPlan(
         repetitions=5,
-        warm_ups=1,
+        kafka_warm_ups=1,
         section_s_min=4,
         ping_every_s=0.002,
         created=1_000,
@@ -139,7 +139,7 @@ STALLS = {
     ),
     QUICK.name: StallPlan(
         repetitions=1,
-        warm_ups=0,
+        kafka_warm_ups=0,
         section_s_min=1,
         ping_every_s=0.005,
         created=100,

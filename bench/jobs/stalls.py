@@ -8,7 +8,7 @@ small producer only.
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from bench.beside import Recorders, beside, metrics_of, take_all, worst
@@ -17,6 +17,7 @@ from bench.homes import Home, home, made_home
 from bench.jobs import replica_stalls, startup
 from bench.measure import Figure
 from bench.plan import STALLS, Plan, StallPlan
+from bench.processes import wait_until_idle
 from bench.recorders import WatchedHome, idle_heartbeat, pinger
 from bench.servers import KAFKA, SUWI
 from bench.works import Kind, Stage, kinds_with_few, kinds_with_many, make_many
@@ -57,22 +58,26 @@ class _Watched:
 
     def all(self, kinds: list[Kind]) -> list[Figure]:
         plan, system = self.stage.plan, self.stage.server.name
+        # A JVM compiles what it does often. What Suwi does for the first time may stall it, too.
+        warm_ups = plan.kafka_warm_ups if system == KAFKA else 0
         figures = []
         for kind in kinds:
             if system != KAFKA or kind.in_kafka:
-                figures += take_all(kind.name, system, plan, partial(self._once, kind))
+                once = partial(self._once, kind)
+                figures += take_all(kind.name, system, plan, once, warm_ups=warm_ups)
         return figures
 
     def _once(self, kind: Kind) -> tuple[Metrics, str]:
         kind.prepare(self.stage)
+        wait_until_idle(self.stage.server.pid)
         section_s_min = self.stage.plan.section_s_min
-        return beside(self.recorders, lambda: kind.work(self.stage), section_s_min)
+        result = beside(self.recorders, lambda: kind.work(self.stage), section_s_min)
+        self.stage.drop_topic()
+        return result
 
     def unclean_restarts(self) -> list[Figure]:
         plan, system = self.stage.plan, self.stage.server.name
-        return take_all(
-            unclean_restart_job(plan), system, replace(plan, warm_ups=0), self._restart_once
-        )
+        return take_all(unclean_restart_job(plan), system, plan, self._restart_once)
 
     def _restart_once(self) -> tuple[Metrics, str]:
         """From the start of the process on; nobody can ping before it listens."""
