@@ -29,6 +29,7 @@ _NAMED_FROM_S = 0.001
 _SAMPLE_EVERY_S = 0.005
 _NAMES_MAX = 5
 _MOST = 0.7
+_FRAMES_SHOWN = 3
 _PACKAGE = "/suwi/"
 
 Stack = tuple[str, ...]
@@ -179,7 +180,10 @@ def stack_of(frame: FrameType | None) -> Stack:
 
 
 def culprit(samples: Sequence[Stack]) -> str:
-    """The innermost function that was nearly always at work, and where it was most often."""
+    """The innermost functions that were nearly always at work, and where they were most often.
+
+    Several, as the sampler gets the GIL where the loop lets it go: reading a file is seen too often.
+    """
     common: Stack = ()
     while True:
         deeper = Counter(s[: len(common) + 1] for s in samples if len(s) > len(common))
@@ -188,5 +192,6 @@ def culprit(samples: Sequence[Stack]) -> str:
             break
         common = found
     leaf = Counter(s[-1] for s in samples if s).most_common(1)
-    names = [*common[-1:], *(name for name, _ in leaf if name not in common[-1:])]
+    shown = common[-_FRAMES_SHOWN:]
+    names = [*shown, *(name for name, _ in leaf if name not in shown)]
     return " > ".join(names) or "the standard library"

@@ -73,10 +73,10 @@ def test_a_partial_has_the_name_of_its_function() -> None:
     assert callback_name(functools.partial(functools.partial(spin))) == "spin"
 
 
-def test_the_culprit_is_the_innermost_function_that_was_nearly_always_at_work() -> None:
+def test_the_culprits_are_the_innermost_functions_that_were_nearly_always_at_work() -> None:
     samples = [("serve", "describe", step) for step in ("a", "b", "c", "c")]
-    assert culprit(samples) == "describe > c"
-    assert culprit([("serve", "describe")]) == "describe"
+    assert culprit(samples) == "serve > describe > c"
+    assert culprit([("main", "serve", "describe", "encode")]) == "serve > describe > encode"
     assert culprit([(), ()]) == "the standard library"
 
 
