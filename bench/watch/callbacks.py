@@ -29,7 +29,7 @@ _NAMED_FROM_S = 0.001
 _SAMPLE_EVERY_S = 0.005
 _NAMES_MAX = 5
 _MOST = 0.7
-_FRAMES_SHOWN = 3
+_FRAMES_SHOWN = 5
 _PACKAGE = "/suwi/"
 
 Stack = tuple[str, ...]
@@ -182,7 +182,7 @@ def stack_of(frame: FrameType | None) -> Stack:
 def culprit(samples: Sequence[Stack]) -> str:
     """The innermost functions that were nearly always at work, and where they were most often.
 
-    Several, as the sampler gets the GIL where the loop lets it go: reading a file is seen too often.
+    Several, as the sampler gets the GIL where the loop lets go of it: files are seen too often.
     """
     common: Stack = ()
     while True:
