@@ -45,8 +45,9 @@ chaos: setup ## 50 kills around a Spark pipeline into a Delta table (needs Java)
 	@$(BIN)/python -m chaos --kills $(or $(KILLS),50) --brokers $(or $(BROKERS),1) \
 		$(if $(SEED),--seed $(SEED))
 
-bench: setup ## measure throughput, latency, start-up and memory
-	@$(BIN)/python -m bench
+bench: setup ## measure against Apache Kafka; ONLY=stalls QUICK=1, ONLY=race AGAINST=../old/src
+	@$(BIN)/python -m bench $(ONLY:%=--only %) $(if $(QUICK),--quick) \
+		$(if $(AGAINST),--against $(AGAINST))
 
 compat: setup ## Apache Kafka's own tools and classes (needs Java and Maven) against Suwi
 	@$(BIN)/python -m pytest compat --timeout=600
