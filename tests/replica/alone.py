@@ -13,6 +13,7 @@ from suwi.replica.home import Home
 from suwi.replica.leadership import Proposal
 from suwi.replica.loss import Loss
 from suwi.replica.partition import Partition, Surroundings
+from suwi.replica.preparation import Turns
 from suwi.sim import ManualClock, SimDisk
 
 ORDERS = TopicPartition("orders", PartitionIndex(0))
@@ -37,6 +38,6 @@ def partition_and_directory(
     topic_id = TopicId(UUID(int=1))
     home = Home(directories, ORDERS, topic_id, lambda _: None, is_new=True)
     around = Surroundings(
-        ONE, clock, 10.0, lambda node, epoch: True, propose=propose, on_loss=on_loss
+        ONE, clock, Turns(), 10.0, lambda node, epoch: True, propose=propose, on_loss=on_loss
     )
     return Partition(ORDERS, topic_id, TopicConfig(), home, around), directory

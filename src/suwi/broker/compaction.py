@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from suwi.broker.live_config import LiveConfig
 from suwi.env import Env
-from suwi.log.cleaning import Cleaned, CleaningAborted, Job, Steps, clean
+from suwi.log.cleaning import Cleaned, CleaningAborted, clean
 from suwi.log.cleaning_plan import CleaningPlan, plan_cleaning
 from suwi.log.log_directories import LogDirectories
 from suwi.log.partition_log import PartitionLog
+from suwi.log.steps import Job, Steps
 from suwi.model.errors import BrokerError, KafkaStorageError
 from suwi.model.ids import TopicPartition
 from suwi.replica.partition import Partition
@@ -125,8 +126,8 @@ class Compaction:
                 return None
             self.uncleanable.pop(tp, None)  # The topic was deleted and made anew.
             partition_log.state.check()
-        except KafkaStorageError:
-            return None
+        except BrokerError:
+            return None  # Out of use, or not ready yet.
         try:
             return plan_cleaning(partition_log, partition.last_stable_offset, now_ms)
         except OSError as error:

@@ -8,6 +8,8 @@ brings everything to disk.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from suwi.broker.compaction import Compaction
@@ -15,7 +17,8 @@ from suwi.broker.live_config import LiveConfig
 from suwi.env import Env
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
-from suwi.log.partition_log import PartitionLog
+from suwi.log.partition_log import PartitionLog, remove_files
+from suwi.log.sync_threads import in_sync_thread
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import INT64_MAX
 from suwi.model.errors import BrokerError
@@ -113,7 +116,7 @@ class Housekeeping:
             self._moved[partition.partition] = partition
         for tp, partition in list(self._unsynced.items()):
             try:
-                if not partition.is_closed and partition.log.unsynced:
+                if not partition.is_closed and partition.log_as_it_is.unsynced:
                     await self._sync_if_due(partition)
                     if not _may_rest(partition):
                         continue
@@ -126,7 +129,7 @@ class Housekeeping:
     async def _sync_if_due(self, partition: Partition) -> None:
         """A finished segment is synced at once; the active one as `flush.ms` says."""
         now_s = asyncio.get_running_loop().time()
-        tp, partition_log = partition.partition, partition.log
+        tp, partition_log = partition.partition, partition.log_as_it_is
         last_s = self._last_sync_s.setdefault(tp, now_s)
         if (now_s - last_s) * 1000 >= partition.config.flush_ms:
             await self._sync(partition_log, partition_log.end_offset)
@@ -141,7 +144,7 @@ class Housekeeping:
         if job is None:
             return
         try:
-            await asyncio.get_running_loop().run_in_executor(None, job.run)
+            await in_sync_thread(job.run)
         except OSError as error:
             partition_log.sync_failed(job, error)
             return
@@ -181,7 +184,7 @@ class Housekeeping:
 
     async def _in_thread(self, directory: LogDirectory, job: Callable[[], None]) -> None:
         try:
-            await asyncio.get_running_loop().run_in_executor(None, job)
+            await in_sync_thread(job)
         except OSError as error:
             directory.state.failed(error)
 
@@ -250,7 +253,7 @@ class Housekeeping:
             pass
 
     def _remove_files_later(self, paths: list[str], delay_s: float) -> None:
-        self._spawn(self._remove_later(lambda: self._remove_files(paths), delay_s))
+        self._spawn(self._remove_later(partial(remove_files, self._env.disk, paths), delay_s))
 
     def remove_dir(self, path: str, delay_s: float) -> None:
         """Remove a deleted partition's directory after a while, in a thread."""
@@ -264,17 +267,15 @@ class Housekeeping:
         except OSError as error:
             log.warning("cannot remove", extra={"reason": str(error)})
 
-    def _remove_files(self, paths: list[str]) -> None:
-        for path in paths:
-            if self._env.disk.exists(path):
-                self._env.disk.remove(path)
-
     # -- the end ---------------------------------------------------------------------------------
 
     async def stop(self) -> bool:
         """Let what runs end, then bring every log to disk; whether that worked."""
         self._stopping.set()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for partition in self._replicas:
+            with suppress(BrokerError):
+                await partition.settled()
         opened = [partition for partition in self._replicas if partition.is_open]
         clean = True
         for first in range(0, len(opened), _LAST_SYNCS_AT_ONCE):
@@ -303,5 +304,5 @@ def _may_rest(partition: Partition) -> bool:
     each of them touches the partition."""
     return (
         partition.config.flush_ms == INT64_MAX
-        and partition.log.recovery_point >= partition.log.active.base_offset
+        and partition.log_as_it_is.recovery_point >= partition.log_as_it_is.active.base_offset
     )

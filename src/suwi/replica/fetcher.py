@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 
 _VERSION = APIS[ApiKey.FETCH].max_version
 _PAUSE_S_MIN = 0.01
+_WAIT_MS_MAX_FOR_OTHERS = 20
+"""How long the leader may hold an answer back while logs are being prepared that are to be fetched
+as well: nobody should have to wait for one that is ready."""
 
 
 @dataclass(slots=True)
@@ -60,6 +63,8 @@ class _Asked:
 
     copies: dict[Key, _Copy] = field(default_factory=dict)
     wanted: dict[Key, FetchPartition] = field(default_factory=dict)
+    others_will_follow: bool = False
+    """Some logs are being opened or truncated."""
 
 
 class Fetcher:
@@ -137,7 +142,12 @@ class Fetcher:
         while True:
             self._changed.clear()
             now_s = loop.time()
-            ends = [c.paused_until_s for c in self._copies.values() if c.is_current]
+            ends = []
+            for copy in self._copies.values():
+                if copy.partition.is_preparing:
+                    copy.partition.when_ready(self._changed.set)
+                elif copy.is_current:
+                    ends.append(copy.paused_until_s)
             if any(end <= now_s for end in ends):
                 return
             try:
@@ -165,13 +175,18 @@ class Fetcher:
 
     async def _fetch(self, connection: PeerConnection) -> None:
         asked = self._ask()
+        if not asked.wanted:
+            return  # All are paused, or not ready yet.
         config = self._config
+        wait_ms_max = config.replica_fetch_wait_max_ms
+        if asked.others_will_follow:
+            wait_ms_max = min(wait_ms_max, _WAIT_MS_MAX_FOR_OTHERS)
         request = fetch_request(
             self._session,
             asked.wanted,
             replica_id=self._node_id,
             replica_epoch=self._broker_epoch(),
-            wait_ms_max=config.replica_fetch_wait_max_ms,
+            wait_ms_max=wait_ms_max,
             bytes_min=config.replica_fetch_min_bytes,
             bytes_max=config.replica_fetch_response_max_bytes,
         )
@@ -215,6 +230,9 @@ class Fetcher:
             if copy.paused_until_s > now_s:
                 continue
             try:
+                if not copy.partition.prepare():
+                    asked.others_will_follow = True
+                    continue
                 partition_log = copy.partition.log
                 partition_log.state.check()
             except BrokerError as error:
