@@ -203,7 +203,7 @@ class Housekeeping:
         """Remove what is too old or too much, partition by partition."""
         for partition in self._replicas:
             if self._may_have_expired(partition):
-                self._retain_one(partition)
+                await self._retain_one(partition)
             await asyncio.sleep(0)
 
     def _may_have_expired(self, partition: Partition) -> bool:
@@ -221,17 +221,20 @@ class Housekeeping:
             0 <= config.retention_bytes < found.size_bytes
         )
 
-    def _retain_one(self, partition: Partition) -> None:
+    async def _retain_one(self, partition: Partition) -> None:
+        gone: list[str] = []
         try:
-            paths = partition.retain(self._env.clock.now_ms())
+            for _ in partition.retaining(self._env.clock.now_ms(), gone):
+                await asyncio.sleep(0)
+                if partition.is_closed:
+                    break
         except (OSError, BrokerError) as error:
             log.warning(
                 "retention failed",
                 extra={"partition": str(partition.partition), "reason": str(error)},
             )
-            return
-        if paths:
-            self._remove_files_later(paths, partition.config.file_delete_delay_ms / 1000)
+        if gone:
+            self._remove_files_later(gone, partition.config.file_delete_delay_ms / 1000)
 
     async def _keep_compacting(self) -> None:
         """As `_every`, with a period that may be changed while it is waited for."""

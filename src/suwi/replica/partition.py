@@ -15,7 +15,7 @@ from typing import NamedTuple
 from suwi.env import Clock
 from suwi.log.epochs import LeaderEpochs
 from suwi.log.partition_log import Appended, LogSlice, PartitionLog
-from suwi.log.retention import apply_retention
+from suwi.log.retention import applying_retention
 from suwi.log.steps import Job, Steps, after_each, run_steps
 from suwi.log.sync_threads import in_sync_thread
 from suwi.metadata.image import PartitionState
@@ -222,7 +222,8 @@ class Partition:
         if self._closed is not None:
             raise self._closed
         if self._preparation is None:
-            if self._is_whole():
+            # To take office is to write a file, and thousands may have to at once.
+            if self._is_whole() and (self.leadership is None or self._around.turns.take()):
                 self._become_ready()
                 return
             self._run(self._opening_and_writing())
@@ -552,16 +553,17 @@ class Partition:
         self._touch()
         self._waiting.tell_all()
 
-    def retain(self, now_ms: int) -> list[str]:
-        """Take out what is too old or too much; the files to delete. Raises KafkaStorageError.
+    def retaining(self, now_ms: int, gone: list[str]) -> Steps[None]:
+        """Take out what is too old or too much; files to delete are added to `gone`. Raises
+        KafkaStorageError.
 
         Even from a leader that a full disk keeps from its office: this makes room.
         """
         if self._log is None:
             self.prepare()
         if self._log is None or self._preparation is not None:
-            return []  # It has its turn at the next check.
-        return apply_retention(self._log, self._high_watermark, now_ms)
+            return  # It has its turn at the next check.
+        yield from applying_retention(self._log, self._high_watermark, now_ms, gone)
 
     @property
     def low_watermark(self) -> Offset:
