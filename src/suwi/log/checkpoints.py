@@ -9,9 +9,12 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from suwi.env import Disk
+from suwi.log.file_cache import write_all
 from suwi.model.ids import LeaderEpoch, Offset, PartitionIndex, TopicId, TopicPartition
 
 _VERSION = "0"
+_IN_PLACE_BYTES_MAX = 4096
+"""A page: it is written whole or not at all."""
 
 
 def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, Offset]) -> None:
@@ -35,8 +38,28 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, Offset] | None:
 
 
 def write_epochs(disk: Disk, path: str, epochs: list[tuple[LeaderEpoch, Offset]]) -> None:
-    """`12 13`: each leader epoch with its first offset. Synced together with the log."""
-    _write(disk, path, [f"{epoch} {start}" for epoch, start in epochs], sync=False)
+    """`12 13`: each leader epoch with its first offset. Synced together with the log.
+
+    Thousands may be written at once, when a broker takes over, and ext4 writes a file out that is
+    renamed over another (`auto_da_alloc`), milliseconds each. So a small one is written in place: a
+    process that dies leaves it whole, and where a power loss tears it the count does not fit, and
+    the batches say what it said.
+    """
+    data = _encode([f"{epoch} {start}" for epoch, start in epochs])
+    if len(data) > _IN_PLACE_BYTES_MAX:
+        disk.write_atomically(path, data, sync=False)
+        return
+    file = disk.open(path, create=True)
+    try:
+        size_bytes = file.size()
+        if size_bytes <= _IN_PLACE_BYTES_MAX:
+            write_all(file, data, 0)
+            if size_bytes > len(data):
+                file.truncate(len(data))
+            return
+    finally:
+        file.close()
+    disk.write_atomically(path, data, sync=False)
 
 
 def read_epochs(disk: Disk, path: str) -> list[tuple[LeaderEpoch, Offset]] | None:
@@ -75,8 +98,11 @@ def topic_id_text(topic_id: UUID) -> str:
 
 
 def _write(disk: Disk, path: str, lines: list[str], *, sync: bool) -> None:
-    text = "\n".join([_VERSION, str(len(lines)), *lines, ""])
-    disk.write_atomically(path, text.encode(), sync=sync)
+    disk.write_atomically(path, _encode(lines), sync=sync)
+
+
+def _encode(lines: list[str]) -> bytes:
+    return "\n".join([_VERSION, str(len(lines)), *lines, ""]).encode()
 
 
 def _read(disk: Disk, path: str) -> list[str] | None:

@@ -56,7 +56,7 @@ class Home:
     @property
     def has_due(self) -> bool:
         """Whether something must be written down before the next append."""
-        return bool(self._due)
+        return any(not self._directory.is_written(due) for due in self._due)
 
     def writing_due(self) -> Steps[None]:
         """Write it down. Raises KafkaStorageError."""

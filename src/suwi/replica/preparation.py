@@ -7,12 +7,16 @@ slices.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 
 from suwi.log.steps import TURN, Job, Steps
 from suwi.log.sync_threads import in_sync_thread
 
+log = logging.getLogger(__name__)
+
+_PROGRESS_EVERY_S = 5.0
 _SLICES_A_TURN = 2
 _SLICES_AT_ONCE_A_TURN = 16
 
@@ -23,6 +27,7 @@ class Turns:
     def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_granting = False
+        self._told_s = 0.0
         self._taken = 0
         self._is_counting = False
 
@@ -45,6 +50,7 @@ class Turns:
         self._waiting.append(turn)
         if not self._is_granting:
             self._is_granting = True
+            self._told_s = loop.time()
             loop.call_soon(self._grant)
         await turn
 
@@ -57,7 +63,11 @@ class Turns:
                 granted += 1
         self._is_granting = bool(self._waiting)
         if self._is_granting:
-            asyncio.get_running_loop().call_soon(self._grant)
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._grant)
+            if loop.time() - self._told_s >= _PROGRESS_EVERY_S:
+                self._told_s = loop.time()
+                log.info("replicas getting ready", extra={"waiting": len(self._waiting)})
 
 
 def run_at_once(steps: Steps[None], turns: Turns) -> Job | None:
