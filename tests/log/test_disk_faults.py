@@ -313,4 +313,4 @@ def _deaths(life: Callable[[Bench, list[int]], None]) -> int:
 
 
 def test_a_process_may_die_in_the_middle_of_any_call() -> None:
-    assert _deaths(_busy_life) > 100
+    assert _deaths(_busy_life) > 90
