@@ -2,12 +2,15 @@
 
 import asyncio
 import errno
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
+from suwi.env import LocalDisk
 from suwi.log import partition_log, producer_loading
 from suwi.log.steps import run_steps
 from suwi.metadata.image import PartitionState
@@ -20,7 +23,14 @@ from suwi.records.record import Record
 from suwi.replica import preparation
 from suwi.replica.partition import Partition
 from suwi.sim import SimDisk
-from tests.replica.alone import ONE, TWO, make_partition, partition_and_directory, partitions
+from tests.replica.alone import (
+    ONE,
+    ORDERS,
+    TWO,
+    make_partition,
+    partition_and_directory,
+    partitions,
+)
 from tests.replica.test_losses import following
 
 BATCHES = 400
@@ -180,6 +190,51 @@ def test_a_truncation_of_many_segments_leaves_a_log_without_holes_at_every_step(
     steps = [before - after for before, after in pairwise(ends)]
     assert max(steps) <= partition_log.SEGMENTS_AT_ONCE + 1
     assert log.end_offset == 3
+
+
+class _NoSyncOnTheLoop(LocalDisk):
+    """Notes which of the calls that wait for the disk are made by the loop's own thread."""
+
+    def __init__(self) -> None:
+        self.loop_thread = threading.current_thread()
+        self.synced = 0
+        self.on_loop: list[str] = []
+
+    def sync_dir(self, path: str) -> None:
+        self._note(path)
+        super().sync_dir(path)
+
+    def write_atomically(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        if sync:
+            self._note(path)
+        super().write_atomically(path, data, sync=sync)
+
+    def _note(self, path: str) -> None:
+        self.synced += 1
+        if threading.current_thread() is self.loop_thread:
+            self.on_loop.append(path)
+
+
+def test_what_a_truncation_has_to_sync_is_synced_in_a_thread(tmp_path: Path) -> None:
+    disk = _NoSyncOnTheLoop()
+
+    async def scenario() -> None:
+        partition, directory = partition_and_directory(disk=disk, path=str(tmp_path / "data"))
+        partition.follow(following(1))
+        copy_many(partition, 20)
+        partition.append_fetched(memoryview(b""), LeaderEpoch(1), Offset(20), Offset(0))
+        assert await partition.sync_once(partition.log)
+        directory.write_recovery_points()
+        directory.write_high_watermarks([(ORDERS, partition.high_watermark)])
+        disk.synced, disk.on_loop = 0, []
+        partition.diverge(LeaderEpoch(0), Offset(10))
+        await partition.settled()
+        partition.start_over(Offset(30))
+        await partition.settled()
+        assert (disk.synced > 4, disk.on_loop) == (True, [])
+        assert partition.log.truncation_is_safe
+
+    asyncio.run(scenario())
 
 
 # -- opening --------------------------------------------------------------------------------------

@@ -273,7 +273,7 @@ class Fetcher:
         while self._take_in(copy, asked, fetched._replace(records=records[:end])):
             records = records[end:]
             reached = copy.partition.log_as_it_is.end_offset
-            if not records or copy.partition.is_preparing or reached == asked.fetch_offset:
+            if not records or copy.partition.is_preparing or reached <= asked.fetch_offset:
                 return True
             asked = asked._replace(fetch_offset=reached)
             await asyncio.sleep(0)
