@@ -547,3 +547,33 @@ def test_what_was_synced_says_nothing_of_whose_it_is_where_the_topic_was_made_an
     again.doubt(ORDERS)
     with pytest.raises(UnreadableTopicId):
         _log(again)
+
+
+def test_one_write_serves_all_that_wait_for_a_checkpoint() -> None:
+    """A thousand logs are truncated at once when a leader changes."""
+    disk = SimDisk()
+    directory = _begun(disk, "/data")
+    many = [TopicPartition("orders", PartitionIndex(index)) for index in range(10)]
+    directory.write_high_watermarks([(partition, Offset(5)) for partition in many])
+    due = [directory.lower_watermark(partition, Offset(3)) for partition in many]
+    jobs = [directory.job_for(one) for (one,) in due]
+    jobs[0]()
+    assert all(directory.is_written(one) for (one,) in due)
+    disk.faults.fail("write", errno.EIO, path=f"*{names.HIGH_WATERMARKS}*")
+    for job in jobs[1:]:
+        job()
+    disk.faults.clear()
+    directory.close(clean=False)
+    assert set(_begun(disk, "/data").high_watermarks.values()) == {3}
+
+
+def test_what_is_not_lower_than_what_is_written_down_need_not_be_written() -> None:
+    directory = _begun(SimDisk(), "/data")
+    log = _log(directory)
+    _append(log, 10)
+    log.truncate_to(Offset(5))
+    assert directory.became_shorter(log) == []
+    _sync(log)
+    directory.write_recovery_points()
+    log.truncate_to(Offset(4))
+    assert [due.checkpoint for due in directory.became_shorter(log)] == [names.RECOVERY_POINTS]

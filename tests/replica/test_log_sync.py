@@ -3,16 +3,24 @@
 import asyncio
 import errno
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
 
+from suwi.log import sync_threads
 from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import Offset
 from suwi.replica.log_sync import sync_log
 from tests.log.kit import Bench
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with ThreadPoolExecutor(1) as executor:
+        monkeypatch.setattr(sync_threads, "_executor", executor)
+        yield
 
 
 class HeldThread:
@@ -20,9 +28,7 @@ class HeldThread:
 
     def __init__(self) -> None:
         self.let_go = threading.Event()
-        loop = asyncio.get_running_loop()
-        loop.set_default_executor(ThreadPoolExecutor(1))
-        loop.run_in_executor(None, self.let_go.wait)
+        sync_threads.start_in_sync_thread(self.let_go.wait)
 
 
 def pins(bench: Bench) -> int:

@@ -8,6 +8,7 @@ import asyncio
 import errno
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -23,6 +24,7 @@ from suwi.model.ids import LeaderEpoch, Offset
 from suwi.records.batch import SEQUENCE_MAX, batches, read_header
 from suwi.records.builder import build_batch
 from suwi.records.record import Record, iter_records
+from suwi.replica.partition import LogNotReady
 from suwi.replica.storage_refusals import PRODUCERS_MAX, StorageRefusals
 from suwi.sim import SimDisk, SimRandom
 from tests.replica.alone import ONE, TWO, partition_and_directory
@@ -57,6 +59,8 @@ class Bench:
         )
         try:
             done = self.partition.append(memoryview(batch), read_header(batch), 1)
+        except LogNotReady:
+            return FULL  # As a refusal for storage: all that follow it are refused, too.
         except BrokerError as error:
             return next(
                 kind.__name__
@@ -282,7 +286,8 @@ class PipeliningClient:
 
 @pytest.mark.parametrize("seed", range(50))
 def test_nothing_is_lost_doubled_or_out_of_order_while_a_disk_fills_and_empties(seed: int) -> None:
-    def scenario(bench: Bench) -> None:
+    async def scenario() -> None:
+        bench = Bench()
         random = SimRandom(seed)
         client = PipeliningClient(100)
         while not client.is_done:
@@ -294,6 +299,9 @@ def test_nothing_is_lost_doubled_or_out_of_order_while_a_disk_fills_and_empties(
                 client.send()
             else:
                 client.let_one_arrive(bench, loses_answer=random.chance(0.02))
+            if random.chance(0.3):
+                with suppress(BrokerError):
+                    await bench.partition.settled()
         assert bench.stored() == [str(n) for n in range(100)]
 
-    run(scenario)
+    asyncio.run(scenario())

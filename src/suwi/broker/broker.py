@@ -82,7 +82,6 @@ from suwi.metadata.image import (
 )
 from suwi.metadata.store import ABSENT, MetadataStore, Put
 from suwi.model.broker_config import BrokerConfig
-from suwi.model.errors import BrokerError
 from suwi.model.ids import NodeId, TopicPartition
 from suwi.net.connection import Dispatch
 from suwi.net.dispatch import Dispatcher, Handler
@@ -95,6 +94,7 @@ from suwi.replica.doubts import Doubts
 from suwi.replica.nearest import RACK_AWARE, NearestReplica
 from suwi.replica.partition import Partition
 from suwi.replica.peers import Peers
+from suwi.replica.recovery import recover_all
 from suwi.replica.replicas import Replicas
 from suwi.security.peer_proof import PeerProver
 from suwi.security.scram import Decoys
@@ -338,18 +338,7 @@ class Broker:
             if not directory.was_clean:
                 to_recover += [known[tp] for tp in found if tp in known]
         if to_recover:
-            log.info("recovering after an unclean stop", extra={"partitions": len(to_recover)})
-        loop = asyncio.get_running_loop()
-        for partition in to_recover:
-            # Nothing else uses the logs yet, so the job may open them where they will stay.
-            try:
-                await loop.run_in_executor(None, partition.open)
-            except BrokerError as error:
-                # Its directory is out of use; partitions in others need not suffer.
-                log.error(
-                    "cannot recover",
-                    extra={"partition": str(partition.partition), "reason": str(error)},
-                )
+            await recover_all(to_recover)
 
     def _put_away_deleted(self) -> None:
         """Topics that were deleted while this broker was away.

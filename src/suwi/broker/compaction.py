@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from suwi.env import Env
-from suwi.log.cleaning import Cleaned, CleaningAborted, Job, Steps, clean
+from suwi.log.cleaning import Cleaned, CleaningAborted, clean
 from suwi.log.cleaning_plan import CleaningPlan, plan_cleaning
 from suwi.log.log_directories import LogDirectories
 from suwi.log.partition_log import PartitionLog
+from suwi.log.steps import Job, Steps
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.model.errors import BrokerError, KafkaStorageError
 from suwi.model.ids import TopicPartition
@@ -125,8 +126,8 @@ class Compaction:
                 return None
             self.uncleanable.pop(tp, None)  # The topic was deleted and made anew.
             partition_log.check()
-        except (OSError, KafkaStorageError):
-            return None
+        except (OSError, BrokerError):
+            return None  # Out of use, or not ready yet.
         try:
             return plan_cleaning(partition_log, partition.last_stable_offset, now_ms)
         except OSError as error:

@@ -11,6 +11,7 @@ begin again.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 
 from suwi.broker.compaction import Compaction
@@ -20,6 +21,7 @@ from suwi.env.tasks import RESTART, STOP_BROKER, OnFailure, Tasks
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
 from suwi.log.partition_log import PartitionLog
+from suwi.log.sync_threads import in_sync_thread
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.model.config_kinds import INT64_MAX
 from suwi.model.errors import BrokerError
@@ -147,7 +149,7 @@ class Housekeeping:
             self._moved[partition.partition] = partition
         for tp, partition in list(self._unsynced.items()):
             try:
-                if not partition.is_closed and partition.log.unsynced:
+                if not partition.is_closed and partition.log_as_it_is.unsynced:
                     await self._sync_if_due(partition)
                     if not _may_rest(partition):
                         continue
@@ -162,7 +164,7 @@ class Housekeeping:
     async def _sync_if_due(self, partition: Partition) -> None:
         """A finished segment is synced at once; the active one as `flush.ms` says."""
         now_s = asyncio.get_running_loop().time()
-        tp, partition_log = partition.partition, partition.log
+        tp, partition_log = partition.partition, partition.log_as_it_is
         last_s = self._last_sync_s.setdefault(tp, now_s)
         if (now_s - last_s) * 1000 >= partition.config.flush_ms:
             await self._sync(partition_log, partition_log.end_offset)
@@ -210,7 +212,7 @@ class Housekeeping:
 
     async def _in_thread(self, directory: LogDirectory, job: Callable[[], None]) -> None:
         try:
-            await asyncio.get_running_loop().run_in_executor(None, job)
+            await in_sync_thread(job)
         except OSError as error:
             directory.state.failed(error)
 
@@ -232,7 +234,7 @@ class Housekeeping:
         """Remove what is too old or too much, partition by partition."""
         for partition in self._replicas:
             try:
-                self._retain_one(partition)
+                await self._retain_one(partition)
             except Exception as error:
                 self._tasks.count(_RETENTION, error)
             await asyncio.sleep(0)
@@ -252,19 +254,22 @@ class Housekeeping:
             0 <= config.retention_bytes < found.size_bytes
         )
 
-    def _retain_one(self, partition: Partition) -> None:
+    async def _retain_one(self, partition: Partition) -> None:
+        gone: list[str] = []
         try:
             if not self._may_have_expired(partition):
                 return
-            paths = partition.retain(self._env.clock.now_ms())
+            for _ in partition.retaining(self._env.clock.now_ms(), gone):
+                await asyncio.sleep(0)
+                if partition.is_closed:
+                    break
         except (OSError, BrokerError) as error:
             log.warning(
                 "retention failed",
                 extra={"partition": str(partition.partition), "reason": str(error)},
             )
-            return
-        if paths:
-            self._deletion.delete_files(paths, partition.config.file_delete_delay_ms / 1000)
+        if gone:
+            self._deletion.delete_files(gone, partition.config.file_delete_delay_ms / 1000)
 
     async def _keep_compacting(self) -> None:
         """As `_every`, with a period that may be changed while it is waited for."""
@@ -292,6 +297,9 @@ class Housekeeping:
         self._stopping.set()
         await asyncio.gather(*self._running, return_exceptions=True)
         await self._deletion.stop()
+        for partition in self._replicas:
+            with suppress(BrokerError):
+                await partition.settled()
         opened = [partition for partition in self._replicas if partition.is_open]
         clean = True
         for first in range(0, len(opened), _LAST_SYNCS_AT_ONCE):
@@ -320,5 +328,5 @@ def _may_rest(partition: Partition) -> bool:
     each of them touches the partition."""
     return (
         partition.config.flush_ms == INT64_MAX
-        and partition.log.recovery_point >= partition.log.active.base_offset
+        and partition.log_as_it_is.recovery_point >= partition.log_as_it_is.active.base_offset
     )

@@ -1,7 +1,6 @@
 """One round of compaction of one log, as steps that a shell drives.
 
-`clean` is a generator: what it yields is to be run in a thread, and the result sent back in; what
-it does itself, it does on the event loop. `run_steps` is the shell for those who have no loop.
+`clean` is a generator, see `log/steps.py`: what it yields is to be run in a thread.
 A job has closed segments and memory of its own, and never sees the log. Back on the loop the round
 first makes sure that the log is still the one it began with.
 Invariant: segments are replaced from the oldest on, each replacement lasting before the next one:
@@ -9,11 +8,11 @@ a tombstone never goes before what it deletes.
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, pairwise
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from suwi.env import File
 from suwi.log.batch_filter import BatchFilter, LastBatch
@@ -28,6 +27,7 @@ from suwi.log.cleaned_txns import CleanedTransactions
 from suwi.log.cleaning_plan import CleaningPlan, group_segments
 from suwi.log.offset_map import OffsetMap, keys_that_fit
 from suwi.log.segment import Segment
+from suwi.log.steps import Steps
 from suwi.log.txn_index import AbortedTxn, TxnIndex
 from suwi.model.ids import NO_OFFSET, Offset
 from suwi.records.batch import BatchHeader
@@ -37,8 +37,6 @@ from suwi.records.retain import scan_keys, stored_section
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Job = Callable[[], Any]
-Steps = Generator[Job, Any, T]
 
 _JOB_HEADERS = 2000
 
@@ -59,22 +57,6 @@ class Cleaned:
     bytes_before: int = 0
     bytes_after: int = 0
     keys: int = 0
-
-
-def run_steps(steps: Steps[T], wrap: Callable[[Job], Job] = lambda job: job) -> T:
-    """Drive a round here and now. `wrap` is told of each job before it runs."""
-    try:
-        job = next(steps)
-        while True:
-            try:
-                result = wrap(job)()
-            except BaseException as error:
-                job = steps.throw(error)
-            else:
-                job = steps.send(result)
-    except StopIteration as done:
-        value: T = done.value
-        return value
 
 
 def clean(

@@ -1,5 +1,7 @@
 """The names of files in a data directory, as Apache Kafka gives them."""
 
+from collections.abc import Iterable
+
 from suwi.model.ids import Offset, PartitionIndex, TopicPartition
 
 LOG = ".log"
@@ -49,6 +51,16 @@ def parse_offset_name(name: str, suffix: str) -> Offset | None:
 
 def is_segment(name: str) -> bool:
     return parse_offset_name(name, LOG) is not None
+
+
+def offsets_by_suffix(found: Iterable[str]) -> dict[str, list[Offset]]:
+    """The offsets that files are named by, in the order of the names; one look at each name."""
+    offsets: dict[str, list[Offset]] = {}
+    for name in found:
+        stem = name[:20]
+        if len(stem) == 20 and stem.isascii() and stem.isdigit():
+            offsets.setdefault(name[20:], []).append(Offset(int(stem)))
+    return offsets
 
 
 def partition_dir_name(partition: TopicPartition) -> str:

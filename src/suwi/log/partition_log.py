@@ -9,19 +9,21 @@ import errno
 import logging
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from posixpath import dirname
 from typing import NamedTuple
 
-from suwi.env import File, FileRegion
+from suwi.env import Disk, File, FileRegion
 from suwi.log import checkpoints, names
 from suwi.log.directory_state import DirectoryState
 from suwi.log.epochs import LeaderEpochs
 from suwi.log.file_cache import FileCache
-from suwi.log.producer_loading import load_producers, remove_snapshots
+from suwi.log.producer_loading import find_snapshots, loading_producers, remove_snapshots
 from suwi.log.producer_snapshot import encode_snapshot
 from suwi.log.producers import Producers
 from suwi.log.segment import RELATIVE_OFFSET_MAX, Located, Segment, TornSegment
+from suwi.log.steps import TURN, Steps, run_steps
 from suwi.log.sync_job import SyncJob
 from suwi.log.txn_index import AbortedTxn
 from suwi.model.errors import (
@@ -41,6 +43,8 @@ log = logging.getLogger(__name__)
 _GONE = frozenset({errno.ENOENT, errno.EBADF})
 """How a file answers that was renamed, removed or closed meanwhile."""
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
+SEGMENTS_AT_ONCE = 16
+"""How many segments' files are renamed before others have their turn: a millisecond or two."""
 
 
 class Appended(NamedTuple):
@@ -130,6 +134,9 @@ class PartitionLog:
         self._names_synced = 0
         """Which version of the directory's names survives a power loss."""
         self._truncation_synced = not was_cut
+        self.producers_are_known = True
+        """Not so while a truncation goes on: nothing may be appended then."""
+        self._to_remove: list[str] = []
 
     # -- what it holds -------------------------------------------------------------------------
 
@@ -144,6 +151,11 @@ class PartitionLog:
     @property
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def first_base_offset(self) -> Offset:
+        """Where its oldest segment starts."""
+        return self._bases[0]
 
     def segments(self) -> list[Segment]:
         return list(self._segments)
@@ -352,12 +364,13 @@ class PartitionLog:
         except OSError:
             # An empty segment left behind would hide what the old one still takes in.
             stem = f"{self.dir}/{names.offset_name(base_offset)}"
-            for path in mark_deleted(self.files, stem):
-                self.files.disk.remove(path)
+            remove_files(self.files.disk, mark_deleted(self.files, stem))
             raise
 
     def write_snapshot(self) -> None:
         """Keep the producers at the end offset. Not vital: the log says it too."""
+        if not self.producers_are_known:
+            return
         if self._end_offset == self._bases[0] and not self.producers:
             return  # Nobody is known who would have to be remembered.
         path = f"{self.dir}/{names.offset_name(self._end_offset)}{names.SNAPSHOT}"
@@ -488,19 +501,22 @@ class PartitionLog:
         self._names_version += 1
 
     def truncate_to(self, offset: Offset) -> None:
+        """As `truncating`, here and now."""
+        run_steps(self.truncating(offset))
+
+    def truncating(self, offset: Offset) -> Steps[None]:
         """Remove the records at and above `offset`; a batch that holds it goes whole.
 
-        The recovery point and `cleaned_to` may fall, so their checkpoints must be written before
-        the next append.
+        After each step the log is a prefix of what it was, `producers` are known again after the
+        last one. The recovery point and `cleaned_to` may fall, so their checkpoints must be written
+        before the next append.
         Below its first segment nothing is left of the log, and it goes on at `offset`.
         """
         if offset >= self._end_offset:
             return
         self.check()
-        self.generation += 1
-        self._names_version += 1
-        self._truncation_synced = False
-        with self.guard(always_offline=True):
+        yield from self._cutting_segments_above(offset)
+        with self._cut():
             while len(self._segments) > 1 and self._bases[-1] > offset:
                 self._remove_last_segment()
             if offset < self._bases[0]:
@@ -508,6 +524,53 @@ class PartitionLog:
                 self._segments.append(self._create_segment(offset, 0))
                 self._bases.append(offset)
             self._segments[-1].truncate(offset)
+        yield from self.reloading_producers()
+        yield from self._removing_files()
+
+    def restart_at(self, offset: Offset) -> None:
+        """As `restarting_at`, here and now."""
+        run_steps(self.restarting_at(offset))
+
+    def restarting_at(self, offset: Offset) -> Steps[None]:
+        """Give up all records and go on at `offset`: the leader has nothing that follows on these.
+
+        As with `truncating`, checkpoints must be written before the next append.
+        """
+        self.check()
+        yield from self._cutting_segments_above(Offset(-1))
+        with self._cut():
+            while self._segments:
+                self._remove_last_segment()
+            self._segments.append(self._create_segment(offset, 0))
+            self._bases.append(offset)
+            self.epochs = LeaderEpochs()
+            self._epochs_shrank()
+            self.start_offset = self.recovery_point = self.cleaned_to = offset
+            self.start_moved = True
+        with self.guard(always_offline=True):
+            yield partial(remove_snapshots, self.files.disk, self.dir)
+        self.producers = Producers(end_offset=offset)
+        self.producers_are_known = True
+        yield from self._removing_files()
+
+    def _cutting_segments_above(self, offset: Offset) -> Steps[None]:
+        """Remove most of the segments above `offset`, some at a time and the last ones first: at
+        any time what is left is a log without holes."""
+        while len(self._bases) - bisect_right(self._bases, offset) > SEGMENTS_AT_ONCE:
+            with self._cut():
+                for _ in range(SEGMENTS_AT_ONCE):
+                    self._remove_last_segment()
+            yield TURN
+
+    @contextmanager
+    def _cut(self) -> Iterator[None]:
+        """Readable bytes go: whoever has this log in hand has to look again."""
+        self.generation += 1
+        self._names_version += 1
+        self._truncation_synced = False
+        self.producers_are_known = False
+        with self.guard(always_offline=True):
+            yield
             self._end_offset = self._segments[-1].next_offset
             self.recovery_point = min(self.recovery_point, self._end_offset)
             if self._end_offset < self.start_offset:
@@ -516,30 +579,25 @@ class PartitionLog:
             self.cleaned_to = min(self.cleaned_to, self._end_offset)
             if self.epochs.truncate_end(self._end_offset):
                 self._epochs_shrank()
-            self.producers = load_producers(
-                self.files, self.dir, self._segments, self.start_offset, self._end_offset
-            )
 
-    def restart_at(self, offset: Offset) -> None:
-        """Give up all records and go on at `offset`: the leader has nothing that follows on these.
-
-        As after `truncate_to`, checkpoints must be written before the next append.
-        """
-        self.check()
-        self.generation += 1
-        self._names_version += 1
-        self._truncation_synced = False
+    def reloading_producers(self) -> Steps[None]:
+        """Find out what is known of producers at the end of a log that has become shorter."""
         with self.guard(always_offline=True):
-            while self._segments:
-                self._remove_last_segment()
-            self._segments.append(self._create_segment(offset, 0))
-            self._bases.append(offset)
-            self._end_offset = self.start_offset = self.recovery_point = self.cleaned_to = offset
-            self.start_moved = True
-            self.epochs = LeaderEpochs()
-            self._epochs_shrank()
-            remove_snapshots(self.files, self.dir)
-            self.producers = Producers(end_offset=offset)
+            snapshots = yield partial(find_snapshots, self.files.disk, self.dir)
+            self.producers = yield from loading_producers(
+                self.files, self.dir, self._segments, self.start_offset, self._end_offset, snapshots
+            )
+        self.producers_are_known = True
+
+    def _removing_files(self) -> Steps[None]:
+        """Truncated segments have other names by now; freeing a large file takes its time."""
+        paths, self._to_remove = self._to_remove, []
+        if not paths:
+            return
+        try:
+            yield partial(remove_files, self.files.disk, paths)
+        except OSError as error:
+            log.warning("cannot remove", extra={"dir": self.dir, "reason": str(error)})
 
     def forget_epochs_beyond_end(self) -> None:
         """An epoch that began at the end and wrote nothing is no part of this log's history."""
@@ -550,8 +608,7 @@ class PartitionLog:
         """The last one first: whatever a crash leaves behind is without holes."""
         segment = self._segments.pop()
         self._bases.pop()
-        for path in mark_deleted(self.files, segment.path("")):
-            self.files.disk.remove(path)
+        self._to_remove += mark_deleted(self.files, segment.path(""))
 
     # -- durability ----------------------------------------------------------------------------
 
@@ -652,7 +709,16 @@ def mark_deleted(files: FileCache, stem: str, suffixes: tuple[str, ...] = _ALL_F
     for suffix in suffixes:
         path = stem + suffix
         files.forget(path)
-        if files.disk.exists(path):
+        try:
             files.disk.rename(path, path + names.DELETED)
-            renamed.append(path + names.DELETED)
+        except FileNotFoundError:
+            continue
+        renamed.append(path + names.DELETED)
     return renamed
+
+
+def remove_files(disk: Disk, paths: list[str]) -> None:
+    """Remove those that are still there; in a thread."""
+    for path in paths:
+        with suppress(FileNotFoundError):
+            disk.remove(path)

@@ -17,6 +17,7 @@ from suwi.env.tasks import RESTART, Tasks, cancel_and_wait
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import BrokerError
 from suwi.model.ids import LeaderEpoch, NodeId, Offset
+from suwi.records.batch import end_of_batches
 from suwi.replica.fetch_session import FetchSession, Key, fetch_request
 from suwi.replica.partition import Partition
 from suwi.replica.peers import HasBrokerEpoch, Peers
@@ -35,6 +36,14 @@ _VERSION = APIS[ApiKey.FETCH].max_version
 _PAUSE_S_MIN = 0.01
 _DOUBLINGS_MAX = 20
 TASK: Final = "replica fetcher"
+# What a follower takes in before others have their turn.
+_BATCHES_A_TURN = 256
+_BYTES_A_TURN = 1 << 20
+_COST_BYTES = 1 << 12
+"""What a partition costs that has no more than a few records, in bytes."""
+_WAIT_MS_MAX_FOR_OTHERS = 20
+"""How long the leader may hold an answer back while logs are being prepared that are to be fetched
+as well: nobody should have to wait for one that is ready."""
 
 
 @dataclass(slots=True)
@@ -63,6 +72,8 @@ class _Asked:
 
     copies: dict[Key, _Copy] = field(default_factory=dict)
     wanted: dict[Key, FetchPartition] = field(default_factory=dict)
+    others_will_follow: bool = False
+    """Some logs are being opened or truncated."""
 
 
 class Fetcher:
@@ -146,7 +157,12 @@ class Fetcher:
         while True:
             self._changed.clear()
             now_s = loop.time()
-            ends = [c.paused_until_s for c in self._copies.values() if c.is_current]
+            ends = []
+            for copy in self._copies.values():
+                if copy.partition.is_preparing:
+                    copy.partition.when_ready(self._changed.set)
+                elif copy.is_current:
+                    ends.append(copy.paused_until_s)
             if any(end <= now_s for end in ends):
                 return
             try:
@@ -178,13 +194,18 @@ class Fetcher:
     async def _fetch(self, connection: PeerConnection) -> None:
         asked = self._ask()
         self._has_new = False
+        if not asked.wanted:
+            return  # All are paused, or not ready yet.
         config = self._config
+        wait_ms_max = config.replica_fetch_wait_max_ms
+        if asked.others_will_follow:
+            wait_ms_max = min(wait_ms_max, _WAIT_MS_MAX_FOR_OTHERS)
         request = fetch_request(
             self._session,
             asked.wanted,
             replica_id=self._node_id,
             replica_epoch=self._owner.broker_epoch,
-            wait_ms_max=config.replica_fetch_wait_max_ms,
+            wait_ms_max=wait_ms_max,
             bytes_min=config.replica_fetch_min_bytes,
             bytes_max=config.replica_fetch_response_max_bytes,
         )
@@ -199,6 +220,7 @@ class Fetcher:
         response = decode_fetch_response(_VERSION, body)
         self._session.answered(response)
         synced: list[Partition] = []
+        taken_bytes = 0
         for topic in response.topics:
             assert topic.topic_id is not None
             for fetched in topic.partitions:
@@ -207,13 +229,17 @@ class Fetcher:
                 if copy is None or self._copies.get(key) is not copy or not copy.is_current:
                     taken = False
                 else:
-                    taken = self._take_in(copy, asked.wanted[key], fetched)
+                    taken = await self._take_in_pieces(copy, asked.wanted[key], fetched)
+                    taken_bytes += _COST_BYTES + len(_records(fetched))
                     if copy.partition.must_sync_first:
                         synced.append(copy.partition)
                 if not taken:
                     # The leader believes that this follower has heard its watermark: let it tell
                     # everything again.
                     self._session.restart()
+                if taken_bytes >= _BYTES_A_TURN:
+                    taken_bytes = 0
+                    await asyncio.sleep(0)
         for partition in synced:
             await self._sync(partition)
 
@@ -228,6 +254,9 @@ class Fetcher:
             if copy.paused_until_s > now_s:
                 continue
             try:
+                if not copy.partition.prepare():
+                    asked.others_will_follow = True
+                    continue
                 partition_log = copy.partition.log
                 partition_log.check()
             except BrokerError as error:
@@ -249,6 +278,26 @@ class Fetcher:
 
     # -- taking in -----------------------------------------------------------------------------
 
+    async def _take_in_pieces(
+        self, copy: _Copy, asked: FetchPartition, fetched: FetchedPartition
+    ) -> bool:
+        """As `_take_in`; of many small batches some at a time, others have their turn between."""
+        records = _records(fetched)
+        end = end_of_batches(records, _BATCHES_A_TURN)
+        if end == len(records):
+            return self._take_in(copy, asked, fetched)
+        while self._take_in(copy, asked, fetched._replace(records=records[:end])):
+            records = records[end:]
+            reached = copy.partition.log_as_it_is.end_offset
+            if not records or copy.partition.is_preparing or reached <= asked.fetch_offset:
+                return True
+            asked = asked._replace(fetch_offset=reached)
+            await asyncio.sleep(0)
+            if not copy.is_current:
+                break
+            end = end_of_batches(records, _BATCHES_A_TURN)
+        return False
+
     def _take_in(self, copy: _Copy, asked: FetchPartition, fetched: FetchedPartition) -> bool:
         """Do as the leader says; whether that was possible."""
         partition = copy.partition
@@ -264,7 +313,7 @@ class Fetcher:
                 partition.diverge(LeaderEpoch(epoch), Offset(end_offset))
             elif partition.log.end_offset == asked.fetch_offset:
                 partition.append_fetched(
-                    memoryview(fetched.records or b""),  # type: ignore[arg-type]
+                    _records(fetched),
                     copy.epoch,
                     Offset(fetched.high_watermark),
                     Offset(fetched.log_start_offset),
@@ -306,6 +355,10 @@ class Fetcher:
             )
         except Exception as error:
             self._tasks.count(TASK, error)
+
+
+def _records(fetched: FetchedPartition) -> memoryview:
+    return memoryview(fetched.records or b"")  # type: ignore[arg-type]
 
 
 class Fetchers:

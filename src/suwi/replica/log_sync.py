@@ -5,6 +5,7 @@ from functools import partial
 
 from suwi.log.partition_log import PartitionLog
 from suwi.log.sync_job import SyncJob
+from suwi.log.sync_threads import start_in_sync_thread
 from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import Offset
 
@@ -18,7 +19,7 @@ async def sync_log(partition_log: PartitionLog, up_to: Offset | None = None) -> 
     job = partition_log.sync_job(up_to)
     if job is None:
         return False
-    running = asyncio.get_running_loop().run_in_executor(None, job.run)
+    running = start_in_sync_thread(job.run)
     running.add_done_callback(partial(_ended, partition_log, job))
     try:
         await asyncio.shield(running)

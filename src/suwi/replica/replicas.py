@@ -39,6 +39,7 @@ from suwi.replica.home import Home
 from suwi.replica.leadership import UNKNOWN_EPOCH, Proposal
 from suwi.replica.loss import Loss
 from suwi.replica.partition import Partition, Surroundings
+from suwi.replica.preparation import Turns
 from suwi.replica.stats import ReplicationStats
 
 log = logging.getLogger(__name__)
@@ -98,6 +99,7 @@ class Replicas:
         self._around = Surroundings(
             node_id,
             clock,
+            Turns(),
             config.static.replica_lag_time_max_ms / 1000,
             self._is_live,
             tasks,
