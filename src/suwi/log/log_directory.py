@@ -9,7 +9,6 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from functools import partial
 from posixpath import dirname
 from typing import NamedTuple
 
@@ -82,6 +81,8 @@ class LogDirectory:
         self._cleaned_to: dict[TopicPartition, Offset] = {}
         self._in_checkpoints: set[TopicPartition] = set()
         """Partitions that some checkpoint file names, whether they are still here or not."""
+        self._forgetting: list[Due] = []
+        """What must be written until no checkpoint names a deleted partition any more."""
         self._checkpoint_lock = threading.Lock()
         self._checkpoint_version = 0
         self._checkpoints_newest: dict[str, tuple[int, dict[TopicPartition, Offset]]] = {}
@@ -289,7 +290,7 @@ class LogDirectory:
         directory = self.dir_of(partition)
         is_new = not self._disk.exists(directory)
         if not is_new:
-            is_new = yield from self._putting_away_stranger(partition, topic_id)
+            is_new = self._put_away_stranger(partition, topic_id)
         if is_new:
             yield from self._forgetting_checkpoints_of(partition)
             # Before anything else is in it: where a power loss leaves records, it leaves this file,
@@ -313,7 +314,7 @@ class LogDirectory:
         self._logs[partition] = opened
         return opened
 
-    def _putting_away_stranger(self, partition: TopicPartition, topic_id: TopicId) -> Steps[bool]:
+    def _put_away_stranger(self, partition: TopicPartition, topic_id: TopicId) -> bool:
         """Hazard 21: data of a deleted topic must not come back under a new one's name.
 
         A power loss may leave the file without what it said, if no sync vouched for either it or
@@ -324,7 +325,8 @@ class LogDirectory:
         if found == topic_id:
             return False
         if found is None and (not self._disk.exists(path) or self._is_vouched_for(partition)):
-            yield partial(checkpoints.write_topic_id, self._disk, path, topic_id, sync=True)
+            # Not in a thread: by the time it is done another topic may have this name.
+            checkpoints.write_topic_id(self._disk, path, topic_id, sync=True)
             return False
         log.warning(
             "directory of an earlier topic put away",
@@ -360,12 +362,15 @@ class LogDirectory:
     def _forgetting_checkpoints_of(self, partition: TopicPartition) -> Steps[None]:
         """A new partition must not find the offsets of a deleted one of its name after a crash."""
         self._drop_offsets(partition)
-        if partition not in self._in_checkpoints:
-            return
-        stale, self._in_checkpoints = self._in_checkpoints, set()
-        jobs = [self._checkpoint_job(name, offsets) for name, offsets in self._offsets().items()]
+        stale: set[TopicPartition] = set()
+        if partition in self._in_checkpoints:
+            stale, self._in_checkpoints = self._in_checkpoints, set()
+            self._forgetting = [self._due(name) for name in self._offsets()]
         try:
-            yield from jobs
+            # Perhaps another partition has begun with it, and for this one too.
+            for due in self._forgetting:
+                if not self.is_written(due):
+                    yield self.job_for(due)
         except OSError as error:
             # The next checkpoint makes up for a full disk.
             self.state.failed(error)

@@ -3,13 +3,11 @@
 from typing import Any
 
 from suwi.log.log_directory import LogDirectory
-from suwi.log.steps import Steps
 from tests.sim.mutants.mutant import Mutant
 
 
-def _is_no_stranger(self: LogDirectory, *_: Any) -> Steps[bool]:
+def _is_no_stranger(self: LogDirectory, *_: Any) -> bool:
     """A directory is known by its name alone."""
-    yield from ()
     return False
 
 
@@ -27,7 +25,7 @@ MUTANTS = (
         21,
         "a topic made anew finds the directory of the old one, and keeps what is in it",
         (
-            (LogDirectory, "_putting_away_stranger", _is_no_stranger),
+            (LogDirectory, "_put_away_stranger", _is_no_stranger),
             (LogDirectory, "put_away", _stays),
         ),
     ),
