@@ -11,6 +11,7 @@ from suwi.log import names
 from suwi.log.file_cache import FileCache
 from suwi.log.log_directory import DirectoryInUse, ForeignDirectory, LogDirectory
 from suwi.log.partition_log import PartitionLog
+from suwi.log.steps import TURN, run_steps
 from suwi.log.stray import UnreadableTopicId
 from suwi.model.ids import LeaderEpoch, NodeId, Offset, PartitionIndex, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig
@@ -577,3 +578,24 @@ def test_what_is_not_lower_than_what_is_written_down_need_not_be_written() -> No
     directory.write_recovery_points()
     log.truncate_to(Offset(4))
     assert [due.checkpoint for due in directory.became_shorter(log)] == [names.RECOVERY_POINTS]
+
+
+def test_partitions_made_anew_at_the_same_time_wait_for_one_write_of_the_checkpoints() -> None:
+    """Until then a crash could give each the offsets of the deleted one that had its name."""
+    disk = SimDisk()
+    directory = _begun(disk, "/data")
+    both = [TopicPartition("orders", PartitionIndex(index)) for index in range(2)]
+    for partition in both:
+        _log(directory, partition)
+    directory.write_high_watermarks([(partition, Offset(5)) for partition in both])
+    for partition in both:
+        directory.put_away(partition)
+    first, second = (
+        directory.opening(partition, SECOND_ID, TopicConfig(), None) for partition in both
+    )
+    job = next(first)
+    assert next(second) is not TURN, "it does not go on before the first has written"
+    job()
+    assert directory.high_watermarks == {}
+    assert b"orders" not in disk.read_bytes(f"/data/{names.HIGH_WATERMARKS}")
+    assert [run_steps(steps).end_offset for steps in (first, second)] == [0, 0]

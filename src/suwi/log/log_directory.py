@@ -9,7 +9,6 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from functools import partial
 from posixpath import dirname
 from typing import NamedTuple
 
@@ -83,6 +82,8 @@ class LogDirectory:
         self._cleaned_to: dict[TopicPartition, Offset] = {}
         self._in_checkpoints: set[TopicPartition] = set()
         """Partitions that some checkpoint file names, whether they are still here or not."""
+        self._forgetting: list[Due] = []
+        """What must be written until no checkpoint names a deleted partition any more."""
         self._checkpoint_lock = threading.Lock()
         self._checkpoint_version = 0
         self._checkpoints_newest: dict[str, tuple[int, dict[TopicPartition, Offset]]] = {}
@@ -303,7 +304,7 @@ class LogDirectory:
         directory = self.dir_of(partition)
         is_new = not self._disk.exists(directory)
         if not is_new:
-            is_new = yield from self._putting_away_stranger(partition, topic_id, has_other_replicas)
+            is_new = self._put_away_stranger(partition, topic_id, has_other_replicas)
         if is_new:
             yield from self._forgetting_checkpoints_of(partition)
             # Before anything else is in it: where a power loss leaves records, it leaves this file,
@@ -327,9 +328,9 @@ class LogDirectory:
         self._logs[partition] = opened
         return opened
 
-    def _putting_away_stranger(
+    def _put_away_stranger(
         self, partition: TopicPartition, topic_id: TopicId, has_other_replicas: bool
-    ) -> Steps[bool]:
+    ) -> bool:
         """Hazard 21: data of a deleted topic must not come back under a new one's name."""
         path = self._metadata_of(partition)
         found = checkpoints.read_topic_id(self._disk, path)
@@ -339,7 +340,8 @@ class LogDirectory:
             if self._disk.exists(path) and self._has_strange_records(partition):
                 self._set_aside_if_known_elsewhere(partition, topic_id, has_other_replicas)
                 return True
-            yield partial(checkpoints.write_topic_id, self._disk, path, topic_id, sync=True)
+            # Not in a thread: by the time it is done another topic may have this name.
+            checkpoints.write_topic_id(self._disk, path, topic_id, sync=True)
             return False
         log.warning(
             "directory of an earlier topic put away",
@@ -417,12 +419,15 @@ class LogDirectory:
     def _forgetting_checkpoints_of(self, partition: TopicPartition) -> Steps[None]:
         """A new partition must not find the offsets of a deleted one of its name after a crash."""
         self._drop_offsets(partition)
-        if partition not in self._in_checkpoints:
-            return
-        stale, self._in_checkpoints = self._in_checkpoints, set()
-        jobs = [self._checkpoint_job(name, offsets) for name, offsets in self._offsets().items()]
+        stale: set[TopicPartition] = set()
+        if partition in self._in_checkpoints:
+            stale, self._in_checkpoints = self._in_checkpoints, set()
+            self._forgetting = [self._due(name) for name in self._offsets()]
         try:
-            yield from jobs
+            # Perhaps another partition has begun with it, and for this one too.
+            for due in self._forgetting:
+                if not self.is_written(due):
+                    yield self.job_for(due)
         except OSError as error:
             # The next checkpoint makes up for a full disk.
             self.state.failed(error)

@@ -23,7 +23,7 @@ from suwi.records.record import Marker, read_marker
 
 log = logging.getLogger(__name__)
 
-BATCHES_AT_ONCE = 512
+BATCHES_AT_ONCE = 256
 """How many batches are taken in before others have their turn: about a millisecond."""
 
 
