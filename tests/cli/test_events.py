@@ -76,7 +76,8 @@ def lost(first: int, end: int, *, committed_below: int) -> dict[str, Any]:
         (
             UNCLEAN_ELECTION,
             {"leader": 2, "epoch": 5, "lost_at_least": None},
-            "broker 2 leads in epoch 5; nobody alive knows of a loss",
+            "broker 2 leads in epoch 5; "
+            "what was lost, if anything, is unknown until a former in-sync replica returns",
         ),
         (
             SUSPECT_ELECTION,
