@@ -9,11 +9,10 @@ from suwi.cli.output import Failure, document, say, table, time_text
 from suwi.cli.session import run
 from suwi.client.cluster import Cluster
 from suwi.client.connection import ConnectionLost
-from suwi.controller.events import RECORDS_LOST, SUSPECT_ELECTION, UNCLEAN_ELECTION
+from suwi.controller.events import LOSS_UNKNOWN, RECORDS_LOST, SUSPECT_ELECTION, UNCLEAN_ELECTION
 from suwi.wire.versions import ApiKey
 
 _ANSWER_S = 5.0
-_LOSS_UNKNOWN = "what was lost, if anything, is unknown until a former in-sync replica returns"
 
 
 def show(target: Target, *, json: bool) -> None:
@@ -57,7 +56,7 @@ def told(kind: str, facts: Mapping[str, Any]) -> str:
         return f"broker {facts['broker']} gave up {given_up}; {_certainty(facts)}"
     if kind == UNCLEAN_ELECTION:
         lost = facts["lost_at_least"]
-        cost = f"lost at least {_records(*lost)}" if lost else _LOSS_UNKNOWN
+        cost = f"lost at least {_records(*lost)}" if lost else f"what was lost, if anything, is {LOSS_UNKNOWN}"
         return f"broker {facts['leader']} leads in epoch {facts['epoch']}; {cost}"
     if kind == SUSPECT_ELECTION:
         found = f"broker {facts['leader']} leads in epoch {facts['epoch']}; "
