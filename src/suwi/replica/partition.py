@@ -159,6 +159,12 @@ class Partition:
         return self._high_watermark
 
     @property
+    def watermark_is_known(self) -> bool:
+        """Whether all is known to be committed that was so when this leader's epoch began."""
+        leadership = self.leadership
+        return leadership is None or self.high_watermark >= leadership.epoch_start
+
+    @property
     def last_stable_offset(self) -> Offset:
         """Below it every transaction is decided."""
         undecided = self.log.producers.first_open_txn_offset

@@ -5,14 +5,20 @@ fields of all versions at once (see `encoder`). Times may be given in millisecon
 Invariant: bytes of a peer end in an entity or in `MalformedMessage`, never in anything else.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from typing import Any, TypeAlias
 
 from kio.serial import entity_reader
 from typing_extensions import Buffer
 
-from suwi.wire.encoder import Fields, Path, compile_encoder
+from suwi.wire.encoder import (
+    CheckNames,
+    Fields,
+    Path,
+    compile_encoder,
+    compile_items_encoder,
+)
 from suwi.wire.errors import InvalidFields, MalformedMessage, MalformedRequest, MalformedResponse
 from suwi.wire.guard import compile_guard
 from suwi.wire.schema import Direction, Structure, entity_type, structure
@@ -52,6 +58,11 @@ def encode_response(api_key: int, version: int, fields: Fields) -> bytes:
     return _encoder(api_key, version, Direction.RESPONSE)(fields)
 
 
+def encode_response_items(api_key: int, version: int, path: Path, items: Iterable[Fields]) -> bytes:
+    """Some items of the array at `path` of a response, for `Written`. Raises `InvalidFields`."""
+    return _items_encoder(api_key, version, path)(items)
+
+
 @cache
 def _reader(api_key: int, version: int, direction: Direction) -> _Read:
     read_entity = entity_reader(entity_type(api_key, version, direction))
@@ -72,6 +83,19 @@ def _reader(api_key: int, version: int, direction: Direction) -> _Read:
 
 @cache
 def _encoder(api_key: int, version: int, direction: Direction) -> Callable[[Fields], bytes]:
+    top = structure(api_key, version, direction)
+    return compile_encoder(top, _name_check(api_key, direction))
+
+
+@cache
+def _items_encoder(api_key: int, version: int, path: Path) -> Callable[[Iterable[Fields]], bytes]:
+    direction = Direction.RESPONSE
+    item = _descend(structure(api_key, version, direction), path)
+    assert item is not None
+    return compile_items_encoder(item, path, _name_check(api_key, direction))
+
+
+def _name_check(api_key: int, direction: Direction) -> CheckNames:
     api = APIS[api_key]
 
     def check_names(path: Path, names: Collection[str]) -> None:
@@ -86,7 +110,7 @@ def _encoder(api_key: int, version: int, direction: Direction) -> Callable[[Fiel
         where = ".".join((f"{api.name} {direction.value}", *path))
         raise InvalidFields(f"{where} has no field {sorted(unknown)} in any version")
 
-    return compile_encoder(structure(api_key, version, direction), check_names)
+    return check_names
 
 
 def _descend(top: Structure, path: Path) -> Structure | None:

@@ -1,7 +1,9 @@
 """Writes messages from plain dicts, compiled once per message version from kio's schema.
 
-`compile_encoder` makes an encoder. The dicts hold the fields of all versions at once: what the
-version at hand does not know is left out, what is missing takes the schema's default.
+`compile_encoder` makes an encoder, `compile_items_encoder` one for some items of an array: what is
+large is written in parts, and stands as `Written` in the place of the array. The dicts hold the
+fields of all versions at once: what the version at hand does not know is left out, what is missing
+takes the schema's default.
 Invariant: the bytes are those of kio's own writer, in about a quarter of its time.
 """
 
@@ -35,6 +37,38 @@ def compile_encoder(structure: Structure, check_names: CheckNames) -> Callable[[
     def encode(fields: Fields) -> bytes:
         out: list[bytes] = []
         write(fields, out)
+        return b"".join(out)
+
+    return encode
+
+
+class Written:
+    """Items of an array of structures that are encoded already."""
+
+    __slots__ = ("count", "parts")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.parts: list[bytes] = []
+
+    def add(self, count: int, encoded: bytes) -> None:
+        self.count += count
+        self.parts.append(encoded)
+
+    def __len__(self) -> int:
+        return self.count
+
+
+def compile_items_encoder(
+    structure: Structure, path: Path, check_names: CheckNames
+) -> Callable[[Iterable[Fields]], bytes]:
+    """Encodes some items of the array at `path`, each of which is such a structure."""
+    write = _structure_writer(structure, path, check_names)
+
+    def encode(items: Iterable[Fields]) -> bytes:
+        out: list[bytes] = []
+        for item in items:
+            write(item, out)
         return b"".join(out)
 
     return encode
@@ -218,9 +252,12 @@ def _array_writer(field: Field, flexible: bool, path: Path, check_names: CheckNa
     else:
         write_item = _scalar_writer(field, flexible, path, check_names)
 
-    def write(items: Collection[Any], out: list[bytes]) -> None:
+    def write(items: Collection[Any] | Written, out: list[bytes]) -> None:
         count = len(items)
         out.append(uvarint(count + 1) if flexible else _INT32.pack(count))
+        if isinstance(items, Written):
+            out += items.parts
+            return
         for item in items:
             write_item(item, out)
 
