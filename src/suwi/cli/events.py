@@ -56,7 +56,9 @@ def told(kind: str, facts: Mapping[str, Any]) -> str:
         return f"broker {facts['broker']} gave up {given_up}; {_certainty(facts)}"
     if kind == UNCLEAN_ELECTION:
         lost = facts["lost_at_least"]
-        cost = f"lost at least {_records(*lost)}" if lost else f"what was lost, if anything, is {LOSS_UNKNOWN}"
+        cost = f"what was lost, if anything, is {LOSS_UNKNOWN}"
+        if lost:
+            cost = f"lost at least {_records(*lost)}"
         return f"broker {facts['leader']} leads in epoch {facts['epoch']}; {cost}"
     if kind == SUSPECT_ELECTION:
         found = f"broker {facts['leader']} leads in epoch {facts['epoch']}; "
