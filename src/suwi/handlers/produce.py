@@ -1,6 +1,7 @@
 """Produce v3-v13. Answers after acks. v7: zstd. v8: record errors. v13: topic ids.
 
-Each partition is judged and appended by itself; one that fails does not keep the others back.
+Each partition is judged and appended by itself (`_append_one`), whichever way its request was
+decoded; one that fails does not keep the others back.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ from suwi.net.answers import (
 )
 from suwi.net.dispatch import Request
 from suwi.records.batch import BatchHeader, read_header
-from suwi.replica.intake import convert, judge, needs_records, stamped, takes_long
+from suwi.replica.intake import Intake, convert, judge, needs_records, stamped, takes_long
 from suwi.replica.partition import Partition
 from suwi.replica.replicas import Replicas
 from suwi.wire.produce import (
@@ -108,30 +109,24 @@ class Produce:
         return self._append(asked, form, {})
 
     def _append_plain(self, plain: PlainRequest, request: Request) -> Reply | Later | None:
-        """A batch that is stored as it came, in short. None: it is not that."""
+        """The only batch of a request, which is stored as it came, in short. None: not that."""
         acks, timeout_ms, name, topic_id, index, records = plain
         if acks != _ACKS_ALL and acks != _ACKS_LEADER:
             return None
         version = request.version
         try:
             partition = self._partition(name, topic_id, index)
-            intake = partition.intake
-            if intake.reads_records or intake.stamps:
+            if not partition.intake.keeps_as_is:
                 return None
-            if acks == _ACKS_ALL:
-                partition.check_enough_replicas()
-            now_ms = self._clock.now_ms()
-            header = judge(intake, records, now_ms=now_ms, produce_version=version)
-            if header.is_transactional:
-                return None
-            base_offset, last_offset, _ = partition.append(records, header, now_ms)
+            base_offset, end_offset = self._append_one(
+                partition, records, acks, version, self._clock.now_ms(), None
+            )
         except Exception as error:
             form = _Form(version, request.connection.listener_name)
             return self._refuse(form, name, topic_id, index, error)
         topic = topic_id if name is None else name
         start_offset = partition.log_as_it_is.start_offset
         body = encode_produced_one(version, topic, index, base_offset, start_offset)
-        end_offset = Offset(last_offset + 1)
         if partition.is_committed(end_offset) or not partition.must_wait(acks):
             return Reply([body])
         form = _Form(version, request.connection.listener_name)  # The request does not outlive us.
@@ -142,6 +137,34 @@ class Produce:
             return Reply([body])
 
         return _Commits(answer).later([(partition, end_offset)], timeout_ms / 1000)
+
+    def _append_one(
+        self,
+        partition: Partition,
+        records: memoryview | None,
+        acks: int,
+        version: int,
+        now_ms: int,
+        converted: memoryview | BrokerError | None,
+    ) -> tuple[Offset, Offset]:
+        """Judge and append one partition's batch: its first offset, and the one after its last.
+
+        The only way into a log for clients. Raises a `BrokerError`; then nothing was appended.
+        """
+        if acks == _ACKS_ALL:
+            partition.check_enough_replicas()
+        if not records:
+            raise InvalidRecord("a produce request needs one batch for each partition")
+        intake = partition.intake
+        header = judge(intake, records, now_ms=now_ms, produce_version=version)
+        if header.is_transactional:
+            is_old = version < _TRANSACTION_ABORTABLE_FROM
+            refusal = InvalidTxnState if is_old else TransactionAbortable
+            raise refusal("transactions are not supported yet")
+        if not intake.keeps_as_is:
+            records, header = _as_stored(intake, records, header, now_ms, converted)
+        base_offset, last_offset, _ = partition.append(records, header, now_ms)
+        return base_offset, Offset(last_offset + 1)
 
     def _refuse(
         self, form: _Form, name: str | None, topic_id: UUID | None, index: int, error: Exception
@@ -163,15 +186,13 @@ class Produce:
                     if acks not in (-1, 0, 1):
                         raise InvalidRequiredAcks(f"acks must be -1, 0 or 1, not {acks}")
                     partition = self._partition(name, topic_id, index)
-                    if acks == _ACKS_ALL:
-                        partition.check_enough_replicas()
                     done = converted.get((topic_number, number)) if converted else None
-                    batch, header = self._admit(partition, records, version, now_ms, done)
-                    base_offset, last_offset, _ = partition.append(batch, header, now_ms)
+                    base_offset, end_offset = self._append_one(
+                        partition, records, acks, version, now_ms, done
+                    )
                 except Exception as error:
                     produced.append(_refused(index, error))
                     continue
-                end_offset = Offset(last_offset + 1)
                 if not partition.is_committed(end_offset) and partition.must_wait(acks):
                     waiting.append(_Waiting(topic_number, number, partition, end_offset))
                 time_ms = now_ms if partition.intake.stamps else _NO_TIME
@@ -228,32 +249,6 @@ class Produce:
         if name in INTERNAL_TOPICS:
             raise InvalidTopic(f"clients must not write to the internal topic {name}")
         return self._replicas.leader_of(name, index)
-
-    def _admit(
-        self,
-        partition: Partition,
-        records: memoryview | None,
-        version: int,
-        now_ms: int,
-        converted: memoryview | BrokerError | None,
-    ) -> tuple[memoryview, BatchHeader]:
-        """The batch as it will be stored, with its header. Raises a `BrokerError`."""
-        if not records:
-            raise InvalidRecord("a produce request needs one batch for each partition")
-        intake = partition.intake
-        header = judge(intake, records, now_ms=now_ms, produce_version=version)
-        if header.is_transactional:
-            is_old = version < _TRANSACTION_ABORTABLE_FROM
-            refusal = InvalidTxnState if is_old else TransactionAbortable
-            raise refusal("transactions are not supported yet")
-        if intake.reads_records and needs_records(intake, header):
-            if isinstance(converted, BrokerError):
-                raise converted
-            records = converted or convert(intake, records, header)
-            header = read_header(records)
-        if intake.stamps:
-            header = stamped(records, now_ms)
-        return records, header
 
     # -- batches whose records must be read, where that takes long -------------------------------
 
@@ -367,6 +362,24 @@ class _Commits:
     def _drop(self) -> None:
         self._timer.cancel()
         self._open.clear()
+
+
+def _as_stored(
+    intake: Intake,
+    records: memoryview,
+    header: BatchHeader,
+    now_ms: int,
+    converted: memoryview | BrokerError | None,
+) -> tuple[memoryview, BatchHeader]:
+    """The batch in the form that the topic stores, with its header. Raises a `BrokerError`."""
+    if intake.reads_records and needs_records(intake, header):
+        if isinstance(converted, BrokerError):
+            raise converted
+        records = converted or convert(intake, records, header)
+        header = read_header(records)
+    if intake.stamps:
+        header = stamped(records, now_ms)
+    return records, header
 
 
 def _refused(index: int, error: Exception) -> PartitionProduced:
