@@ -1,13 +1,13 @@
 # `make help` lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test test-oldest sim demo tour fuzz chaos bench compat docs lock clean
+.PHONY: help setup check format test test-newest test-oldest sim demo tour fuzz chaos bench compat docs lock clean
 MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 SECONDS ?= 120
 MINUTES ?= 5
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
 
 setup: ## create .venv with .venv/bin/suwi, exactly as requirements.lock says
 	@tools/setup.sh
@@ -24,6 +24,9 @@ format: setup ## let ruff format the code and order its imports
 
 test: setup ## all tests; HYPOTHESIS_PROFILE=thorough for many more examples
 	@$(BIN)/python -m pytest
+
+test-newest: ## the tests without Spark with the newest Python that is here, in .venv-newest; NEWEST=/path/to/python
+	@tools/test_newest.sh
 
 test-oldest: ## the Spark tests with the oldest PySpark supported, in .venv-oldest
 	@tools/test_oldest.sh

@@ -7,9 +7,10 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from suwi.broker.broker import Broker
-from suwi.broker.metrics import BrokerCollector, LoopLag, MetricsServer
+from suwi.broker.metrics import BrokerCollector, LoopLag, MetricsServer, PartitionFigures
 from suwi.client.connection import PeerConnection
 from suwi.env import local_env
+from suwi.handlers.slices import SLICE_PARTITIONS
 from suwi.metadata.memory import MemoryStore
 from suwi.model.broker_config import parse_broker_config
 from suwi.model.ids import NO_NODE
@@ -81,6 +82,38 @@ def test_metrics_show_requests_traffic_connections_and_logs(tmp_path: object) ->
         assert (await _get(server.port, "/metrics", "POST"))[0].split()[1] == "405"
         await client.close()
         await server.stop()
+        await broker.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_scrape_of_many_partitions_goes_in_slices(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        config = parse_broker_config(
+            {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}
+        ).config
+        broker = Broker(local_env(), config, MemoryStore(SimRandom(0)).view())
+        await broker.start()
+        client = await PeerConnection.open("127.0.0.1", broker.listeners[0].port)
+        count = 5 * SLICE_PARTITIONS + 7
+        topic = {"name": "many", "num_partitions": count, "replication_factor": 1}
+        topic |= {"assignments": [], "configs": []}
+        await client.call(ApiKey.CREATE_TOPICS, 7, {"topics": [topic]})
+        for partition in broker.replicas:
+            partition.open()
+
+        figures = PartitionFigures()
+        seen = [figures.text().count(b"suwi_log_end_offset{") for _ in figures.gather(broker)]
+        assert seen[:5] == [SLICE_PARTITIONS * (number + 1) for number in range(5)]
+        text = figures.text().decode()
+        samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
+        for name in ("log_end_offset", "high_watermark", "log_start_offset", "log_size_bytes"):
+            of_it = [s for s in samples if s.name == f"suwi_{name}"]
+            assert {(s.labels["topic"], s.labels["partition"]) for s in of_it} == {
+                ("many", str(index)) for index in range(count)
+            }
+            assert {s.value for s in of_it} == {0}
+        await client.close()
         await broker.stop()
 
     asyncio.run(scenario())
@@ -166,9 +199,12 @@ def _samples(cluster: SimCluster, number: int) -> dict[tuple[str, ...], float]:
     """What a broker shows, by name and labels."""
     broker = cluster[number].broker
     assert broker is not None
+    collector = BrokerCollector(broker, NetStats(), LoopLag())
+    for _ in collector.figures.gather(broker):
+        pass
     return {
         (sample.name, *sample.labels.values()): sample.value
-        for family in BrokerCollector(broker, NetStats(), LoopLag()).collect()
+        for family in collector.collect()
         for sample in family.samples
     }
 

@@ -25,6 +25,7 @@ from suwi.controller.events import (
     SUSPECT_ELECTION,
     UNCLEAN_ELECTION,
     Event,
+    logged_facts,
     operations,
 )
 from suwi.controller.isr_proposals import IsrProposal, check_sender, judge
@@ -311,7 +312,7 @@ class PartitionAdmin:
 
     async def _remember(self, event: Event) -> None:
         await self._writer.write(operations(self._follower.image, [event]))
-        log.error(event.kind, extra=dict(event.facts))
+        log.error(event.kind, extra=logged_facts(event))
 
     def _losses(self, decided: Round, answers: Answers) -> list[Event]:
         """What elections have cost, as far as anyone who lives can say."""
@@ -355,7 +356,7 @@ class PartitionAdmin:
             return
         await self._writer.write(writes)
         for event in events:
-            log.error(event.kind, extra=dict(event.facts))
+            log.error(event.kind, extra=logged_facts(event))
         _tell(decided)
         self._counts.clean += len(decided.elected(Election.CLEAN))
         self._counts.unclean += len(decided.elected(Election.UNCLEAN))

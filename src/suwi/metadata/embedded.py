@@ -154,6 +154,7 @@ class EmbeddedStore:
         self._expiries: dict[int, asyncio.TimerHandle] = {}
         self._commits: set[asyncio.Task[Any]] = set()
         self._broken: Exception | None = None
+        self._is_closed = False
 
     @classmethod
     async def open(cls, path: str, *, session_timeout_s: float = 6.0) -> "EmbeddedStore":
@@ -164,13 +165,20 @@ class EmbeddedStore:
         # A worker of its own: in the shared pool a commit would queue behind long log jobs.
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="suwi-metadata")
 
+        opened: list[_File] = []
+
         def load() -> tuple[_File, Ledger]:
-            file = _File(path)
-            return file, file.load()
+            opened.append(_File(path))
+            return opened[0], opened[0].load()
+
+        def let_go() -> None:
+            for file in opened:
+                file.close()
 
         try:
             file, ledger = await asyncio.get_running_loop().run_in_executor(executor, load)
         except BaseException:
+            executor.submit(let_go)  # By the thread that has opened it, when it has.
             executor.shutdown(wait=False)
             raise
         return cls(file, ledger, executor, session_timeout_s)
@@ -188,8 +196,9 @@ class EmbeddedStore:
         for view in list(self._views):
             await view.close()
         async with self._turn:
-            if self._broken is None:
-                self._broken = Closed("closed")
+            self._broken = Closed("closed")
+            if not self._is_closed:
+                self._is_closed = True
                 await asyncio.get_running_loop().run_in_executor(self._executor, self._file.close)
         # Of brokers that died and did not wait for them.
         await asyncio.gather(*self._commits, return_exceptions=True)

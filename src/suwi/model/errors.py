@@ -188,6 +188,10 @@ class LeaderNotAvailable(BrokerError):
     code = ErrorCode.leader_not_available
 
 
+class OffsetNotAvailable(BrokerError):
+    code = ErrorCode.offset_not_available
+
+
 class UnsupportedSaslMechanism(BrokerError):
     code = ErrorCode.unsupported_sasl_mechanism
 

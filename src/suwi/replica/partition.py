@@ -9,7 +9,8 @@ Invariant: start offset <= last stable offset <= high watermark <= end offset.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -179,6 +180,12 @@ class Partition:
         return self._high_watermark
 
     @property
+    def watermark_is_known(self) -> bool:
+        """Whether all is known to be committed that was so when this leader's epoch began."""
+        leadership = self.leadership
+        return leadership is None or self.high_watermark >= leadership.epoch_start
+
+    @property
     def last_stable_offset(self) -> Offset:
         """Below it every transaction is decided."""
         undecided = self.log.producers.first_open_txn_offset
@@ -210,6 +217,11 @@ class Partition:
         """Open the log here and now, in a thread if nothing else uses the logs yet."""
         run_steps(self._opening())
         self._is_ready = self.leadership is None and self._is_whole()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its log can be used; if not, see `prepare`."""
+        return self._is_ready
 
     @property
     def is_preparing(self) -> bool:
@@ -871,6 +883,16 @@ class Partition:
         killed knows only the watermark that it last wrote down, a follower what it last heard."""
         is_older = partition_log.epochs.latest < self._unclean_epoch
         return partition_log.end_offset if is_older else self._high_watermark
+
+
+async def wait_until_ready(partitions: Iterable[Partition], within_s: float) -> None:
+    """Wait until these logs can be used, or cannot be: whoever uses them is told."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            for partition in partitions:
+                with suppress(BrokerError):
+                    if not partition.prepare():
+                        await partition.settled()
 
 
 def _room_wanted(partition_log: PartitionLog, records: memoryview) -> Offset | None:

@@ -1,7 +1,8 @@
 """Writes messages from plain dicts, compiled once per message version from kio's schema.
 
 `compile_encoder` makes an encoder. The dicts hold the fields of all versions at once: what the
-version at hand does not know is left out, what is missing takes the schema's default.
+version at hand does not know is left out, what is missing takes the schema's default. Of a large
+array parts may be encoded already (`EncodedItems`).
 Invariant: the bytes are those of kio's own writer, in about a quarter of its time.
 """
 
