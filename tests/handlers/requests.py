@@ -6,20 +6,19 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from suwi.net.answers import Answer, Exclusive, Later, NoReply, Reply
+from suwi.net.client_identity import ClientIdentity
 from suwi.net.dispatch import Request
 from suwi.replica.partition import Partition
 from suwi.wire.codec import encode_request, read_request, read_response
 
-
-class Caller:
-    """What a handler reads of its connection."""
-
-    listener_name = "PLAINTEXT"
+NO_CONNECTION: Any = None
+"""Handlers that are called directly read nothing of it."""
+PEER = ClientIdentity("PLAINTEXT", is_peer=True)
+"""Some requests are served for brokers only."""
 
 
 def request_of(api_key: int, version: int, body: bytes | bytearray, message: Any = None) -> Request:
-    caller: Any = Caller()
-    return Request(api_key, version, 1, "test", memoryview(body), message, caller)
+    return Request(api_key, version, 1, "test", memoryview(body), message, NO_CONNECTION, PEER)
 
 
 def request(api_key: int, version: int, fields: Mapping[str, Any]) -> Request:

@@ -222,7 +222,7 @@ def test_a_partition_whose_file_cannot_be_opened_is_refused_alone(
         answer = response(await broker.begin())
         broker.stop()
         partitions = answer.topics[0].partitions
-        assert partitions[1].error_code == ErrorCode.unknown_server_error
+        assert partitions[1].error_code == ErrorCode.kafka_storage_error
         assert partitions[2].records
         assert not files._pins
 

@@ -7,7 +7,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from suwi.env import FileRegion
-from suwi.handlers.fetch import _Found, _Job, _Look
+from suwi.handlers.fetch import Found, Job, Look
 from suwi.metadata.image import ClusterImage
 from suwi.model.ids import Offset
 from suwi.net.answers import Reply
@@ -25,13 +25,13 @@ class _Fetch:
     image = ClusterImage()
 
 
-def look_at(*benches: Bench) -> _Look:
+def look_at(*benches: Bench) -> Look:
     """As if each were a partition of one topic."""
     found = []
     for index, bench in enumerate(benches):
         part = bench.log.read(Offset(0), 1000, bench.log.end_offset, whole_batch=True)
-        found.append(_Found(("t", index), FetchedPartition(index, 0, 1, 1, 0), part))
-    return _Look(found)
+        found.append(Found(("t", index), FetchedPartition(index, 0, 1, 1, 0), part))
+    return Look(1 << 20, found)
 
 
 def filled(name: str) -> Bench:
@@ -40,10 +40,10 @@ def filled(name: str) -> Bench:
     return bench
 
 
-def reply_to(look: _Look) -> Reply:
+def reply_to(look: Look) -> Reply:
     fetch: Any = _Fetch()
     asked: Any = _Asked()
-    return _Job(fetch, VERSION, "PLAINTEXT", asked, None, True, []).reply(look)
+    return Job(fetch, VERSION, "PLAINTEXT", asked, None, True, []).reply(look)
 
 
 def error_codes(reply: Reply) -> list[int]:

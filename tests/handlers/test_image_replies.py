@@ -18,11 +18,13 @@ from suwi.handlers.metadata import Metadata
 from suwi.metadata.image import BrokerInfo, ClusterImage, Endpoint, PartitionState, Topic
 from suwi.model.broker_config import parse_broker_config
 from suwi.model.ids import LeaderEpoch, NodeId, TopicId
-from suwi.net import Answer, Connection, Exclusive, Reply, Request
+from suwi.net import Answer, Exclusive, Reply, Request
+from suwi.net.client_identity import ClientIdentity
 from suwi.replica.doubts import Doubts
 from suwi.replica.replicas import Replicas
 from suwi.wire.codec import encode_request, read_request, read_response
 from suwi.wire.versions import APIS, ApiKey
+from tests.handlers.requests import NO_CONNECTION
 
 NODES = tuple(NodeId(n) for n in (1, 2, 3))
 TOPIC, BROKER = 2, 4
@@ -46,13 +48,6 @@ def image_of(partitions: dict[str, int]) -> ClusterImage:
         registered=brokers,
         brokers=brokers,
     )
-
-
-class Place:
-    """As much of a connection as these handlers ask for."""
-
-    def __init__(self, listener_name: str = "IN") -> None:
-        self.listener_name = listener_name
 
 
 class Holder:
@@ -85,7 +80,7 @@ class Handlers:
         self.metadata = Metadata(replicas, self._create, config, cast(Doubts, self.doubts))
         self.configs = DescribeConfigs(replicas, config, NodeId(1))
 
-    async def _create(self, new: NewTopic) -> None:
+    async def _create(self, new: NewTopic, _request: Request) -> None:
         await asyncio.sleep(0)
         self.created.append(new.name)
         known = {name: len(topic.partitions) for name, topic in self.holder.image.topics.items()}
@@ -95,8 +90,8 @@ class Handlers:
 def request(api_key: int, version: int, fields: dict[str, Any], listener: str = "IN") -> Request:
     body = encode_request(api_key, version, fields)
     message = read_request(api_key, version, body)
-    connection = cast(Connection, Place(listener))
-    return Request(api_key, version, 1, "test", memoryview(body), message, connection)
+    client = ClientIdentity(listener)
+    return Request(api_key, version, 1, "test", memoryview(body), message, NO_CONNECTION, client)
 
 
 def metadata(

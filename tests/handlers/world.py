@@ -1,11 +1,13 @@
 """Replicas of one broker on a simulated disk, for handlers that are called directly."""
 
 import asyncio
+from contextlib import suppress
 from uuid import UUID
 
 from suwi.env import Env
 from suwi.log.file_cache import FileCache
 from suwi.log.log_directories import LogDirectories
+from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.metadata.image import (
     CLUSTER,
     LIVE,
@@ -25,12 +27,21 @@ from suwi.net.answers import Chunk, Reply
 from suwi.records.batch import read_header
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
+from suwi.replica.preparation import Turns
 from suwi.replica.replicas import Replicas
 from suwi.sim import ManualClock, SimDisk
 from suwi.sim.random import SimRandom
+from tests.supervision import tasks_that_must_not_fail
 
 HERE, OTHER = NodeId(1), NodeId(2)
 EPOCHS = {HERE: 11, OTHER: 12}
+
+
+class _EndlessTurns(Turns):
+    """However many logs are to be opened, they are opened at once."""
+
+    def take(self) -> bool:
+        return True
 
 
 class World:
@@ -48,7 +59,16 @@ class World:
         config = parse_broker_config(
             {key.replace("_", "."): value for key, value in settings.items()}
         ).config
-        self.replicas = Replicas(HERE, directories, self.clock, config, lambda path: None)
+        self.replicas = Replicas(
+            HERE,
+            directories,
+            self.clock,
+            DynamicBrokerConfig(config),
+            tasks_that_must_not_fail(),
+            lambda path: None,
+        )
+        around = self.replicas._around
+        self.replicas._around = around._replace(turns=_EndlessTurns())
         self._builder = ImageBuilder()
         self._topics: dict[str, Topic] = {}
         self.live_as()
@@ -93,7 +113,10 @@ class World:
             entries |= encode_shards(topic)
             entries[TOPICS + name] = encode_topic(topic)
         old = self.replicas.image
-        self.replicas.follow(old, self._builder.load(old.sequence + 1, entries))
+        applying = self.replicas.apply_image(old, self._builder.load(old.sequence + 1, entries))
+        with suppress(StopIteration):
+            while True:
+                applying.send(None)  # All slices at once.
 
 
 def led(*followers: NodeId, epoch: int = 0) -> PartitionState:

@@ -1,0 +1,78 @@
+"""Clients that come while a log is being opened: they wait, and nothing is refused or reordered."""
+
+import asyncio
+
+import pytest
+
+from suwi.replica.preparation import Turns
+from suwi.sim import Simulation
+from suwi.wire.versions import ApiKey
+from tests.broker.simulated import SimBroker, create_topic, fetch, produce
+
+TOPIC = "orders"
+
+
+class NoRoom(Turns):
+    """No turn of the loop has room for opening a log: it goes on in the background."""
+
+    def take(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_requests_to_a_log_that_is_being_opened_wait_for_it(seed: int) -> None:
+    simulation = Simulation(seed)
+
+    async def scenario() -> None:
+        broker = SimBroker(simulation)
+        await broker.start()
+        client = await broker.connect()
+        await create_topic(client, TOPIC)
+        assert (await produce(client, TOPIC, [b"0"], producer=(7, 0, 0))).error_code == 0
+        await broker.stop()
+        await broker.start()
+        assert broker.broker is not None
+        replicas = broker.broker.replicas
+        for partition in replicas:
+            partition._around = partition._around._replace(turns=NoRoom())
+        client, reader = await broker.connect(), await broker.connect()
+        # Pipelined, as an idempotent producer sends them, while nobody has opened the log yet.
+        sent = [
+            asyncio.create_task(produce(client, TOPIC, [b"%d" % n], producer=(7, 0, n)))
+            for n in range(1, 6)
+        ]
+        assert (await fetch(reader, TOPIC, 0))[0].value == b"0"
+        assert [(each.error_code, each.base_offset) for each in await asyncio.gather(*sent)] == [
+            (0, n) for n in range(1, 6)
+        ]
+
+    simulation.run(scenario())
+
+
+def test_a_look_up_of_a_log_that_is_being_opened_waits_for_it() -> None:
+    simulation = Simulation(1)
+
+    async def scenario() -> None:
+        broker = SimBroker(simulation)
+        await broker.start()
+        client = await broker.connect()
+        await create_topic(client, TOPIC)
+        await produce(client, TOPIC, [b"0"])
+        await broker.stop()
+        await broker.start()
+        assert broker.broker is not None
+        for partition in broker.broker.replicas:
+            partition._around = partition._around._replace(turns=NoRoom())
+        client = await broker.connect()
+        asked = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
+        fields = {
+            "replica_id": -1,
+            "isolation_level": 0,
+            "timeout": 1000,
+            "topics": [{"name": TOPIC, "partitions": [asked]}],
+        }
+        answer = await client.call(ApiKey.LIST_OFFSETS, 5, fields)
+        (found,) = answer.topics[0].partitions
+        assert (found.error_code, found.offset) == (0, 1)
+
+    simulation.run(scenario())
