@@ -1,15 +1,20 @@
 """Clients that come while a log is being opened: they wait, and nothing is refused or reordered."""
 
-import asyncio
+from collections.abc import Awaitable
 
 import pytest
 
+from suwi.client.connection import PeerConnection
+from suwi.records.builder import build_batch
+from suwi.records.record import Record
 from suwi.replica.preparation import Turns
 from suwi.sim import Simulation
+from suwi.wire.produce import decode_produce_response, encode_produce_request
 from suwi.wire.versions import ApiKey
 from tests.broker.simulated import SimBroker, create_topic, fetch, produce
 
 TOPIC = "orders"
+VERSION = 9
 
 
 class NoRoom(Turns):
@@ -17,6 +22,19 @@ class NoRoom(Turns):
 
     def take(self) -> bool:
         return False
+
+
+def send(client: PeerConnection, sequence: int) -> Awaitable[memoryview]:
+    batch = build_batch(
+        [Record(value=b"%d" % sequence, timestamp=1)],
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=sequence,
+    )
+    topics = [(TOPIC, None, [(0, batch)])]
+    return client.send(
+        ApiKey.PRODUCE, VERSION, encode_produce_request(VERSION, None, -1, 9000, topics)
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -37,14 +55,11 @@ def test_requests_to_a_log_that_is_being_opened_wait_for_it(seed: int) -> None:
             partition._around = partition._around._replace(turns=NoRoom())
         client, reader = await broker.connect(), await broker.connect()
         # Pipelined, as an idempotent producer sends them, while nobody has opened the log yet.
-        sent = [
-            asyncio.create_task(produce(client, TOPIC, [b"%d" % n], producer=(7, 0, n)))
-            for n in range(1, 6)
-        ]
+        sent = [send(client, n) for n in range(1, 6)]
         assert (await fetch(reader, TOPIC, 0))[0].value == b"0"
-        assert [(each.error_code, each.base_offset) for each in await asyncio.gather(*sent)] == [
-            (0, n) for n in range(1, 6)
-        ]
+        for n, answer in enumerate(sent, start=1):
+            produced = decode_produce_response(VERSION, await answer).topics[0].partitions[0]
+            assert (produced.error_code, produced.base_offset) == (0, n)
 
     simulation.run(scenario())
 
