@@ -19,13 +19,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from confluent_kafka import KafkaException
+
 from chaos.faults import KINDS, Fault, plan
 from chaos.journal import Notes, partition_name, read_journal, stored_in_spite_of_an_error
 from chaos.log_files import Compared
 from chaos.readers import Tail
 from chaos.writer import FLUSH_S
 from suwi.cli.log_format import FieldFormatter
-from suwi.sim.history import History
+from suwi.sim.history import History, Seen
 from suwi.sim.verdict import Violation, violations
 from suwi.testing import Cluster, NotInTime
 
@@ -36,6 +38,7 @@ _SEGMENT_BYTES = 1 << 18
 _HEALTHY_S = 90.0
 _READ_S = 120.0
 _SHOWN = 10
+_ROOT = Path(__file__).parents[1]
 _VERDICT = {
     "lost": "lost",
     "duplicate": "duplicated",
@@ -105,11 +108,13 @@ class Run:
         name = _name(number, kind)
         servers, journal = self._cluster.bootstrap_servers, str(self._journal(name))
         arguments = (kind, name, servers, TOPIC, str(PARTITIONS), journal)
-        return subprocess.Popen(
-            [sys.executable, "-m", "chaos.writer", *arguments],
-            stdin=subprocess.PIPE,
-            stderr=(self._home / f"{name}.log").open("wb"),
-        )
+        with (self._home / f"{name}.log").open("wb") as errors:
+            return subprocess.Popen(
+                [sys.executable, "-m", "chaos.writer", *arguments],
+                cwd=_ROOT,
+                stdin=subprocess.PIPE,
+                stderr=errors,
+            )
 
     def _journal(self, name: str) -> Path:
         return self._home / f"{name}.journal"
@@ -137,7 +142,12 @@ class Run:
             if time.monotonic() > self._ends_s:
                 self._say("the time is over")
                 return
-            what, ended_s = self._strike(fault)
+            try:
+                what, ended_s = self._strike(fault)
+            except Exception as error:
+                # A broker that does not start, a partition without a leader: the checks still tell.
+                self._find(f"fault {fault} went wrong: {error!r}")
+                return
             if fault.is_hasty:
                 self._say(what)
                 continue
@@ -165,10 +175,13 @@ class Run:
         try:
             self._cluster.wait_until_healthy(timeout_s=_HEALTHY_S)
         except NotInTime as error:
-            self.report.findings.append(f"not in sync {when}: {error}")
-            self._say(self.report.findings[-1])
+            self._find(f"not in sync {when}: {error}")
             return False
         return True
+
+    def _find(self, what: str) -> None:
+        self.report.findings.append(what)
+        self._say(what)
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -183,21 +196,24 @@ class Run:
                 break
             time.sleep(0.05)
         if not level:
-            self.report.findings.append(f"watermarks and log ends differ at the end: {places}")
-        return {p: max(end for _, end in each) for p, each in enumerate(places)}
+            self._find(f"watermarks and log ends differ at the end: {places}")
+        return {p: max((end for _, end in each), default=0) for p, each in enumerate(places)}
 
     def _read(self, tails: list[Tail]) -> None:
         ends = self._ends()
         for tail in tails:
-            if not tail.read_to(ends, _READ_S):
-                self.report.findings.append(f"a consumer did not come to the ends {ends}")
+            try:
+                if not tail.read_to(ends, _READ_S):
+                    self._find(f"a consumer did not come to the ends {ends}")
+            except KafkaException as error:
+                self._find(f"a consumer failed: {error}")
         fresh = self._history.readings[-1]
         for name, events in fresh.events.items():
-            seen = [event for event in events if hasattr(event, "value")]
+            seen = [event for event in events if isinstance(event, Seen)]
             self._history.final(name, ((event.offset, event.value) for event in seen))
             self.report.records += len(seen)
         for event in self._cluster.events():
-            self.report.findings.append(f"the cluster reports a loss: {event}")
+            self._find(f"the cluster reports a loss: {event}")
 
     def _compare_files(self) -> None:
         for partition, end in self._ends().items():
