@@ -28,6 +28,7 @@ class Journal:
         self._file.write(f"sent {partition} {number}\n")
 
     def acked(self, partition: int, number: int, offset: int) -> None:
+        """`offset`: -1 where the writer was not told it."""
         self._file.write(f"acked {partition} {number} {offset}\n")
 
     def failed(self, partition: int, number: int, error: str) -> None:

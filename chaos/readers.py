@@ -28,6 +28,7 @@ class Tail:
                 "group.id": "none",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
+                "log_level": 0,
             }
         )
         self._thread = threading.Thread(target=self._run, daemon=True)

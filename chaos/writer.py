@@ -54,7 +54,9 @@ def write_with_librdkafka(
 
     def on_delivery(place: tuple[int, int], error: KafkaError | None, message: Any) -> None:
         if error is None:
-            journal.acked(*place, message.offset())
+            # Without an offset where a later batch was acknowledged and this one with it.
+            offset = message.offset()
+            journal.acked(*place, -1 if offset is None else offset)
         else:
             journal.failed(*place, error.name())
 

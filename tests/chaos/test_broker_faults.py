@@ -159,6 +159,7 @@ def test_a_machine_loses_power_only_while_all_replicas_are_in_sync() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_a_short_run_does_its_faults_and_is_right(tmp_path: Path) -> None:
     report = Run(3, 5, 5, tmp_path, say=lambda _: None).go()
     assert complaints(report) == []
