@@ -1,13 +1,13 @@
 # `make help` lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test test-newest test-oldest sim demo tour fuzz chaos bench compat docs lock clean
+.PHONY: help setup check format test test-newest test-oldest sim demo tour fuzz chaos chaos-brokers bench compat docs lock clean
 MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 SECONDS ?= 120
 MINUTES ?= 5
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
 setup: ## create .venv with .venv/bin/suwi, exactly as requirements.lock says
 	@tools/setup.sh
@@ -47,6 +47,10 @@ fuzz: setup ## hostile peers against a broker; SECONDS=600 SEED=7 as you like
 chaos: setup ## 50 kills around a Spark pipeline into a Delta table (needs Java); KILLS=100 BROKERS=3 SEED=7
 	@$(BIN)/python -m chaos --kills $(or $(KILLS),50) --brokers $(or $(BROKERS),1) \
 		$(if $(SEED),--seed $(SEED))
+
+chaos-brokers: setup ## faults of three brokers under four idempotent writers; FAULTS=100 SEED=7, MINUTES=20 at most
+	@$(BIN)/python -m chaos.broker_faults --faults $(or $(FAULTS),100) $(if $(SEED),--seed $(SEED)) \
+		$(if $(filter-out file,$(origin MINUTES)),--minutes $(MINUTES))
 
 bench: setup ## measure against Apache Kafka; ONLY=stalls QUICK=1, ONLY=race AGAINST=../old/src
 	@$(BIN)/python -m bench $(ONLY:%=--only %) $(if $(QUICK),--quick) \

@@ -1,6 +1,7 @@
 """The test kit as its users see it."""
 
 import asyncio
+import gc
 import json
 import threading
 import time
@@ -107,6 +108,15 @@ def test_a_restarted_broker_has_its_old_address_and_its_data(cluster: Cluster) -
     assert cluster.address(2) == address
     cluster.wait_until_healthy()
     assert cluster.replicas(topic)[2].log_end == 1
+
+
+def test_a_broker_that_lost_power_leaves_no_task_behind(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.power_loss(1)
+    cluster.restart(1)
+    gc.collect()
+    assert "Task was destroyed but it is pending" not in caplog.text
 
 
 def test_waiting_in_vain_says_how_things_stand(cluster: Cluster) -> None:

@@ -106,16 +106,20 @@ class Node:
 
     async def kill(self) -> None:
         """As SIGKILL: what was written stays; its session times out."""
-        if self._watch is not None:
-            self._watch.cancel()
+        self._watch_no_more()
         if self._process is not None:
             await self._loop.kill(self._process)
 
     async def lose_power(self) -> None:
         """What was not synced is gone. Peers hear nothing; its session times out."""
+        self._watch_no_more()
         if self._process is not None:
             await self._loop.cut_off(self._process)
         self.drive.lose_power()
+
+    def _watch_no_more(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
 
     async def freeze(self) -> None:
         """As SIGSTOP: nothing goes in or out, and its session runs out."""

@@ -1,0 +1,325 @@
+"""`make chaos-brokers`: faults of three brokers, one after another, under four idempotent writers.
+
+In the end every acknowledged record must be there once and in order, nothing else may be there, and
+the log files of all replicas must be the same. Exits with 1 where that is not so; the data, the
+journals of the writers and the brokers' log are kept then.
+"""
+
+import argparse
+import logging
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+
+from chaos.faults import KINDS, Fault, plan
+from chaos.journal import Notes, partition_name, read_journal, stored_in_spite_of_an_error
+from chaos.log_files import Compared
+from chaos.readers import Tail
+from chaos.writer import FLUSH_S
+from suwi.cli.log_format import FieldFormatter
+from suwi.sim.history import History, Seen
+from suwi.sim.verdict import Violation, violations
+from suwi.testing import Cluster, NotInTime
+
+WRITERS = ("librdkafka", "librdkafka", "librdkafka-impatient", "aiokafka")
+TOPIC = "numbers"
+PARTITIONS = 4
+_SEGMENT_BYTES = 1 << 18
+_HEALTHY_S = 90.0
+_READ_S = 120.0
+_SHOWN = 10
+_ROOT = Path(__file__).parents[1]
+_VERDICT = {
+    "lost": "lost",
+    "duplicate": "duplicated",
+    "reordered write": "reordered",
+    "invented": "that nobody sent",
+}
+
+
+@dataclass(slots=True)
+class Report:
+    wanted: int
+    seed: int
+    faults: Counter[str] = field(default_factory=Counter)
+    back_s: dict[str, list[float]] = field(default_factory=dict)
+    """By kind: from the end of a fault until all replicas were in sync, where that was awaited."""
+    findings: list[str] = field(default_factory=list)
+    """What should not have happened on the way."""
+    notes: Notes = field(default_factory=Notes)
+    violations: list[Violation] = field(default_factory=list)
+    files: Compared = field(default_factory=Compared)
+    records: int = 0
+    stored_in_spite_of_an_error: int = 0
+    log_lines: Counter[str] = field(default_factory=Counter)
+    """The brokers' log, by level."""
+    seconds: float = 0.0
+
+
+class Run:
+    def __init__(
+        self, faults: int, seed: int, minutes: float, home: Path, say: Callable[[str], None]
+    ) -> None:
+        self._cluster = Cluster(
+            3, directory=str(home / "brokers"), settings={"min.insync.replicas": 2}
+        )
+        self._home = home
+        self._say = say
+        self._started_s = time.monotonic()
+        self._ends_s = self._started_s + minutes * 60
+        self._history = History()
+        self.report = Report(faults, seed)
+
+    def go(self) -> Report:
+        report = self.report
+        with self._cluster as cluster:
+            configs = {"min.insync.replicas": 2, "segment.bytes": _SEGMENT_BYTES}
+            cluster.create_topic(TOPIC, PARTITIONS, replication_factor=3, configs=configs)
+            tail = self._tail("the consumer beside the writers")
+            writers = [self._writer(n, kind) for n, kind in enumerate(WRITERS)]
+            try:
+                self._disturb(plan(report.wanted, cluster.brokers, PARTITIONS, report.seed))
+            finally:
+                self._end(writers)
+            self._wait_until_healthy("at the end")
+            self._read([tail, self._tail("the consumer afterwards")])
+            self._compare_files()
+        for number, kind in enumerate(WRITERS):
+            name = _name(number, kind)
+            read_journal(self._journal(name), name, TOPIC, self._history, report.notes)
+        self._say("checking")
+        self._judge()
+        report.seconds = time.monotonic() - self._started_s
+        return report
+
+    # -- writers and readers -------------------------------------------------------------------
+
+    def _writer(self, number: int, kind: str) -> "subprocess.Popen[bytes]":
+        name = _name(number, kind)
+        servers, journal = self._cluster.bootstrap_servers, str(self._journal(name))
+        arguments = (kind, name, servers, TOPIC, str(PARTITIONS), journal)
+        with (self._home / f"{name}.log").open("wb") as errors:
+            return subprocess.Popen(
+                [sys.executable, "-m", "chaos.writer", *arguments],
+                cwd=_ROOT,
+                stdin=subprocess.PIPE,
+                stderr=errors,
+            )
+
+    def _journal(self, name: str) -> Path:
+        return self._home / f"{name}.journal"
+
+    def _end(self, writers: "list[subprocess.Popen[bytes]]") -> None:
+        self._say("the writers end")
+        for writer in writers:
+            assert writer.stdin is not None
+            writer.stdin.close()
+        for writer in writers:
+            try:
+                writer.wait(FLUSH_S + 30)
+            except subprocess.TimeoutExpired:
+                writer.kill()
+                writer.wait()
+
+    def _tail(self, name: str) -> Tail:
+        servers = self._cluster.bootstrap_servers
+        return Tail(servers, TOPIC, PARTITIONS, self._history.reader(name)).start()
+
+    # -- faults --------------------------------------------------------------------------------
+
+    def _disturb(self, faults: list[Fault]) -> None:
+        for fault in faults:
+            if time.monotonic() > self._ends_s:
+                self._say("the time is over")
+                return
+            try:
+                what, ended_s = self._strike(fault)
+            except Exception as error:
+                # A broker that does not start, a partition without a leader: the checks still tell.
+                self._find(f"fault {fault} went wrong: {error!r}")
+                return
+            if fault.is_hasty:
+                self._say(what)
+                continue
+            if not self._wait_until_healthy(f"after fault {what}"):
+                return
+            back_s = time.monotonic() - ended_s
+            self.report.back_s.setdefault(fault.kind, []).append(back_s)
+            self._say(f"{what}; in sync again after {back_s:.1f} s")
+
+    def _strike(self, fault: Fault) -> tuple[str, float]:
+        """What was done, and when the broker was let go."""
+        kind, broker = KINDS[fault.kind], fault.broker
+        if broker is None:
+            broker = self._cluster.wait_leader(TOPIC, fault.partition, timeout_s=_HEALTHY_S)
+        kind.begin(self._cluster, broker)
+        time.sleep(fault.hold_s)
+        ended_s = time.monotonic()
+        kind.end(self._cluster, broker)
+        self.report.faults[fault.kind] += 1
+        aim = "" if fault.broker is not None else f", leader of {TOPIC}-{fault.partition},"
+        what = f"{fault.number}: {fault.kind} of broker {broker}{aim} for {fault.hold_s:.1f} s"
+        return what, ended_s
+
+    def _wait_until_healthy(self, when: str) -> bool:
+        try:
+            self._cluster.wait_until_healthy(timeout_s=_HEALTHY_S)
+        except NotInTime as error:
+            self._find(f"not in sync {when}: {error}")
+            return False
+        return True
+
+    def _find(self, what: str) -> None:
+        self.report.findings.append(what)
+        self._say(what)
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def _ends(self) -> dict[int, int]:
+        """The watermarks; all replicas have come to them."""
+        until_s = time.monotonic() + _HEALTHY_S
+        while True:
+            states = [self._cluster.replicas(TOPIC, p) for p in range(PARTITIONS)]
+            places = [{(s.high_watermark, s.log_end) for s in each.values()} for each in states]
+            level = all(len(each) == 1 and len({*next(iter(each))}) == 1 for each in places)
+            if level or time.monotonic() > until_s:
+                break
+            time.sleep(0.05)
+        if not level:
+            self._find(f"watermarks and log ends differ at the end: {places}")
+        return {p: max((end for _, end in each), default=0) for p, each in enumerate(places)}
+
+    def _read(self, tails: list[Tail]) -> None:
+        ends = self._ends()
+        for tail in tails:
+            try:
+                if not tail.read_to(ends, _READ_S):
+                    self._find(f"a consumer did not come to the ends {ends}")
+            except KafkaException as error:
+                self._find(f"a consumer failed: {error}")
+        fresh = self._history.readings[-1]
+        for name, events in fresh.events.items():
+            seen = [event for event in events if isinstance(event, Seen)]
+            self._history.final(name, ((event.offset, event.value) for event in seen))
+            self.report.records += len(seen)
+        for event in self._cluster.events():
+            self._find(f"the cluster reports a loss: {event}")
+
+    def _compare_files(self) -> None:
+        for partition, end in self._ends().items():
+            name = partition_name(TOPIC, partition)
+            directories = {b: self._cluster.files(b) / name for b in self._cluster.brokers}
+            self.report.files.add(name, directories, end)
+
+    def _judge(self) -> None:
+        report = self.report
+        report.violations = violations(self._history)
+        report.stored_in_spite_of_an_error = stored_in_spite_of_an_error(
+            self._history, report.notes
+        )
+
+
+def _name(number: int, kind: str) -> str:
+    return f"{kind}-{number + 1}"
+
+
+def complaints(report: Report) -> list[str]:
+    """What keeps a run from being a proof."""
+    found = [str(violation) for violation in report.violations]
+    found += report.files.differing
+    found += [f"fatal error of {told}" for told in report.notes.fatal]
+    found += [
+        f"{writer} never heard of {count} records"
+        for writer, count in report.notes.unanswered.items()
+    ]
+    found += [f"{writer} broke off" for writer in report.notes.broken_off]
+    found += report.findings
+    done = report.faults.total()
+    if done < report.wanted:
+        found.append(f"only {done} of {report.wanted} faults")
+    if not report.notes.acked:
+        found.append("nothing was acknowledged")
+    return found
+
+
+def told(report: Report) -> str:
+    notes = report.notes
+    kinds = ", ".join(f"{times} × {kind}" for kind, times in sorted(report.faults.items()))
+    acked = ", ".join(f"{count} {writer}" for writer, count in sorted(notes.acked.items()))
+    errors = Counter((writer, error) for writer, error, _ in notes.failed)
+    errors_told = ", ".join(f"{n} × {error} {who}" for (who, error), n in sorted(errors.items()))
+    wrong = Counter(violation.kind for violation in report.violations)
+    epoch = max(report.files.producers.values(), default=0)
+    levels = ", ".join(f"{n} {level}" for level, n in sorted(report.log_lines.items()))
+    differing = len(report.files.differing)
+    stored = report.stored_in_spite_of_an_error
+    lines = [
+        f"seed {report.seed}: {report.faults.total()} faults in {report.seconds:.0f} s: {kinds}",
+        f"acknowledged: {notes.acked.total()} records ({acked}); read at the end: {report.records}",
+        f"errors told to writers: {len(notes.failed)}, {stored} of them stored {errors_told}",
+        f"fatal client errors: {len(notes.fatal)}; unanswered: {notes.unanswered.total()}",
+        f"producers: {len(report.files.producers)}, highest epoch {epoch}",
+    ]
+    for kind, times in sorted(report.back_s.items()):
+        median, longest = statistics.median(times), max(times)
+        lines.append(f"in sync again after {kind}: median {median:.1f} s, longest {longest:.1f} s")
+    lines += [
+        f"brokers' log: {levels or 'no warnings'}",
+        f"replicas: {report.files.size_bytes} bytes below the watermarks, {differing} differ",
+        "verdict: "
+        + ", ".join(f"{wrong[kind]} {word}" for kind, word in _VERDICT.items())
+        + f", {wrong.total()} violations in all",
+    ]
+    return "\n".join(lines)
+
+
+class _Count(logging.Handler):
+    def __init__(self, lines: Counter[str]) -> None:
+        super().__init__(logging.WARNING)
+        self._lines = lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines[record.levelname] += 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="chaos.broker_faults", description=__doc__)
+    parser.add_argument("--faults", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--minutes", type=float, default=20, help="no fault begins later")
+    parser.add_argument("--keep", action="store_true", help="keep the data of a good run, too")
+    arguments = parser.parse_args()
+    seed = random.randrange(10**6) if arguments.seed is None else arguments.seed
+    home = Path(tempfile.mkdtemp(prefix=f"suwi-chaos-{seed}-"))
+    print(f"{arguments.faults} faults, seed {seed}, in {home}", flush=True)
+    run = Run(arguments.faults, seed, arguments.minutes, home, lambda line: print(line, flush=True))
+    lines = logging.FileHandler(home / "brokers.log")
+    lines.setFormatter(FieldFormatter())
+    logging.basicConfig(level=logging.INFO, handlers=[lines, _Count(run.report.log_lines)])
+    report = run.go()
+    print(told(report))
+    wanting = complaints(report)
+    for complaint in wanting[:_SHOWN]:
+        print(f"not good enough: {complaint}", file=sys.stderr)
+    if len(wanting) > _SHOWN:
+        print(f"… and {len(wanting) - _SHOWN} more", file=sys.stderr)
+    if wanting or arguments.keep:
+        (home / "complaints.txt").write_text("\n".join(wanting))
+        print(f"kept: {home}")
+    else:
+        shutil.rmtree(home)
+    return 1 if wanting else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

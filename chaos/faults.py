@@ -1,0 +1,87 @@
+"""Faults of one broker of a test cluster: what begins each, how long it lasts, what ends it.
+
+`plan` draws them from a seed. Invariant: one broker has one fault at a time; a machine loses power
+only while all replicas are in sync: within that budget nothing acknowledged may be lost.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from suwi.testing import Cluster
+
+_SLOW_MS = 250
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    begin: Callable[[Cluster, int], None]
+    end: Callable[[Cluster, int], None]
+    hold_s: tuple[float, float]
+    needs_sync: bool = False
+    """It comes only when all replicas are in sync, and the next only when they are again."""
+
+
+def _nothing(_cluster: Cluster, _broker: int) -> None:
+    """A broker comes back from this by itself."""
+
+
+def _isolate(cluster: Cluster, broker: int) -> None:
+    cluster.partition({broker}, set(cluster.brokers) - {broker})
+
+
+KINDS: dict[str, Kind] = {
+    "full disk": Kind(Cluster.fill_disk, Cluster.free_disk, (0.3, 3.0)),
+    # Longer than the session: another broker leads, and this one wakes up believing that it does.
+    "pause": Kind(Cluster.pause, Cluster.resume, (1.3, 3.5)),
+    "kill": Kind(Cluster.kill, Cluster.restart, (0.1, 2.0)),
+    "partition": Kind(_isolate, lambda cluster, _: cluster.heal(), (0.5, 4.0)),
+    "slow": Kind(lambda c, b: c.slow(b, _SLOW_MS), lambda cluster, _: cluster.heal(), (0.5, 2.5)),
+    "expired session": Kind(Cluster.expire_session, _nothing, (0.0, 0.5)),
+    "power loss": Kind(Cluster.power_loss, Cluster.restart, (0.1, 2.0), needs_sync=True),
+}
+
+_BAG = (*KINDS, "full disk", "pause")
+"""Full disks and pauses come twice as often: they once led to duplicates."""
+_NOT_AIMED = 0.5
+"""How often any broker is hit, whatever it leads."""
+_IN_HASTE = 0.3
+"""How often the next fault does not wait until all replicas are in sync again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    number: int
+    kind: str
+    broker: int | None
+    """None: the leader of the partition."""
+    partition: int
+    hold_s: float
+    is_hasty: bool
+    """The next fault comes at once."""
+
+
+def plan(faults: int, brokers: tuple[int, ...], partitions: int, seed: int) -> list[Fault]:
+    """The same for the same seed. Every kind comes once before any comes a third time."""
+    chance = random.Random(seed)
+    drawn = _kinds(chance)
+    kinds = [next(drawn) for _ in range(faults + 1)]
+    return [
+        Fault(
+            number + 1,
+            kind,
+            chance.choice(brokers) if chance.random() < _NOT_AIMED else None,
+            chance.randrange(partitions),
+            chance.uniform(*KINDS[kind].hold_s),
+            chance.random() < _IN_HASTE
+            and not KINDS[kind].needs_sync
+            and not KINDS[after].needs_sync,
+        )
+        for number, (kind, after) in enumerate(pairwise(kinds))
+    ]
+
+
+def _kinds(chance: random.Random) -> Iterator[str]:
+    while True:
+        yield from chance.sample(_BAG, len(_BAG))

@@ -1,0 +1,82 @@
+"""A real consumer that reads every partition from its first record, and notes what it was given.
+
+`Tail` follows the writers in a thread; `read_to` makes it stop at given ends.
+"""
+
+import threading
+import time
+from collections.abc import Mapping
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+
+from chaos.journal import partition_name
+from suwi.sim.history import Reading
+
+
+class Tail:
+    def __init__(self, servers: str, topic: str, partitions: int, reading: Reading) -> None:
+        self._topic = topic
+        self._partitions = partitions
+        self._reading = reading
+        self._next = dict.fromkeys(range(partitions), 0)
+        self._ends: dict[int, int] | None = None
+        self._ends_s = float("inf")
+        self._error: BaseException | None = None
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": servers,
+                "group.id": "none",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "log_level": 0,
+            }
+        )
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> "Tail":
+        for partition in range(self._partitions):
+            self._reading.start_at(partition_name(self._topic, partition), 0)
+        self._thread.start()
+        return self
+
+    def read_to(self, ends: Mapping[int, int], timeout_s: float) -> bool:
+        """Whether everything below these offsets came in time. Raises what kept it from reading."""
+        self._ends_s = time.monotonic() + timeout_s
+        self._ends = dict(ends)
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        if self._is_done(ends):
+            self._reading.finished()
+            return True
+        return False
+
+    def _is_done(self, ends: Mapping[int, int]) -> bool:
+        return all(self._next[partition] >= end for partition, end in ends.items())
+
+    def _run(self) -> None:
+        try:
+            self._consumer.assign(
+                [TopicPartition(self._topic, p, OFFSET_BEGINNING) for p in range(self._partitions)]
+            )
+            while time.monotonic() < self._ends_s:
+                ends = self._ends
+                if ends is not None and self._is_done(ends):
+                    return
+                self._take()
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._consumer.close()
+
+    def _take(self) -> None:
+        for message in self._consumer.consume(1_000, timeout=0.2):
+            error = message.error()
+            if error is not None:
+                if error.fatal() or not error.retriable():
+                    raise KafkaException(error)
+                continue
+            partition, offset = message.partition(), message.offset()
+            name = partition_name(self._topic, partition)
+            self._reading.saw(name, offset, message.value())
+            self._next[partition] = offset + 1

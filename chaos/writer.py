@@ -1,0 +1,151 @@
+"""A writer in a process of its own: idempotent, acks=all, a real client with its defaults.
+
+`python -m chaos.writer KIND NAME SERVERS TOPIC PARTITIONS JOURNAL` sends until its standard input
+ends, then waits for what is on its way and ends. Kinds: `librdkafka`, `librdkafka-impatient` (asks
+again after two seconds), `aiokafka`.
+"""
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from chaos.journal import Journal, value_of
+
+_ROUND = 60
+_PAUSE_S = 0.5
+_OUTSTANDING_MAX = 2_000
+FLUSH_S = 120.0
+"""For what was on its way when the writer was told to end."""
+
+
+class Numbers:
+    """The records in the order of sending: each partition in turn, numbered for itself."""
+
+    def __init__(self, partitions: int) -> None:
+        self._next = [0] * partitions
+        self._turn = 0
+
+    def round(self) -> Iterator[tuple[int, int]]:
+        for _ in range(_ROUND):
+            partition = self._turn % len(self._next)
+            self._turn += 1
+            yield partition, self._next[partition]
+            self._next[partition] += 1
+
+
+def write_with_librdkafka(
+    name: str,
+    topic: str,
+    partitions: int,
+    journal: Journal,
+    config: dict[str, Any],
+    is_over: Callable[[], bool],
+) -> None:
+    from confluent_kafka import KafkaError, Producer
+
+    def on_error(error: KafkaError) -> None:
+        if error.fatal():
+            journal.fatal(f"{error.name()} {error.str()}")
+
+    def on_delivery(place: tuple[int, int], error: KafkaError | None, message: Any) -> None:
+        if error is None:
+            # Without an offset where a later batch was acknowledged and this one with it.
+            offset = message.offset()
+            journal.acked(*place, -1 if offset is None else offset)
+        else:
+            journal.failed(*place, error.name())
+
+    producer = Producer(
+        {
+            "enable.idempotence": True,
+            "acks": "all",
+            # Small batches, so that several of a partition are on their way at once.
+            "batch.num.messages": 4,
+            "error_cb": on_error,
+            **config,
+        }
+    )
+    numbers = Numbers(partitions)
+    while not is_over():
+        for place in numbers.round():
+            journal.sent(*place)
+            value = value_of(name, *place)
+            producer.produce(
+                topic, value, partition=place[0], on_delivery=partial(on_delivery, place)
+            )
+        ends_s = time.monotonic() + _PAUSE_S
+        while time.monotonic() < ends_s or (len(producer) > _OUTSTANDING_MAX and not is_over()):
+            producer.poll(0.05)
+    producer.flush(FLUSH_S)
+
+
+async def write_with_aiokafka(
+    name: str,
+    topic: str,
+    partitions: int,
+    journal: Journal,
+    servers: str,
+    is_over: Callable[[], bool],
+) -> None:
+    from aiokafka import AIOKafkaProducer
+
+    unanswered = 0
+
+    def on_delivery(place: tuple[int, int], future: "asyncio.Future[Any]") -> None:
+        nonlocal unanswered
+        unanswered -= 1
+        error = future.exception()
+        if error is None:
+            journal.acked(*place, future.result().offset)
+        else:
+            journal.failed(*place, type(error).__name__)
+
+    producer = AIOKafkaProducer(
+        bootstrap_servers=servers, enable_idempotence=True, acks="all", max_batch_size=1_000
+    )
+    await producer.start()
+    numbers = Numbers(partitions)
+    while not is_over():
+        for place in numbers.round():
+            journal.sent(*place)
+            unanswered += 1
+            future = await producer.send(topic, value_of(name, *place), partition=place[0])
+            future.add_done_callback(partial(on_delivery, place))
+        await asyncio.sleep(_PAUSE_S)
+        while unanswered > _OUTSTANDING_MAX and not is_over():  # noqa: ASYNC110 - both may change
+            await asyncio.sleep(0.05)
+    async with asyncio.timeout(FLUSH_S):
+        await producer.stop()
+
+
+def main() -> None:
+    kind, name, servers, topic, partitions, journal_path = sys.argv[1:]
+    over = threading.Event()
+
+    def wait_for_the_end() -> None:
+        sys.stdin.buffer.read()
+        over.set()
+
+    threading.Thread(target=wait_for_the_end, daemon=True).start()
+    journal = Journal(Path(journal_path))
+    about = (name, topic, int(partitions), journal)
+    match kind:
+        case "aiokafka":
+            asyncio.run(write_with_aiokafka(*about, servers, over.is_set))
+        case "librdkafka":
+            write_with_librdkafka(*about, {"bootstrap.servers": servers}, over.is_set)
+        case "librdkafka-impatient":
+            config = {"bootstrap.servers": servers, "socket.timeout.ms": 2_000}
+            write_with_librdkafka(*about, config, over.is_set)
+        case _:
+            raise ValueError(f"no such kind of writer: {kind}")
+    journal.close()
+
+
+if __name__ == "__main__":
+    main()
