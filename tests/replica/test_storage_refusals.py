@@ -9,6 +9,7 @@ import errno
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -18,6 +19,7 @@ from suwi.model.errors import (
     BrokerError,
     InvalidProducerEpoch,
     KafkaStorageError,
+    NotEnoughReplicas,
     OutOfOrderSequence,
 )
 from suwi.model.ids import LeaderEpoch, Offset
@@ -68,6 +70,20 @@ class Bench:
                 if isinstance(error, kind)
             )
         return "retry" if done.is_duplicate else "stored"
+
+    def send_to_all(self, sequence: int) -> str:
+        """Send one record with acks=all, as the handler does."""
+        batch = build_batch(
+            [Record(value=str(sequence).encode(), timestamp=1)],
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=sequence,
+        )
+        try:
+            self.partition.check_enough_replicas(memoryview(batch))
+        except NotEnoughReplicas as error:
+            return type(error).__name__
+        return self.send(sequence)
 
     def stored(self) -> list[str]:
         log = self.partition.log
@@ -221,6 +237,25 @@ def test_a_refusal_outlasts_a_change_of_the_leader_that_took_nothing() -> None:
         bench.free()
         bench.partition.lead(ALONE._replace(leader_epoch=LeaderEpoch(1)), broker_epoch=5)
         assert [bench.send(2), bench.send(1), bench.send(2)] == [FULL, "stored", "stored"]
+
+    run(scenario)
+
+
+def test_what_is_pipelined_behind_a_batch_that_too_few_replicas_refused_is_not_out_of_order() -> (
+    None
+):
+    both = (ONE, TWO)
+
+    def scenario(bench: Bench) -> None:
+        partition = bench.partition
+        partition.config = replace(partition.config, min_insync_replicas=2)
+        partition.lead(PartitionState(ONE, LeaderEpoch(1), 1, both, both), broker_epoch=5)
+        assert bench.send_to_all(0) == "stored"
+        partition.lead(PartitionState(ONE, LeaderEpoch(1), 2, both, (ONE,)), broker_epoch=5)
+        assert bench.send_to_all(1) == "NotEnoughReplicas"
+        partition.lead(PartitionState(ONE, LeaderEpoch(1), 3, both, both), broker_epoch=5)
+        assert [bench.send_to_all(n) for n in range(2, 5)] == [FULL] * 3
+        assert [bench.send_to_all(n) for n in range(1, 5)] == ["stored"] * 4
 
     run(scenario)
 

@@ -157,7 +157,7 @@ class Produce:
         The only way into a log for clients. Raises a `BrokerError`; then nothing was appended.
         """
         if acks == _ACKS_ALL:
-            partition.check_enough_replicas()
+            partition.check_enough_replicas(records)
         if not records:
             raise InvalidRecord("a produce request needs one batch for each partition")
         intake = partition.intake

@@ -24,6 +24,7 @@ from suwi.log.stray import UnreadableTopicId
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import (
     BrokerError,
+    CorruptMessage,
     FencedLeaderEpoch,
     KafkaStorageError,
     NotEnoughReplicas,
@@ -41,7 +42,7 @@ from suwi.model.ids import (
     TopicPartition,
 )
 from suwi.model.topic_config import TopicConfig
-from suwi.records.batch import BatchHeader, batches
+from suwi.records.batch import BatchHeader, batches, read_header
 from suwi.replica.home import Home
 from suwi.replica.intake import intake_of
 from suwi.replica.leadership import UNKNOWN_EPOCH, IsLive, Leadership, Proposal
@@ -471,9 +472,13 @@ class Partition:
 
     # -- writing -------------------------------------------------------------------------------
 
-    def check_enough_replicas(self) -> None:
+    def check_enough_replicas(self, batch: memoryview | None) -> None:
         """Raises NotEnoughReplicas where acks=all cannot be kept."""
         if not self._has_enough_replicas:
+            # There may be enough for the next batch of the same producer: see `StorageRefusals`.
+            if batch:
+                with suppress(CorruptMessage):
+                    self._note_refusal(read_header(batch))
             raise NotEnoughReplicas(
                 f"{self.partition} has fewer replicas in sync than "
                 f"min.insync.replicas {self.config.min_insync_replicas}"
@@ -488,7 +493,7 @@ class Partition:
             if self._refusals is not None and self._refusals.holds_back(
                 header, partition_log.producers
             ):
-                raise _FollowsRefused(f"{self.partition}: an earlier batch could not be stored")
+                raise _FollowsRefused(f"{self.partition}: an earlier batch was not stored")
             appended = partition_log.append_as_leader(batch, header, self.leader_epoch, now_ms)
         except _FollowsRefused:
             raise

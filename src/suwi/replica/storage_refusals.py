@@ -16,6 +16,8 @@ batch that is missing:
   its second would be taken for a start, and the first could never be stored.
 - What lies before the missing sequence is no concern of this: a retry is found among the last
   batches, as ever.
+- A refusal with NOT_ENOUGH_REPLICAS is noted as well: there may be enough of them again for the
+  second batch, though the first was refused.
 - Another replica may have led meanwhile and have taken the missing batch. So the log is asked:
   where it holds the missing sequence, or a newer epoch of the producer, the refusal is history.
   Hence nothing needs to be done when the leader changes. A new leader knows of no refusal, and need
