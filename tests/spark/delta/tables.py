@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -40,7 +41,7 @@ def write_files(
         subdirectory=subdirectory,
     )
     writer = FileWriter(
-        storage_of(options.uri, options.storage), plan, lambda: f"part-{next(_numbers)}"
+        storage_of(options.uri, options.storage), plan, lambda: f"part-{UUID(int=next(_numbers))}"
     )
     writer.write(pa.Table.from_pylist(list(rows), plan.schema).to_batches())
     return writer.close()

@@ -15,13 +15,34 @@ from deltalake import CommitProperties, DeltaTable
 from suwi.spark.delta.commit import Batch, Origin, append_files
 from suwi.spark.delta.errors import AnotherDriver, SchemaMismatch, UnsupportedTable
 from suwi.spark.delta.table import check_release
-from tests.spark.delta.tables import commit, options_of, rows_of, schema_of
+from tests.spark.delta.tables import commit, options_of, rows_of, schema_of, write_files
 
 SCHEMA = schema_of("n long")
 
 
 def origin(version: int, run: str = "run-1", app: str = "query-1") -> Origin:
     return Origin(app, version, run)
+
+
+def test_a_directory_of_other_files_is_not_made_a_table(tmp_path: Path) -> None:
+    for name in ("part-00000-3f2b1c00-0000-4000-8000-000000000001-c000.snappy.parquet", "day=1/x"):
+        table = tmp_path / name.partition("/")[0].partition("-")[0]
+        file = table / name
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"PAR1")
+        with pytest.raises(UnsupportedTable, match="is not empty and is no Delta table"):
+            commit(options_of(table), SCHEMA, [{"n": 1}])
+        assert not (table / "_delta_log").exists()
+
+
+def test_what_a_killed_first_batch_left_does_not_keep_a_table_from_being_made(
+    tmp_path: Path,
+) -> None:
+    options = options_of(tmp_path, partitionBy="n")
+    write_files(options, schema_of("n long, m long"), [{"n": 1, "m": 1}])
+    (tmp_path / "_checkpoint").mkdir()
+    commit(options, schema_of("n long, m long"), [{"n": 2, "m": 2}])
+    assert rows_of(tmp_path) == [{"n": 2, "m": 2}]
 
 
 def test_a_batch_that_is_replayed_by_a_restarted_driver_is_suppressed(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from suwi.spark.delta.options import TARGET_BYTES
 from tests.spark.delta.tables import commit, options_of, rows_of, schema_of
 
 SCHEMA = schema_of("n long")
+OLD = "part-00000000-0000-4000-8000-000000000001.snappy.parquet"
+NEW = "part-00000000-0000-4000-8000-000000000002.snappy.parquet"
 # The function has the module's name, and hides it.
 to_delta_module = sys.modules["suwi.spark.to_delta"]
 
@@ -55,18 +57,21 @@ def test_only_old_files_that_no_version_names_are_removed(tmp_path: Path) -> Non
     compact(str(tmp_path))
     for file in tmp_path.glob("part-*.parquet"):
         age(file, 50)
-    leave(tmp_path / "part-old.parquet", 50)
-    leave(tmp_path / "day=1" / "part-old.parquet", 50)
-    leave(tmp_path / "_suwi_staging" / "part-old.parquet", 50)
-    leave(tmp_path / "part-new.parquet", 0)
+    leave(tmp_path / OLD, 50)
+    leave(tmp_path / "day=1" / OLD, 50)
+    leave(tmp_path / "_suwi_staging" / OLD, 50)
+    leave(tmp_path / NEW, 0)
     leave(tmp_path / "README.txt", 50)
-    orphans = ["_suwi_staging/part-old.parquet", "day=1/part-old.parquet", "part-old.parquet"]
+    of_spark = tmp_path / "part-00000-3f2b1c00-0000-4000-8000-000000000001-c000.snappy.parquet"
+    leave(of_spark, 50)
+    orphans = [f"_suwi_staging/{OLD}", f"day=1/{OLD}", OLD]
     assert sorted(clean_orphans(str(tmp_path), dry_run=True)) == orphans
-    assert (tmp_path / "part-old.parquet").exists()
+    assert (tmp_path / OLD).exists()
     assert sorted(clean_orphans(str(tmp_path))) == orphans
-    assert not (tmp_path / "day=1" / "part-old.parquet").exists()
-    assert (tmp_path / "part-new.parquet").exists()
+    assert not (tmp_path / "day=1" / OLD).exists()
+    assert (tmp_path / NEW).exists()
     assert (tmp_path / "README.txt").exists()
+    assert of_spark.exists(), "somebody else's"
     assert len(rows_of(tmp_path)) == 3
     old = DeltaTable(str(tmp_path), version=2)
     assert old.to_pyarrow_table().num_rows == 2, "versions before the compaction stay readable"

@@ -26,6 +26,7 @@ from suwi.spark.delta.schema import arrow_schema, check_types, new_columns
 from suwi.spark.delta.storage import storage_of
 from suwi.spark.delta.table import (
     check_partitions,
+    check_place,
     check_release,
     check_supported,
     open_table,
@@ -80,7 +81,9 @@ class _Writing:
         check_release()
         table = open_table(self._options)
         partition_by = self._options.partition_by
-        if table is not None:
+        if table is None:
+            check_place(self._options)
+        else:
             check_supported(table)
             if partition_by:
                 check_partitions(table, partition_by)

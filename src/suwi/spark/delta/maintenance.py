@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from suwi.env import SystemClock
+from suwi.spark.delta.files import NAME
 from suwi.spark.delta.options import TARGET_BYTES, read_options
 from suwi.spark.delta.storage import storage_of
 from suwi.spark.delta.upsert import STAGING
@@ -45,8 +46,8 @@ def clean_orphans(
 ) -> list[str]:
     """Remove data files that no commit names: tasks and drivers that were killed leave them.
 
-    Only files that are older than any task takes, and none that a version of the table still has:
-    those are for `DeltaTable.vacuum`.
+    Only files with names that the sink gives, that are older than any task takes, and that no
+    version of the table has: those are for `DeltaTable.vacuum`.
     """
     if older_than_hours < HOURS_MIN:
         raise ValueError(f"files of the last {HOURS_MIN} h may belong to a batch under way")
@@ -57,19 +58,18 @@ def clean_orphans(
     )
     # Removed by a commit, but named by it: older versions of the table are made of these.
     unnamed -= set(table.vacuum(0, dry_run=True, enforce_retention_duration=False, full=False))
-    orphans = sorted(file for file in unnamed if _is_data_file(file))
+    orphans = sorted(file for file in unnamed if NAME.fullmatch(file.rpartition("/")[2]))
     before_ms = SystemClock().now_ms() - older_than_hours * _MS_PER_HOUR
     for info in storage.list(STAGING):
-        if info.is_file and info.mtime_ns // 1_000_000 < before_ms:
+        if (
+            info.is_file
+            and NAME.fullmatch(info.base_name)
+            and info.mtime_ns // 1_000_000 < before_ms
+        ):
             orphans.append(f"{STAGING}/{info.base_name}")
     if not dry_run:
         storage.remove(orphans)
     return orphans
-
-
-def _is_data_file(path: str) -> bool:
-    name = path.rpartition("/")[2]
-    return name.startswith("part-") and name.endswith(".parquet")
 
 
 def _open(path: str, storage_options: Mapping[str, str] | None) -> "DeltaTable":

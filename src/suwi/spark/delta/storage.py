@@ -56,6 +56,13 @@ class Storage:
         selector = fs.FileSelector(self._whole(under), allow_not_found=True, recursive=True)
         return list(self.filesystem.get_file_info(selector))
 
+    def top(self) -> "list[fs.FileInfo]":
+        """What lies directly in the directory, which may be missing."""
+        import pyarrow.fs as fs
+
+        selector = fs.FileSelector(self._whole(""), allow_not_found=True)
+        return list(self.filesystem.get_file_info(selector))
+
     def _whole(self, path: str) -> str:
         return f"{self.root}/{path}" if self.root else path
 
