@@ -17,8 +17,8 @@ from suwi.records.builder import build_batch
 from suwi.records.compression import Compression
 from suwi.records.record import Record
 from suwi.spark import partition_reader
+from suwi.spark.data_loss import DataLoss
 from suwi.spark.data_source import SuwiDataSource
-from suwi.spark.loss import DataLoss
 from suwi.spark.offsets import BadOffsets
 from suwi.spark.options import BadOption
 from suwi.wire.fetch import FetchedPartition
@@ -53,6 +53,15 @@ def test_offsets_must_name_every_partition(broker: BrokerProcess) -> None:
     topic = make_topic(broker.address, partitions=2)
     with pytest.raises(BadOffsets, match=rf"missing: {topic}-1; not read: {topic}-7"):
         read_batch(broker, subscribe=topic, startingOffsets=f'{{"{topic}":{{"0":0,"7":1}}}}')
+
+
+@pytest.mark.parametrize("more", [{}, {"minPartitions": "3"}])
+def test_a_start_beyond_the_end_is_refused(broker: BrokerProcess, more: dict[str, str]) -> None:
+    topic = make_topic(broker.address)
+    fill(broker.address, topic, NUMBERS)
+    with pytest.raises(BadOffsets, match=f"{topic}-0 ends at 10, and 50 is beyond that"):
+        read_batch(broker, subscribe=topic, startingOffsets=f'{{"{topic}":{{"0":50}}}}', **more)
+    assert not read_batch(broker, subscribe=topic, startingOffsets=f'{{"{topic}":{{"0":10}}}}')
 
 
 def test_an_end_before_the_beginning_is_refused(broker: BrokerProcess) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from suwi.spark.filters import Narrowed
 from suwi.spark.input_partition import RangePartition
-from suwi.spark.lookup import Lookup
+from suwi.spark.offset_resolver import OffsetResolver
 from suwi.spark.options import SourceOptions
 from suwi.spark.partition_reader import read_range
 from suwi.spark.planning import plan_batch
@@ -32,8 +32,8 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         session = session_for(self._options.connection)
-        lookup = Lookup(session.cluster, self._options)
-        ranges = session.run(plan_batch(lookup, self._options, self._narrowed))
+        resolver = OffsetResolver(session.cluster, self._options)
+        ranges = session.run(plan_batch(resolver, self._options, self._narrowed))
         return [RangePartition(each) for each in ranges]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:

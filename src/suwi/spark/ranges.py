@@ -16,6 +16,8 @@ class OffsetRange:
     start: Offset
     end: Offset
     """The first that is not read."""
+    topic_id: str | None = None
+    """Of which topic of that name; None: whichever there is."""
 
     @property
     def size(self) -> int:
@@ -58,6 +60,6 @@ def _divide(whole: OffsetRange, parts: int) -> list[OffsetRange]:
         left -= size
         if size > 0:
             end = Offset(start + size)
-            divided.append(OffsetRange(whole.partition, start, end))
+            divided.append(OffsetRange(whole.partition, start, end, whole.topic_id))
             start = end
     return divided

@@ -153,7 +153,7 @@ def test_a_batch_that_succeeds_begins_the_count_anew(tmp_path: Path) -> None:
     ("text", "code", "said"),
     [
         (
-            "…\nsuwi.spark.loss.DataLoss: orders-0 begins at 7. Records were removed\n at x.scala",
+            "…\nsuwi.spark.data_loss.DataLoss: orders-0 begins at 7. Records were removed\n at x.scala",
             4,
             "data lost: orders-0 begins at 7. Records were removed",
         ),
@@ -223,7 +223,7 @@ def test_reports_of_a_restarted_query_are_taken_though_its_clock_went_back() -> 
 def test_our_own_errors_are_found_in_sparks_text() -> None:
     text = """[STREAM_FAILED] Query [id = …] terminated with exception: Error in Python
   File "/x/planning.py", line 12, in plan_stream
-suwi.spark.loss.DataLoss: partitions are gone: a-1. Records were removed.
+suwi.spark.data_loss.DataLoss: partitions are gone: a-1. Records were removed.
 	at org.apache.spark.sql"""
     assert failure_of(RuntimeError(text)) == (
         Kind.DATA_LOST,

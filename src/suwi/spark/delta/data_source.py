@@ -34,7 +34,7 @@ from suwi.spark.delta.table import (
     table_schema,
 )
 from suwi.spark.delta.upsert import STAGING, check_keys, merge_files
-from suwi.spark.frozen import freeze_loaded
+from suwi.spark.gc_freeze import freeze_loaded
 
 if TYPE_CHECKING:
     import pyarrow as pa

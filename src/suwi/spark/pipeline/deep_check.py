@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from suwi.client.errors import reason
 from suwi.env import local_env
 from suwi.model.errors import BrokerError
-from suwi.spark.lookup import Lookup
+from suwi.spark.offset_resolver import OffsetResolver
 from suwi.spark.options import read_connection, read_source_options
 from suwi.spark.pipeline.failures import failure_of
 from suwi.spark.pipeline.loading import BadFunction, load_program
@@ -46,8 +46,8 @@ def _check_topics(pipeline: Pipeline, problems: Problems) -> None:
             if name not in there:
                 problems.add(topic.line, f"source.topics: there is no topic {name!r}")
         if source.pattern is not None:
-            lookup = Lookup(session.cluster, options)
-            if not session.run(lookup.partitions()):
+            resolver = OffsetResolver(session.cluster, options)
+            if not session.run(resolver.partitions()):
                 problems.add(source.pattern.line, "source.pattern: no topic matches it")
     except (BrokerError, OSError) as error:
         problems.add(source.servers.line, f"source.servers: {reason(error)}")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from suwi.client.offsets import EARLIEST, LATEST, list_offsets
 from suwi.env import local_env
 from suwi.model.ids import NO_OFFSET, TopicPartition
-from suwi.spark.lookup import Lookup
+from suwi.spark.offset_resolver import OffsetResolver
 from suwi.spark.offsets import Offsets
 from suwi.spark.options import SourceOptions, read_source_options
 from suwi.spark.pipeline.option_checks import source_options
@@ -47,7 +47,7 @@ def ask_between(pipeline: Pipeline, between: Between) -> list[Extent]:
     options = _options(pipeline)
     session = Session(options.connection)
     try:
-        partitions = session.run(Lookup(session.cluster, options).partitions())
+        partitions = session.run(OffsetResolver(session.cluster, options).partitions())
         earliest = _ask(session, dict.fromkeys(partitions, EARLIEST))
         latest = _ask(session, dict.fromkeys(partitions, LATEST))
         start = _ask(session, dict.fromkeys(partitions, between.start_ms))

@@ -31,6 +31,7 @@ _LASTING = {
     "BadOffsets",
     "BadOption",
     "CannotDecode",
+    "CheckpointMismatch",
     "DeltaSinkError",
     "SchemaMismatch",
     "UnsupportedTable",
