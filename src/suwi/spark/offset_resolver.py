@@ -1,6 +1,6 @@
 """Questions a driver has for the brokers: which partitions, and which offsets.
 
-`OffsetResolver.partitions` says what a query reads; `earliest`, `latest` and `resolve` turn bounds into
+`partitions` says what a query reads; `earliest`, `latest` and `resolve` turn bounds into
 offsets. A question that fails is asked again for a while.
 """
 

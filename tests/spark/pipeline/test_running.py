@@ -153,7 +153,7 @@ def test_a_batch_that_succeeds_begins_the_count_anew(tmp_path: Path) -> None:
     ("text", "code", "said"),
     [
         (
-            "…\nsuwi.spark.data_loss.DataLoss: orders-0 begins at 7. Records were removed\n at x.scala",
+            "…\nsuwi.spark.data_loss.DataLoss: orders-0 begins at 7. Records were removed\n at x",
             4,
             "data lost: orders-0 begins at 7. Records were removed",
         ),
