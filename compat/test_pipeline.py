@@ -23,11 +23,11 @@ from suwi.client.group_offsets import commit_offsets, fetch_offsets
 from suwi.env import local_env
 from suwi.model.ids import Offset, TopicPartition
 from suwi.spark import commit_progress, read_topics
-from suwi.spark.pipeline.loading import load_program
+from suwi.spark.pipeline.program import load_program
 from suwi.spark.pipeline.reading import read_pipeline
 from suwi.spark.pipeline.running import Runner, RunSettings, lags_of
-from suwi.spark.pipeline.script import Variation
-from suwi.spark.pipeline.spark_session import open_session
+from suwi.spark.pipeline.steps import Variation
+from suwi.spark.spark_session import open_session
 from tests.broker_process import SOURCE
 from tests.spark.topics import fill, make_topic
 

@@ -9,7 +9,7 @@ import pytest
 
 from suwi.spark import commit_progress, read_topics
 from suwi.spark.options import BadOption
-from suwi.spark.pipeline import lag
+from suwi.spark.pipeline import progress as lag
 from tests.broker_process import BrokerProcess
 from tests.spark.streams import NOW, finish_all
 from tests.spark.topics import fill, make_topic

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import DataSourceStreamReader
 
-from suwi.spark import stream_reader as module
+from suwi.spark import topic_reader as module
 from suwi.spark.data_loss import CheckpointMismatch, DataLoss
 from suwi.spark.options import BadOption
 from suwi.spark.session import close_sessions
-from suwi.spark.stream_reader import HAS_ADMISSION_CONTROL, OldStreamReader
+from suwi.spark.topic_reader import HAS_ADMISSION_CONTROL, OldStreamReader
 from tests.broker_process import BrokerProcess
 from tests.spark.readers import read_all, stop_readers, stream_reader, values
 from tests.spark.topics import add_partitions, delete_before, delete_topic, fill, make_topic

@@ -22,6 +22,7 @@ from suwi.spark.options import SourceOptions
 from suwi.spark.planning import check_settled
 from suwi.spark.ranges import OffsetRange
 from suwi.spark.session import session_for
+from suwi.spark.where import expression
 from suwi.wire.fetch import FetchedPartition
 
 if TYPE_CHECKING:
@@ -76,11 +77,28 @@ class _RangeReader:
                 self._offsets_read += after - position
                 if after < end:
                     self._next = self._session.start(self._ask(after, end))
-                yield from opened.decode(position, end)
+                yield from self._chosen(opened.decode(position, end))
                 position = after
         finally:
             if self._next is not None:
                 self._next.cancel()
+
+    def _chosen(self, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+        """The rows and columns that are wanted."""
+        choice = self._options.choice
+        if not choice.columns and not choice.where:
+            yield from batches
+            return
+        import pyarrow as pa
+
+        for batch in batches:
+            table = pa.Table.from_batches([batch])
+            wanted = expression(choice.where, batch.schema)
+            if wanted is not None:
+                table = table.filter(wanted)
+            if choice.columns:
+                table = table.select(list(choice.columns))
+            yield from table.combine_chunks().to_batches()
 
     def _is_replaced(self) -> bool:
         """Whether another topic has the name now. Raises `DataLoss`."""

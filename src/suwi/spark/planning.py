@@ -5,7 +5,9 @@ its log, `plan_stream` takes two offsets of a query, `plan_batch` the bounds of 
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
 from suwi.model.ids import NO_OFFSET, Offset, TopicPartition
 from suwi.spark.data_loss import CheckpointMismatch, LossReporter
@@ -22,9 +24,10 @@ from suwi.spark.offsets import (
 )
 from suwi.spark.options import SourceOptions
 from suwi.spark.ranges import OffsetRange, split_ranges
+from suwi.spark.where import Bounds, Condition, may_match
 
-if TYPE_CHECKING:
-    from suwi.spark.filters import Narrowed
+_PLACES: Final = ("topic", "partition", "offset", "timestamp")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def check_continuity(
@@ -95,7 +98,7 @@ async def plan_stream(
             )
         id_ = ids.get(partition.topic)
         ranges.append(OffsetRange(partition, start[partition], end[partition], id_))
-    return _split(ranges, options)
+    return _split([narrowed(each, options.choice.where) for each in ranges], options)
 
 
 async def _beginnings(
@@ -112,9 +115,7 @@ async def _beginnings(
     return found
 
 
-async def plan_batch(
-    resolver: OffsetResolver, options: SourceOptions, narrowed: "Narrowed | None" = None
-) -> list[OffsetRange]:
+async def plan_batch(resolver: OffsetResolver, options: SourceOptions) -> list[OffsetRange]:
     """Ranges may begin at EARLIEST and end at LATEST: whoever reads asks when it does.
 
     Raises `BadOffsets`.
@@ -126,8 +127,8 @@ async def plan_batch(
         raise BadOffsets(f"partitions came or went at this moment: {describe(changed)}")
     for partition in start:
         _check_order(partition, start[partition], end[partition])
-    if narrowed is not None:
-        return _split(await _narrow(resolver, start, end, narrowed), options)
+    if any(one.column in _PLACES for one in options.choice.where):
+        return _split(await _narrow(resolver, start, end, options.choice.where), options)
     ranges = [OffsetRange(tp, start[tp], end[tp]) for tp in sorted(start)]
     if options.min_partitions is None and options.max_records_per_partition is None:
         return ranges
@@ -148,18 +149,55 @@ async def plan_batch(
 
 
 async def _narrow(
-    resolver: OffsetResolver, start: Offsets, end: Offsets, narrowed: "Narrowed"
+    resolver: OffsetResolver, start: Offsets, end: Offsets, where: Iterable[Condition]
 ) -> list[OffsetRange]:
-    read = sorted(partition for partition in start if narrowed.reads(partition))
+    read = sorted(partition for partition in start if _is_wanted(partition, where))
     start = await resolver.settle({partition: start[partition] for partition in read})
     end = await resolver.settle({partition: end[partition] for partition in read})
-    if narrowed.time_ms_min is not None:
-        found = await resolver.at_times(dict.fromkeys(read, narrowed.time_ms_min))
+    time_ms = _earliest_ms(where)
+    if time_ms > 0:  # A record may have no time, which is shown as a millisecond before 1970.
+        found = await resolver.at_times(dict.fromkeys(read, time_ms))
         for partition, offset in found.items():
             first = end[partition] if offset == NO_OFFSET else offset
             start[partition] = max(start[partition], first)
-    ranges = [OffsetRange(tp, start[tp], end[tp]) for tp in read]
-    return [narrowed.narrow(each) for each in ranges]
+    return [narrowed(OffsetRange(tp, start[tp], end[tp]), where) for tp in read]
+
+
+def narrowed(whole: OffsetRange, where: Iterable[Condition]) -> OffsetRange:
+    """The part that may have wanted rows; perhaps an empty one."""
+    start, end = int(whole.start), int(whole.end)
+    if not _is_wanted(whole.partition, where):
+        return replace(whole, end=whole.start)
+    for one in where:
+        if one.column != "offset":
+            continue
+        values = one.value if one.operator == "in" else (one.value,)
+        if one.operator in ("=", "in", ">=", ">"):
+            start = max(start, min(values) + (one.operator == ">"))
+        if one.operator in ("=", "in", "<=", "<"):
+            end = min(end, max(values) + (one.operator != "<"))
+        if one.operator == "null":
+            end = start
+    return replace(whole, start=Offset(start), end=Offset(max(start, end)))
+
+
+def _is_wanted(partition: TopicPartition, where: Iterable[Condition]) -> bool:
+    known = {"topic": partition.topic, "partition": int(partition.partition)}
+    return all(
+        may_match(one, Bounds(known[one.column], known[one.column], has_nulls=False))
+        for one in where
+        if one.column in known
+    )
+
+
+def _earliest_ms(where: Iterable[Condition]) -> int:
+    """Older records may be left out. There is no latest: times need not rise with offsets."""
+    least = 0
+    for one in where:
+        if one.column == "timestamp" and one.operator in ("=", "in", ">", ">="):
+            moment = min(one.value) if one.operator == "in" else one.value
+            least = max(least, (moment - _EPOCH) // timedelta(milliseconds=1))
+    return least
 
 
 def _check_order(partition: TopicPartition, start: Offset, end: Offset) -> None:

@@ -21,9 +21,8 @@ from suwi.client.producer import Producer
 from suwi.env import SystemClock
 from suwi.records.record import Headers
 from suwi.spark.gc_freeze import freeze_loaded
-from suwi.spark.options import BadOption
+from suwi.spark.options import BadOption, SinkOptions, read_sink_options
 from suwi.spark.session import session_for
-from suwi.spark.sink_options import SinkOptions, read_sink_options
 
 if TYPE_CHECKING:
     import pyarrow as pa

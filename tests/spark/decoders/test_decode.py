@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from suwi.spark.decoders.errors import CannotDecode
+from suwi.spark.decoders.parsed import CannotDecode
 from tests.spark.decoders.fake_registry import FakeRegistry, running_registry
 
 if TYPE_CHECKING:

@@ -1,7 +1,6 @@
 """Compaction and clean-up change no row of any version."""
 
 import os
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,18 +13,15 @@ pytest.importorskip("deltalake", reason="deltalake is not installed: pip install
 
 from deltalake import DeltaTable
 
-from suwi.spark import to_delta
+from suwi.spark import to_delta, write
 from suwi.spark.delta import maintenance
 from suwi.spark.delta.commit import Origin
-from suwi.spark.delta.maintenance import clean_orphans, compact
-from suwi.spark.delta.options import TARGET_BYTES
+from suwi.spark.delta.maintenance import TARGET_BYTES, clean_orphans, compact
 from tests.spark.delta.tables import commit, options_of, rows_of, schema_of
 
 SCHEMA = schema_of("n long")
 OLD = "part-00000000-0000-4000-8000-000000000001.snappy.parquet"
 NEW = "part-00000000-0000-4000-8000-000000000002.snappy.parquet"
-# The function has the module's name, and hides it.
-to_delta_module = sys.modules["suwi.spark.to_delta"]
 
 
 def fill(table: Path, batches: int) -> None:
@@ -83,13 +79,26 @@ def test_files_that_may_belong_to_a_batch_under_way_are_not_asked_for(tmp_path: 
         clean_orphans(str(tmp_path), older_than_hours=0)
 
 
+class Started:
+    """A writer that starts nothing."""
+
+    def format(self, _: str) -> "Started":
+        return self
+
+    def options(self, **_: str) -> "Started":
+        return self
+
+    def start(self) -> None:
+        return None
+
+
 def test_files_are_compacted_to_the_size_that_the_sink_was_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sizes: list[int] = []
     stream: Any = SimpleNamespace(isStreaming=True, sparkSession=None)
-    monkeypatch.setattr(to_delta_module, "register_delta", lambda spark: None)
-    monkeypatch.setattr(to_delta_module, "_start", lambda *arguments: None)
+    monkeypatch.setattr(write, "register", lambda spark: None)
+    monkeypatch.setattr(write, "_query", lambda *_: Started())
     monkeypatch.setattr(
         maintenance, "keep_compact", lambda *_, target_bytes, **__: sizes.append(target_bytes)
     )

@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from suwi.spark.decoders.errors import CannotDecode
-from suwi.spark.decoders.parsed import ROW, Parsed
+from suwi.spark.decoders.parsed import ROW, CannotDecode, Parsed
 from suwi.spark.decoders.time_bounds import Fault, out_of_bounds
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from suwi.spark.decoders.errors import BadRecord
-from suwi.spark.decoders.parsed import ROW, Parsed
+from suwi.spark.decoders.parsed import ROW, BadRecord, Parsed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

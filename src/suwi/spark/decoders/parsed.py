@@ -1,4 +1,4 @@
-"""A value decoded by a Spark expression: the row, whether it is good, and why not."""
+"""What decoding gives: a row, whether it is good and why not; and what goes wrong with a job."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
@@ -6,6 +6,19 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import StructType
+
+
+class CannotDecode(ValueError):
+    """The arguments do not fit together, or a schema cannot be used: nothing was read."""
+
+
+class BadRecord(Exception):
+    """One record cannot be decoded; the text is the reason that goes with it."""
+
+
+class RegistryUnavailable(Exception):
+    """The schema registry does not answer: no fault of a record. The task fails and is repeated."""
+
 
 ROW = "__row"
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from suwi.spark.decoders.errors import CannotDecode
-from suwi.spark.decoders.parsed import ROW, Parsed
+from suwi.spark.decoders.parsed import ROW, CannotDecode, Parsed
 from suwi.spark.decoders.time_bounds import Fault, has_times
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
     from pyspark.sql.types import StructType
 
-    from suwi.spark.delta.options import DeltaOptions
+    from suwi.spark.options import TableOptions
 
 _ATTEMPTS: Final = 30
 _PAUSE_S_MAX: Final = 1.0
@@ -69,7 +69,7 @@ class Outcome(NamedTuple):
 Apply = Callable[["DeltaTable", Batch, "CommitProperties"], None]
 
 
-def commit_batch(options: "DeltaOptions", batch: Batch, random: Random, apply: Apply) -> Outcome:
+def commit_batch(options: "TableOptions", batch: Batch, random: Random, apply: Apply) -> Outcome:
     """Put a batch into the table once. Raises `DeltaSinkError` and delta-rs's errors."""
     from deltalake.exceptions import CommitFailedError
 
@@ -116,7 +116,7 @@ def is_committed(table: "DeltaTable", origin: Origin) -> bool:
     return version is not None and version >= origin.version
 
 
-def _prepare(table: "DeltaTable", options: "DeltaOptions", batch: Batch) -> bool:
+def _prepare(table: "DeltaTable", options: "TableOptions", batch: Batch) -> bool:
     """Judge the batch by the table as it is now; False if the table was changed to fit."""
     from deltalake import Field
 

@@ -1,8 +1,8 @@
-"""`format("suwi-delta")`: the sink as Spark sees it, streaming and batch.
+"""`format("suwi-delta")` as Spark sees it: sources and sinks, streaming and batch.
 
-Tasks write Parquet files and return what they wrote; the driver commits all of it at once, or
-none. Spark builds a new writer for every step, on the driver and in tasks, so nothing is kept in
-one: what a commit must know comes with the tasks' messages.
+The readers are in `reader.py`. As a sink, tasks write Parquet files and return what they wrote; the
+driver commits all of it at once, or none. Spark builds a new writer for every step, on the driver
+and in tasks, so nothing is kept in one: what a commit must know comes with the tasks' messages.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +21,6 @@ from suwi.env import SystemRandom
 from suwi.spark.delta.commit import Apply, Batch, Origin, append_files, commit_batch
 from suwi.spark.delta.errors import DeltaSinkError
 from suwi.spark.delta.files import FilePlan, FileWriter, WrittenFile
-from suwi.spark.delta.options import DeltaOptions, read_options
 from suwi.spark.delta.schema import arrow_schema, check_types, new_columns
 from suwi.spark.delta.storage import storage_of
 from suwi.spark.delta.table import (
@@ -35,9 +34,15 @@ from suwi.spark.delta.table import (
 )
 from suwi.spark.delta.upsert import STAGING, check_keys, merge_files
 from suwi.spark.gc_freeze import freeze_loaded
+from suwi.spark.option_kinds import Use
+from suwi.spark.option_table import find
+from suwi.spark.options import TableOptions, read_table_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+
+    from suwi.spark.delta.scan import Scan
 
 FORMAT: Final = "suwi-delta"
 _QUERY_ID: Final = "sql.streaming.queryId"
@@ -53,22 +58,49 @@ class TaskWrote(WriterCommitMessage):
     files: tuple[WrittenFile, ...]
 
 
-class DeltaSink(DataSource):
+class DeltaDataSource(DataSource):
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
+    def schema(self) -> StructType:
+        """Of the table at the version that is asked for, and the columns that are."""
+        from suwi.spark.delta.scan import chosen_schema
+
+        of_streams = (name for name in self.options if find(name, Use.TABLE_STREAM))
+        is_stream = any(find(name, Use.TABLE_BATCH) is None for name in of_streams)
+        scan = self._scan(Use.TABLE_STREAM if is_stream else Use.TABLE_BATCH, StructType([]))
+        return chosen_schema(scan.full, scan.options)
+
+    def reader(self, schema: StructType) -> "DataSourceReader":
+        from suwi.spark.delta.reader import BatchReader
+
+        return BatchReader(self._scan(Use.TABLE_BATCH, schema))
+
+    def streamReader(self, schema: StructType) -> "DataSourceStreamReader":  # noqa: N802
+        from suwi.spark.delta.reader import make_stream_reader
+
+        return make_stream_reader(self._scan(Use.TABLE_STREAM, schema))
+
+    def _scan(self, use: Use, schema: StructType) -> "Scan":
+        from suwi.spark.delta.log import open_for_reading
+        from suwi.spark.delta.scan import Scan, full_schema
+
+        options = read_table_options(self.options, use)
+        table = open_for_reading(options, options.version_as_of)
+        return Scan(options, schema, full_schema(table, options))
+
     def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":  # noqa: N802
-        return StreamWriter(read_options(self.options), schema, overwrite)
+        return StreamWriter(read_table_options(self.options), schema, overwrite)
 
     def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
-        return BatchWriter(read_options(self.options), schema, overwrite)
+        return BatchWriter(read_table_options(self.options), schema, overwrite)
 
 
 class _Writing:
     """What writing a stream and writing a batch have in common."""
 
-    def __init__(self, options: DeltaOptions, schema: StructType, overwrite: bool) -> None:
+    def __init__(self, options: TableOptions, schema: StructType, overwrite: bool) -> None:
         """On the driver, before tasks start. Raises `DeltaSinkError`."""
         freeze_loaded("judge")
         self._options = options

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from suwi.env import SystemClock
 from suwi.spark.delta.files import NAME
-from suwi.spark.delta.options import TARGET_BYTES, read_options
 from suwi.spark.delta.storage import storage_of
 from suwi.spark.delta.upsert import STAGING
+from suwi.spark.options import read_table_options
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql.streaming.query import StreamingQuery
 
 HOURS_MIN: Final = 1
+TARGET_BYTES: Final = 128 << 20
 _MS_PER_HOUR: Final = 3_600_000
 
 
@@ -52,7 +53,7 @@ def clean_orphans(
     if older_than_hours < HOURS_MIN:
         raise ValueError(f"files of the last {HOURS_MIN} h may belong to a batch under way")
     table = _open(path, storage_options)
-    storage = storage_of(read_options({"path": path}).uri, storage_options or {})
+    storage = storage_of(read_table_options({"path": path}).uri, storage_options or {})
     unnamed = set(
         table.vacuum(older_than_hours, dry_run=True, enforce_retention_duration=False, full=True)
     )
@@ -75,7 +76,7 @@ def clean_orphans(
 def _open(path: str, storage_options: Mapping[str, str] | None) -> "DeltaTable":
     from deltalake import DeltaTable
 
-    uri = read_options({"path": path}).uri
+    uri = read_table_options({"path": path}).uri
     return DeltaTable(uri, storage_options=dict(storage_options or {}) or None)
 
 

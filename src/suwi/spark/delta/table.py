@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql.types import StructType
 
-    from suwi.spark.delta.options import DeltaOptions
     from suwi.spark.delta.storage import Storage
+    from suwi.spark.options import TableOptions
 
 _STATISTICS_MAX: Final = 32
 DELTALAKE_MIN: Final = (1, 6)
@@ -39,7 +39,7 @@ def check_release(release: str | None = None) -> None:
         raise UnsupportedTable(f"deltalake {release} is too old: pip install 'deltalake>=1.6'")
 
 
-def open_table(options: "DeltaOptions") -> "DeltaTable | None":
+def open_table(options: "TableOptions") -> "DeltaTable | None":
     """The newest version, or None where no table is."""
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
@@ -50,7 +50,7 @@ def open_table(options: "DeltaOptions") -> "DeltaTable | None":
         return None
 
 
-def check_place(options: "DeltaOptions") -> None:
+def check_place(options: "TableOptions") -> None:
     """Refuse to make a table where something else is. Raises `UnsupportedTable`.
 
     Files of a first batch whose driver was killed are ours; what begins with `_` or `.` (a
@@ -77,7 +77,7 @@ def _strangers(storage: "Storage") -> Iterator[str]:
         yield name
 
 
-def open_or_create(options: "DeltaOptions", data: "StructType") -> "DeltaTable":
+def open_or_create(options: "TableOptions", data: "StructType") -> "DeltaTable":
     from deltalake import DeltaTable, Schema
 
     table = open_table(options)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from suwi.spark.delta.commit import Apply, Batch
 from suwi.spark.delta.errors import SchemaMismatch
 from suwi.spark.delta.files import WrittenFile
-from suwi.spark.delta.options import DeltaOptions
 from suwi.spark.delta.storage import storage_of
+from suwi.spark.options import TableOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +33,7 @@ _CODECS: Final = {
 }
 
 
-def check_keys(options: DeltaOptions, data: "StructType") -> None:
+def check_keys(options: TableOptions, data: "StructType") -> None:
     """Raises `SchemaMismatch`."""
     wanted = [*options.keys, *([options.order_by] if options.order_by else [])]
     missing = [name for name in wanted if name not in data.fieldNames()]
@@ -41,7 +41,7 @@ def check_keys(options: DeltaOptions, data: "StructType") -> None:
         raise SchemaMismatch(f"`{missing[0]}` is a key or an order and is not in the data")
 
 
-def merge_files(options: DeltaOptions) -> Apply:
+def merge_files(options: TableOptions) -> Apply:
     """How a batch of staged files gets into the table."""
 
     from deltalake import WriterProperties
@@ -79,7 +79,7 @@ def merge_files(options: DeltaOptions) -> Apply:
     return apply
 
 
-def read_staged(options: DeltaOptions, files: Sequence[WrittenFile]) -> "pa.Table":
+def read_staged(options: TableOptions, files: Sequence[WrittenFile]) -> "pa.Table":
     import pyarrow as pa
     import pyarrow.parquet as pq
 

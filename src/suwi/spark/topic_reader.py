@@ -1,17 +1,17 @@
-"""A streaming query's reader on the driver: offsets, admission and the plan of each micro-batch.
+"""The readers of `format("suwi")` on the driver: what a batch query and each micro-batch reads.
 
-`StreamReader` is for PySpark from 4.2 on, where Spark says from where on and how much;
-`OldStreamReader` for 4.1, where a batch always takes all there is.
+`BatchReader` plans the ranges of a batch query once, each is one task. `StreamReader` is for
+PySpark from 4.2 on, where Spark says from where on and how much; `OldStreamReader` for 4.1, where
+a batch always takes all there is. None defines `pushFilters` (ADR 11): the options `columns` and
+`where` say what is read.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
 from suwi.env import local_env
-from suwi.spark.admission import Delay, limit
-from suwi.spark.input_partition import RangePartition
 from suwi.spark.offset_resolver import OffsetResolver
 from suwi.spark.offsets import (
     Offsets,
@@ -24,8 +24,9 @@ from suwi.spark.offsets import (
 )
 from suwi.spark.options import BadOption, SourceOptions
 from suwi.spark.partition_reader import read_range
-from suwi.spark.planning import check_continuity, plan_stream
-from suwi.spark.session import Session
+from suwi.spark.planning import check_continuity, plan_batch, plan_stream
+from suwi.spark.ranges import Delay, OffsetRange, limit
+from suwi.spark.session import Session, session_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -208,3 +209,24 @@ if HAS_ADMISSION_CONTROL:
             session, resolver = self._connect()
             added = session.run(resolver.earliest(end.keys() - start.keys()))
             return limit(read_limit.max_rows, {**start, **added}, end)
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        session = session_for(self._options.connection)
+        resolver = OffsetResolver(session.cluster, self._options)
+        ranges = session.run(plan_batch(resolver, self._options))
+        return [RangePartition(each) for each in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        if not isinstance(partition, RangePartition):
+            return iter(())  # Spark makes one up where there is nothing to read.
+        return read_range(self._options, partition.range)
+
+
+class RangePartition(InputPartition):
+    def __init__(self, range_: OffsetRange) -> None:
+        self.range = range_
