@@ -11,12 +11,15 @@ import pytest
 pytest.importorskip("pyarrow", reason="PyArrow is not installed: pip install .[spark]")
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install .[spark]")
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from suwi.spark import to_delta, write
 from suwi.spark.delta import maintenance
 from suwi.spark.delta.commit import Origin
-from suwi.spark.delta.maintenance import TARGET_BYTES, clean_orphans, compact
+from suwi.spark.delta.errors import SchemaMismatch
+from suwi.spark.delta.maintenance import TARGET_BYTES, clean_orphans, compact, widen
 from tests.spark.delta.tables import commit, options_of, rows_of, schema_of
 
 SCHEMA = schema_of("n long")
@@ -77,6 +80,43 @@ def test_files_that_may_belong_to_a_batch_under_way_are_not_asked_for(tmp_path: 
     fill(tmp_path, 1)
     with pytest.raises(ValueError, match="may belong to a batch under way"):
         clean_orphans(str(tmp_path), older_than_hours=0)
+
+
+def test_a_column_is_widened_in_one_commit_and_every_value_stays(tmp_path: Path) -> None:
+    options = options_of(tmp_path, partitionBy="p")
+    narrow = schema_of("n integer, p string")
+    commit(options, narrow, [{"n": 1, "p": "a"}, {"n": None, "p": None}], Origin("q", 0, "r"))
+    widen(str(tmp_path), {"n": "long"})
+    commit(options, schema_of("n long, p string"), [{"n": 2**40, "p": "a"}], Origin("q", 1, "r"))
+    widen(str(tmp_path), {"n": "double"})
+    found = sorted((row["n"] or 0, row["p"]) for row in rows_of(tmp_path) if row["p"])
+    assert found == [(1.0, "a"), (2.0**40, "a")]
+    assert len(rows_of(tmp_path)) == 3
+    table = DeltaTable(str(tmp_path))
+    assert '"double"' in table.schema().to_json()
+    assert table.metadata().partition_columns == ["p"]
+    assert commit(options, narrow, [{"n": 1, "p": "a"}], Origin("q", 1, "r2")).is_suppressed
+    with pytest.raises(SchemaMismatch, match="`n` is double: it becomes nothing"):
+        widen(str(tmp_path), {"n": "long"})
+
+
+def test_what_others_add_while_a_table_is_widened_is_widened_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow = schema_of("n integer")
+    commit(options_of(tmp_path), narrow, [{"n": 1}])
+    listed, added = maintenance.files_of, []
+
+    def files_of(table: DeltaTable) -> Any:
+        if not added:
+            added.append(commit(options_of(tmp_path), narrow, [{"n": 2}]))
+        return listed(table)
+
+    monkeypatch.setattr(maintenance, "files_of", files_of)
+    widen(str(tmp_path), {"n": "long"})
+    assert sorted(row["n"] for row in rows_of(tmp_path)) == [1, 2]
+    for uri in DeltaTable(str(tmp_path)).file_uris():
+        assert pq.read_schema(uri.removeprefix("file://")).field("n").type == pa.int64()
 
 
 class Started:

@@ -21,7 +21,7 @@ from suwi.env import SystemRandom
 from suwi.spark.delta.commit import Apply, Batch, Origin, append_files, commit_batch
 from suwi.spark.delta.errors import DeltaSinkError
 from suwi.spark.delta.files import FilePlan, FileWriter, WrittenFile
-from suwi.spark.delta.schema import arrow_schema, check_types, new_columns
+from suwi.spark.delta.schema import arrow_schema, check_types, fit
 from suwi.spark.delta.storage import storage_of
 from suwi.spark.delta.table import (
     check_partitions,
@@ -54,6 +54,8 @@ _RUN_ID: Final = "spark.jobGroup.id"
 @dataclass(frozen=True, slots=True)
 class TaskWrote(WriterCommitMessage):
     origin: Origin | None
+    schema: StructType
+    """Of the files: types are the table's where these are wider."""
     partition_by: tuple[str, ...]
     files: tuple[WrittenFile, ...]
 
@@ -111,6 +113,7 @@ class _Writing:
     def _judge(self) -> tuple[str, ...]:
         """Refuse early what the commit would refuse; the columns that files are parted by."""
         check_release()
+        self._written = self._schema
         table = open_table(self._options)
         partition_by = self._options.partition_by
         if table is None:
@@ -120,14 +123,15 @@ class _Writing:
             if partition_by:
                 check_partitions(table, partition_by)
             partition_by = tuple(table.metadata().partition_columns)
-            new_columns(self._schema, table_schema(table), merge=self._options.merge_schema)
+            fitted = fit(self._schema, table_schema(table), merge=self._options.merge_schema)
+            self._written = StructType.fromJson(fitted.written)
         check_types(self._schema, partition_by)
         check_keys(self._options, self._schema)
         if self._options.keys and self._overwrite:
             raise DeltaSinkError("keys replace rows one by one: they do not go with overwriting")
         is_staged = bool(self._options.keys)
         self._plan = FilePlan(
-            schema=arrow_schema(self._schema),
+            schema=arrow_schema(self._written),
             partition_by=() if is_staged else partition_by,
             target_bytes=self._options.target_bytes,
             codec=self._options.codec,
@@ -144,7 +148,8 @@ class _Writing:
         writer = FileWriter(storage, self._plan, lambda: f"part-{random.uuid()}")
         try:
             writer.write(batches)
-            return TaskWrote(origin, self._partition_by, tuple(writer.close()))
+            written = tuple(writer.close())
+            return TaskWrote(origin, self._written, self._partition_by, written)
         except BaseException:
             writer.discard()
             raise
@@ -155,7 +160,8 @@ class _Writing:
         files = [file for message in wrote for file in message.files]
         if not wrote or (not files and not self._overwrite):
             return  # There is nothing to say, so nothing that could be said twice.
-        batch = Batch(wrote[0].origin, self._schema, wrote[0].partition_by, files, self._overwrite)
+        first = wrote[0]
+        batch = Batch(first.origin, first.schema, first.partition_by, files, self._overwrite)
         apply: Apply = merge_files(self._options) if self._options.keys else append_files
         outcome = commit_batch(self._options, batch, SystemRandom(), apply)
         if self._options.keys or (outcome.is_suppressed and not outcome.may_hold_files):

@@ -98,6 +98,18 @@ def table_schema(table: "DeltaTable") -> dict[str, Any]:
     return schema
 
 
+def merge_schema(table: "DeltaTable", schema: Mapping[str, Any]) -> None:
+    """Add columns, and fields inside of structs, in a commit of their own.
+
+    delta-rs adds outermost columns only by its `alter`; a write without rows adds the others, too.
+    """
+    import pyarrow as pa
+    from deltalake import Schema, write_deltalake
+
+    arrow = pa.schema(Schema.from_json(json.dumps(schema)).to_arrow())
+    write_deltalake(table, arrow.empty_table(), mode="append", schema_mode="merge")
+
+
 def statistics_columns(table: "DeltaTable | None") -> int:
     """Of how many columns, from the first, files state their bounds; negative is all."""
     if table is None:

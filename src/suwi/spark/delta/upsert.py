@@ -50,7 +50,8 @@ def merge_files(options: TableOptions) -> Apply:
     writing = WriterProperties(compression=codec)
 
     def apply(table: "DeltaTable", batch: Batch, properties: "CommitProperties") -> None:
-        rows = last_of_each_key(read_staged(options, batch.files), options.keys, options.order_by)
+        staged = _as_in(table, read_staged(options, batch.files))
+        rows = last_of_each_key(staged, options.keys, options.order_by)
         same = " AND ".join(_same(key, rows) for key in options.keys)
         merger = table.merge(
             rows,
@@ -77,6 +78,21 @@ def merge_files(options: TableOptions) -> Apply:
         merger.execute()
 
     return apply
+
+
+def _as_in(table: "DeltaTable", rows: "pa.Table") -> "pa.Table":
+    """With all fields of the table's structs: delta-rs merges columns of one type only."""
+    import pyarrow as pa
+
+    from suwi.spark.delta.scan import conform
+
+    kinds = pa.schema(table.schema().to_arrow())
+    for at, name in enumerate(rows.schema.names):
+        field, column = kinds.field(name), rows.column(name)
+        if pa.types.is_nested(field.type) and column.type != field.type:
+            chunks = [conform(chunk, field.type) for chunk in column.chunks]
+            rows = rows.set_column(at, field, pa.chunked_array(chunks, field.type))
+    return rows
 
 
 def read_staged(options: TableOptions, files: Sequence[WrittenFile]) -> "pa.Table":
