@@ -193,7 +193,7 @@ def test_a_schema_that_does_not_fit_stops_the_query_before_its_first_task(
         {"n": 1, "extra": None},
         {"n": 2, "extra": "x"},
     ]
-    with pytest.raises(PySparkException, match="is 'mergeSchema' meant"):
+    with pytest.raises(PySparkException, match="did you mean 'mergeSchema'"):
         wide.write.format("suwi-delta").mode("append").option("mergSchema", "true").save(table)
 
 

@@ -4,6 +4,7 @@
     register.py                makes both formats known to a session; spark_session.py opens one
     option_table.py            every option of both formats; option_kinds.py, kafka_options.py;
                                options.py: a query's options, understood
+    releases.py                what differs between releases of PySpark
     where.py                   the option `where`, for both sources
 
     data_source.py             format("suwi")

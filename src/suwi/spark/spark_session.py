@@ -88,9 +88,9 @@ def unknown_settings(spark: "SparkSession", names: Iterable[str]) -> dict[str, s
     jvm = getattr(spark, "_jvm", None)
     if jvm is None:
         return {}  # Spark Connect: it cannot be asked.
-    of_sql = [name for name in names if name.startswith("spark.sql.")]
-    has = jvm.org.apache.spark.sql.internal.SQLConf.containsConfigKey
-    strange = [name for name in of_sql if not has(name) and not name.startswith(_OPEN)]
+    of_sql = [n for n in names if n.startswith("spark.sql.") and not n.startswith(_OPEN)]
+    find = jvm.org.apache.spark.internal.config.ConfigEntry.findEntry
+    strange = [name for name in of_sql if find(name) is None]
     if not strange:
         return {}
     known = [row["key"] for row in spark.sql("SET -v").collect()]

@@ -26,23 +26,12 @@ from suwi.spark.options import BadOption, SourceOptions
 from suwi.spark.partition_reader import read_range
 from suwi.spark.planning import check_continuity, plan_batch, plan_stream
 from suwi.spark.ranges import Delay, OffsetRange, limit
+from suwi.spark.releases import HAS_ADMISSION_CONTROL
 from suwi.spark.session import Session, session_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-try:
-    from pyspark.sql.streaming.datasource import (
-        ReadAllAvailable,
-        ReadLimit,
-        ReadMaxRows,
-        ReadMinRows,
-        SupportsTriggerAvailableNow,
-    )
-except ImportError:
-    HAS_ADMISSION_CONTROL = False
-else:
-    HAS_ADMISSION_CONTROL = True
 
 # An idle query is asked for its latest offset some forty times a second.
 _ASK_EVERY_MS = 100
@@ -156,6 +145,13 @@ class OldStreamReader(_StreamReader):
 
 
 if HAS_ADMISSION_CONTROL:
+    from suwi.spark.releases import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
 
     class StreamReader(_StreamReader, SupportsTriggerAvailableNow):
         def __init__(self, options: SourceOptions) -> None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
 
@@ -22,6 +21,7 @@ from suwi.env import SystemClock
 from suwi.records.record import Headers
 from suwi.spark.gc_freeze import freeze_loaded
 from suwi.spark.options import BadOption, SinkOptions, read_sink_options
+from suwi.spark.releases import DataSourceStreamArrowWriter
 from suwi.spark.session import session_for
 
 if TYPE_CHECKING:

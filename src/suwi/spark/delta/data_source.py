@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
@@ -37,6 +36,7 @@ from suwi.spark.gc_freeze import freeze_loaded
 from suwi.spark.option_kinds import Use
 from suwi.spark.option_table import find
 from suwi.spark.options import TableOptions, read_table_options
+from suwi.spark.releases import DataSourceStreamArrowWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -118,7 +118,8 @@ def files_of(table: "DeltaTable") -> list[DataFile]:
         )
         for row in pa.table(table.get_add_actions()).to_pylist()
     ]
-    return sorted(found, key=lambda file: file.path)
+    # Oldest first, so that event times rise as far as they did when the rows were written.
+    return sorted(found, key=lambda file: (file.timestamp_ms, file.path))
 
 
 def read_commit(storage: Storage, version: int, uri: str) -> Commit:

@@ -19,21 +19,11 @@ from suwi.spark.delta.log import DataFile, Log, files_of, open_for_reading
 from suwi.spark.delta.scan import Scan, read_files, wanted_files
 from suwi.spark.offsets import beginning, where_it_began, with_beginning
 from suwi.spark.options import BadOption
+from suwi.spark.releases import HAS_ADMISSION_CONTROL
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-try:
-    from pyspark.sql.streaming.datasource import (
-        ReadAllAvailable,
-        ReadLimit,
-        ReadMaxFiles,
-        SupportsTriggerAvailableNow,
-    )
-except ImportError:
-    HAS_ADMISSION_CONTROL = False
-else:
-    HAS_ADMISSION_CONTROL = True
 
 _FILES_MAX: Final = 1000
 """Of a micro-batch, as with Delta's own source."""
@@ -242,6 +232,12 @@ class OldStreamReader(_StreamReader):
 
 
 if HAS_ADMISSION_CONTROL:
+    from suwi.spark.releases import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxFiles,
+        SupportsTriggerAvailableNow,
+    )
 
     class StreamReader(_StreamReader, SupportsTriggerAvailableNow):
         def __init__(self, scan: Scan) -> None:

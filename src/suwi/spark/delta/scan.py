@@ -16,6 +16,7 @@ from suwi.spark.delta.storage import storage_of
 from suwi.spark.delta.table import table_schema
 from suwi.spark.gc_freeze import freeze_loaded
 from suwi.spark.options import BadOption, Choice, TableOptions
+from suwi.spark.releases import arrow_schema
 from suwi.spark.where import BadWhere, Bounds, Condition, expression, may_match, typed
 
 if TYPE_CHECKING:
@@ -55,13 +56,6 @@ def chosen_schema(schema: "StructType", options: TableOptions) -> "StructType":
             raise BadOption(f"columns: there is no column {name!r}: {listed}", "columns")
     chosen = options.choice.columns or tuple(named)
     return StructType([named[name] for name in chosen])
-
-
-def arrow_schema(schema: "StructType") -> "pa.Schema":
-    """Exactly what Spark expects: it compares before it reads."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(schema, timezone="UTC")
 
 
 def typed_where(choice: Choice, schema: "pa.Schema") -> tuple[Condition, ...]:

@@ -53,6 +53,8 @@ def _build(
         good, bad = _make(steps.decode, good)
     for call in steps.transform:
         good = getattr(good, call.function)(*map(resolve, call.arguments))
+    for name, table in steps.tables.items():
+        _make(table, spark).createOrReplaceTempView(name)
     if pipeline.sql is not None:
         good.createOrReplaceTempView(VIEW)
         good = spark.sql(resolve(pipeline.sql))

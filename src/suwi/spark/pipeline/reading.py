@@ -21,6 +21,7 @@ from suwi.spark.pipeline.nodes import (
     plain_table,
 )
 from suwi.spark.pipeline.spec import (
+    VIEW,
     Decode,
     DeltaSpec,
     Function,
@@ -100,6 +101,7 @@ class _Reader:
         deduplicate = top.texts("deduplicate")
         if deduplicate and not top.has("watermark"):
             top.wrong("deduplicate", "needs a watermark, or it would remember for ever")
+        tables = self._tables()
         sql, function = top.text("sql"), self._function()
         if top.has("sql") and top.has("python"):
             top.wrong("python", "either sql or python, not both")
@@ -112,7 +114,7 @@ class _Reader:
         top.close()
         parts = (source, decode, watermark, deduplicate, sink, dead_letters, checkpoint, group)
         self._check(source, decode, sql, sink, dead_letters, spark)
-        self._checker.references((*parts, sql, spark))
+        self._checker.references((*parts, tables, sql, spark))
         if source is None or (decode is None and not is_table) or sink is None:
             return None
         return Pipeline(
@@ -123,6 +125,7 @@ class _Reader:
             checkpoint or _NOTHING,
             watermark=watermark,
             deduplicate=deduplicate,
+            tables=tables,
             sql=sql,
             python=function,
             dead_letters=dead_letters,
@@ -299,6 +302,15 @@ class _Reader:
             fields.wrong("delay", f"{delay.shown!r}: like '10 minutes'")
         fields.close()
         return None if column is None or delay is None else Watermark(column, delay)
+
+    def _tables(self) -> dict[str, Text]:
+        tables = self._top.mapping("tables")
+        for name in tables:
+            if not name.isidentifier() or name == VIEW:
+                self._top.wrong("tables", f"{name!r}: a name for the SQL, and not {VIEW}")
+        if tables and not self._top.has("sql"):
+            self._top.wrong("tables", "are for the sql")
+        return tables
 
     def _function(self) -> Function | None:
         text = self._top.text("python")

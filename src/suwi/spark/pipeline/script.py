@@ -54,6 +54,9 @@ def _build(pipeline: Pipeline, variation: Variation) -> Iterator[str]:
     for call in steps.transform:
         arguments = ", ".join(expression(value, 4) for value in call.arguments)
         yield f"    good = good.{call.function}({arguments})"
+    for name, call in steps.tables.items():
+        yield from _call(f"{name} = ", call, "spark", 4)
+        yield f"    {name}.createOrReplaceTempView({literal(name)})"
     if pipeline.sql is not None:
         yield f'    good.createOrReplaceTempView("{VIEW}")'
         yield f"    good = spark.sql({pipeline.sql.python()})"

@@ -120,6 +120,8 @@ class Pipeline:
     checkpoint: Text
     watermark: Watermark | None = None
     deduplicate: tuple[Text, ...] = ()
+    tables: dict[str, Text] = field(default_factory=dict)
+    """Delta tables for the SQL, by the name that it has for them."""
     sql: Text | None = None
     python: Function | None = None
     dead_letters: TopicSpec | None = None

@@ -59,6 +59,8 @@ class Steps:
     decode: Call | None
     transform: tuple[Call, ...]
     """Methods of the DataFrame."""
+    tables: dict[str, Call]
+    """What else the SQL may select from, by name."""
     sink: Call
     dead_letter: Call | None
 
@@ -71,6 +73,10 @@ def steps_of(pipeline: Pipeline, variation: Variation | None = None) -> Steps:
         _read(pipeline, varied),
         None if pipeline.decode is None else _decode(pipeline.decode),
         tuple(_transform(pipeline, varied)),
+        {
+            name: Call("read_delta", (path,), {"streaming": False})
+            for name, path in pipeline.tables.items()
+        },
         _sink(pipeline, varied),
         None
         if dead is None
