@@ -7,6 +7,7 @@ by side, and an order is in the gold table a few seconds after it was sent.
 """
 
 import argparse
+import time
 from typing import TYPE_CHECKING, Any
 
 from suwi.spark import dead_letter, decode, open_session, read_delta, read_topics, to_delta
@@ -20,6 +21,7 @@ ORDER = """
     shipping STRUCT<country: STRING, express: BOOLEAN>
 """
 LATE = "10 minutes"
+LAYERS = ("bronze", "silver", "gold")
 
 Trigger = dict[str, Any] | None
 
@@ -112,18 +114,29 @@ def main() -> None:
     spark = open_session("medallion")
     trigger: Trigger = {"availableNow": True} if options.once else None
     queries = []
-    for layer in (
+    layers = (
         lambda: bronze(spark, options.servers, options.lake, trigger),
         lambda: [silver(spark, options.lake, trigger)],
         lambda: [gold(spark, options.lake, trigger)],
-    ):
+    )
+    for name, layer in zip(LAYERS, layers, strict=True):
+        if name != "bronze":
+            wait_for_table(f"{options.lake}/{LAYERS[LAYERS.index(name) - 1]}")
         started = [query for query in layer() if query is not None]
         queries += started
-        for query in started:
-            # The next layer reads the table of this one: it must be there.
-            query.processAllAvailable() if not options.once else query.awaitTermination()
+        if options.once:
+            for query in started:
+                query.awaitTermination()
     for query in queries:
         query.awaitTermination()
+
+
+def wait_for_table(path: str) -> None:
+    """The layer before has a table when it has its first rows."""
+    from deltalake import DeltaTable
+
+    while not DeltaTable.is_deltatable(path):
+        time.sleep(0.5)
 
 
 if __name__ == "__main__":

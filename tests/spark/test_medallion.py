@@ -1,11 +1,8 @@
 """The medallion job: topic → bronze → silver → gold, equal to what plain Python computes."""
 
 import asyncio
-import json
 import re
-from collections import defaultdict
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -33,49 +30,6 @@ if TYPE_CHECKING:
 
 COUNT = 600
 LAYERS = ("bronze", "silver", "gold")
-Window = tuple[datetime, str]
-
-
-class Expected:
-    """What the tables must have, computed without Spark."""
-
-    def __init__(self, values: list[str], products: dict[str, Any]) -> None:
-        read = [self._read(value) for value in values]
-        self.bronze = sorted(order["id"] for order in read if order is not None)
-        self.bad = sorted(value for value, order in zip(values, read, strict=True) if order is None)
-        orders = {order["id"]: order for order in read if order is not None}
-        self.silver: dict[int, tuple[str, int, str | None]] = {}
-        self.gold: dict[Window, list[int]] = defaultdict(lambda: [0, 0, 0])
-        for order in orders.values():
-            product = products.get(order["sku"], {"category": "unknown", "cents": 0})
-            cents = order["quantity"] * product["cents"]
-            country = order.get("shipping", {}).get("country")
-            self.silver[order["id"]] = product["category"], cents, country
-            at = datetime.fromisoformat(order["at"])
-            quarter = at.replace(minute=at.minute // 15 * 15, second=0)
-            total = self.gold[quarter, product["category"]]
-            for place, number in enumerate((1, order["quantity"], cents)):
-                total[place] += number
-
-    @staticmethod
-    def _read(value: str) -> dict[str, Any] | None:
-        """The order, or None where it is none."""
-
-        def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-            if len(dict(pairs)) < len(pairs):
-                raise ValueError
-            return dict(pairs)
-
-        try:
-            order = json.loads(value, object_pairs_hook=unique)
-        except ValueError:
-            return None
-        is_good = (
-            isinstance(order["id"], int)
-            and isinstance(order["quantity"], int)
-            and isinstance(order["at"], str)
-        )
-        return order if is_good else None
 
 
 @pytest.fixture
@@ -99,26 +53,6 @@ def send(broker: BrokerProcess, topic: str, records: list[dict[str, Any]]) -> li
     return [one["value"] for one in records]
 
 
-def check(lake: Path, broker: BrokerProcess, bad: str, expected: Expected) -> None:
-    assert sorted(row["id"] for row in rows(lake / "bronze")) == expected.bronze
-    assert sorted(one.value.decode() for one in broker.stored_records(bad) if one.value) == (
-        expected.bad
-    )
-    silver = rows(lake / "silver")
-    assert len(silver) == len(expected.silver)
-    found = {row["id"]: (row["category"], row["cents"], row["country"]) for row in silver}
-    assert found == expected.silver
-    gold = {
-        (row["quarter"].astimezone(UTC), row["category"]): [
-            row["orders"],
-            row["pieces"],
-            row["cents"],
-        ]
-        for row in rows(lake / "gold")
-    }
-    assert gold == dict(expected.gold)
-
-
 def in_two_parts(
     broker: BrokerProcess, lake: Path, topic: str, bad: str, run: Callable[[], None]
 ) -> None:
@@ -129,10 +63,35 @@ def in_two_parts(
     for part in (records[: COUNT // 2], records[COUNT // 2 :]):
         values += send(broker, topic, part)
         run()
-    expected = Expected(values, example.PRODUCTS)
+    expected = load("medallion/expected").Expected(values, example.PRODUCTS)
     assert len(expected.bronze) > len(expected.silver) > COUNT * 0.7
     assert len(expected.bad) > 20
-    check(lake, broker, bad, expected)
+    tables = [rows(lake / layer) for layer in LAYERS]
+    dead = [(one.value or b"").decode() for one in broker.stored_records(bad)]
+    assert expected.differences(*tables, dead) == []
+    assert len(dead) == len(expected.bad)
+
+
+def test_a_difference_is_found() -> None:
+    example = load("medallion/generate")
+    values = [str(one["value"]) for one in example.orders(200, 1)]
+    expected = load("medallion/expected").Expected(values, example.PRODUCTS)
+    bronze = [{"id": number} for number in expected.bronze]
+    silver = [
+        {"id": number, "category": category, "cents": cents, "country": country}
+        for number, (category, cents, country) in expected.silver.items()
+    ]
+    gold = [
+        {"quarter": quarter, "category": category, "orders": n, "pieces": pieces, "cents": cents}
+        for (quarter, category), (n, pieces, cents) in expected.gold.items()
+    ]
+    assert expected.differences(bronze, silver, gold, expected.bad * 2) == []
+    assert len(expected.differences(bronze[1:], silver[1:], gold[1:], expected.bad[1:])) == 4
+    doubled = expected.differences(
+        [*bronze, bronze[0]], [*silver, silver[0]], [*gold, gold[0]], expected.bad
+    )
+    assert len(doubled) == 3
+    assert len(expected.differences(bronze, silver, [{**gold[0], "cents": 1}, *gold[1:]], [])) == 2
 
 
 def test_the_layers_in_python(spark: "SparkSession", broker: BrokerProcess, lake: Path) -> None:

@@ -25,11 +25,17 @@ def register(spark: "SparkSession") -> None:
 
 
 def _register(spark: "SparkSession", source: type[Any]) -> None:
+    from pyspark.errors import AnalysisException
     from pyspark.sql import is_remote
 
     if not is_remote():
         _show_delivered_files(spark.sparkContext)
-    spark.dataSource.register(source)
+    try:
+        spark.dataSource.register(source)
+    except AnalysisException as error:
+        # PySpark 4.0 does not replace what it has found by itself, in the installed package.
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+            raise
 
 
 def _show_delivered_files(context: Any) -> None:

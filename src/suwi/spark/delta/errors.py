@@ -29,6 +29,10 @@ class CannotRead(DeltaSourceError):
     """The table is missing, or promises its readers something that this one does not know."""
 
 
+class TableMissing(CannotRead):
+    """It may come: the job that makes it has not written yet."""
+
+
 class VersionGone(DeltaSourceError):
     """A version of the table, or a file of it, was removed before it was read."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from suwi.spark.delta.errors import CannotRead, VersionGone
+from suwi.spark.delta.errors import CannotRead, TableMissing, VersionGone
 from suwi.spark.delta.partitions import value_text
 from suwi.spark.delta.storage import Storage, storage_of
 
@@ -67,7 +67,7 @@ def open_for_reading(options: "TableOptions", version: int | None = None) -> "De
         if options.timestamp_as_of is not None:
             table.load_as_version(options.timestamp_as_of)
     except TableNotFoundError:
-        raise CannotRead(f"there is no Delta table at {options.uri}") from None
+        raise TableMissing(f"there is no Delta table at {options.uri}") from None
     except (DeltaError, ValueError) as error:
         if options.timestamp_as_of is not None:
             raise CannotRead(f"timestampAsOf={options.timestamp_as_of}: {error}") from None
