@@ -75,12 +75,10 @@ def test_offsets_are_committed_by_one_who_is_no_member(kafka: KafkaServer) -> No
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
-    file = tmp_path_factory.mktemp("spark") / "pipeline.yaml"
-    file.write_text(PIPELINE.format(broker="127.0.0.1:1", topic="t", bad="b", folder=file.parent))
+def spark() -> Iterator["SparkSession"]:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = open_session(read_pipeline(str(file)), "local[2]")
+    session = open_session("orders", master="local[2]")
     yield session
     session.stop()
 

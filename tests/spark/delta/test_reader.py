@@ -259,6 +259,22 @@ def test_a_delete_stops_a_stream_by_name_unless_it_is_told_to_pass_over_it(tmp_p
     assert skipping.batch() == [3]
 
 
+def test_what_came_before_a_commit_that_stops_a_stream_is_read(
+    tmp_path: Path, spark_release: str
+) -> None:
+    if spark_release == "old":
+        pytest.skip("PySpark 4.1 does not let a source end a batch earlier")
+    add(tmp_path, 1)
+    query = Query(tmp_path)
+    assert query.plan()
+    add(tmp_path, 2)
+    DeltaTable(tmp_path).delete("n = 1")
+    assert query.run() == [1], "the batch was planned before"
+    assert query.batch() == [2]
+    with pytest.raises(RowsChanged, match="version 3"):
+        query.batch()
+
+
 def test_an_upsert_stops_a_stream_by_name(tmp_path: Path) -> None:
     add(tmp_path, 1, 2)
     query = Query(tmp_path)

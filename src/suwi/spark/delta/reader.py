@@ -8,13 +8,20 @@ Neither defines `pushFilters` (ADR 11): the options `columns` and `where` say wh
 Invariant: a file is in one batch, whole.
 """
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
 from suwi.env import local_env
-from suwi.spark.delta.errors import CannotRead, OtherTable, RowsChanged, SchemaChanged
+from suwi.spark.delta.errors import (
+    CannotRead,
+    DeltaSourceError,
+    OtherTable,
+    RowsChanged,
+    SchemaChanged,
+)
 from suwi.spark.delta.log import DataFile, Log, files_of, open_for_reading
 from suwi.spark.delta.scan import Scan, read_files, wanted_files
 from suwi.spark.offsets import beginning, where_it_began, with_beginning
@@ -120,7 +127,7 @@ class _StreamReader(DataSourceStreamReader):
         log, _ = self._follow()
         self._check_table(start)
         first, last = Place.of(dict(beginning(start, end))), Place.of(end)
-        files = [file for place, file in self._files(first, last) if _precedes(place, last)]
+        files = list(self._files(first, last))
         log.forget_before(first.version)
         return _packed(wanted_files(files, self._options.choice, self._scan.full))
 
@@ -153,24 +160,18 @@ class _StreamReader(DataSourceStreamReader):
                 "the query a checkpoint of its own"
             )
 
-    def _files(self, first: Place, last: Place) -> Iterator[tuple[Place, DataFile]]:
-        """From a place on, up to the version of another, each with the place where it stands.
-
-        Raises `RowsChanged`, `SchemaChanged`, `VersionGone`.
-        """
-        log, latest = self._follow()
-        version = first.version
-        if first.is_snapshot:
-            files = log.snapshot(first.version)
-            for index in range(first.file, len(files)):
-                yield Place(version, index, True), files[index]
-            version, first = version + 1, Place(version + 1)
-        while version <= min(last.version, latest):
-            skip = first.file if version == first.version else 0
-            for index, file in enumerate(self._files_of_commit(version)):
-                if index >= skip:
-                    yield Place(version, index), file
-            version += 1
+    def _files(self, first: Place, end: Place) -> Iterator[DataFile]:
+        """From one place to another. Raises `RowsChanged`, `SchemaChanged`, `VersionGone`."""
+        log, _ = self._follow()
+        at = first
+        if at.is_snapshot:
+            files = log.snapshot(at.version)
+            yield from files[at.file : end.file if end.is_snapshot else None]
+            at = Place(at.version + 1)
+        while not end.is_snapshot and (at.version, at.file) < (end.version, end.file):
+            files = list(self._files_of_commit(at.version))
+            yield from files[at.file : end.file if at.version == end.version else None]
+            at = Place(at.version + 1)
 
     def _files_of_commit(self, version: int) -> Sequence[DataFile]:
         assert self._log is not None
@@ -199,11 +200,6 @@ class _StreamReader(DataSourceStreamReader):
                 f"version {version} of {self._options.uri} has new columns: {', '.join(new)}. "
                 "Start the query again, and it has them"
             )
-
-
-def _precedes(place: Place, end: Place) -> bool:
-    """A snapshot comes before the commits after its version."""
-    return (place.version, place.file) < (end.version, end.file)
 
 
 class OldStreamReader(_StreamReader):
@@ -266,14 +262,27 @@ if HAS_ADMISSION_CONTROL:
             return with_beginning(end, start) if is_first else end
 
         def _end(self, first: Place, latest: int, files_max: int | None) -> Place:
-            """Where a batch ends that begins there and has at most so many files."""
-            if latest < first.version and not first.is_snapshot:
-                return first
-            last = Place(latest)
-            for number, (place, _) in enumerate(self._files(first, last)):
-                if number == files_max:
-                    return place
-            return Place(latest + 1)
+            """Where a batch ends that begins there and has at most so many files.
+
+            A commit that stops the stream ends the batch before it: what came earlier is done.
+            """
+            log, _ = self._follow()
+            at, left = first, sys.maxsize if files_max is None else files_max
+            while at.is_snapshot or at.version <= latest:
+                try:
+                    version = at.version
+                    files = (
+                        log.snapshot(version) if at.is_snapshot else self._files_of_commit(version)
+                    )
+                except DeltaSourceError:
+                    if at == first:
+                        raise
+                    return at
+                if len(files) - at.file > left:
+                    return at._replace(file=at.file + left)
+                left -= len(files) - at.file
+                at = Place(version + 1)
+            return at
 
         def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
             return Place(self._latest + 1).as_json(self._table_id) if self._latest >= 0 else None
