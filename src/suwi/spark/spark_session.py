@@ -7,7 +7,7 @@ partitions: Spark's 200 are for clusters, and make two minutes of a job of secon
 import logging
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from suwi.spark.java import use_java
@@ -40,6 +40,7 @@ def open_session(
 
     Raises `NoJava`, `NoSpark`, and ImportError where PySpark is not installed.
     """
+    import pyspark
     from pyspark.sql import SparkSession
 
     use_java()
@@ -48,7 +49,8 @@ def open_session(
     folders = [folder, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     os.environ["PYTHONPATH"] = os.pathsep.join(one for one in folders if one)
     builder = SparkSession.builder.appName(name)
-    for key, value in _with_defaults(settings or {}, master).items():
+    is_set = pyspark.SparkConf().contains
+    for key, value in with_defaults(settings or {}, master, is_set).items():
         builder = builder.config(key, value)
     try:
         spark = builder.getOrCreate()
@@ -61,17 +63,18 @@ def open_session(
     return spark
 
 
-def _with_defaults(settings: Mapping[str, str], master: str | None) -> dict[str, str]:
-    import pyspark
-
-    chosen, outside = dict(settings), pyspark.SparkConf()
+def with_defaults(
+    settings: Mapping[str, str], master: str | None, is_set: Callable[[str], bool]
+) -> dict[str, str]:
+    """`is_set`: whether a setting comes from outside, as with spark-submit."""
+    chosen = dict(settings)
     if master is not None:
         chosen["spark.master"] = master
-    elif "spark.master" not in chosen and not outside.contains("spark.master"):
+    elif "spark.master" not in chosen and not is_set("spark.master"):
         chosen["spark.master"] = "local[*]"
     if chosen.get("spark.master", "").startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # Nobody else needs to reach it.
-        if SHUFFLE_PARTITIONS not in chosen and not outside.contains(SHUFFLE_PARTITIONS):
+        if SHUFFLE_PARTITIONS not in chosen and not is_set(SHUFFLE_PARTITIONS):
             chosen[SHUFFLE_PARTITIONS] = _SHUFFLE_PARTITIONS_LOCAL
             log.info("local session: %s = %s", SHUFFLE_PARTITIONS, _SHUFFLE_PARTITIONS_LOCAL)
     chosen.setdefault("spark.ui.showConsoleProgress", "false")  # It writes over other lines.

@@ -170,7 +170,7 @@ def test_a_mistake_that_only_spark_can_see_ends_the_run_with_a_word(job: Job) ->
         (("shop, id,", "shop, nothing,"), "8: sql: "),
         (("FROM records", "FROM nowhere"), "9: sql: "),
         (("WHERE id", "WHERE id id"), "10: sql: "),
-        (("BIGINT NOT NULL", "BIGNT NOT NULL"), "6: decode: "),
+        (("shop STRING", "shop STRING, _offset BIGINT"), "6: decode: "),
         (("  topics: {topic}", "  topics: no-such-topic"), "4: source.topics: there is no topic"),
         (("  topic: {bad}", "  topic: no-such-topic"), "14: dead_letters.topic: there is no topic"),
     ],

@@ -9,9 +9,9 @@ pytest.importorskip("pyspark", reason="PySpark is not installed: pip install .[s
 
 from suwi.spark.spark_session import (
     SHUFFLE_PARTITIONS,
-    _with_defaults,
     close_session,
     unknown_settings,
+    with_defaults,
 )
 
 if TYPE_CHECKING:
@@ -43,10 +43,14 @@ def test_pysparks_own_server_is_silent_at_the_end() -> None:
 
 
 def test_a_local_session_has_few_shuffle_partitions_unless_somebody_says_how_many() -> None:
-    few = _with_defaults({}, "local[2]")
-    assert few[SHUFFLE_PARTITIONS] == "4"
-    assert _with_defaults({SHUFFLE_PARTITIONS: "50"}, None)[SHUFFLE_PARTITIONS] == "50"
-    assert SHUFFLE_PARTITIONS not in _with_defaults({}, "spark://host:7077")
+    def settings(given: dict[str, str], master: str | None, *outside: str) -> dict[str, str]:
+        return with_defaults(given, master, outside.__contains__)
+
+    assert settings({}, "local[2]")[SHUFFLE_PARTITIONS] == "4"
+    assert settings({}, None)["spark.master"] == "local[*]"
+    assert settings({SHUFFLE_PARTITIONS: "50"}, None)[SHUFFLE_PARTITIONS] == "50"
+    assert SHUFFLE_PARTITIONS not in settings({}, "local[2]", SHUFFLE_PARTITIONS)
+    assert SHUFFLE_PARTITIONS not in settings({}, "spark://host:7077")
 
 
 def test_settings_that_spark_does_not_have_are_named(spark: "SparkSession") -> None:
