@@ -1,6 +1,7 @@
 """A table as a source: what a batch reads, and what a stream gets while others change it."""
 
 import json
+import time
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -104,6 +105,7 @@ def add(table: Path, *numbers: int, **options: str) -> None:
 def test_a_batch_reads_the_table_as_it_is_or_was(tmp_path: Path) -> None:
     add(tmp_path, 1, 2)
     before = datetime.now(UTC).isoformat()
+    time.sleep(0.01)  # Commits are stamped in milliseconds.
     add(tmp_path, 3)
     assert sorted(row["n"] for row in batch(tmp_path)) == [1, 2, 3]
     assert sorted(row["n"] for row in batch(tmp_path, versionAsOf="1")) == [1, 2]
