@@ -102,8 +102,8 @@ class Run:
         """What is wrong in the end."""
         self._broker.start()
         try:
-            for topic in ("orders", "orders-bad"):
-                make_topic(self._broker.address, topic, PARTITIONS)
+            make_topic(self._broker.address, "orders", PARTITIONS)
+            make_topic(self._broker.address, "orders-bad", 1)
             load("generate").write_products(str(self._lake / "products"))
             orders = Orders(self._broker.address, self._seed).start()
             while self.killed.total() < self._kills and time.monotonic() < self._until_s:
