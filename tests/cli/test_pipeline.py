@@ -112,6 +112,13 @@ def test_from_the_beginning_with_a_new_checkpoint_renames_the_old_one_and_goes_o
     assert not folder.exists()
 
 
+def test_reset_of_a_checkpoint_whose_topic_is_gone(suwi: Suwi, file: Path, tmp_path: Path) -> None:
+    checkpoint(tmp_path, "no-such-topic")
+    said = suwi.ok("pipeline", "reset", file, "--dry-run")
+    assert "batch 3 is done" in said
+    assert "no-such-topic-0" in said
+
+
 def test_reset_says_what_it_would_do_and_then_does_it(
     suwi: Suwi, file: Path, tmp_path: Path
 ) -> None:

@@ -109,12 +109,17 @@ class Extent(NamedTuple):
 
 
 def ask_beginnings(source: TopicSource, offsets: Offsets) -> list[Extent]:
-    """Where the partitions of a checkpoint begin and end. Raises `BrokerError`, OSError."""
+    """Where the partitions of a checkpoint begin and end. Raises `BrokerError`, OSError.
+
+    Those of a topic that is gone, of which there is nothing to be read again, are as they stand.
+    """
     options = _options(source)
     session = Session(options.connection)
     try:
-        earliest = _ask(session, dict.fromkeys(offsets, EARLIEST))
-        latest = _ask(session, dict.fromkeys(offsets, LATEST))
+        names = {topic.name for topic in session.run(session.cluster.topics())}
+        there = [partition for partition in offsets if partition.topic in names]
+        earliest = {**offsets, **_ask(session, dict.fromkeys(there, EARLIEST))}
+        latest = {**offsets, **_ask(session, dict.fromkeys(there, LATEST))}
     finally:
         session.close()
     return [
