@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 
-from suwi.spark import dead_letter, decode, read_topics, register, to_delta, to_topic
+from suwi.spark import (
+    dead_letter,
+    decode,
+    read_delta,
+    read_topics,
+    register,
+    to_delta,
+    to_topic,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,6 +44,15 @@ class Job:
             path, checkpoint = self._places("table")
             self._wait(to_delta(good, path, checkpoint=checkpoint, trigger=_NOW))
         return self._ids("table")
+
+    def read_a_table(self) -> list[list[int]]:
+        """As a batch, and as a stream into another table."""
+        path, _ = self._places("table")
+        rows = read_delta(self._spark, path, where="id > 1", columns=["id"], streaming=False)
+        copy, checkpoint = self._places("copy")
+        stream = read_delta(self._spark, path, columns=["id"])
+        self._wait(to_delta(stream, copy, checkpoint=checkpoint, trigger=_NOW))
+        return [sorted(row.id for row in rows.collect()), self._ids("copy")]
 
     def stream_into_a_topic(self) -> None:
         good, _ = self._decoded()
@@ -96,6 +113,7 @@ def main() -> None:
     steps: list[Callable[[], object]] = [
         job.read_a_batch,
         job.stream_into_a_table,
+        job.read_a_table,
         job.stream_into_a_topic,
         job.send_dead_letters,
         job.replace_rows_by_key,

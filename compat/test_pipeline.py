@@ -23,11 +23,11 @@ from suwi.client.group_offsets import commit_offsets, fetch_offsets
 from suwi.env import local_env
 from suwi.model.ids import Offset, TopicPartition
 from suwi.spark import commit_progress, read_topics
-from suwi.spark.pipeline.loading import load_program
+from suwi.spark.pipeline.program import load_program
 from suwi.spark.pipeline.reading import read_pipeline
 from suwi.spark.pipeline.running import Runner, RunSettings, lags_of
-from suwi.spark.pipeline.script import Variation
-from suwi.spark.pipeline.spark_session import open_session
+from suwi.spark.pipeline.steps import Variation
+from suwi.spark.spark_session import open_session
 from tests.broker_process import SOURCE
 from tests.spark.topics import fill, make_topic
 
@@ -75,12 +75,10 @@ def test_offsets_are_committed_by_one_who_is_no_member(kafka: KafkaServer) -> No
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
-    file = tmp_path_factory.mktemp("spark") / "pipeline.yaml"
-    file.write_text(PIPELINE.format(broker="127.0.0.1:1", topic="t", bad="b", folder=file.parent))
+def spark() -> Iterator["SparkSession"]:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = open_session(read_pipeline(str(file)), "local[2]")
+    session = open_session("orders", master="local[2]")
     yield session
     session.stop()
 

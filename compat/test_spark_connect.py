@@ -63,6 +63,10 @@ def test_a_stream_goes_into_a_table_once(ran: Ran) -> None:
     assert ran.found["stream_into_a_table"] == [1, 2, 3]
 
 
+def test_a_table_is_read_as_a_batch_and_as_a_stream(ran: Ran) -> None:
+    assert ran.found["read_a_table"] == [[2, 3], [1, 2, 3]]
+
+
 def test_a_stream_replaces_rows_by_their_keys(ran: Ran) -> None:
     assert ran.found["replace_rows_by_key"] == [1, 2, 3]
 

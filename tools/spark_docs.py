@@ -3,7 +3,8 @@
 import sys
 from pathlib import Path
 
-from suwi.spark.option_table import KAFKA, TABLE, Option, Status
+from suwi.spark.option_kinds import Option, Status, Use
+from suwi.spark.option_table import KAFKA, TABLE
 
 TARGET = Path(__file__).parents[1] / "docs" / "spark-source.md"
 _BEGIN = (
@@ -20,11 +21,12 @@ def render(page: str) -> str:
 
 
 def _tables() -> str:
-    own = [option for option in TABLE if not option.name.startswith(KAFKA)]
-    kafka = [option for option in TABLE if option.name.startswith(KAFKA)]
+    read = [option for option in TABLE if option.use & (Use.STREAM | Use.BATCH)]
+    own = [option for option in read if not option.name.startswith(KAFKA)]
+    kafka = [option for option in read if option.name.startswith(KAFKA)]
     lines = ["### Supported", "", "| option | default | for | |", "|---|---|---|---|"]
     lines += [
-        f"| `{option.name}` | {_code(option.default)} | {option.scope.value} | {option.word} |"
+        f"| `{option.name}` | {_code(option.default)} | {_uses(option)} | {option.word} |"
         for option in (*own, *kafka)
         if option.status is Status.SUPPORTED
     ]
@@ -45,6 +47,13 @@ def _by_word(options: tuple[Option, ...], status: Status) -> dict[str, str]:
         if option.status is status:
             names.setdefault(option.word, []).append(f"`{option.name}`")
     return {word: ", ".join(found) for word, found in names.items()}
+
+
+def _uses(option: Option) -> str:
+    found = option.use & (Use.STREAM | Use.BATCH)
+    if found == Use.STREAM | Use.BATCH:
+        return "streaming and batch"
+    return "streaming" if Use.STREAM in found else "batch"
 
 
 def _code(text: str) -> str:

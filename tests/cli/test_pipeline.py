@@ -63,9 +63,10 @@ def test_mistakes_are_listed_with_file_and_line(suwi: Suwi, file: Path) -> None:
         result = suwi("pipeline", command, file)
         assert result.exit_code == 2
         assert result.stderr.splitlines() == [
-            f"{file}:3: source: no topics are named: give topics or pattern",
+            f"{file}:3: source: no topics are named: give topics, pattern or delta",
             f"{file}:4: there is no 'topcs' in source: did you mean 'topics'?",
             f"{file}:8: sink: say where to: one of delta, topic, parquet",
+            f"{file}:8: there is no 'dleta' in sink: did you mean 'delta'?",
         ]
 
 
@@ -97,11 +98,11 @@ def test_from_the_beginning_with_a_new_checkpoint_renames_the_old_one_and_goes_o
     folder = checkpoint(tmp_path, topic_of(file))
     sessions: list[object] = []
 
-    def open_session(*arguments: object) -> None:
+    def open_session(*arguments: object, **_: object) -> None:
         sessions.append(arguments)
         raise SystemExit(0)  # It has come far enough: Spark would be started here.
 
-    monkeypatch.setattr("suwi.spark.pipeline.spark_session.open_session", open_session)
+    monkeypatch.setattr("suwi.spark.spark_session.open_session", open_session)
     result = suwi("pipeline", "run", file, "--from-beginning", "--new-checkpoint")
     assert result.exit_code == 0
     assert len(sessions) == 1
@@ -109,6 +110,13 @@ def test_from_the_beginning_with_a_new_checkpoint_renames_the_old_one_and_goes_o
     assert f"the checkpoint {folder} is now {aside}; what is read again" in result.stderr
     assert (aside / "offsets" / "3").exists()
     assert not folder.exists()
+
+
+def test_reset_of_a_checkpoint_whose_topic_is_gone(suwi: Suwi, file: Path, tmp_path: Path) -> None:
+    checkpoint(tmp_path, "no-such-topic")
+    said = suwi.ok("pipeline", "reset", file, "--dry-run")
+    assert "batch 3 is done" in said
+    assert "no-such-topic-0" in said
 
 
 def test_reset_says_what_it_would_do_and_then_does_it(

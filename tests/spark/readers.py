@@ -5,10 +5,9 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
-from suwi.spark.batch_reader import make_batch_reader
 from suwi.spark.options import read_source_options
 from suwi.spark.session import close_sessions
-from suwi.spark.stream_reader import make_stream_reader
+from suwi.spark.topic_reader import BatchReader, make_stream_reader
 from tests.broker_process import BrokerProcess
 
 Row = dict[str, Any]
@@ -16,7 +15,7 @@ _running: list[DataSourceStreamReader] = []
 
 
 def batch_reader(broker: BrokerProcess | str, **options: str) -> DataSourceReader:
-    return make_batch_reader(read_source_options(_options(broker, options), streaming=False))
+    return BatchReader(read_source_options(_options(broker, options), streaming=False))
 
 
 def stream_reader(broker: BrokerProcess | str, **options: str) -> DataSourceStreamReader:

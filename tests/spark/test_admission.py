@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suwi.model.ids import Offset, PartitionIndex, TopicPartition
-from suwi.spark.admission import Delay, limit
 from suwi.spark.offsets import Offsets
+from suwi.spark.ranges import Delay, limit
 
 
 def offsets(*numbers: int) -> Offsets:

@@ -1,15 +1,9 @@
 """What a batch query reads, told by options; against a real broker, without Spark around it."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 import pytest
-from pyspark.sql.datasource import (
-    CaseInsensitiveDict,
-    EqualTo,
-    GreaterThan,
-    GreaterThanOrEqual,
-)
+from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import StringType, StructField, StructType
 
 from suwi.model.errors import CorruptMessage, OffsetOutOfRange, UnknownTopicOrPartition
@@ -17,8 +11,8 @@ from suwi.records.builder import build_batch
 from suwi.records.compression import Compression
 from suwi.records.record import Record
 from suwi.spark import partition_reader
+from suwi.spark.data_loss import DataLoss
 from suwi.spark.data_source import SuwiDataSource
-from suwi.spark.loss import DataLoss
 from suwi.spark.offsets import BadOffsets
 from suwi.spark.options import BadOption
 from suwi.wire.fetch import FetchedPartition
@@ -53,6 +47,15 @@ def test_offsets_must_name_every_partition(broker: BrokerProcess) -> None:
     topic = make_topic(broker.address, partitions=2)
     with pytest.raises(BadOffsets, match=rf"missing: {topic}-1; not read: {topic}-7"):
         read_batch(broker, subscribe=topic, startingOffsets=f'{{"{topic}":{{"0":0,"7":1}}}}')
+
+
+@pytest.mark.parametrize("more", [{}, {"minPartitions": "3"}])
+def test_a_start_beyond_the_end_is_refused(broker: BrokerProcess, more: dict[str, str]) -> None:
+    topic = make_topic(broker.address)
+    fill(broker.address, topic, NUMBERS)
+    with pytest.raises(BadOffsets, match=f"{topic}-0 ends at 10, and 50 is beyond that"):
+        read_batch(broker, subscribe=topic, startingOffsets=f'{{"{topic}":{{"0":50}}}}', **more)
+    assert not read_batch(broker, subscribe=topic, startingOffsets=f'{{"{topic}":{{"0":10}}}}')
 
 
 def test_an_end_before_the_beginning_is_refused(broker: BrokerProcess) -> None:
@@ -190,19 +193,19 @@ def test_an_end_beyond_the_end_is_waited_for_and_then_named(broker: BrokerProces
     assert len(read_batch(broker, failOnDataLoss="false", **options)) == 10
 
 
-def test_filters_narrow_what_tasks_read_where_that_is_asked_for(broker: BrokerProcess) -> None:
+def test_columns_and_rows_are_chosen_by_options(broker: BrokerProcess) -> None:
     topic = make_topic(broker.address, partitions=2)
     records = [Record(value=b"%d" % number, timestamp=1000 + number) for number in range(10)]
     fill(broker.address, topic, records, partition=0)
     fill(broker.address, topic, records, partition=1)
-    filters = [EqualTo(("partition",), 1), GreaterThan(("offset",), 4)]
-    reader = batch_reader(broker, subscribe=topic, pushDownFilters="true")
-    assert list(reader.pushFilters(list(filters))) == filters  # Spark checks each row again
-    assert values(read_all(reader, reader.partitions())) == ["5", "6", "7", "8", "9"]
-    reader = batch_reader(broker, subscribe=topic, pushDownFilters="true")
-    late = datetime.fromtimestamp(1.008, UTC)
-    reader.pushFilters([GreaterThanOrEqual(("timestamp",), late)])
-    assert values(read_all(reader, reader.partitions())) == ["8", "9", "8", "9"]
+    reader = batch_reader(broker, subscribe=topic, where="partition = 1 AND offset > 4")
+    (planned,) = reader.partitions()
+    assert (planned.range.start, planned.range.end) == (5, 10)
+    assert values(read_all(reader, [planned])) == ["5", "6", "7", "8", "9"]
+    late = "timestamp >= '1970-01-01T00:00:01.008Z' AND value != '8'"
+    rows = read_batch(broker, subscribe=topic, where=late, columns="offset,value")
+    assert [list(row.items()) for row in rows] == [[("offset", 9), ("value", b"9")]] * 2
+    assert read_batch(broker, subscribe=topic, where=f"topic IN ('x', '{topic}-')") == []
 
 
 class OddFetcher:
@@ -243,7 +246,7 @@ def test_a_leader_that_refuses_what_it_has_is_not_asked_for_ever(
 
 
 def test_the_schema_is_fixed() -> None:
-    options = CaseInsensitiveDict({"kafka.bootstrap.servers": "a", "subscribe": "b"})
+    options = CaseInsensitiveDict({"kafka.bootstrap.servers": "a:1", "subscribe": "b"})
     source = SuwiDataSource(options)
     assert source.reader(source.schema()) is not None
     other = StructType([StructField("value", StringType())])

@@ -23,7 +23,7 @@ from suwi.records.record import MarkerType, Record
 from suwi.spark import columns, kernel
 from suwi.spark.columns import ROWS_MAX, Decoder
 from suwi.spark.row_schema import BadTimestamp, arrow_schema
-from suwi.spark.stream_reader import HAS_ADMISSION_CONTROL
+from suwi.spark.topic_reader import HAS_ADMISSION_CONTROL
 from suwi.wire.fetch import AbortedTransaction
 from tests.broker_process import SOURCE
 

@@ -18,8 +18,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from suwi.spark.delta.data_source import BatchWriter
 from suwi.spark.delta.maintenance import clean_orphans
-from suwi.spark.delta.options import read_options
-from suwi.spark.to_delta import to_delta
+from suwi.spark.options import read_table_options
+from suwi.spark.write import to_delta
 from tests.spark.streams import NOW, Arrivals, finish, lose_last_commit
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def test_a_schema_that_does_not_fit_stops_the_query_before_its_first_task(
         {"n": 1, "extra": None},
         {"n": 2, "extra": "x"},
     ]
-    with pytest.raises(PySparkException, match="is 'mergeSchema' meant"):
+    with pytest.raises(PySparkException, match="did you mean 'mergeSchema'"):
         wide.write.format("suwi-delta").mode("append").option("mergSchema", "true").save(table)
 
 
@@ -220,7 +220,7 @@ def test_files_of_tasks_that_were_done_go_when_another_fails(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
     schema = spark.range(1).schema
-    writer = BatchWriter(read_options({"path": str(tmp_path)}), schema, overwrite=False)
+    writer = BatchWriter(read_table_options({"path": str(tmp_path)}), schema, overwrite=False)
     rows = pa.RecordBatch.from_pydict({"id": [1, 2]}, schema=to_arrow_schema(schema))
     wrote = writer.write(iter([rows]))
     writer.abort([wrote])

@@ -43,7 +43,7 @@ def test_a_driver_finds_offsets_at_the_next_leader(cluster: Cluster) -> None:
     cluster.create_topic(TOPIC, partitions=3, replication_factor=3)
     servers = cluster.bootstrap_servers
     reader = stream_reader(servers, subscribe=TOPIC, startingOffsets="earliest")
-    assert reader.initialOffset() == {TOPIC: {"0": 0, "1": 0, "2": 0}}
+    assert reader.initialOffset()[TOPIC] == {"0": 0, "1": 0, "2": 0}
     cluster.wait_isr(TOPIC, 1, cluster.brokers)
     cluster.kill(cluster.wait_leader(TOPIC, 1))
     fill(servers, TOPIC, [b"after"], partition=1)

@@ -7,18 +7,22 @@ import pytest
 from suwi.client.addresses import Address
 from suwi.model.ids import Offset, PartitionIndex, TopicPartition
 from suwi.spark.offsets import EARLIEST, LATEST, AtTime, ByPartition, Everywhere
-from suwi.spark.option_table import TABLE, Scope, Status, find
+from suwi.spark.option_kinds import Status, Use
+from suwi.spark.option_table import TABLE, find, uses
 from suwi.spark.options import (
     Assigned,
     BadOption,
     Matching,
+    SinkOptions,
     SourceOptions,
     Subscribed,
+    examine,
     read_connection,
+    read_sink_options,
     read_source_options,
 )
 
-BASE = {"kafka.bootstrap.servers": "a:1,b", "subscribe": "orders"}
+BASE = {"kafka.bootstrap.servers": "a:1,b:9092", "subscribe": "orders"}
 # The options of Spark's Kafka connector, as its guide lists them.
 CONNECTOR = """
     assign subscribe subscribePattern kafka.bootstrap.servers startingTimestamp
@@ -70,13 +74,14 @@ def test_names_of_options_do_not_depend_on_case() -> None:
 
 @pytest.mark.parametrize("name", CONNECTOR)
 def test_every_option_of_the_connector_is_in_the_table(name: str) -> None:
-    option = find(name)
-    assert option is not None
-    assert option.status is not Status.REFUSED
+    assert uses(name)
+    for use in (Use.STREAM, Use.BATCH, Use.WRITE):
+        option = find(name, use)
+        assert option is None or option.status is not Status.REFUSED
 
 
 def test_no_option_is_in_the_table_twice_and_each_says_something() -> None:
-    names = [option.name.lower() for option in TABLE]
+    names = [(option.name.lower(), use) for option in TABLE for use in option.use]
     assert len(names) == len(set(names))
     assert all(option.word for option in TABLE)
 
@@ -100,7 +105,10 @@ def test_an_unknown_option_that_is_like_none_points_to_the_page() -> None:
         stream(zzzzzz="x")
 
 
-@pytest.mark.parametrize("option", [each for each in TABLE if each.status is Status.REFUSED])
+@pytest.mark.parametrize(
+    "option",
+    [each for each in TABLE if each.status is Status.REFUSED and Use.STREAM in each.use],
+)
 def test_what_is_refused_is_refused_by_name_with_a_way_out(option: object) -> None:
     name, word = option.name, option.word  # type: ignore[attr-defined]
     with pytest.raises(BadOption) as refused:
@@ -118,9 +126,9 @@ def test_what_has_no_effect_is_taken_with_a_word(caplog: pytest.LogCaptureFixtur
 
 
 def test_topics_are_named_in_one_of_three_ways() -> None:
-    pattern = {"kafka.bootstrap.servers": "a", "subscribePattern": "a|b.*"}
+    pattern = {"kafka.bootstrap.servers": "a:1", "subscribePattern": "a|b.*"}
     assert read_source_options(pattern, streaming=True).selection == Matching("a|b.*")
-    assigned = {"kafka.bootstrap.servers": "a", "assign": '{"a":[0,2],"b":[1]}'}
+    assigned = {"kafka.bootstrap.servers": "a:1", "assign": '{"a":[0,2],"b":[1]}'}
     assert read_source_options(assigned, streaming=True).selection == Assigned(
         (partition("a", 0), partition("a", 2), partition("b", 1))
     )
@@ -130,14 +138,14 @@ def test_topics_are_named_in_one_of_three_ways() -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"kafka.bootstrap.servers": "a"}, "no topics are named"),
+        ({"kafka.bootstrap.servers": "a:1"}, "no topics are named"),
         ({**BASE, "assign": "{}"}, "subscribe and assign exclude each other"),
         ({**BASE, "subscribe": ", "}, "subscribe: no topic"),
-        ({"kafka.bootstrap.servers": "a", "assign": "{}"}, "assign: no partition"),
-        ({"kafka.bootstrap.servers": "a", "assign": "[1]"}, "assign: expected like"),
-        ({"kafka.bootstrap.servers": "a", "assign": '{"a":["0"]}'}, "assign: expected like"),
-        ({"kafka.bootstrap.servers": "a", "subscribePattern": "("}, "subscribePattern: "),
-        ({"kafka.bootstrap.servers": "a", "subscribePattern": " "}, "subscribePattern is empty"),
+        ({"kafka.bootstrap.servers": "a:1", "assign": "{}"}, "assign: no partition"),
+        ({"kafka.bootstrap.servers": "a:1", "assign": "[1]"}, "assign: expected like"),
+        ({"kafka.bootstrap.servers": "a:1", "assign": '{"a":["0"]}'}, "assign: expected like"),
+        ({"kafka.bootstrap.servers": "a:1", "subscribePattern": "("}, "subscribePattern: "),
+        ({"kafka.bootstrap.servers": "a:1", "subscribePattern": " "}, "subscribePattern is empty"),
         ({"subscribe": "a"}, "'kafka.bootstrap.servers' is missing"),
         ({**BASE, "kafka.bootstrap.servers": "a:x"}, "kafka.bootstrap.servers: "),
         ({**BASE, "failOnDataLoss": "maybe"}, "failOnDataLoss=maybe: allowed: true, false"),
@@ -260,9 +268,86 @@ def test_bad_settings_of_security_are_named_without_secrets(
     assert SECRET not in str(bad.value)
 
 
-def test_scopes_are_those_of_the_connector() -> None:
-    streaming = {option.name for option in TABLE if option.scope is Scope.STREAM}
+def test_uses_are_those_of_the_connector() -> None:
+    read = [option for option in TABLE if option.use & (Use.STREAM | Use.BATCH)]
+    streaming = {option.name for option in read if Use.BATCH not in option.use}
     assert streaming == {"maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"}
-    ending = {option.name for option in TABLE if option.scope is Scope.BATCH}
-    ours = {"pushDownFilters"}
-    assert ending - ours == {"endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"}
+    ending = {option.name for option in read if Use.STREAM not in option.use}
+    assert ending == {"endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"}
+
+
+@pytest.mark.parametrize("servers", ["localhost", "a:1,b", "[::1]"])
+def test_servers_without_a_port_are_refused_at_once(servers: str) -> None:
+    with pytest.raises(BadOption, match="has no port: give HOST:PORT, like localhost:9092"):
+        stream(kafka__bootstrap__servers=servers)
+
+
+def test_every_mistake_is_named_and_not_only_the_first() -> None:
+    faults = examine(
+        {
+            "kafka.bootstrap.servers": "localhost",
+            "subscribe": "a",
+            "assign": "{}",
+            "failOnDataLoss": "maybe",
+            "startingOffsts": "x",
+            "startingOffsets": "first",
+            "where": "valu = 'x'",
+            "kafka.security.protocol": "TLS",
+        },
+        Use.STREAM,
+    )
+    assert [fault.option for fault in faults] == [
+        "kafka.bootstrap.servers",
+        "failOnDataLoss",
+        "startingOffsts",
+        "kafka.security.protocol",
+        None,
+        "startingOffsets",
+        "where",
+    ]
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def sink(**options: str) -> SinkOptions:
+    """`kafka__acks="1"` is the option kafka.acks."""
+    return read_sink_options({"kafka.bootstrap.servers": "127.0.0.1:9092", **_dotted(options)})
+
+
+def of_sink(status: Status) -> list[str]:
+    return [each.name for each in TABLE if each.status is status and Use.WRITE in each.use]
+
+
+@pytest.mark.parametrize("name", of_sink(Status.NOTED))
+def test_a_sink_takes_what_has_no_effect_with_a_word(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink(**{name: "1"})
+    (said,) = caplog.records
+    assert said.levelno == logging.WARNING
+    assert said.getMessage().startswith(f"option {name} has no effect: ")
+
+
+def test_a_sink_takes_what_has_an_effect_without(caplog: pytest.LogCaptureFixture) -> None:
+    options = sink(topic="a", kafka__acks="1", kafka__linger__ms="5", checkpointLocation="/c")
+    assert (options.topic, options.producer.acks, options.producer.linger_s) == ("a", 1, 0.005)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("name", of_sink(Status.REFUSED))
+def test_a_sink_refuses_by_name(name: str) -> None:
+    with pytest.raises(BadOption, match=f"{name}' is not supported: "):
+        sink(**{name: "1"})
+
+
+def test_a_sink_says_which_options_are_for_reading() -> None:
+    with pytest.raises(BadOption, match="option 'subscribe' is for reading"):
+        sink(subscribe="x")
+    with pytest.raises(BadOption, match=r"kafka\.acks=2: allowed: all, 1, 0"):
+        sink(kafka__acks="2")
+
+
+def test_the_newer_keys_of_kafkas_producer_are_known() -> None:
+    for name in ("compression.zstd.level", "transaction.two.phase.commit.enable"):
+        assert find(f"kafka.{name}", Use.WRITE) is not None

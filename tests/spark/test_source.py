@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSource
 
 from suwi.records.compression import Compression
 from suwi.records.record import Record
-from suwi.spark.stream_reader import HAS_ADMISSION_CONTROL
+from suwi.spark.topic_reader import HAS_ADMISSION_CONTROL
 from tests.broker_process import BrokerProcess
 from tests.spark.topics import fill, make_topic
 
@@ -148,27 +148,23 @@ def test_available_now_is_read_in_batches_of_limited_size(
     assert query.awaitTermination(120)
     progress = [each for each in query.recentProgress if each.numInputRows]
     assert [each.numInputRows for each in progress] == [4, 4, 2]
-    assert json.loads(progress[0].sources[0].latestOffset) == {topic: {"0": 10}}
-    assert json.loads(progress[-1].sources[0].endOffset) == {topic: {"0": 10}}
+    assert json.loads(progress[0].sources[0].latestOffset)[topic] == {"0": 10}
+    assert json.loads(progress[-1].sources[0].endOffset)[topic] == {"0": 10}
 
 
-def test_filters_are_pushed_down_where_option_and_session_say_so(
+def test_columns_and_rows_chosen_by_options_hold_for_every_use_of_a_frame(
     spark: SparkSession, broker: BrokerProcess
 ) -> None:
     topic = make_topic(broker.address, partitions=2)
     fill(broker.address, topic, [b"a", b"b"], partition=0)
     fill(broker.address, topic, [b"c"], partition=1)
-    wanted = "partition = 0 and offset > 0"
-    told = r"DATA_SOURCE_PUSHDOWN_DISABLED.*spark\.sql\.python\.filterPushdown\.enabled"
-    with pytest.raises(PySparkException, match=told):
-        read(spark, broker, subscribe=topic, pushDownFilters="true").where(wanted).collect()
+    chosen = {"where": "partition = 0 AND offset > 0", "columns": "offset,value"}
+    rows = read(spark, broker, subscribe=topic, **chosen)
+    assert rows.columns == ["offset", "value"]
+    assert [bytes(row.value) for row in rows.collect()] == [b"b"]
+    # One frame may be used in many ways, whatever the session pushes down (ADR 11).
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        for push in ("true", "false"):
-            rows = read(spark, broker, subscribe=topic, pushDownFilters=push).where(wanted)
-            assert [bytes(row.value) for row in rows.collect()] == [b"b"]
-            assert rows.rdd.getNumPartitions() == (1 if push == "true" else 2)
-        # Without the option one DataFrame may be used in many ways.
         rows = read(spark, broker, subscribe=topic)
         both = rows.where("partition = 0").union(rows.where("partition = 1"))
         assert sorted(bytes(row.value) for row in both.collect()) == [b"a", b"b", b"c"]

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import DataSourceStreamReader
 
-from suwi.spark import stream_reader as module
-from suwi.spark.loss import DataLoss
+from suwi.spark import topic_reader as module
+from suwi.spark.data_loss import CheckpointMismatch, DataLoss
 from suwi.spark.options import BadOption
-from suwi.spark.stream_reader import HAS_ADMISSION_CONTROL, OldStreamReader
+from suwi.spark.session import close_sessions
+from suwi.spark.topic_reader import HAS_ADMISSION_CONTROL, OldStreamReader
 from tests.broker_process import BrokerProcess
 from tests.spark.readers import read_all, stop_readers, stream_reader, values
 from tests.spark.topics import add_partitions, delete_before, delete_topic, fill, make_topic
@@ -69,7 +70,7 @@ def test_batches_follow_each_other_without_gaps(broker: BrokerProcess) -> None:
     topic = make_topic(broker.address, partitions=2)
     fill(broker.address, topic, [b"a"], partition=0)
     query = Query(stream_reader(broker, subscribe=topic, startingOffsets="earliest"))
-    assert query.is_old or json.loads(query.start) == {topic: {"0": 0, "1": 0}}
+    assert query.is_old or json.loads(query.start)[topic] == {"0": 0, "1": 0}
     assert query.batch() == ["a"]
     assert not query.plan()
     fill(broker.address, topic, [b"b", b"c"], partition=1)
@@ -96,7 +97,7 @@ def test_a_first_batch_that_is_run_again_reads_the_same(broker: BrokerProcess) -
     assert query.plan()
     fill(broker.address, topic, [b"c"])
     again = Query(stream_reader(broker, subscribe=topic))
-    assert json.loads(again.start) == {topic: {"0": 4}}
+    assert json.loads(again.start)[topic] == {"0": 4}
     again.end = query.end
     assert again.run() == ["a", "b"]
     assert again.batch() == ["c"]
@@ -155,9 +156,72 @@ def test_a_topic_that_was_made_anew_is_reported(broker: BrokerProcess) -> None:
     fill(broker.address, topic, [b"new"])
     options = {"subscribe": topic, "fetchOffset.retryIntervalMs": "1"}
     strict = Query(stream_reader(broker, **options), ended_at=query.start)
+    with pytest.raises(DataLoss, match=f"topic '{topic}' was deleted and created again"):
+        strict.plan()
+    old = json.loads(query.start)
+    connectors = json.dumps({topic: old[topic]})
+    strict = Query(stream_reader(broker, **options), ended_at=connectors)
     assert strict.plan()
     with pytest.raises(DataLoss, match=f"{topic}-0 ended at 10 and now ends at 1"):
         strict.run()
+
+
+def test_a_topic_that_was_made_anew_with_more_records_is_read_from_its_beginning(
+    broker: BrokerProcess,
+) -> None:
+    topic = make_topic(broker.address)
+    fill(broker.address, topic, NUMBERS[:3])
+    options = {"subscribe": topic, "startingOffsets": "earliest"}
+    query = Query(stream_reader(broker, **options))
+    assert query.batch() == ["0", "1", "2"]
+    assert not query.plan()
+    begun = Query(stream_reader(broker, **options), ended_at=query.start)
+    fill(broker.address, topic, NUMBERS[3:5])
+    assert begun.plan()
+    delete_topic(broker.address, topic)
+    make_topic(broker.address, name=topic)
+    fill(broker.address, topic, [b"new-%d" % number for number in range(8)])
+    close_sessions()  # A task in a new worker.
+    with pytest.raises(DataLoss, match="offsets 3 to 4 of the former"):
+        begun.run()
+    with pytest.raises(DataLoss, match=f"topic '{topic}' was deleted and created again"):
+        Query(stream_reader(broker, **options), ended_at=query.start).plan()
+    careless = stream_reader(broker, failOnDataLoss="false", **options)
+    again = Query(careless, ended_at=query.start)
+    assert again.batch() == [f"new-{number}" for number in range(8)]
+    assert not again.plan()
+
+
+def test_a_checkpoint_of_another_topic_is_refused_before_spark_writes_to_it(
+    broker: BrokerProcess,
+) -> None:
+    mine, other = make_topic(broker.address), make_topic(broker.address)
+    fill(broker.address, mine, NUMBERS[:2])
+    query = Query(stream_reader(broker, subscribe=mine, startingOffsets="earliest"))
+    query.batch()
+    for options in ({}, {"failOnDataLoss": "false"}):
+        wrong = Query(stream_reader(broker, subscribe=other, **options), ended_at=query.start)
+        with pytest.raises(CheckpointMismatch, match="this checkpoint belongs to other topics"):
+            wrong.plan()
+    both = f"{mine},{other}"
+    grown = Query(stream_reader(broker, subscribe=both), ended_at=query.start)
+    assert grown.batch() == []
+    shrunk = Query(stream_reader(broker, subscribe=other), ended_at=grown.start)
+    with pytest.raises(DataLoss, match=f"offsets of {mine}, which the query no longer reads"):
+        shrunk.plan()
+
+
+def test_offsets_without_ids_are_kept_as_they_are_until_something_comes(
+    broker: BrokerProcess,
+) -> None:
+    topic = make_topic(broker.address)
+    fill(broker.address, topic, NUMBERS[:2])
+    of_the_connector = json.dumps({topic: {"0": 2}})
+    query = Query(stream_reader(broker, subscribe=topic), ended_at=of_the_connector)
+    assert not query.plan()
+    fill(broker.address, topic, [b"new"])
+    assert query.batch() == ["new"]
+    assert json.loads(query.start)["#ids"].keys() == {topic}
 
 
 def test_topics_that_a_pattern_no_longer_finds_are_reported(broker: BrokerProcess) -> None:
@@ -168,9 +232,8 @@ def test_topics_that_a_pattern_no_longer_finds_are_reported(broker: BrokerProces
     query.batch()
     delete_topic(broker.address, lost)
     fill(broker.address, kept, [b"moo"])
-    assert query.plan()
     with pytest.raises(DataLoss, match=f"partitions are gone: {lost}-0"):
-        query.run()
+        query.plan()
     careless = Query(stream_reader(broker, failOnDataLoss="false", **options), ended_at=query.start)
     assert careless.batch() == ["moo"]
 
@@ -218,7 +281,7 @@ def test_what_is_available_now_is_all_that_is_read(broker: BrokerProcess) -> Non
     assert reader.reportLatestOffset() == {topic: {"0": 10}}
     everything = stream_reader(broker, subscribe=topic, startingOffsets="earliest", **options)
     end = everything.latestOffset({topic: {"0": 0}}, ReadAllAvailable())
-    assert end == {topic: {"0": 11}}
+    assert end[topic] == {"0": 11}
 
 
 def test_an_idle_query_asks_seldom(broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Rows into topics: what stands in the topic afterwards, and what is refused before."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +12,17 @@ pytest.importorskip("pyarrow", reason="PyArrow is not installed: pip install .[s
 from pyspark.errors import PySparkException
 
 from suwi.client.partitioner import partition_of_key
-from suwi.spark.dead_letter import dead_letter
-from suwi.spark.to_topic import to_topic
+from suwi.spark.pipeline.failures import failure_of
+from suwi.spark.write import dead_letter, to_topic
 from tests.broker_process import BrokerProcess
 from tests.spark.streams import NOW, Arrivals, finish
 from tests.spark.topics import make_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+AT = datetime(2026, 1, 1, 0, 0, 0, 123000, tzinfo=UTC)
 
 
 def read(spark: "SparkSession", broker: BrokerProcess, *topics: str) -> list[dict[str, Any]]:
@@ -113,20 +117,33 @@ def test_bad_records_keep_their_bytes_and_say_where_they_came_from_and_why(
 ) -> None:
     topic = make_topic(broker.address)
     bad = spark.createDataFrame(
-        [("orders", 2, 77, bytearray(b"\xff{"), "not JSON", None)],
-        "topic string, partition int, offset long, value binary, reason string, key binary",
+        [("orders", 2, 77, bytearray(b"\xff{"), "not JSON", None, AT)],
+        "topic string, partition int, offset long, value binary, reason string, key binary, "
+        "timestamp timestamp",
     )
-    dead_letter(bad, broker.address, topic)
+    dead_letter(bad, broker.address, topic, pipeline="clean-orders")
     (found,) = read(spark, broker, topic)
     assert found["value"] == b"\xff{"
     assert {header["key"]: header["value"] for header in found["headers"]} == {
         "suwi.dead.topic": b"orders",
         "suwi.dead.partition": b"2",
         "suwi.dead.offset": b"77",
+        "suwi.dead.timestamp": b"1767225600123",
         "suwi.dead.reason": b"not JSON",
+        "suwi.dead.pipeline": b"clean-orders",
     }
     with pytest.raises(ValueError, match="no column `offset`"):
         dead_letter(bad.drop("offset"), broker.address, topic)
+
+
+def test_a_batch_that_is_saved_without_a_mode_is_refused_with_the_mode_to_use(
+    spark: "SparkSession", broker: BrokerProcess
+) -> None:
+    """Spark does not ask the sink: the words are its own, and the pipeline adds the call."""
+    rows = spark.sql("select 'x' as value").write.format("suwi").option("topic", "t")
+    with pytest.raises(PySparkException, match='use either the "Append"') as refused:
+        rows.option("kafka.bootstrap.servers", broker.address).save()
+    assert failure_of(refused.value).text.endswith(": use mode('append')")
 
 
 @pytest.mark.parametrize(

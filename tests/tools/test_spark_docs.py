@@ -11,4 +11,6 @@ def test_the_table_of_options_is_up_to_date() -> None:
 
 def test_every_option_is_on_the_page() -> None:
     page = TARGET.read_text()
+    page += TARGET.with_name("spark-sinks.md").read_text()
+    page += TARGET.with_name("spark-tables.md").read_text()
     assert [option.name for option in TABLE if f"`{option.name}`" not in page] == []

@@ -6,7 +6,7 @@ What is done is in `suwi.spark.pipeline`, which needs the extra `spark`.
 import asyncio
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -20,8 +20,7 @@ from suwi.cli.session import guarded
 from suwi.env import local_env
 
 if TYPE_CHECKING:
-    from suwi.spark.pipeline.checkpoint import Checkpoint
-    from suwi.spark.pipeline.extent import Extent
+    from suwi.spark.pipeline.checkpoint import Checkpoint, Extent
     from suwi.spark.pipeline.spec import Pipeline
 
 _DONE, _FAILED, _MISTAKE, _REFUSED = 0, 1, 2, 3
@@ -53,10 +52,10 @@ class BackfillOptions:
 def check(file: str, *, deep: bool, master: str | None) -> int:
     def work(pipeline: "Pipeline") -> int:
         if deep:
-            from suwi.spark.pipeline.deep_check import check_deeply
-            from suwi.spark.pipeline.spark_session import close_session, open_session
+            from suwi.spark.pipeline.checks import check_deeply
+            from suwi.spark.spark_session import close_session
 
-            spark = open_session(pipeline, master)
+            spark = _session(pipeline, master)
             try:
                 problems = check_deeply(pipeline, spark)
             finally:
@@ -73,7 +72,8 @@ def check(file: str, *, deep: bool, master: str | None) -> int:
 
 def show(file: str, *, once: bool, from_beginning: bool) -> int:
     def work(pipeline: "Pipeline") -> int:
-        from suwi.spark.pipeline.script import Variation, script
+        from suwi.spark.pipeline.script import script
+        from suwi.spark.pipeline.steps import Variation
 
         say(script(pipeline, Variation(once=once, from_beginning=from_beginning)).rstrip("\n"))
         return _DONE
@@ -87,10 +87,10 @@ def run(file: str, options: RunOptions) -> int:
 
 
 def _run(pipeline: "Pipeline", options: RunOptions) -> int:
-    from suwi.spark.pipeline.loading import check_function, load_program
+    from suwi.spark.pipeline.program import check_function, load_program
     from suwi.spark.pipeline.running import Runner, RunSettings, lags_of
-    from suwi.spark.pipeline.script import Variation
-    from suwi.spark.pipeline.spark_session import close_session, open_session
+    from suwi.spark.pipeline.steps import Variation
+    from suwi.spark.spark_session import close_session
 
     refusal = _prepare_checkpoint(pipeline, options)
     if refusal is not None:
@@ -100,8 +100,11 @@ def _run(pipeline: "Pipeline", options: RunOptions) -> int:
     check_function(pipeline, has_session=False)
     with Progress(pipeline.name) as progress:
         progress.say("starting Spark")
-        spark = open_session(pipeline, options.master, options.py_files)
+        spark = _session(pipeline, options.master, options.py_files)
         try:
+            if _complain_of_settings(pipeline, spark):
+                return _MISTAKE
+            progress.say(_session_text(pipeline, spark))
             if options.from_beginning and _exists_elsewhere(spark, pipeline):
                 complain(_exists_text(_checkpoint(pipeline).path))
                 return _REFUSED
@@ -117,6 +120,37 @@ def _run(pipeline: "Pipeline", options: RunOptions) -> int:
             return _run_with_metrics(runner, options.metrics_port, progress)
         finally:
             close_session(spark)
+
+
+def _session(pipeline: "Pipeline", master: str | None, py_files: Iterable[str] = ()) -> Any:
+    from suwi.spark.pipeline.program import resolve
+    from suwi.spark.spark_session import open_session
+
+    settings = resolve(pipeline.spark)
+    return open_session(
+        pipeline.name, settings, master=master, py_files=py_files, folder=pipeline.folder
+    )
+
+
+def _complain_of_settings(pipeline: "Pipeline", spark: Any) -> bool:
+    from suwi.spark.pipeline.checks import check_settings
+    from suwi.spark.pipeline.nodes import Problems
+
+    problems = Problems()
+    check_settings(pipeline, spark, problems)
+    for _, text in problems.found:
+        complain(text)
+    return bool(problems.found)
+
+
+def _session_text(pipeline: "Pipeline", spark: Any) -> str:
+    """What a user should know of the session before wondering how long a batch takes."""
+    from suwi.spark.spark_session import SHUFFLE_PARTITIONS
+
+    master = spark.sparkContext.master
+    partitions = spark.conf.get(SHUFFLE_PARTITIONS)
+    where = "" if SHUFFLE_PARTITIONS in pipeline.spark else f" ({SHUFFLE_PARTITIONS})"
+    return f"Spark {spark.version} on {master}, {partitions} shuffle partitions{where}"
 
 
 def _run_with_metrics(runner: Any, port: int | None, progress: Progress) -> int:
@@ -197,8 +231,8 @@ def reset(file: str, *, dry_run: bool, is_sure: bool, json: bool) -> int:
 
 
 def _reset(pipeline: "Pipeline", *, dry_run: bool, is_sure: bool, json: bool) -> int:
-    from suwi.spark.pipeline.checkpoint import NotLocal
-    from suwi.spark.pipeline.extent import ask_beginnings
+    from suwi.spark.pipeline.checkpoint import NotLocal, ask_beginnings
+    from suwi.spark.pipeline.spec import TableSource
 
     checkpoint = _checkpoint(pipeline)
     try:
@@ -209,8 +243,12 @@ def _reset(pipeline: "Pipeline", *, dry_run: bool, is_sure: bool, json: bool) ->
     if position is None:
         say(f"there is no checkpoint at {checkpoint.path}: the next run begins anew anyway")
         return _DONE
-    extents = ask_beginnings(pipeline, position.offsets)
     begins = f"at {pipeline.source.start.shown}" if pipeline.source.start else "at earliest"
+    if isinstance(pipeline.source, TableSource):
+        extents = []
+        begins = begins.replace("at earliest", "with the table as it then is")
+    else:
+        extents = ask_beginnings(pipeline.source, position.offsets)
     if json:
         document(
             {
@@ -253,14 +291,18 @@ def backfill(file: str, options: BackfillOptions, log_level: str) -> int:
 
 
 def _backfill(pipeline: "Pipeline", options: BackfillOptions) -> int:
-    from suwi.spark.pipeline.backfilling import Backfill, NotForBatches
-    from suwi.spark.pipeline.extent import ask_between
-    from suwi.spark.pipeline.script import Between
+    from suwi.spark.pipeline.checkpoint import ask_between
+    from suwi.spark.pipeline.running import Backfill, NotForBatches
+    from suwi.spark.pipeline.spec import TableSource
+    from suwi.spark.pipeline.steps import Between
 
     between = Between(parse_time_ms(options.start, "--from"), parse_time_ms(options.end, "--to"))
     if between.start_ms >= between.end_ms:
         raise typer.BadParameter("must be later than --from", param_hint="--to")
-    extents = ask_between(pipeline, between)
+    if isinstance(pipeline.source, TableSource):
+        complain("a range of time is for topics: backfill the pipeline that reads them")
+        return _REFUSED
+    extents = ask_between(pipeline.source, between)
     total = sum(one.end - one.start for one in extents)
     if options.json:
         document({"offsets": total, "partitions": [one.as_json() for one in extents]})
@@ -271,7 +313,7 @@ def _backfill(pipeline: "Pipeline", options: BackfillOptions) -> int:
         say(f"{count_text(total, 'offset')} from {start} to {end}")
     if options.dry_run:
         return _DONE
-    from suwi.spark.pipeline.spark_session import close_session, open_session
+    from suwi.spark.spark_session import close_session
 
     with Progress(pipeline.name) as progress:
         try:
@@ -280,7 +322,7 @@ def _backfill(pipeline: "Pipeline", options: BackfillOptions) -> int:
             complain(str(error))
             return _REFUSED
         progress.say("starting Spark")
-        spark = open_session(pipeline, options.master, options.py_files)
+        spark = _session(pipeline, options.master, options.py_files)
         try:
             return asyncio.run(job.run(spark, options.retries, progress.say))
         finally:
@@ -309,7 +351,7 @@ def _with_pipeline(file: str, work: "Callable[[Pipeline], int]") -> int:
     try:
         import yaml  # noqa: F401 - said now rather than in the middle
 
-        from suwi.spark.pipeline.problems import BadPipeline
+        from suwi.spark.pipeline.nodes import BadPipeline
         from suwi.spark.pipeline.reading import read_pipeline
     except ImportError as error:
         complain(f"pipelines need the extra `spark`: pip install suwi[spark] ({error.name})")
@@ -328,8 +370,8 @@ def _with_pipeline(file: str, work: "Callable[[Pipeline], int]") -> int:
 
 def _tell(work: "Callable[[Pipeline], int]", pipeline: "Pipeline") -> int:
     from suwi.spark.java import NoJava
-    from suwi.spark.pipeline.loading import BadFunction
-    from suwi.spark.pipeline.spark_session import NoSpark
+    from suwi.spark.pipeline.program import BadFunction
+    from suwi.spark.spark_session import NoSpark
 
     try:
         return work(pipeline)

@@ -10,7 +10,7 @@ from suwi.cli.output import printable
 from suwi.env import local_env
 
 if TYPE_CHECKING:
-    from suwi.spark.pipeline.watching import Watch
+    from suwi.spark.pipeline.progress import Watch
 
 _LINE_EVERY_MS = 10_000
 _LINE_WIDTH = 160

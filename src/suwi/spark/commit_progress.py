@@ -14,7 +14,7 @@ from suwi.spark.options import BadOption
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from suwi.spark.pipeline.lag import Lag
+    from suwi.spark.pipeline.progress import Lag
 
 
 def commit_progress(
@@ -39,7 +39,7 @@ def commit_progress(
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
-    from suwi.spark.pipeline.lag import Lag
+    from suwi.spark.pipeline.progress import Lag
 
     session = SparkSession.getActiveSession()
     assert session is not None
@@ -98,7 +98,7 @@ class _Committer:
                 self._lag.close()
 
     def _take(self, progress: Any) -> None:
-        from suwi.spark.pipeline.lag import end_of_batch, report_of
+        from suwi.spark.pipeline.progress import end_of_batch, report_of
 
         if self._is_over or progress is None:
             return

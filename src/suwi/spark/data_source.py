@@ -18,6 +18,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from suwi.spark.option_kinds import words
+
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
         DataSourceReader,
@@ -49,19 +51,21 @@ class SuwiDataSource(DataSource):
         fields = list(_FIELDS)
         if self.options.get("includeHeaders", "false").strip().lower() == "true":
             fields.append(StructField("headers", ArrayType(_HEADER)))
-        return StructType(fields)
+        named = {field.name: field for field in fields}
+        chosen = [name for name in words(self.options.get("columns", "")) if name in named]
+        return StructType([named[name] for name in chosen] if chosen else fields)
 
     def reader(self, schema: StructType) -> "DataSourceReader":
         self._check_schema(schema)
-        from suwi.spark.batch_reader import make_batch_reader
         from suwi.spark.options import read_source_options
+        from suwi.spark.topic_reader import BatchReader
 
-        return make_batch_reader(read_source_options(self.options, streaming=False))
+        return BatchReader(read_source_options(self.options, streaming=False))
 
     def streamReader(self, schema: StructType) -> "DataSourceStreamReader":  # noqa: N802
         self._check_schema(schema)
         from suwi.spark.options import read_source_options
-        from suwi.spark.stream_reader import make_stream_reader
+        from suwi.spark.topic_reader import make_stream_reader
 
         return make_stream_reader(read_source_options(self.options, streaming=True))
 

@@ -1,7 +1,8 @@
 """Where to begin and where to end: the connector's ways to say it, and offsets as JSON.
 
 `read_bound` understands the options; `to_json` and `from_json` are the form that Spark keeps in a
-checkpoint: `{"topic": {"0": 23}}`, as the connector has it. Pure.
+checkpoint: `{"topic": {"0": 23}}`, as the connector has it. Beside the topics stand, under names
+that no topic can have, where a first batch began and the topics' ids. Pure.
 """
 
 import json
@@ -20,6 +21,9 @@ Offsets: TypeAlias = dict[TopicPartition, Offset]
 # stopped in its first batch, and "latest" would by then be later: the end of the first batch
 # carries where that batch began.
 _BEGAN: Final = "#began"
+# A topic that was deleted and created again has the same name and another id.
+_IDS: Final = "#ids"
+_NOT_TOPICS: Final = (_BEGAN, _IDS)
 
 
 class BadOffsets(ValueError):
@@ -124,20 +128,33 @@ def _integer(name: str, text: str) -> int:
 # -- offsets of a query ----------------------------------------------------------------------------
 
 
-def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
+def to_json(
+    offsets: Mapping[TopicPartition, int], ids: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """In a fixed order: Spark compares texts to see whether there is anything new."""
     by_topic: dict[str, Any] = {}
     for partition in sorted(offsets):
         numbers = by_topic.setdefault(partition.topic, {})
         numbers[str(partition.partition)] = int(offsets[partition])
-    return by_topic
+    known = {topic: ids[topic] for topic in by_topic if topic in ids} if ids else {}
+    return {**by_topic, _IDS: known} if known else by_topic
+
+
+def topic_ids(offsets: Mapping[str, Any]) -> dict[str, str]:
+    """By topic; empty in offsets of the connector and of releases that did not keep them."""
+    return dict(offsets.get(_IDS, {}))
+
+
+def replaced_topics(start: Mapping[str, Any], ids: Mapping[str, str]) -> set[str]:
+    """Topics of `start` that have another id now."""
+    return {topic for topic, id_ in topic_ids(start).items() if ids.get(topic, id_) != id_}
 
 
 def from_json(by_topic: Mapping[str, Any]) -> Offsets:
     return {
         TopicPartition(topic, PartitionIndex(int(partition))): Offset(offset)
         for topic, partitions in by_topic.items()
-        if topic != _BEGAN
+        if topic not in _NOT_TOPICS
         for partition, offset in partitions.items()
     }
 

@@ -1,19 +1,24 @@
 """The options of a query, checked against the table and understood.
 
-`read_source_options` is for reading, `read_connection` for whoever only talks to brokers. Errors
-name the option and what is allowed; values of secrets are in no error, no log and no `repr`.
+`read_source_options`, `read_sink_options` and `read_table_options` are for those who read topics,
+write to them, or use a Delta table; `read_connection` for whoever only talks to brokers. `examine`
+names every mistake instead of the first. Errors name the option and what is allowed; values of
+secrets are in no error, no log and no `repr`.
 """
 
 import logging
+import os.path
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from suwi.client.addresses import Address, parse_addresses
+from suwi.client.addresses import Address
 from suwi.client.fetching import ReadSettings
+from suwi.client.outbox import ProducerSettings
 from suwi.client.settings import ClientSettings
 from suwi.model.ids import TopicPartition
+from suwi.spark.delta.storage import local_path
 from suwi.spark.offsets import (
     EARLIEST,
     LATEST,
@@ -24,25 +29,25 @@ from suwi.spark.offsets import (
     read_bound,
     read_partitions,
 )
-from suwi.spark.option_table import KAFKA, Scope, Status, find, suggest
+from suwi.spark.option_kinds import TABLE_ANY, Status, Use
+from suwi.spark.option_table import KAFKA, STORAGE, TABLE, find, suggest, uses
+from suwi.spark.where import BadWhere, Condition, parse_where, typed
 
 # In Spark's processes nobody formats fields: what is said there stands in the message.
 log = logging.getLogger(__name__)
 
-_DURATION: Final = re.compile(r"(\d+)\s*([a-z]*)")
-_UNITS_MS: Final = {
-    "": 1,
-    "ms": 1,
-    "s": 1000,
-    "m": 60_000,
-    "min": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-}
+# What Spark itself hands to a sink besides.
+_OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
+_SECURITY: Final = (f"{KAFKA}security.", f"{KAFKA}sasl.", f"{KAFKA}ssl.")
 
 
 class BadOption(ValueError):
     """An option that cannot be used; the text says which, and what is allowed."""
+
+    def __init__(self, text: str, option: str | None = None) -> None:
+        super().__init__(text)
+        self.option = option
+        """Which one, as it is documented; None: several, or one that is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,16 @@ class Connection:
         return self.bootstrap, tuple(sorted(self.security.items())), self.client
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The columns and rows that are wanted."""
+
+    columns: tuple[str, ...] = ()
+    """Empty: all."""
+    where: tuple[Condition, ...] = ()
+    """All of them hold."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
     connection: Connection
@@ -85,222 +100,396 @@ class SourceOptions:
     starting: Bound
     ending: Bound
     read: ReadSettings
-    check_crcs: bool = True
-    fail_on_data_loss: bool = True
-    include_headers: bool = False
-    max_offsets_per_trigger: int | None = None
-    min_offsets_per_trigger: int | None = None
-    max_trigger_delay_ms: int = 15 * 60_000
-    min_partitions: int | None = None
-    max_records_per_partition: int | None = None
-    poll_timeout_ms: int = 120_000
-    offset_attempts: int = 3
-    offset_retry_ms: int = 1000
-    partitions_age_ms_max: int = 1000
-    push_down_filters: bool = False
+    choice: Choice
+    check_crcs: bool
+    fail_on_data_loss: bool
+    include_headers: bool
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    poll_timeout_ms: int
+    offset_attempts: int
+    offset_retry_ms: int
+    partitions_age_ms_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    connection: Connection
+    producer: ProducerSettings
+    topic: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOptions:
+    uri: str
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """For the object store; there may be secrets among them."""
+    choice: Choice = Choice()
+    version_as_of: int | None = None
+    timestamp_as_of: str | None = None
+    starting_version: str | None = None
+    max_files_per_trigger: int | None = None
+    skip_change_commits: bool = False
+    read_change_feed: bool = False
+    partition_by: tuple[str, ...] = ()
+    merge_schema: bool = False
+    target_bytes: int = 0
+    codec: str = ""
+    keys: tuple[str, ...] = ()
+    order_by: str | None = None
+    delete_when: str | None = None
+    txn: tuple[str, int] | None = None
+    txn_from_query: bool = False
 
 
 def read_source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """Raises `BadOption`."""
-    given = {name.lower(): value for name, value in options.items()}
-    check_names(given, Scope.STREAM if streaming else Scope.BATCH)
-    values = _Values(given)
-    try:
-        return _source_options(values, given, streaming)
-    except BadOffsets as error:
-        raise BadOption(str(error)) from None
-
-
-def _source_options(values: "_Values", given: Mapping[str, str], streaming: bool) -> SourceOptions:
-    strategy = values.one_of("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
-    starting = read_bound(
-        given, "starting", LATEST if streaming else EARLIEST, or_latest=strategy == "latest"
-    )
-    ending = read_bound(given, "ending", LATEST, or_latest=True)
-    if not streaming:
-        _check_batch_bounds(starting, ending)
-    least = values.count("minOffsetsPerTrigger")
-    most = values.count("maxOffsetsPerTrigger")
-    if least is not None and most is not None and least > most:
-        raise BadOption(f"minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}")
-    fetch_bytes = min(
-        values.whole("kafka.max.partition.fetch.bytes", 8 * 1024 * 1024),
-        values.whole("kafka.fetch.max.bytes", 50 * 1024 * 1024),
-    )
-    isolation = values.one_of(
-        "kafka.isolation.level", ("read_uncommitted", "read_committed"), "read_uncommitted"
-    )
+    use = Use.STREAM if streaming else Use.BATCH
+    given = _checked(options, use)
+    for fault in _source_faults(given, use):
+        raise fault
+    starting, ending = _bounds(given, use)
+    fetch_bytes = min(given["kafka.max.partition.fetch.bytes"], given["kafka.fetch.max.bytes"])
     return SourceOptions(
-        connection=_connection(values),
+        connection=_connection(given),
         selection=_selection(given),
         starting=starting,
         ending=ending,
         read=ReadSettings(
-            max_wait_ms=values.whole("kafka.fetch.max.wait.ms", 500, least=0),
-            min_bytes=values.whole("kafka.fetch.min.bytes", 1, least=0),
+            max_wait_ms=given["kafka.fetch.max.wait.ms"],
+            min_bytes=given["kafka.fetch.min.bytes"],
             max_bytes=fetch_bytes,
-            rack=given.get("kafka.client.rack", ""),
+            rack=given["kafka.client.rack"] or "",
             partition_bytes_max=fetch_bytes,
-            committed_only=isolation == "read_committed",
+            committed_only=given["kafka.isolation.level"] == "read_committed",
         ),
-        check_crcs=values.flag("kafka.check.crcs", True),
-        fail_on_data_loss=values.flag("failOnDataLoss", True),
-        include_headers=values.flag("includeHeaders", False),
-        max_offsets_per_trigger=most,
-        min_offsets_per_trigger=least,
-        max_trigger_delay_ms=values.duration_ms("maxTriggerDelay", 15 * 60_000),
-        min_partitions=values.count("minPartitions"),
-        max_records_per_partition=values.count("maxRecordsPerPartition"),
-        poll_timeout_ms=values.whole("kafkaConsumer.pollTimeoutMs", 120_000),
-        offset_attempts=values.whole("fetchOffset.numRetries", 3),
-        offset_retry_ms=values.whole("fetchOffset.retryIntervalMs", 1000, least=0),
-        partitions_age_ms_max=values.whole("partition.metadata.cache.ttl.ms", 1000, least=-1),
-        push_down_filters=values.flag("pushDownFilters", False),
+        choice=_topic_choice(given),
+        check_crcs=given["kafka.check.crcs"],
+        fail_on_data_loss=given["failOnDataLoss"],
+        include_headers=given["includeHeaders"],
+        max_offsets_per_trigger=given["maxOffsetsPerTrigger"],
+        min_offsets_per_trigger=given["minOffsetsPerTrigger"],
+        max_trigger_delay_ms=given["maxTriggerDelay"],
+        min_partitions=given["minPartitions"],
+        max_records_per_partition=given["maxRecordsPerPartition"],
+        poll_timeout_ms=given["kafkaConsumer.pollTimeoutMs"],
+        offset_attempts=given["fetchOffset.numRetries"],
+        offset_retry_ms=given["fetchOffset.retryIntervalMs"],
+        partitions_age_ms_max=given["partition.metadata.cache.ttl.ms"],
     )
 
 
-def check_names(given: Mapping[str, str], scope: Scope) -> None:
-    """Every option is one of the table, and not a refused one. Raises `BadOption`."""
-    for name in given:
-        option = find(name)
-        if option is None:
-            close = suggest(name)
-            hint = f"did you mean {close!r}?" if close else "see docs/spark-source.md for all"
-            raise BadOption(f"there is no option {name!r}: {hint}")
-        if option.status is Status.REFUSED:
-            raise BadOption(f"option {option.name!r} is not supported: {option.word}")
-        if scope is Scope.STREAM and option.scope is Scope.BATCH:
-            raise BadOption(f"option {option.name!r} is for batch queries: a stream has no end")
-        if option.status is Status.NOTED:
-            log.warning("option %s has no effect: %s", option.name, option.word)
-        elif scope is Scope.BATCH and option.scope is Scope.STREAM:
-            log.warning("option %s has no effect in batch queries", option.name)
+def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """Raises `BadOption`."""
+    given = _checked(options, Use.WRITE)
+    for fault in _connection_faults(given):
+        raise fault
+    return SinkOptions(
+        _connection(given),
+        ProducerSettings(
+            acks=given["kafka.acks"],
+            codec=given["kafka.compression.type"],
+            batch_bytes=given["kafka.batch.size"],
+            linger_s=given["kafka.linger.ms"] / 1000,
+            buffer_bytes=given["kafka.buffer.memory"],
+            delivery_timeout_s=given["kafka.delivery.timeout.ms"] / 1000,
+            request_timeout_s=given["kafka.request.timeout.ms"] / 1000,
+        ),
+        (given["topic"] or "").strip() or None,
+    )
+
+
+def read_table_options(options: Mapping[str, str], use: Use = Use.TABLE_WRITE) -> TableOptions:
+    """Raises `BadOption`, which never says what stands after `storage.`."""
+    given = _checked(options, use)
+    for fault in _table_faults(given):
+        raise fault
+    app, version = given["txnAppId"], given["txnVersion"]
+    return TableOptions(
+        uri=_uri(given["path"]),
+        # Spark gives all names in small letters in some places; the store's are in large ones.
+        storage={
+            name[len(STORAGE) :].upper(): value
+            for name, value in options.items()
+            if name.lower().startswith(STORAGE)
+        },
+        choice=_choice(given),
+        version_as_of=given["versionAsOf"],
+        timestamp_as_of=given["timestampAsOf"],
+        starting_version=given["startingVersion"],
+        max_files_per_trigger=given["maxFilesPerTrigger"],
+        skip_change_commits=bool(given["skipChangeCommits"]),
+        read_change_feed=bool(given["readChangeFeed"]),
+        partition_by=given["partitionBy"] or (),
+        merge_schema=bool(given["mergeSchema"]),
+        target_bytes=given["targetFileSize"] or 0,
+        codec=given["compression"] or "",
+        keys=given["keys"] or (),
+        order_by=given["orderBy"] or None,
+        delete_when=given["deleteWhen"] or None,
+        txn=None if app is None else (app, version),
+        txn_from_query=bool(given["txnFromQuery"]),
+    )
 
 
 def read_connection(options: Mapping[str, str]) -> Connection:
     """How to reach the brokers, from the `kafka.` options alone. Raises `BadOption`."""
-    return _connection(_Values({name.lower(): value for name, value in options.items()}))
+    known = {name: value for name, value in options.items() if find(name, Use.STREAM)}
+    given, faults = _parse(known, Use.STREAM)
+    for fault in (*faults, *_connection_faults(given)):
+        raise fault
+    return _connection(given)
 
 
-def _connection(values: "_Values") -> Connection:
-    servers = values.given.get("kafka.bootstrap.servers")
-    if servers is None:
-        raise BadOption("option 'kafka.bootstrap.servers' is missing: host:port of a broker")
-    try:
-        bootstrap = tuple(parse_addresses(servers))
-    except ValueError as error:
-        raise BadOption(f"kafka.bootstrap.servers: {error}") from None
-    connection = Connection(
-        bootstrap,
-        {
-            name.removeprefix(KAFKA): value
-            for name, value in values.given.items()
-            if name.startswith((f"{KAFKA}security.", f"{KAFKA}sasl.", f"{KAFKA}ssl."))
-        },
-        ClientSettings(
-            client_id=values.given.get("kafka.client.id", "suwi-spark"),
-            connect_timeout_s=values.whole("kafka.socket.connection.setup.timeout.ms", 10_000)
-            / 1000,
-            request_timeout_s=values.whole("kafka.request.timeout.ms", 30_000) / 1000,
-            patience_s=values.whole("kafka.default.api.timeout.ms", 60_000) / 1000,
-            retry_pause_s_min=values.whole("kafka.retry.backoff.ms", 100) / 1000,
-            retry_pause_s_max=values.whole("kafka.retry.backoff.max.ms", 1000) / 1000,
-        ),
-    )
-    _check_security(connection.security)
-    return connection
+def examine(options: Mapping[str, str], use: Use) -> list[BadOption]:
+    """Everything that is wrong with the options, not only the first."""
+    given, faults = _parse(options, use)
+    wrong = {fault.option for fault in faults}
+    match use:
+        case Use.STREAM | Use.BATCH:
+            together = _source_faults(given, use)
+        case Use.WRITE:
+            together = _connection_faults(given)
+        case _:
+            together = _table_faults(given)
+    return [*faults, *(fault for fault in together if fault.option not in wrong)]
 
 
-def _check_security(security: Mapping[str, str]) -> None:
-    """What can be said without the files, which may lie on the executors only."""
+# -- each option by itself -------------------------------------------------------------------------
+
+
+class _Given(dict[str, Any]):
+    """Parsed values by documented name; None where there is neither a value nor a default."""
+
+    def __missing__(self, name: str) -> None:
+        return None
+
+
+def _checked(options: Mapping[str, str], use: Use) -> _Given:
+    given, faults = _parse(options, use, is_logged=True)
+    for fault in faults:
+        raise fault
+    return given
+
+
+def _parse(
+    options: Mapping[str, str], use: Use, *, is_logged: bool = False
+) -> tuple[_Given, list[BadOption]]:
+    """Every option is one of the table, not a refused one, and its value is understood."""
+    given, faults = _Given(), []
+    for each in TABLE:
+        is_known = each.status is Status.SUPPORTED and use in each.use
+        if is_known and each.default and not each.name.startswith(_SECURITY):
+            given[each.name] = each.parse(each.default)
+    for name, value in options.items():
+        if name.lower() in _OF_SPARK or (name.lower().startswith(STORAGE) and use in TABLE_ANY):
+            continue
+        option = find(name, use)
+        if option is None:
+            fault = _unknown(name, use, is_logged)
+            faults += [] if fault is None else [fault]
+        elif option.status is Status.REFUSED:
+            text = f"option {option.name!r} is not supported: {option.word}"
+            faults.append(BadOption(text, option.name))
+        elif option.status is Status.NOTED:
+            if is_logged:
+                log.warning("option %s has no effect: %s", option.name, option.word)
+        else:
+            try:
+                given[option.name] = option.parse(value)
+            except ValueError as error:
+                # Of servers the text says it all, with the part that is wrong.
+                shown = ": " if option.name.endswith("servers") else f"={value}: "
+                faults.append(BadOption(f"{option.name}{shown}{error}", option.name))
+    return given, faults
+
+
+def _unknown(name: str, use: Use, is_logged: bool) -> BadOption | None:
+    family = TABLE_ANY if use in TABLE_ANY else ~TABLE_ANY
+    others = uses(name) & family
+    if use is Use.BATCH and Use.STREAM in others:
+        if is_logged:
+            log.warning("option %s has no effect in batch queries", _spelled(name))
+        return None
+    if others:
+        is_for = "writing" if others in Use.WRITE | Use.TABLE_WRITE else "reading"
+        if not use & (Use.WRITE | Use.TABLE_WRITE) and is_for == "reading":
+            of_streams = Use.STREAM in others or Use.TABLE_STREAM in others
+            is_for = "streaming queries" if of_streams else "batch queries: a stream has no end"
+        return BadOption(f"option {_spelled(name)!r} is for {is_for}", _spelled(name))
+    close = suggest(name, use)
+    page = "sinks" if use & (Use.WRITE | Use.TABLE_WRITE) else "source"
+    hint = f"did you mean {close!r}?" if close else f"see docs/spark-{page}.md for all"
+    return BadOption(f"there is no option {name!r}: {hint}", name)
+
+
+def _spelled(name: str) -> str:
+    return next(option.name for option in TABLE if option.name.lower() == name.lower())
+
+
+# -- options that have to fit together -------------------------------------------------------------
+
+
+def _source_faults(given: _Given, use: Use) -> Iterator[BadOption]:
+    yield from _connection_faults(given)
+    for read in (_selection, lambda given: _bounds(given, use), _topic_choice):
+        try:
+            read(given)
+        except BadOption as fault:
+            yield fault
+        except BadOffsets as error:
+            yield BadOption(str(error), str(error).partition(":")[0])
+    least, most = given["minOffsetsPerTrigger"], given["maxOffsetsPerTrigger"]
+    if least is not None and most is not None and least > most:
+        text = f"minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}"
+        yield BadOption(text, "minOffsetsPerTrigger")
+
+
+def _connection_faults(given: _Given) -> Iterator[BadOption]:
     from suwi.client.security import check_client_security
     from suwi.model.config_kinds import BadConfig
 
+    name = "kafka.bootstrap.servers"
+    if given[name] is None:
+        yield BadOption(f"option {name!r} is missing: host:port of a broker", name)
     try:
-        check_client_security(security)
+        # What can be said without the files, which may lie on the executors only.
+        check_client_security(_security(given))
     except BadConfig as error:
-        raise BadOption(f"{KAFKA}{error}") from None
+        text = f"{KAFKA}{error}"
+        named = [option.name for option in TABLE if option.name.lower() in text.lower()]
+        yield BadOption(text, max(named, key=len, default=None))
 
 
-def _selection(given: Mapping[str, str]) -> Selection:
-    names = [name for name in ("subscribe", "subscribePattern", "assign") if name.lower() in given]
+def _table_faults(given: _Given) -> Iterator[BadOption]:
+    try:
+        _uri(given["path"])
+    except BadOption as fault:
+        yield fault
+    try:
+        _choice(given)
+    except BadOption as fault:
+        yield fault
+    for name in ("orderBy", "deleteWhen"):
+        if given[name] and not given["keys"]:
+            yield BadOption(f"option {name} needs keys", name)
+    if (given["txnAppId"] is None) != (given["txnVersion"] is None):
+        yield BadOption("txnAppId and txnVersion belong together", "txnAppId")
+    if given["versionAsOf"] is not None and given["timestampAsOf"] is not None:
+        yield BadOption("versionAsOf and timestampAsOf exclude each other", "timestampAsOf")
+
+
+def _connection(given: _Given) -> Connection:
+    return Connection(
+        given["kafka.bootstrap.servers"],
+        _security(given),
+        ClientSettings(
+            client_id=given["kafka.client.id"],
+            connect_timeout_s=given["kafka.socket.connection.setup.timeout.ms"] / 1000,
+            request_timeout_s=given["kafka.request.timeout.ms"] / 1000,
+            patience_s=given["kafka.default.api.timeout.ms"] / 1000,
+            retry_pause_s_min=given["kafka.retry.backoff.ms"] / 1000,
+            retry_pause_s_max=given["kafka.retry.backoff.max.ms"] / 1000,
+        ),
+    )
+
+
+def _security(given: _Given) -> dict[str, str]:
+    """Kafka's keys of TLS and SASL that were given: it has defaults of its own."""
+    return {
+        name.removeprefix(KAFKA): value
+        for name, value in given.items()
+        if name.startswith(_SECURITY)
+    }
+
+
+def _selection(given: _Given) -> Selection:
+    names = [name for name in ("subscribe", "subscribePattern", "assign") if name in given]
     if len(names) != 1:
         what = " and ".join(names) + " exclude each other" if names else "no topics are named"
         raise BadOption(f"{what}: use one of subscribe, subscribePattern, assign")
-    text = given[names[0].lower()].strip()
-    match names[0]:
+    name, text = names[0], given[names[0]].strip()
+    match name:
         case "subscribe":
             topics = tuple(dict.fromkeys(t.strip() for t in text.split(",") if t.strip()))
             if not topics:
-                raise BadOption("subscribe: no topic is named")
+                raise BadOption("subscribe: no topic is named", name)
             return Subscribed(topics)
         case "assign":
             partitions = tuple(dict.fromkeys(read_partitions(text)))
             if not partitions:
-                raise BadOption("assign: no partition is named")
+                raise BadOption("assign: no partition is named", name)
             return Assigned(partitions)
     try:
         re.compile(text)
     except re.error as error:
-        raise BadOption(f"subscribePattern: {error}") from None
+        raise BadOption(f"subscribePattern: {error}", name) from None
     if not text:
-        raise BadOption("subscribePattern is empty")
+        raise BadOption("subscribePattern is empty", name)
     return Matching(text)
+
+
+def _bounds(given: _Given, use: Use) -> tuple[Bound, Bound]:
+    texts = {name.lower(): value for name, value in given.items()}
+    or_latest = given["startingOffsetsByTimestampStrategy"] == "latest"
+    default = LATEST if use is Use.STREAM else EARLIEST
+    starting = read_bound(texts, "starting", default, or_latest=or_latest)
+    ending = read_bound(texts, "ending", LATEST, or_latest=True)
+    if use is Use.BATCH:
+        _check_batch_bounds(starting, ending)
+    return starting, ending
 
 
 def _check_batch_bounds(starting: Bound, ending: Bound) -> None:
     for which, bound, wrong, word in (
-        ("starting", starting, LATEST, "latest"),
-        ("ending", ending, EARLIEST, "earliest"),
+        ("startingOffsets", starting, LATEST, "latest"),
+        ("endingOffsets", ending, EARLIEST, "earliest"),
     ):
         if bound == Everywhere(wrong):
-            raise BadOption(f"{which}Offsets cannot be {word} in a batch query")
+            raise BadOption(f"{which} cannot be {word} in a batch query", which)
         if isinstance(bound, ByPartition):
             for partition, offset in bound.offsets.items():
                 if offset == wrong:
                     raise BadOption(
-                        f"{which}Offsets of {partition} cannot be {word} in a batch query"
+                        f"{which} of {partition} cannot be {word} in a batch query", which
                     )
 
 
-class _Values:
-    """Options by name; an error names the option as it is documented."""
+def _choice(given: _Given) -> Choice:
+    try:
+        return Choice(given["columns"] or (), parse_where(given["where"] or ""))
+    except BadWhere as error:
+        raise BadOption(f"where: {error}", "where") from None
 
-    def __init__(self, given: Mapping[str, str]) -> None:
-        self.given = given
 
-    def whole(self, name: str, default: int, *, least: int = 1) -> int:
-        text = self.given.get(name.lower())
-        if text is None:
-            return default
-        try:
-            number = int(text.strip())
-        except ValueError:
-            number = least - 1
-        if number < least:
-            raise BadOption(f"{name}={text}: allowed: whole numbers from {least} on")
-        return number
+def _topic_choice(given: _Given) -> Choice:
+    """The rows of a topic are known: so is whether columns and conditions fit them."""
+    choice = _choice(given)
+    if not choice.columns and not choice.where:
+        return choice
+    from suwi.spark.row_schema import arrow_schema
 
-    def count(self, name: str) -> int | None:
-        return self.whole(name, 0) if name.lower() in self.given else None
+    schema = arrow_schema(include_headers=bool(given["includeHeaders"]))
+    for name in choice.columns:
+        if name not in schema.names:
+            listed = ", ".join(schema.names)
+            raise BadOption(f"columns: there is no column {name!r}: {listed}", "columns")
+    try:
+        return Choice(choice.columns, typed(choice.where, schema))
+    except BadWhere as error:
+        raise BadOption(f"where: {error}", "where") from None
 
-    def flag(self, name: str, default: bool) -> bool:
-        text = self.given.get(name.lower(), str(default)).strip().lower()
-        if text not in ("true", "false"):
-            raise BadOption(f"{name}={text}: allowed: true, false")
-        return text == "true"
 
-    def one_of(self, name: str, allowed: tuple[str, ...], default: str) -> str:
-        text = self.given.get(name.lower(), default).strip().lower()
-        if text not in allowed:
-            raise BadOption(f"{name}={text}: allowed: {', '.join(allowed)}")
-        return text
-
-    def duration_ms(self, name: str, default: int) -> int:
-        text = self.given.get(name.lower())
-        if text is None:
-            return default
-        found = _DURATION.fullmatch(text.strip().lower())
-        if found is None or found[2] not in _UNITS_MS:
-            raise BadOption(f"{name}={text}: allowed: like 500ms, 90s, 15m, 1h, 1d")
-        return int(found[1]) * _UNITS_MS[found[2]]
+def _uri(path: str | None) -> str:
+    if not path:
+        raise BadOption("the table's path is missing", "path")
+    local = local_path(path)
+    if local is None:
+        return path
+    if "%" in local:
+        # delta-rs 1.6 decodes the path in some places and not in others.
+        raise BadOption(f"path={path}: the path of a table cannot have a % in it", "path")
+    return os.path.abspath(local)  # Tasks have another working directory than the driver.

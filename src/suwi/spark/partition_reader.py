@@ -15,12 +15,14 @@ from suwi.client.partition_fetcher import PartitionFetcher
 from suwi.model.errors import CorruptMessage, OffsetOutOfRange, UnknownTopicOrPartition
 from suwi.model.ids import Offset
 from suwi.spark.columns import Decoder
-from suwi.spark.frozen import freeze_loaded
-from suwi.spark.loss import LossReporter
+from suwi.spark.data_loss import LossReporter
+from suwi.spark.gc_freeze import freeze_loaded
 from suwi.spark.offsets import EARLIEST, LATEST
 from suwi.spark.options import SourceOptions
+from suwi.spark.planning import check_settled
 from suwi.spark.ranges import OffsetRange
 from suwi.spark.session import session_for
+from suwi.spark.where import expression
 from suwi.wire.fetch import FetchedPartition
 
 if TYPE_CHECKING:
@@ -55,6 +57,8 @@ class _RangeReader:
 
     def batches(self) -> Iterator["pa.RecordBatch"]:
         position, end = self._settle()
+        if self._is_replaced():
+            position = end
         try:
             while position < end:
                 fetched = self._fetch(position, end)
@@ -73,11 +77,44 @@ class _RangeReader:
                 self._offsets_read += after - position
                 if after < end:
                     self._next = self._session.start(self._ask(after, end))
-                yield from opened.decode(position, end)
+                yield from self._chosen(opened.decode(position, end))
                 position = after
         finally:
             if self._next is not None:
                 self._next.cancel()
+
+    def _chosen(self, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+        """The rows and columns that are wanted."""
+        choice = self._options.choice
+        if not choice.columns and not choice.where:
+            yield from batches
+            return
+        import pyarrow as pa
+
+        for batch in batches:
+            table = pa.Table.from_batches([batch])
+            wanted = expression(choice.where, batch.schema)
+            if wanted is not None:
+                table = table.filter(wanted)
+            if choice.columns:
+                table = table.select(list(choice.columns))
+            yield from table.combine_chunks().to_batches()
+
+    def _is_replaced(self) -> bool:
+        """Whether another topic has the name now. Raises `DataLoss`."""
+        wanted, name = self._range.topic_id, self._partition.topic
+        if wanted is None:
+            return False
+        cluster = self._session.cluster
+        for fresh in (False, True):  # What this process knows may be older than the plan.
+            topic = self._session.run(cluster.topic(name, fresh=fresh))
+            if str(topic.id) == wanted:
+                return False
+        self._loss.report(
+            f"topic {name!r} was deleted and created again: offsets {self._range.start} to "
+            f"{self._range.end - 1} of the former {self._partition} are gone"
+        )
+        return True
 
     def _settle(self) -> tuple[Offset, Offset]:
         start, end = self._range.start, self._range.end
@@ -85,6 +122,7 @@ class _RangeReader:
             start = self._offset_at(EARLIEST_TIME)
         if end == LATEST:
             end = self._offset_at(LATEST_TIME)
+            check_settled(self._partition, start, end)
         return start, end
 
     def _offset_at(self, time: int) -> Offset:

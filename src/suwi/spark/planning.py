@@ -1,30 +1,91 @@
 """From where a batch begins and ends to what its tasks read, and what is lost on the way.
 
-`plan_stream` judges two offsets of a query, `plan_batch` the bounds of a batch query.
+`check_continuity` compares a query's offsets with the topics before Spark writes the next ones to
+its log, `plan_stream` takes two offsets of a query, `plan_batch` the bounds of a batch query.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
 from suwi.model.ids import NO_OFFSET, Offset, TopicPartition
-from suwi.spark.lookup import Lookup
-from suwi.spark.loss import LossReporter
-from suwi.spark.offsets import EARLIEST, LATEST, BadOffsets, Offsets, describe
+from suwi.spark.data_loss import CheckpointMismatch, LossReporter
+from suwi.spark.offset_resolver import OffsetResolver, may_name
+from suwi.spark.offsets import (
+    EARLIEST,
+    LATEST,
+    BadOffsets,
+    Offsets,
+    describe,
+    from_json,
+    replaced_topics,
+    topic_ids,
+)
 from suwi.spark.options import SourceOptions
 from suwi.spark.ranges import OffsetRange, split_ranges
+from suwi.spark.where import Bounds, Condition, may_match
 
-if TYPE_CHECKING:
-    from suwi.spark.filters import Narrowed
+_PLACES: Final = ("topic", "partition", "offset", "timestamp")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def check_continuity(
+    options: SourceOptions, start: Mapping[str, Any], found: Offsets, ids: Mapping[str, str]
+) -> None:
+    """Refuse to go on from `start` where that belongs to other topics, or records would be lost.
+
+    Once Spark has written the end of a batch, the old offsets are out of reach: a checkpoint that
+    was started once with another topic would read all of its own topic again afterwards.
+    Raises `CheckpointMismatch`, `DataLoss`.
+    """
+    known = from_json(start)
+    topics = {partition.topic for partition in known}
+    other = {topic for topic in topics if not may_name(options.selection, topic)}
+    if topics and other == topics:
+        reads = {partition.topic for partition in found}
+        raise CheckpointMismatch(
+            f"this checkpoint belongs to other topics: it holds offsets of {_names(topics)}, and "
+            f"the query reads {_names(reads)}. Give the query a checkpoint of its own; to begin "
+            "anew with this one, see `suwi pipeline reset --dry-run`. Nothing was changed"
+        )
+    loss = LossReporter(fail=options.fail_on_data_loss)
+    if other:
+        loss.report(
+            f"the checkpoint holds offsets of {_names(other)}, which the query no longer reads",
+            'Name the topic again, or set the option failOnDataLoss to "false" to forget them',
+        )
+    gone = {partition for partition in known.keys() - found.keys() if partition.topic not in other}
+    if gone:
+        loss.report(f"partitions are gone: {describe(gone)}")
+    for topic in sorted(replaced_topics(start, ids)):
+        loss.report(
+            f"topic {topic!r} was deleted and created again: what the former had after the "
+            "checkpoint's offsets is gone, and the new one is read from its beginning",
+            'To do so, set the option failOnDataLoss to "false"',
+        )
+
+
+def _names(topics: Iterable[str]) -> str:
+    return ", ".join(sorted(topics)) or "none"
 
 
 async def plan_stream(
-    lookup: Lookup, options: SourceOptions, start: Offsets, end: Offsets
+    resolver: OffsetResolver,
+    options: SourceOptions,
+    first: Mapping[str, Any],
+    last: Mapping[str, Any],
 ) -> list[OffsetRange]:
-    """Raises `DataLoss`."""
+    """From one offset of a query to the next. Raises `DataLoss`."""
+    ids = topic_ids(last)
+    anew = replaced_topics(first, ids)
+    start = {tp: offset for tp, offset in from_json(first).items() if tp.topic not in anew}
+    end = from_json(last)
     loss = LossReporter(fail=options.fail_on_data_loss)
     gone = start.keys() - end.keys()
     if gone:
         loss.report(f"partitions are gone: {describe(gone)}")
-    added = await _beginnings(lookup, end.keys() - start.keys(), loss)
+    added = await _beginnings(resolver, end.keys() - start.keys(), loss)
     start = {**start, **added}
     ranges = []
     for partition in sorted(end):
@@ -35,42 +96,45 @@ async def plan_stream(
                 f"{partition} ended at {start[partition]} and now ends at {end[partition]}: it was "
                 "deleted and created again, or the query was told to start beyond its end"
             )
-        ranges.append(OffsetRange(partition, start[partition], end[partition]))
-    return _split(ranges, options)
+        id_ = ids.get(partition.topic)
+        ranges.append(OffsetRange(partition, start[partition], end[partition], id_))
+    return _split([narrowed(each, options.choice.where) for each in ranges], options)
 
 
-async def _beginnings(lookup: Lookup, added: set[TopicPartition], loss: LossReporter) -> Offsets:
+async def _beginnings(
+    resolver: OffsetResolver, added: set[TopicPartition], loss: LossReporter
+) -> Offsets:
     """Partitions that were added are read from their first record on."""
-    there = added & await lookup.partitions() if added else set()
+    there = added & await resolver.partitions() if added else set()
     if added - there:
         loss.report(f"partitions are gone before they were read: {describe(added - there)}")
-    found = await lookup.earliest(there)
+    found = await resolver.earliest(there)
     for partition, offset in found.items():
         if offset != 0:
             loss.report(f"{partition} is new and begins at offset {offset} instead of 0")
     return found
 
 
-async def plan_batch(
-    lookup: Lookup, options: SourceOptions, narrowed: "Narrowed | None" = None
-) -> list[OffsetRange]:
+async def plan_batch(resolver: OffsetResolver, options: SourceOptions) -> list[OffsetRange]:
     """Ranges may begin at EARLIEST and end at LATEST: whoever reads asks when it does.
 
     Raises `BadOffsets`.
     """
-    start = await lookup.bind(options.starting)
-    end = await lookup.bind(options.ending)
+    start = await resolver.bind(options.starting)
+    end = await resolver.bind(options.ending)
     if start.keys() != end.keys():
         changed = start.keys() ^ end.keys()
         raise BadOffsets(f"partitions came or went at this moment: {describe(changed)}")
     for partition in start:
         _check_order(partition, start[partition], end[partition])
-    if narrowed is not None:
-        return _split(await _narrow(lookup, start, end, narrowed), options)
+    if any(one.column in _PLACES for one in options.choice.where):
+        return _split(await _narrow(resolver, start, end, options.choice.where), options)
     ranges = [OffsetRange(tp, start[tp], end[tp]) for tp in sorted(start)]
     if options.min_partitions is None and options.max_records_per_partition is None:
         return ranges
-    settled_start, settled_end = await lookup.settle(start), await lookup.settle(end)
+    settled_start, settled_end = await resolver.settle(start), await resolver.settle(end)
+    for partition in start:
+        check_settled(partition, settled_start[partition], settled_end[partition])
     parts = _split(
         [OffsetRange(tp, settled_start[tp], settled_end[tp]) for tp in sorted(start)], options
     )
@@ -85,23 +149,66 @@ async def plan_batch(
 
 
 async def _narrow(
-    lookup: Lookup, start: Offsets, end: Offsets, narrowed: "Narrowed"
+    resolver: OffsetResolver, start: Offsets, end: Offsets, where: Iterable[Condition]
 ) -> list[OffsetRange]:
-    read = sorted(partition for partition in start if narrowed.reads(partition))
-    start = await lookup.settle({partition: start[partition] for partition in read})
-    end = await lookup.settle({partition: end[partition] for partition in read})
-    if narrowed.time_ms_min is not None:
-        found = await lookup.at_times(dict.fromkeys(read, narrowed.time_ms_min))
+    read = sorted(partition for partition in start if _is_wanted(partition, where))
+    start = await resolver.settle({partition: start[partition] for partition in read})
+    end = await resolver.settle({partition: end[partition] for partition in read})
+    time_ms = _earliest_ms(where)
+    if time_ms > 0:  # A record may have no time, which is shown as a millisecond before 1970.
+        found = await resolver.at_times(dict.fromkeys(read, time_ms))
         for partition, offset in found.items():
             first = end[partition] if offset == NO_OFFSET else offset
             start[partition] = max(start[partition], first)
-    ranges = [OffsetRange(tp, start[tp], end[tp]) for tp in read]
-    return [narrowed.narrow(each) for each in ranges]
+    return [narrowed(OffsetRange(tp, start[tp], end[tp]), where) for tp in read]
+
+
+def narrowed(whole: OffsetRange, where: Iterable[Condition]) -> OffsetRange:
+    """The part that may have wanted rows; perhaps an empty one."""
+    start, end = int(whole.start), int(whole.end)
+    if not _is_wanted(whole.partition, where):
+        return replace(whole, end=whole.start)
+    for one in where:
+        if one.column != "offset":
+            continue
+        values = one.value if one.operator == "in" else (one.value,)
+        if one.operator in ("=", "in", ">=", ">"):
+            start = max(start, min(values) + (one.operator == ">"))
+        if one.operator in ("=", "in", "<=", "<"):
+            end = min(end, max(values) + (one.operator != "<"))
+        if one.operator == "null":
+            end = start
+    return replace(whole, start=Offset(start), end=Offset(max(start, end)))
+
+
+def _is_wanted(partition: TopicPartition, where: Iterable[Condition]) -> bool:
+    known = {"topic": partition.topic, "partition": int(partition.partition)}
+    return all(
+        may_match(one, Bounds(known[one.column], known[one.column], has_nulls=False))
+        for one in where
+        if one.column in known
+    )
+
+
+def _earliest_ms(where: Iterable[Condition]) -> int:
+    """Older records may be left out. There is no latest: times need not rise with offsets."""
+    least = 0
+    for one in where:
+        if one.column == "timestamp" and one.operator in ("=", "in", ">", ">="):
+            moment = min(one.value) if one.operator == "in" else one.value
+            least = max(least, (moment - _EPOCH) // timedelta(milliseconds=1))
+    return least
 
 
 def _check_order(partition: TopicPartition, start: Offset, end: Offset) -> None:
     if start not in (EARLIEST, LATEST) and end not in (EARLIEST, LATEST) and start > end:
         raise BadOffsets(f"{partition} would be read from {start} to {end}: the end comes first")
+
+
+def check_settled(partition: TopicPartition, start: Offset, end: Offset) -> None:
+    """A start that was given, against the end that a partition has now."""
+    if start > end:
+        raise BadOffsets(f"startingOffsets: {partition} ends at {end}, and {start} is beyond that")
 
 
 def _split(ranges: list[OffsetRange], options: SourceOptions) -> list[OffsetRange]:

@@ -15,21 +15,27 @@ _SECRETS: Final = "(?i)jaas[.]config|keystore[.]key|key[.]password|client[.]secr
 def register(spark: "SparkSession") -> None:
     """Works wherever the package is, also where it came by `--py-files`."""
     from suwi.spark.data_source import SuwiDataSource
-    from suwi.spark.to_delta import register_delta
+    from suwi.spark.delta.data_source import DeltaDataSource
 
-    register_data_source(spark, SuwiDataSource)
+    for source in (SuwiDataSource, DeltaDataSource):
+        _register(spark, source)
     hidden = spark.conf.get(_HIDDEN, "")
     if _SECRETS not in hidden:
         spark.conf.set(_HIDDEN, f"{hidden}|{_SECRETS}" if hidden else _SECRETS)
-    register_delta(spark)
 
 
-def register_data_source(spark: "SparkSession", source: type[Any]) -> None:
+def _register(spark: "SparkSession", source: type[Any]) -> None:
+    from pyspark.errors import AnalysisException
     from pyspark.sql import is_remote
 
     if not is_remote():
         _show_delivered_files(spark.sparkContext)
-    spark.dataSource.register(source)
+    try:
+        spark.dataSource.register(source)
+    except AnalysisException as error:
+        # PySpark 4.0 does not replace what it has found by itself, in the installed package.
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+            raise
 
 
 def _show_delivered_files(context: Any) -> None:

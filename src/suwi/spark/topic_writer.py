@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
 
@@ -20,10 +19,10 @@ from suwi.client.delivery import Delivery
 from suwi.client.producer import Producer
 from suwi.env import SystemClock
 from suwi.records.record import Headers
-from suwi.spark.frozen import freeze_loaded
-from suwi.spark.options import BadOption
+from suwi.spark.gc_freeze import freeze_loaded
+from suwi.spark.options import BadOption, SinkOptions, read_sink_options
+from suwi.spark.releases import DataSourceStreamArrowWriter
 from suwi.spark.session import session_for
-from suwi.spark.sink_options import SinkOptions, read_sink_options
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,12 +17,12 @@ import fastavro
 import pyarrow as pa
 
 from suwi.spark.decoders.avro import AvroFormat, avro_format
-from suwi.spark.decoders.errors import (
+from suwi.spark.decoders.in_python import decode_values
+from suwi.spark.decoders.parsed import (
     BadRecord,
     CannotDecode,
     RegistryUnavailable,
 )
-from suwi.spark.decoders.in_python import decode_values
 from suwi.spark.decoders.registry import Registry
 from tests.spark.decoders.fake_registry import FakeRegistry, running_registry
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from suwi.spark.decoders.errors import CannotDecode
+from suwi.spark.decoders.parsed import CannotDecode
 from tests.spark.decoders.fake_registry import FakeRegistry, running_registry
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def test_json_is_strict_about_what_it_does_not_understand(spark: "SparkSession")
         5: "field 'id' is missing or null",
         6: "field 'at' is not of type TIMESTAMP",
         7: "field 'who.name' is missing or null",
-        8: "does not fit the schema",
+        8: "field 'who.age' is not of type INT",
         9: "not valid JSON",
         10: "the value is empty",
         11: "not a JSON object",
@@ -116,6 +116,66 @@ def test_json_is_strict_about_what_it_does_not_understand(spark: "SparkSession")
         14: "not text in UTF-8",
         15: "the value is null",
     }
+
+
+def test_json_that_only_a_lenient_parser_takes_is_bad(spark: "SparkSession") -> None:
+    values = [
+        "{'id': 0}",
+        '{"id": 1, "n": NaN}',
+        '{"id": 2, "id": 2}',
+        '{"id": 3, "who": {"name": "a", "name": "b"}}',
+        '{"id": 4, "at": 1767225600}',
+        '{"id": 5, "times": ["2026-01-01T00:00:00Z", 6]}',
+        '{"id": 6}{"id": 7}',
+        '{"id": 7, "tags": ["a", 1, {}], "n": "x"}',
+        '{"id": 8, "ns": [1, "two"]}',
+        '{"id": 9, "who": {"born": 7}}',
+        '\ufeff{"id": 10}',
+    ]
+    schema = (
+        "id BIGINT, n DOUBLE, at TIMESTAMP, times ARRAY<TIMESTAMP>, tags ARRAY<STRING>, "
+        "ns ARRAY<INT>, who STRUCT<name: STRING, born: DATE>"
+    )
+    good, bad = decoded(rows(spark, *values), json=schema)
+    assert list(good) == [10]
+    assert bad == {
+        0: "not valid JSON",
+        1: "not valid JSON",
+        2: "a key occurs twice in an object",
+        3: "a key occurs twice in an object",
+        4: "field 'at' is not of type TIMESTAMP",
+        5: "field 'times' is not of type ARRAY<TIMESTAMP>",
+        6: "there is text after the object",
+        7: "field 'n' is not of type DOUBLE",
+        8: "field 'ns' is not of type ARRAY<INT>",
+        9: "field 'who.born' is not of type DATE",
+    }
+    good, bad = decoded(rows(spark, *values), json=schema, lenient=True)
+    assert sorted(good) == [0, 1, 2, 3, 4, 5, 6, 10]
+    assert bad[7] == "field 'n' is not of type DOUBLE"
+
+
+def test_times_that_no_sink_can_hold_are_bad_with_their_field(spark: "SparkSession") -> None:
+    schema = "id INT, at TIMESTAMP, who STRUCT<born: DATE>, times ARRAY<TIMESTAMP>"
+    values = [
+        '{"id": 1000, "at": 1772323200000}',
+        '{"id": 1, "at": "+55840-01-01T00:00:00Z"}',
+        '{"id": 2, "who": {"born": "-0044-03-15"}}',
+        '{"id": 3, "times": ["2026-01-01T00:00:00Z", "+12026-01-01T00:00:00Z"]}',
+        '{"id": 4, "at": "9999-12-31T23:59:59Z"}',
+    ]
+    good, bad = decoded(rows(spark, *values), json=schema)
+    assert list(good) == [4]
+    assert bad == {
+        0: "field 'at' is not of type TIMESTAMP",
+        1: "field 'at' is not in years 1 to 9999",
+        2: "field 'who.born' is not in years 1 to 9999",
+        3: "field 'times' is not in years 1 to 9999",
+    }
+    _, bad = decoded(rows(spark, *values), json=schema, lenient=True)
+    assert bad[0] == "field 'at' is not in years 1 to 9999"
+    good, bad = decoded(rows(spark, *values[4:]), json=schema, max_future="1 day")
+    assert bad == {0: "field 'at' is more than 1 day in the future"}
 
 
 @pytest.mark.parametrize(
@@ -229,7 +289,9 @@ def test_protobuf_in_sparks_workers(spark: "SparkSession") -> None:
         ({}, "with one of json, string, raw, avro, protobuf: none"),
         ({"string": True, "raw": True}, "string, raw"),
         ({"json": "id BIGINT", "nulls": "what"}, "bad, keep or drop"),
-        ({"json": "id BIGNT"}, "not understood"),
+        ({"json": "id BIGNT"}, r"not understood: \[UNSUPPORTED_DATATYPE\].*BIGNT"),
+        ({"json": "id BIGINT", "max_future": "soon"}, "an interval, as '1 day'"),
+        ({"string": True, "lenient": True}, "lenient is for json"),
         ({"json": "_offset BIGINT"}, "name of a column that decode adds"),
         ({"avro": True}, "give it and a subject"),
         ({"protobuf": "a.B"}, "in a descriptor, or in a registry"),

@@ -20,7 +20,7 @@ from google.protobuf import (
     timestamp_pb2,
 )
 
-from suwi.spark.decoders.errors import BadRecord, CannotDecode
+from suwi.spark.decoders.parsed import BadRecord, CannotDecode
 from suwi.spark.decoders.protobuf import ProtobufFormat, protobuf_format
 from suwi.spark.decoders.registry import Registry
 from tests.spark.decoders.fake_registry import FakeRegistry, running_registry

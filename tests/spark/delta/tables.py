@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -12,19 +13,19 @@ from pyspark.sql.types import StructType
 from suwi.env import SystemRandom
 from suwi.spark.delta.commit import Apply, Batch, Origin, Outcome, append_files, commit_batch
 from suwi.spark.delta.files import FilePlan, FileWriter, WrittenFile
-from suwi.spark.delta.options import DeltaOptions, read_options
 from suwi.spark.delta.schema import arrow_schema
 from suwi.spark.delta.storage import storage_of
+from suwi.spark.options import TableOptions, read_table_options
 
 _numbers = count()
 
 
-def options_of(table: Path, **given: str) -> DeltaOptions:
-    return read_options({"path": str(table), **given})
+def options_of(table: Path, **given: str) -> TableOptions:
+    return read_table_options({"path": str(table), **given})
 
 
 def write_files(
-    options: DeltaOptions,
+    options: TableOptions,
     schema: StructType,
     rows: Sequence[Mapping[str, Any]],
     *,
@@ -40,14 +41,14 @@ def write_files(
         subdirectory=subdirectory,
     )
     writer = FileWriter(
-        storage_of(options.uri, options.storage), plan, lambda: f"part-{next(_numbers)}"
+        storage_of(options.uri, options.storage), plan, lambda: f"part-{UUID(int=next(_numbers))}"
     )
     writer.write(pa.Table.from_pylist(list(rows), plan.schema).to_batches())
     return writer.close()
 
 
 def commit(
-    options: DeltaOptions,
+    options: TableOptions,
     schema: StructType,
     rows: Sequence[Mapping[str, Any]],
     origin: Origin | None = None,

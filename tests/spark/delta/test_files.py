@@ -13,10 +13,18 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from suwi.spark.delta import files as files_module
+from suwi.spark.delta.errors import DeltaSinkError
 from suwi.spark.delta.files import FilePlan, FileWriter
+from suwi.spark.delta.partitions import split
 from suwi.spark.delta.schema import arrow_schema
 from suwi.spark.delta.storage import storage_of
 from tests.spark.delta.tables import commit, options_of, rows_of, schema_of, write_files
+
+
+def test_a_partition_beyond_the_calendar_is_refused_by_name() -> None:
+    table = pa.table({"day": pa.array([2**31 - 1], pa.int32()).cast(pa.date32()), "n": [1]})
+    with pytest.raises(DeltaSinkError, match="`day` partitions the table and holds a time"):
+        list(split(table, ["day"]))
 
 
 def test_rows_go_to_the_directory_of_their_values(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Compaction and clean-up change no row of any version."""
 
 import os
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,18 +11,20 @@ import pytest
 pytest.importorskip("pyarrow", reason="PyArrow is not installed: pip install .[spark]")
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install .[spark]")
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from suwi.spark import to_delta
+from suwi.spark import to_delta, write
 from suwi.spark.delta import maintenance
 from suwi.spark.delta.commit import Origin
-from suwi.spark.delta.maintenance import clean_orphans, compact
-from suwi.spark.delta.options import TARGET_BYTES
+from suwi.spark.delta.errors import SchemaMismatch
+from suwi.spark.delta.maintenance import TARGET_BYTES, clean_orphans, compact, widen
 from tests.spark.delta.tables import commit, options_of, rows_of, schema_of
 
 SCHEMA = schema_of("n long")
-# The function has the module's name, and hides it.
-to_delta_module = sys.modules["suwi.spark.to_delta"]
+OLD = "part-00000000-0000-4000-8000-000000000001.snappy.parquet"
+NEW = "part-00000000-0000-4000-8000-000000000002.snappy.parquet"
 
 
 def fill(table: Path, batches: int) -> None:
@@ -55,18 +56,21 @@ def test_only_old_files_that_no_version_names_are_removed(tmp_path: Path) -> Non
     compact(str(tmp_path))
     for file in tmp_path.glob("part-*.parquet"):
         age(file, 50)
-    leave(tmp_path / "part-old.parquet", 50)
-    leave(tmp_path / "day=1" / "part-old.parquet", 50)
-    leave(tmp_path / "_suwi_staging" / "part-old.parquet", 50)
-    leave(tmp_path / "part-new.parquet", 0)
+    leave(tmp_path / OLD, 50)
+    leave(tmp_path / "day=1" / OLD, 50)
+    leave(tmp_path / "_suwi_staging" / OLD, 50)
+    leave(tmp_path / NEW, 0)
     leave(tmp_path / "README.txt", 50)
-    orphans = ["_suwi_staging/part-old.parquet", "day=1/part-old.parquet", "part-old.parquet"]
+    of_spark = tmp_path / "part-00000-3f2b1c00-0000-4000-8000-000000000001-c000.snappy.parquet"
+    leave(of_spark, 50)
+    orphans = [f"_suwi_staging/{OLD}", f"day=1/{OLD}", OLD]
     assert sorted(clean_orphans(str(tmp_path), dry_run=True)) == orphans
-    assert (tmp_path / "part-old.parquet").exists()
+    assert (tmp_path / OLD).exists()
     assert sorted(clean_orphans(str(tmp_path))) == orphans
-    assert not (tmp_path / "day=1" / "part-old.parquet").exists()
-    assert (tmp_path / "part-new.parquet").exists()
+    assert not (tmp_path / "day=1" / OLD).exists()
+    assert (tmp_path / NEW).exists()
     assert (tmp_path / "README.txt").exists()
+    assert of_spark.exists(), "somebody else's"
     assert len(rows_of(tmp_path)) == 3
     old = DeltaTable(str(tmp_path), version=2)
     assert old.to_pyarrow_table().num_rows == 2, "versions before the compaction stay readable"
@@ -78,13 +82,63 @@ def test_files_that_may_belong_to_a_batch_under_way_are_not_asked_for(tmp_path: 
         clean_orphans(str(tmp_path), older_than_hours=0)
 
 
+def test_a_column_is_widened_in_one_commit_and_every_value_stays(tmp_path: Path) -> None:
+    options = options_of(tmp_path, partitionBy="p")
+    narrow = schema_of("n integer, p string")
+    commit(options, narrow, [{"n": 1, "p": "a"}, {"n": None, "p": None}], Origin("q", 0, "r"))
+    widen(str(tmp_path), {"n": "long"})
+    commit(options, schema_of("n long, p string"), [{"n": 2**40, "p": "a"}], Origin("q", 1, "r"))
+    widen(str(tmp_path), {"n": "double"})
+    found = sorted((row["n"] or 0, row["p"]) for row in rows_of(tmp_path) if row["p"])
+    assert found == [(1.0, "a"), (2.0**40, "a")]
+    assert len(rows_of(tmp_path)) == 3
+    table = DeltaTable(str(tmp_path))
+    assert '"double"' in table.schema().to_json()
+    assert table.metadata().partition_columns == ["p"]
+    assert commit(options, narrow, [{"n": 1, "p": "a"}], Origin("q", 1, "r2")).is_suppressed
+    with pytest.raises(SchemaMismatch, match="`n` is double: it becomes nothing"):
+        widen(str(tmp_path), {"n": "long"})
+
+
+def test_what_others_add_while_a_table_is_widened_is_widened_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow = schema_of("n integer")
+    commit(options_of(tmp_path), narrow, [{"n": 1}])
+    listed, added = maintenance.files_of, []
+
+    def files_of(table: DeltaTable) -> Any:
+        if not added:
+            added.append(commit(options_of(tmp_path), narrow, [{"n": 2}]))
+        return listed(table)
+
+    monkeypatch.setattr(maintenance, "files_of", files_of)
+    widen(str(tmp_path), {"n": "long"})
+    assert sorted(row["n"] for row in rows_of(tmp_path)) == [1, 2]
+    for uri in DeltaTable(str(tmp_path)).file_uris():
+        assert pq.read_schema(uri.removeprefix("file://")).field("n").type == pa.int64()
+
+
+class Started:
+    """A writer that starts nothing."""
+
+    def format(self, _: str) -> "Started":
+        return self
+
+    def options(self, **_: str) -> "Started":
+        return self
+
+    def start(self) -> None:
+        return None
+
+
 def test_files_are_compacted_to_the_size_that_the_sink_was_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sizes: list[int] = []
     stream: Any = SimpleNamespace(isStreaming=True, sparkSession=None)
-    monkeypatch.setattr(to_delta_module, "register_delta", lambda spark: None)
-    monkeypatch.setattr(to_delta_module, "_start", lambda *arguments: None)
+    monkeypatch.setattr(write, "register", lambda spark: None)
+    monkeypatch.setattr(write, "_query", lambda *_: Started())
     monkeypatch.setattr(
         maintenance, "keep_compact", lambda *_, target_bytes, **__: sizes.append(target_bytes)
     )

@@ -11,10 +11,13 @@ import pytest
 pytest.importorskip("pyarrow", reason="PyArrow is not installed: pip install .[spark]")
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install .[spark]")
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
+from suwi.spark.delta.files import FilePlan, FileWriter
 from suwi.spark.delta.statistics import lower_bound, upper_bound
+from suwi.spark.delta.storage import storage_of
 from tests.spark.delta.tables import commit, options_of, schema_of, write_files
 
 
@@ -42,6 +45,26 @@ def test_bounds_and_nulls_of_every_plain_type(tmp_path: Path) -> None:
     assert found["nullCount"] == {
         "n": 0, "s": 0, "f": 0, "d": 0, "b": 0, "m": 1, "x": 1, "z": 2,
     }  # fmt: skip
+
+
+def test_a_moment_beyond_the_calendar_has_no_bounds_and_stops_nothing(tmp_path: Path) -> None:
+    far = pa.table(
+        {
+            "n": pa.array([1, 2], pa.int64()),
+            "at": pa.array([0, 1772323200000 * 10**6], pa.timestamp("us", "UTC")),
+        }
+    )
+    options = options_of(tmp_path / "t")
+    plan = FilePlan(
+        schema=far.schema, target_bytes=1 << 20, codec="snappy", columns_with_statistics=32
+    )
+    writer = FileWriter(storage_of(options.uri, {}), plan, lambda: "part-far")
+    writer.write(far.to_batches())
+    (file,) = writer.close()
+    found = json.loads(file.statistics)
+    assert found["minValues"] == {"n": 1}
+    assert found["maxValues"] == {"n": 2}
+    assert found["nullCount"] == {"n": 0, "at": 0}
 
 
 def test_bounds_inside_of_structs_but_not_of_lists_and_maps(tmp_path: Path) -> None:

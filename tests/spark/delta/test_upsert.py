@@ -14,15 +14,15 @@ from deltalake import DeltaTable
 
 from suwi.env import SystemRandom
 from suwi.spark.delta.commit import Batch, Origin, Outcome, commit_batch
-from suwi.spark.delta.options import DeltaOptions
 from suwi.spark.delta.upsert import STAGING, last_of_each_key, merge_files
+from suwi.spark.options import TableOptions
 from tests.spark.delta.tables import options_of, rows_of, schema_of, write_files
 
 SCHEMA = schema_of("k long, v string, at long")
 
 
 def upsert(
-    options: DeltaOptions, rows: list[tuple[Any, ...]], version: int, schema: Any = SCHEMA
+    options: TableOptions, rows: list[tuple[Any, ...]], version: int, schema: Any = SCHEMA
 ) -> Outcome:
     named = [dict(zip(schema.fieldNames(), row, strict=True)) for row in rows]
     files = write_files(options, schema, named, subdirectory=STAGING)

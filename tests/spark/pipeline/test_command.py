@@ -69,7 +69,9 @@ def test_a_pipeline_runs_with_metrics_until_sigterm(broker: BrokerProcess, tmp_p
         process.wait()
     text = (tmp_path / "said").read_text()
     assert "Traceback" not in text
-    assert text.splitlines()[-1].startswith("orders: batch 0, 1 rows, ")
+    assert "4 shuffle partitions (spark.sql.shuffle.partitions)" in text
+    last = text.splitlines()[-1]
+    assert last.startswith(f"orders: topic {topic} → {tmp_path}/table, batch 0, 1 rows, ")
     rows = DeltaTable(str(tmp_path / "table")).to_pyarrow_table().to_pylist()
     assert rows == [{"id": 2}]
 

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from suwi.spark.pipeline.lag import Lag, end_of_batch
+from suwi.spark.pipeline.progress import Lag, end_of_batch
 from tests.broker_process import BrokerProcess
 from tests.spark.topics import fill, make_topic
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from suwi.sim.clock import ManualClock
 from suwi.spark.pipeline.metrics import MetricsServer, PipelineCollector
-from suwi.spark.pipeline.watching import Watch
+from suwi.spark.pipeline.progress import Watch
 
 
 def test_lag_and_age_of_the_last_batch_are_metrics() -> None:

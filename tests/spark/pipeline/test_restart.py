@@ -12,10 +12,10 @@ pytest.importorskip("deltalake", reason="deltalake is not installed: pip install
 
 from deltalake import DeltaTable
 
-from suwi.spark.pipeline.loading import load_program
+from suwi.spark.pipeline.program import load_program
 from suwi.spark.pipeline.reading import read_pipeline
 from suwi.spark.pipeline.running import Runner, RunSettings, lags_of
-from suwi.spark.pipeline.script import Variation
+from suwi.spark.pipeline.steps import Variation
 from tests.broker_process import BrokerProcess
 from tests.spark.topics import add_partitions, delete_before, fill, make_topic
 

@@ -16,12 +16,13 @@ pytest.importorskip("pyspark")
 
 from suwi.sim.clock import ManualClock
 from suwi.spark.pipeline.failures import Kind, failure_of
-from suwi.spark.pipeline.loading import Program
+from suwi.spark.pipeline.program import Program
+from suwi.spark.pipeline.progress import Watch
 from suwi.spark.pipeline.reading import read_pipeline
 from suwi.spark.pipeline.running import Runner, RunSettings
-from suwi.spark.pipeline.watching import Watch
 
 FAST = RunSettings(retries=3, pause_s_min=0.001, pause_s_max=0.01, look_every_s=0.001)
+WHERE = "orders: topic orders → /lake, "
 PIPELINE = """\
 name: orders
 source: {servers: "127.0.0.1:1", topics: orders}
@@ -117,7 +118,7 @@ def test_a_run_that_is_done_ends_with_0_and_tells_where_it_is(tmp_path: Path) ->
     (watch,) = world.runner.watches
     assert (watch.batches, watch.rows, watch.lag_total) == (3, 30, 0)
     assert world.lag.ends[-1] == {"orders": {"0": 30}}
-    assert world.shown[-1] == ("orders: batch 2, 30 rows, 20 rows/s, lag 0, last batch 0.5 s")
+    assert world.shown[-1] == WHERE + "batch 2, 30 rows, 20 rows/s, lag 0, last batch 0.5 s"
 
 
 def test_a_failure_that_may_pass_is_tried_again(tmp_path: Path) -> None:
@@ -153,7 +154,7 @@ def test_a_batch_that_succeeds_begins_the_count_anew(tmp_path: Path) -> None:
     ("text", "code", "said"),
     [
         (
-            "…\nsuwi.spark.loss.DataLoss: orders-0 begins at 7. Records were removed\n at x.scala",
+            "…\nsuwi.spark.data_loss.DataLoss: orders-0 begins at 7. Records were removed\n at x",
             4,
             "data lost: orders-0 begins at 7. Records were removed",
         ),
@@ -202,9 +203,13 @@ def test_the_age_is_that_of_the_last_sign_of_life() -> None:
     clock = ManualClock(1000)
     watch = Watch("orders", clock)
     assert watch.age_s is None
-    assert watch.line() == "orders: starting, lag ?"
+    assert watch.line() == "orders: first batch under way for 0 s"
+    clock.advance(60_000)
+    watch.lag = {"orders-0": 7}
+    assert watch.line() == "orders: lag 7, first batch under way for 60 s"
+    watch.lag = None
     watch.look([report(0, rows=0, second=1)])  # idle
-    assert watch.line() == "orders: waiting for records, lag ?"
+    assert watch.line() == "orders: waiting for records"
     clock.advance(3500)
     assert watch.age_s == 3.5
     watch.look([report(0, second=2)])
@@ -223,7 +228,7 @@ def test_reports_of_a_restarted_query_are_taken_though_its_clock_went_back() -> 
 def test_our_own_errors_are_found_in_sparks_text() -> None:
     text = """[STREAM_FAILED] Query [id = …] terminated with exception: Error in Python
   File "/x/planning.py", line 12, in plan_stream
-suwi.spark.loss.DataLoss: partitions are gone: a-1. Records were removed.
+suwi.spark.data_loss.DataLoss: partitions are gone: a-1. Records were removed.
 	at org.apache.spark.sql"""
     assert failure_of(RuntimeError(text)) == (
         Kind.DATA_LOST,
@@ -233,5 +238,5 @@ suwi.spark.loss.DataLoss: partitions are gone: a-1. Records were removed.
         Kind.PASSING,
         "it broke",
     )
-    text = "Traceback\n  File x\nsuwi.spark.decoders.errors.RegistryUnavailable: answers 503\n"
+    text = "Traceback\n  File x\nsuwi.spark.decoders.parsed.RegistryUnavailable: answers 503\n"
     assert failure_of(RuntimeError(text)) == (Kind.PASSING, "answers 503")

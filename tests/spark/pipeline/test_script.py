@@ -7,7 +7,8 @@ import pytest
 pytest.importorskip("yaml")
 
 from suwi.spark.pipeline.reading import read_pipeline
-from suwi.spark.pipeline.script import Between, Variation, script
+from suwi.spark.pipeline.script import script
+from suwi.spark.pipeline.steps import Between, Variation
 from suwi.spark.pipeline.text import literal, parse_text
 
 
@@ -57,8 +58,7 @@ import os
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from suwi.spark import dead_letter, decode, read_topics, register, to_delta
-from suwi.spark.java import use_java
+from suwi.spark import dead_letter, decode, open_session, read_topics, register, to_delta
 
 
 def build(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
@@ -104,6 +104,7 @@ def start(spark: SparkSession) -> list[StreamingQuery | None]:
             bad,
             os.environ.get("KAFKA", "localhost:9092"),
             "orders-bad",
+            pipeline="orders",
             options={
                 "kafka.security.protocol": "SASL_PLAINTEXT",
                 "kafka.sasl.mechanism": "PLAIN",
@@ -116,8 +117,7 @@ def start(spark: SparkSession) -> list[StreamingQuery | None]:
 
 
 if __name__ == "__main__":
-    use_java()
-    spark = SparkSession.builder.appName("orders").getOrCreate()
+    spark = open_session("orders")
     register(spark)
     for query in start(spark):
         if query is not None:
@@ -172,7 +172,7 @@ trigger: 5 seconds
     assert "from shop.orders import clean" in text
     assert "good = clean(good)" in text
     assert 'pattern="o.*"' in text
-    assert '.config("spark.sql.shuffle.partitions", "4")' in text
+    assert 'open_session("orders", {"spark.sql.shuffle.partitions": "4"})' in text
     assert 'trigger={"processingTime": "5 seconds"}' in text
     assert (
         """avro={'type': 'record', 'name': 'R', 'fields': [{'name': 'id', 'type': 'long'}]}"""
@@ -183,7 +183,8 @@ trigger: 5 seconds
 def test_parquet_is_sparks_own_sink(tmp_path: Path) -> None:
     file = ORDERS.replace("delta:", "parquet:")
     text = shown(tmp_path, file, JAAS=JAAS)
-    assert 'good.writeStream.format("parquet").partitionBy(["day"])' in text
+    assert """to_parquet(\n            good,\n            "/lake/orders",\n""" in text
+    assert 'partition_by=["day"]' in text
     compile(shown(tmp_path, file, Variation(between=Between(1, 2)), JAAS=JAAS), "p.py", "exec")
 
 

@@ -1,13 +1,21 @@
-"""The end of a command's Spark session."""
+"""A command's Spark session: what it is given, and its end."""
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install .[spark]")
 
-from suwi.spark.pipeline.spark_session import close_session
+from suwi.spark.spark_session import (
+    SHUFFLE_PARTITIONS,
+    close_session,
+    unknown_settings,
+    with_defaults,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class _Session:
@@ -32,3 +40,20 @@ def test_pysparks_own_server_is_silent_at_the_end() -> None:
     close_session(cast(Any, session))
     server.handle_error(None, None)
     assert session.stopped
+
+
+def test_a_local_session_has_few_shuffle_partitions_unless_somebody_says_how_many() -> None:
+    def settings(given: dict[str, str], master: str | None, *outside: str) -> dict[str, str]:
+        return with_defaults(given, master, outside.__contains__)
+
+    assert settings({}, "local[2]")[SHUFFLE_PARTITIONS] == "4"
+    assert settings({}, None)["spark.master"] == "local[*]"
+    assert settings({SHUFFLE_PARTITIONS: "50"}, None)[SHUFFLE_PARTITIONS] == "50"
+    assert SHUFFLE_PARTITIONS not in settings({}, "local[2]", SHUFFLE_PARTITIONS)
+    assert SHUFFLE_PARTITIONS not in settings({}, "spark://host:7077")
+
+
+def test_settings_that_spark_does_not_have_are_named(spark: "SparkSession") -> None:
+    names = ["spark.sql.shufle.partitions", "spark.sql.ansi.enabled", "spark.executor.memory"]
+    meant = {"spark.sql.shufle.partitions": "spark.sql.shuffle.partitions"}
+    assert unknown_settings(spark, [*names, "spark.sql.catalog.lake"]) == meant

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from suwi.env import local_env
 from suwi.spark.decoders.confluent import split_header
-from suwi.spark.decoders.errors import BadRecord, CannotDecode, RegistryUnavailable
 from suwi.spark.decoders.in_python import Decoder
+from suwi.spark.decoders.parsed import BadRecord, CannotDecode, RegistryUnavailable
 from suwi.spark.decoders.registry import (
     Registry,
     Schema,

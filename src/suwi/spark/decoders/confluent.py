@@ -5,7 +5,7 @@ For Protobuf the value is preceded by which message of the schema it is.
 
 import struct
 
-from suwi.spark.decoders.errors import BadRecord
+from suwi.spark.decoders.parsed import BadRecord
 
 _HEADER = struct.Struct(">bI")
 _MAGIC = 0

@@ -5,15 +5,17 @@ Invariant: a row that comes in goes out once, in `good` or in `bad`; only `nulls
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from suwi.spark.decoders.errors import CannotDecode
+from suwi.spark.decoders.parsed import ROW, CannotDecode, Parsed
+from suwi.spark.decoders.time_bounds import Fault, out_of_bounds
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-    from suwi.spark.decoders.parsed import Parsed
     from suwi.spark.decoders.registry import Registry
 
 Nulls = Literal["bad", "keep", "drop"]
@@ -21,6 +23,7 @@ Nulls = Literal["bad", "keep", "drop"]
 SOURCE_COLUMNS = ("key", "topic", "partition", "offset", "timestamp", "headers")
 """What is kept of where a row comes from, as far as the frame has it."""
 REASON = "reason"
+_INTERVAL = re.compile(r"\d+ *(?:seconds?|minutes?|hours?|days?|weeks?)")
 _CHOICES = ("json", "string", "raw", "avro", "protobuf")
 
 
@@ -44,13 +47,16 @@ def decode(
     subject: str | None = None,
     confluent_header: bool | None = None,
     nulls: Nulls = "bad",
+    lenient: bool = False,
+    max_future: str | None = None,
 ) -> Decoded:
     """Decode the `value` of each row; the result unpacks as `good, bad`.
 
     One of these says what the values are:
 
     - `json`: objects, with the columns of this schema (a StructType, or text such as
-      "id BIGINT NOT NULL, at TIMESTAMP"). NOT NULL is checked; other fields are ignored.
+      "id BIGINT NOT NULL, at TIMESTAMP"). NOT NULL is checked; other fields are ignored. `lenient`
+      takes what Spark's parser takes: single quotes, NaN, equal keys, numbers as moments.
     - `string`: text in UTF-8, as one column `value`; `raw`: bytes, likewise.
     - `avro`: a schema (JSON text, a dict, or the name of an .avsc file), or True: the newest of the
       `subject` in the `registry`.
@@ -65,6 +71,10 @@ def decode(
     `nulls` says where a row without a value goes: to `bad`, to good with all columns null (`keep`:
     the tombstones of a compacted topic), or away (`drop`).
 
+    Moments and dates outside of the years 1 to 9999 are bad, and with `max_future`, an interval as
+    "1 day", those that are further in the future than that: one of them would move an event-time
+    watermark to where every other record is late.
+
     Raises `CannotDecode` where the arguments do not fit together or a schema cannot be used.
     """
     given = {"json": json, "string": string, "raw": raw, "avro": avro, "protobuf": protobuf}
@@ -74,19 +84,25 @@ def decode(
         raise CannotDecode(f"say what the values are with one of {', '.join(_CHOICES)}: {listed}")
     if nulls not in ("bad", "keep", "drop"):
         raise CannotDecode(f"nulls={nulls!r}: bad, keep or drop")
+    if lenient and chosen != ["json"]:
+        raise CannotDecode("lenient is for json")
+    if max_future is not None and not _INTERVAL.fullmatch(max_future):
+        raise CannotDecode(f"max_future={max_future!r}: an interval, as '1 day' or '90 minutes'")
     if isinstance(registry, str):
         from suwi.spark.decoders.registry import Registry
 
         registry = Registry(registry)
     has_header = registry is not None if confluent_header is None else confluent_header
-    rows = _Rows(df, nulls)
+    rows = _Rows(df, nulls, max_future)
     if raw:
         return rows.all_good()
     if string or json is not None:
         from suwi.spark.decoders.text import decode_json, decode_string
 
         body = rows.body(has_header)
-        return rows.split(decode_string(body) if json is None else decode_json(body, json))
+        if json is None:
+            return rows.split(decode_string(body))
+        return rows.split(decode_json(body, json, lenient=lenient))
     from suwi.spark.decoders.in_python import Format, decode_in_python
 
     form: Format
@@ -102,7 +118,7 @@ def decode(
 
 
 class _Rows:
-    def __init__(self, df: DataFrame, nulls: Nulls) -> None:
+    def __init__(self, df: DataFrame, nulls: Nulls, max_future: str | None) -> None:
         columns = _columns_of(df)
         missing = [name for name in ("topic", "partition", "offset") if name not in columns]
         if "value" not in columns or missing:
@@ -112,6 +128,7 @@ class _Rows:
             )
         self._df = df
         self._nulls = nulls
+        self._max_future = max_future
         self._kept = [name for name in SOURCE_COLUMNS if name in columns]
 
     def body(self, has_header: bool) -> Column:
@@ -136,21 +153,38 @@ class _Rows:
     def split(self, parsed: Parsed) -> Decoded:
         from pyspark.sql import functions as f
 
-        self._check_names(parsed.names)
+        self._check_names(parsed.schema.names)
         is_null = f.col("value").isNull()
-        kept = f.array(parsed.value)
         # A filter on the parsed value would be evaluated below it, and parse twice. As the argument
         # of a generator it is parsed once (2.2 s instead of 3.9 s for 400,000 small objects).
         is_kept = is_null if self._nulls == "keep" else f.lit(False)
-        good = f.filter(kept, lambda one: is_kept | (one.isNotNull() & parsed.is_good(one)))
+        good = f.filter(f.array(parsed.value), lambda one: is_kept | self._is_good(parsed, one))
         good_rows = self._df.select(f.inline(good), *self._source())
-        why = f.when(is_null, f.lit("the value is null")).otherwise(parsed.reason(parsed.value))
-        is_good = parsed.value.isNotNull() & parsed.is_good(parsed.value)
-        is_bad = ~f.coalesce(is_good, f.lit(False))
+        columns = [f.col(ROW)[name].alias(name) for name in parsed.schema.names]
+        why = f.when(is_null, f.lit("the value is null"))
+        why = why.otherwise(f.coalesce(parsed.reason(parsed.value), *self._out_of_bounds(parsed)))
+        is_bad = ~self._is_good(parsed, parsed.value)
         if self._nulls != "bad":
             is_bad &= ~is_null
         bad_rows = self._bad_columns(self._df.filter(is_bad), why)
-        return Decoded(good_rows.drop(*parsed.hidden), bad_rows)
+        return Decoded(good_rows.select(*columns, *(f"_{name}" for name in self._kept)), bad_rows)
+
+    def _is_good(self, parsed: Parsed, one: Column) -> Column:
+        from pyspark.sql import functions as f
+
+        good = one[ROW].isNotNull() & parsed.is_good(one)
+        for fault in self._bounds(parsed, one):
+            good &= ~fault.condition
+        return f.coalesce(good, f.lit(False))
+
+    def _out_of_bounds(self, parsed: Parsed) -> list[Column]:
+        from pyspark.sql import functions as f
+
+        faults = self._bounds(parsed, parsed.value)
+        return [f.when(fault.condition, fault.reason) for fault in faults]
+
+    def _bounds(self, parsed: Parsed, one: Column) -> Iterator[Fault]:
+        return out_of_bounds(one[ROW], parsed.schema, self._max_future)
 
     def _source(self) -> list[Column]:
         from pyspark.sql import functions as f

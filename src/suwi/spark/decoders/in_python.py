@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from suwi.spark.decoders.errors import BadRecord
-from suwi.spark.decoders.parsed import Parsed
+from suwi.spark.decoders.parsed import ROW, BadRecord, CannotDecode, Parsed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -37,18 +36,23 @@ class Format(Hashable, Protocol):
 
 def decode_in_python(body: "Column", form: Format) -> Parsed:
     # Not mapInArrow: PySpark asks for pandas there, though it does not use it.
-    from pyspark.sql.functions import arrow_udf
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StructType
 
     def parse(values: pa.Array) -> pa.Array:
         return decode_values(values, form)
 
+    arrow_udf = getattr(f, "arrow_udf", None)
+    if arrow_udf is None:
+        raise CannotDecode("Avro and Protobuf need PySpark 4.1 or newer")
     struct = arrow_udf(parse, spark_type(_row_type(form)))(body)
+    schema = spark_type(pa.struct(list(form.schema)))
+    assert isinstance(schema, StructType)
     return Parsed(
-        value=struct,
-        names=form.schema.names,
-        is_good=lambda parsed: parsed[_REASON].isNull(),
-        reason=lambda parsed: parsed[_REASON],
-        hidden=(_REASON,),
+        value=f.struct(struct.alias(ROW)),
+        schema=schema,
+        is_good=lambda one: one[ROW][_REASON].isNull(),
+        reason=lambda one: one[ROW][_REASON],
     )
 
 

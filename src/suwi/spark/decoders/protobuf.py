@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from suwi.env import local_env
 from suwi.spark.decoders.confluent import FIRST_MESSAGE, split_header, split_message_index
-from suwi.spark.decoders.errors import BadRecord, CannotDecode
 from suwi.spark.decoders.in_python import Decoder
+from suwi.spark.decoders.parsed import BadRecord, CannotDecode
 from suwi.spark.decoders.registry import (
     Registry,
     Schema,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from suwi.env import local_env
-from suwi.spark.decoders.errors import BadRecord, CannotDecode, RegistryUnavailable
+from suwi.spark.decoders.parsed import BadRecord, CannotDecode, RegistryUnavailable
 
 _ANSWER_S = 10
 _ANSWER_BYTES_MAX = 16 << 20

@@ -5,70 +5,108 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from suwi.spark.decoders.errors import CannotDecode
-from suwi.spark.decoders.parsed import Parsed
+from suwi.spark.decoders.parsed import ROW, CannotDecode, Parsed
+from suwi.spark.decoders.time_bounds import Fault, has_times
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 _CORRUPT = "__corrupt"
+_VARIANT = "__variant"
 _SPACE = " \t\r\n"
+_BYTE_ORDER_MARK = "\ufeff"
+# The options also keep Spark from parsing only the fields that are asked for, which would overlook
+# mistakes in the others.
+_LENIENT = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+_STRICT = {**_LENIENT, "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 
 
 def decode_string(body: Column) -> Parsed:
     from pyspark.sql import functions as f
+    from pyspark.sql.types import StringType, StructField, StructType
 
     return Parsed(
-        value=f.struct(body.cast("string").alias("value")),
-        names=["value"],
-        is_good=lambda parsed: parsed["value"].isNotNull() & f.is_valid_utf8(parsed["value"]),
-        reason=lambda parsed: f.lit("not text in UTF-8"),
+        value=f.struct(f.struct(body.cast("string").alias("value")).alias(ROW)),
+        schema=StructType([StructField("value", StringType())]),
+        is_good=lambda one: f.is_valid_utf8(one[ROW]["value"]),
+        reason=lambda one: f.when(~f.is_valid_utf8(one[ROW]["value"]), "not text in UTF-8"),
     )
 
 
-def decode_json(body: Column, schema: str | StructType) -> Parsed:
-    """JSON objects as a struct; strict about types and about what may not be null."""
+def decode_json(body: Column, schema: str | StructType, *, lenient: bool = False) -> Parsed:
+    """JSON objects as a struct; strict about syntax, types and what may not be null.
+
+    Spark's parser takes the first object of a text, the last of equal keys, and a number for a
+    moment. So in strict mode the text is parsed a second time, as a variant, which does none of
+    that; a check of the text's syntax and of the kinds of its values is made there.
+    """
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType, StructField, StructType
 
     fields = json_schema(schema)
-    text = body.cast("string")
-    trimmed = f.btrim(text, f.lit(_SPACE))
-    # The options also keep Spark from parsing only the fields that are asked for, which would
-    # overlook mistakes in the others.
-    value = f.from_json(
+    text = _without_mark(body.cast("string"))
+    row = f.from_json(
         text,
         StructType([*fields.fields, StructField(_CORRUPT, StringType())]),
-        {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT},
+        _LENIENT if lenient else _STRICT,
     )
-    # Spark takes the first object and is silent about what follows it.
-    is_whole = trimmed.endswith(f.lit("}"))
+    parts = [row.alias(ROW)]
+    if not lenient:
+        # In brackets: what follows the object then breaks the syntax, or is a second element.
+        whole = f.concat(f.lit("["), text, f.lit("]"))
+        parts.append(f.try_parse_json(whole).alias(_VARIANT))
 
-    def is_good(parsed: Column) -> Column:
-        good = parsed[_CORRUPT].isNull() & is_whole & f.is_valid_utf8(text)
-        for _, is_missing in _required(parsed, fields):
-            good &= ~is_missing
+    def is_good(one: Column) -> Column:
+        good = one[ROW][_CORRUPT].isNull() & f.is_valid_utf8(text)
+        if lenient:
+            good &= f.btrim(text, f.lit(_SPACE)).endswith(f.lit("}"))
+        else:
+            variant = one[_VARIANT]
+            good &= variant.isNotNull() & _get(variant, "$[1]").isNull()
+            for fault in _not_text(_get(variant, "$[0]"), fields):
+                good &= ~fault.condition
+        for fault in _missing(one[ROW], fields):
+            good &= ~fault.condition
         return good
 
-    def reason(parsed: Column) -> Column:
-        why = f.when(trimmed == "", "the value is empty")
-        why = why.when(~f.is_valid_utf8(text), "not text in UTF-8")
-        why = why.when(f.try_parse_json(text).isNull(), "not valid JSON")
-        why = why.when(~trimmed.startswith(f.lit("{")), "not a JSON object")
-        for field in fields.fields:
-            given = f.get_json_object(text, f"$['{field.name}']")
-            kind = field.dataType.simpleString().upper()
-            why = why.when(
-                parsed[_CORRUPT].isNotNull() & parsed[field.name].isNull() & given.isNotNull(),
-                f"field {field.name!r} is not of type {kind}",
-            )
-        for path, is_missing in _required(parsed, fields):
-            why = why.when(is_missing, f"field {path!r} is missing or null")
-        why = why.when(~is_whole, "there is text after the object")
-        return why.otherwise("does not fit the schema")
+    def reason(one: Column) -> Column:
+        return _json_reason(text, one[ROW], fields, lenient=lenient)
 
-    return Parsed(value, fields.names, is_good, reason, (_CORRUPT,))
+    return Parsed(f.struct(*parts), fields, is_good, reason)
+
+
+def _json_reason(text: Column, row: Column, fields: StructType, *, lenient: bool) -> Column:
+    """The first thing that is wrong with a text, by the field where it can be named."""
+    from pyspark.sql import functions as f
+
+    trimmed = f.btrim(text, f.lit(_SPACE))
+    options = _LENIENT if lenient else _STRICT
+    is_json = f.from_json(text, f"{_CORRUPT} STRING", options)[_CORRUPT].isNull()
+    why = f.when(trimmed == "", "the value is empty")
+    why = why.when(~f.is_valid_utf8(text), "not text in UTF-8")
+    why = why.when(f.try_parse_json(text).isNull() & ~is_json, "not valid JSON")
+    why = why.when(~trimmed.startswith(f.lit("{")), "not a JSON object")
+    if lenient:
+        why = why.when(~trimmed.endswith(f.lit("}")), "there is text after the object")
+    else:
+        why = why.when(f.try_parse_json(text).isNull(), "a key occurs twice in an object")
+        whole = f.try_parse_json(f.concat(f.lit("["), text, f.lit("]")))
+        is_more = whole.isNull() | _get(whole, "$[1]").isNotNull()
+        why = why.when(is_more, "there is text after the object")
+        for fault in _not_text(_get(whole, "$[0]"), fields):
+            why = why.when(fault.condition, fault.reason)
+    for fault in (*_mismatched(text, row, fields, options), *_missing(row, fields)):
+        why = why.when(fault.condition, fault.reason)
+    return why.when(row[_CORRUPT].isNotNull(), "does not fit the schema")
+
+
+def _without_mark(text: Column) -> Column:
+    """RFC 8259, 8.1: a parser may ignore a byte order mark."""
+    from pyspark.sql import functions as f
+
+    is_marked = text.startswith(f.lit(_BYTE_ORDER_MARK))
+    return f.when(is_marked, f.substring(text, 2, 2**31 - 1)).otherwise(text)
 
 
 def json_schema(schema: str | StructType) -> StructType:
@@ -80,7 +118,8 @@ def json_schema(schema: str | StructType) -> StructType:
     try:
         parsed = StructType.fromDDL(schema)
     except ParseException as error:
-        raise CannotDecode(f"the schema {schema!r} is not understood: {error}") from None
+        why = " ".join(str(error).split("== SQL")[0].split())  # It begins with an empty line.
+        raise CannotDecode(f"the schema {schema!r} is not understood: {why}") from None
     except AnalysisException as error:
         if "ATTEMPT_ANALYSIS_IN_PIPELINE" not in str(error):
             raise
@@ -91,14 +130,86 @@ def json_schema(schema: str | StructType) -> StructType:
     return parsed
 
 
-def _required(parsed: Column, fields: StructType, above: str = "") -> Iterator[tuple[str, Column]]:
+# -- what is wrong with a field --------------------------------------------------------------------
+
+
+def _missing(row: Column, fields: StructType, above: str = "") -> Iterator[Fault]:
     """What may not be null, and whether it is; within a struct only where that is there."""
     from pyspark.sql.types import StructType
 
     for field in fields.fields:
-        value, path = parsed[field.name], f"{above}{field.name}"
+        value, path = row[field.name], f"{above}{field.name}"
         if not field.nullable:
-            yield path, value.isNull()
+            yield Fault(value.isNull(), f"field {path!r} is missing or null")
         if isinstance(field.dataType, StructType):
-            for inner, is_missing in _required(value, field.dataType, f"{path}."):
-                yield inner, value.isNotNull() & is_missing
+            for fault in _missing(value, field.dataType, f"{path}."):
+                yield Fault(value.isNotNull() & fault.condition, fault.reason)
+
+
+def _mismatched(
+    text: Column, row: Column, fields: StructType, options: dict[str, str], above: str = ""
+) -> Iterator[Fault]:
+    """Fields that are in the text, and not in the row: the innermost that can be named."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    for field in fields.fields:
+        value, path = row[field.name], f"{above}{field.name}"
+        steps = "".join(f"['{step}']" for step in path.split("."))
+        given = f.get_json_object(text, f"${steps}")
+        if isinstance(field.dataType, StructType):
+            yield from _mismatched(text, value, field.dataType, options, f"{path}.")
+        bad = value.isNull()
+        if isinstance(field.dataType, ArrayType | MapType):
+            # Spark keeps the elements that fit: ask again, for this field alone.
+            alone = f.concat(f.lit('{"x":'), given, f.lit("}"))
+            kind = f"x {field.dataType.simpleString()}, {_CORRUPT} STRING"
+            bad = f.from_json(alone, kind, options)[_CORRUPT].isNotNull()
+        kind = field.dataType.simpleString().upper()
+        yield Fault(given.isNotNull() & bad, f"field {path!r} is not of type {kind}")
+
+
+def _not_text(variant: Column, kind: DataType, above: str = "") -> Iterator[Fault]:
+    """Moments and dates that are numbers or anything else but text."""
+    from pyspark.sql.types import StructType
+
+    assert isinstance(kind, StructType)
+    for field in kind.fields:
+        if has_times(field.dataType):
+            value, path = _member(variant, field.name), f"{above}{field.name}"
+            if isinstance(field.dataType, StructType):
+                yield from _not_text(value, field.dataType, f"{path}.")
+            else:
+                name = field.dataType.simpleString().upper()
+                condition = _is_not_text(value, field.dataType)
+                yield Fault(condition, f"field {path!r} is not of type {name}")
+
+
+def _is_not_text(value: Column, kind: DataType) -> Column:
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as t
+
+    if isinstance(kind, t.ArrayType):
+        elements = f.try_variant_get(value, "$", "array<variant>")
+        bad = f.exists(elements, lambda one: _is_not_text(one, kind.elementType))
+    elif isinstance(kind, t.MapType):
+        elements = f.map_values(f.try_variant_get(value, "$", "map<string,variant>"))
+        bad = f.exists(elements, lambda one: _is_not_text(one, kind.valueType))
+    elif isinstance(kind, t.StructType):
+        bad = f.lit(False)
+        for fault in _not_text(value, kind):
+            bad |= fault.condition
+    else:
+        bad = ~f.schema_of_variant(value).isin("STRING", "VOID")
+    return f.coalesce(bad, f.lit(False))
+
+
+def _member(variant: Column, name: str) -> Column:
+    quote = '"' if "'" in name else "'"
+    return _get(variant, f"$[{quote}{name}{quote}]")
+
+
+def _get(variant: Column, path: str) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.try_variant_get(variant, path, "variant")

@@ -7,23 +7,28 @@ Invariant: what the table says of an origin is read from the same handle that co
 refuses a repeated transaction only if it came after the handle was opened.
 """
 
-import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from suwi.env import Random
 from suwi.spark.delta.errors import AnotherDriver, CommitContended, SchemaMismatch
 from suwi.spark.delta.files import WrittenFile
-from suwi.spark.delta.schema import new_columns, required_columns
-from suwi.spark.delta.table import check_partitions, check_supported, open_or_create, table_schema
+from suwi.spark.delta.schema import delta_schema, fit, required_columns
+from suwi.spark.delta.table import (
+    check_partitions,
+    check_supported,
+    merge_schema,
+    open_or_create,
+    table_schema,
+)
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
     from pyspark.sql.types import StructType
 
-    from suwi.spark.delta.options import DeltaOptions
+    from suwi.spark.options import TableOptions
 
 _ATTEMPTS: Final = 30
 _PAUSE_S_MAX: Final = 1.0
@@ -49,6 +54,7 @@ class Batch:
     origin: Origin | None
     """None: an ordinary batch write, which is not repeated by anybody."""
     schema: "StructType"
+    """Of the files."""
     partition_by: tuple[str, ...]
     files: Sequence[WrittenFile]
     replaces_all: bool = False
@@ -69,7 +75,7 @@ class Outcome(NamedTuple):
 Apply = Callable[["DeltaTable", Batch, "CommitProperties"], None]
 
 
-def commit_batch(options: "DeltaOptions", batch: Batch, random: Random, apply: Apply) -> Outcome:
+def commit_batch(options: "TableOptions", batch: Batch, random: Random, apply: Apply) -> Outcome:
     """Put a batch into the table once. Raises `DeltaSinkError` and delta-rs's errors."""
     from deltalake.exceptions import CommitFailedError
 
@@ -94,20 +100,23 @@ def commit_batch(options: "DeltaOptions", batch: Batch, random: Random, apply: A
 
 def append_files(table: "DeltaTable", batch: Batch, properties: "CommitProperties") -> None:
     """The files as they are, beside or instead of what the table has."""
-    from deltalake.transaction import AddAction
-
-    now_ms = time.time_ns() // 1_000_000  # noqa: TID251 - as Delta stamps its files
-    actions: list[Any] = [
-        AddAction(file.path, file.size_bytes, file.partition_values, now_ms, True, file.statistics)
-        for file in batch.files
-    ]
     table.create_write_transaction(
-        actions,
+        add_actions(batch.files),
         "overwrite" if batch.replaces_all else "append",
         table.schema(),
         list(batch.partition_by),
         commit_properties=properties,
     )
+
+
+def add_actions(files: Iterable[WrittenFile]) -> list[Any]:
+    from deltalake.transaction import AddAction
+
+    now_ms = time.time_ns() // 1_000_000  # noqa: TID251 - as Delta stamps its files
+    return [
+        AddAction(file.path, file.size_bytes, file.partition_values, now_ms, True, file.statistics)
+        for file in files
+    ]
 
 
 def is_committed(table: "DeltaTable", origin: Origin) -> bool:
@@ -116,16 +125,16 @@ def is_committed(table: "DeltaTable", origin: Origin) -> bool:
     return version is not None and version >= origin.version
 
 
-def _prepare(table: "DeltaTable", options: "DeltaOptions", batch: Batch) -> bool:
+def _prepare(table: "DeltaTable", options: "TableOptions", batch: Batch) -> bool:
     """Judge the batch by the table as it is now; False if the table was changed to fit."""
-    from deltalake import Field
-
     check_supported(table)
     check_partitions(table, batch.partition_by)
     has = table_schema(table)
-    added = new_columns(batch.schema, has, merge=options.merge_schema)
-    if added:
-        table.alter.add_columns([Field.from_json(json.dumps(field)) for field in added])
+    fitted = fit(batch.schema, has, merge=options.merge_schema)
+    if fitted.written != delta_schema(batch.schema):
+        raise CommitContended("the table's types were widened while the batch was written")
+    if fitted.merged != has:
+        merge_schema(table, fitted.merged)
         return False
     required = required_columns(has)
     for file in batch.files:

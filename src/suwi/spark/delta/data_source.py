@@ -1,8 +1,8 @@
-"""`format("suwi-delta")`: the sink as Spark sees it, streaming and batch.
+"""`format("suwi-delta")` as Spark sees it: sources and sinks, streaming and batch.
 
-Tasks write Parquet files and return what they wrote; the driver commits all of it at once, or
-none. Spark builds a new writer for every step, on the driver and in tasks, so nothing is kept in
-one: what a commit must know comes with the tasks' messages.
+The readers are in `reader.py`. As a sink, tasks write Parquet files and return what they wrote; the
+driver commits all of it at once, or none. Spark builds a new writer for every step, on the driver
+and in tasks, so nothing is kept in one: what a commit must know comes with the tasks' messages.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
@@ -21,11 +20,11 @@ from suwi.env import SystemRandom
 from suwi.spark.delta.commit import Apply, Batch, Origin, append_files, commit_batch
 from suwi.spark.delta.errors import DeltaSinkError
 from suwi.spark.delta.files import FilePlan, FileWriter, WrittenFile
-from suwi.spark.delta.options import DeltaOptions, read_options
-from suwi.spark.delta.schema import arrow_schema, check_types, new_columns
+from suwi.spark.delta.schema import arrow_schema, check_types, fit
 from suwi.spark.delta.storage import storage_of
 from suwi.spark.delta.table import (
     check_partitions,
+    check_place,
     check_release,
     check_supported,
     open_table,
@@ -33,10 +32,17 @@ from suwi.spark.delta.table import (
     table_schema,
 )
 from suwi.spark.delta.upsert import STAGING, check_keys, merge_files
-from suwi.spark.frozen import freeze_loaded
+from suwi.spark.gc_freeze import freeze_loaded
+from suwi.spark.option_kinds import Use
+from suwi.spark.option_table import find
+from suwi.spark.options import TableOptions, read_table_options
+from suwi.spark.releases import DataSourceStreamArrowWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+
+    from suwi.spark.delta.scan import Scan
 
 FORMAT: Final = "suwi-delta"
 _QUERY_ID: Final = "sql.streaming.queryId"
@@ -48,26 +54,55 @@ _RUN_ID: Final = "spark.jobGroup.id"
 @dataclass(frozen=True, slots=True)
 class TaskWrote(WriterCommitMessage):
     origin: Origin | None
+    schema: StructType
+    """Of the files: types are the table's where these are wider."""
     partition_by: tuple[str, ...]
     files: tuple[WrittenFile, ...]
 
 
-class DeltaSink(DataSource):
+class DeltaDataSource(DataSource):
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
+    def schema(self) -> StructType:
+        """Of the table at the version that is asked for, and the columns that are."""
+        from suwi.spark.delta.scan import chosen_schema
+
+        of_streams = (name for name in self.options if find(name, Use.TABLE_STREAM))
+        is_stream = any(find(name, Use.TABLE_BATCH) is None for name in of_streams)
+        scan = self._scan(Use.TABLE_STREAM if is_stream else Use.TABLE_BATCH, StructType([]))
+        return chosen_schema(scan.full, scan.options)
+
+    def reader(self, schema: StructType) -> "DataSourceReader":
+        from suwi.spark.delta.reader import BatchReader
+
+        return BatchReader(self._scan(Use.TABLE_BATCH, schema))
+
+    def streamReader(self, schema: StructType) -> "DataSourceStreamReader":  # noqa: N802
+        from suwi.spark.delta.reader import make_stream_reader
+
+        return make_stream_reader(self._scan(Use.TABLE_STREAM, schema))
+
+    def _scan(self, use: Use, schema: StructType) -> "Scan":
+        from suwi.spark.delta.log import open_for_reading
+        from suwi.spark.delta.scan import Scan, full_schema
+
+        options = read_table_options(self.options, use)
+        table = open_for_reading(options, options.version_as_of)
+        return Scan(options, schema, full_schema(table, options))
+
     def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":  # noqa: N802
-        return StreamWriter(read_options(self.options), schema, overwrite)
+        return StreamWriter(read_table_options(self.options), schema, overwrite)
 
     def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
-        return BatchWriter(read_options(self.options), schema, overwrite)
+        return BatchWriter(read_table_options(self.options), schema, overwrite)
 
 
 class _Writing:
     """What writing a stream and writing a batch have in common."""
 
-    def __init__(self, options: DeltaOptions, schema: StructType, overwrite: bool) -> None:
+    def __init__(self, options: TableOptions, schema: StructType, overwrite: bool) -> None:
         """On the driver, before tasks start. Raises `DeltaSinkError`."""
         freeze_loaded("judge")
         self._options = options
@@ -78,21 +113,25 @@ class _Writing:
     def _judge(self) -> tuple[str, ...]:
         """Refuse early what the commit would refuse; the columns that files are parted by."""
         check_release()
+        self._written = self._schema
         table = open_table(self._options)
         partition_by = self._options.partition_by
-        if table is not None:
+        if table is None:
+            check_place(self._options)
+        else:
             check_supported(table)
             if partition_by:
                 check_partitions(table, partition_by)
             partition_by = tuple(table.metadata().partition_columns)
-            new_columns(self._schema, table_schema(table), merge=self._options.merge_schema)
+            fitted = fit(self._schema, table_schema(table), merge=self._options.merge_schema)
+            self._written = StructType.fromJson(fitted.written)
         check_types(self._schema, partition_by)
         check_keys(self._options, self._schema)
         if self._options.keys and self._overwrite:
             raise DeltaSinkError("keys replace rows one by one: they do not go with overwriting")
         is_staged = bool(self._options.keys)
         self._plan = FilePlan(
-            schema=arrow_schema(self._schema),
+            schema=arrow_schema(self._written),
             partition_by=() if is_staged else partition_by,
             target_bytes=self._options.target_bytes,
             codec=self._options.codec,
@@ -109,7 +148,8 @@ class _Writing:
         writer = FileWriter(storage, self._plan, lambda: f"part-{random.uuid()}")
         try:
             writer.write(batches)
-            return TaskWrote(origin, self._partition_by, tuple(writer.close()))
+            written = tuple(writer.close())
+            return TaskWrote(origin, self._written, self._partition_by, written)
         except BaseException:
             writer.discard()
             raise
@@ -120,7 +160,8 @@ class _Writing:
         files = [file for message in wrote for file in message.files]
         if not wrote or (not files and not self._overwrite):
             return  # There is nothing to say, so nothing that could be said twice.
-        batch = Batch(wrote[0].origin, self._schema, wrote[0].partition_by, files, self._overwrite)
+        first = wrote[0]
+        batch = Batch(first.origin, first.schema, first.partition_by, files, self._overwrite)
         apply: Apply = merge_files(self._options) if self._options.keys else append_files
         outcome = commit_batch(self._options, batch, SystemRandom(), apply)
         if self._options.keys or (outcome.is_suppressed and not outcome.may_hold_files):

@@ -6,6 +6,7 @@ memory is short.
 Invariant: a file that is described is complete; no other writer ever uses its name.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +18,8 @@ from suwi.spark.delta.storage import Storage
 if TYPE_CHECKING:
     import pyarrow as pa
 
+# Nobody else names files so: Spark and delta-rs put a number after `part-`.
+NAME: Final = re.compile(r"part-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.\w+\.parquet")
 ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
 _BUFFERED_BYTES_MAX: Final = 96 * 1024 * 1024
 # Of one task. A file that is closed early costs a small file, one too many costs the process.

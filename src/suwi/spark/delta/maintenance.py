@@ -1,24 +1,34 @@
-"""Work on a table that no batch waits for: small files made large, files of nobody removed.
+"""Work on a table that no batch waits for: small files made large, types wider, orphans removed.
 
-`compact` and `clean_orphans` are calls for any job or scheduler; `keep_compact` repeats the first
-beside a running query. All are ordinary writers of the table: who loses a race tries again later,
-and readers and batches never see half of it.
+`compact`, `widen` and `clean_orphans` are calls for any job or scheduler; `keep_compact` repeats
+the first beside a running query. All are ordinary writers of the table: who loses a race tries
+again later, and readers and batches never see half of it.
 """
 
+import json
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from suwi.env import SystemClock
-from suwi.spark.delta.options import TARGET_BYTES, read_options
+from suwi.env import SystemClock, SystemRandom
+from suwi.spark.delta.commit import add_actions
+from suwi.spark.delta.errors import CommitContended, SchemaMismatch
+from suwi.spark.delta.files import NAME, FilePlan, FileWriter
+from suwi.spark.delta.log import files_of
+from suwi.spark.delta.scan import Scan, read_files
+from suwi.spark.delta.schema import WIDER, arrow_schema, describe
 from suwi.spark.delta.storage import storage_of
+from suwi.spark.delta.table import check_supported, statistics_columns, table_schema
 from suwi.spark.delta.upsert import STAGING
+from suwi.spark.options import TableOptions, read_table_options
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql.streaming.query import StreamingQuery
 
 HOURS_MIN: Final = 1
+_ATTEMPTS: Final = 5
+TARGET_BYTES: Final = 128 << 20
 _MS_PER_HOUR: Final = 3_600_000
 
 
@@ -45,37 +55,105 @@ def clean_orphans(
 ) -> list[str]:
     """Remove data files that no commit names: tasks and drivers that were killed leave them.
 
-    Only files that are older than any task takes, and none that a version of the table still has:
-    those are for `DeltaTable.vacuum`.
+    Only files with names that the sink gives, that are older than any task takes, and that no
+    version of the table has: those are for `DeltaTable.vacuum`.
     """
     if older_than_hours < HOURS_MIN:
         raise ValueError(f"files of the last {HOURS_MIN} h may belong to a batch under way")
     table = _open(path, storage_options)
-    storage = storage_of(read_options({"path": path}).uri, storage_options or {})
+    storage = storage_of(read_table_options({"path": path}).uri, storage_options or {})
     unnamed = set(
         table.vacuum(older_than_hours, dry_run=True, enforce_retention_duration=False, full=True)
     )
     # Removed by a commit, but named by it: older versions of the table are made of these.
     unnamed -= set(table.vacuum(0, dry_run=True, enforce_retention_duration=False, full=False))
-    orphans = sorted(file for file in unnamed if _is_data_file(file))
+    orphans = sorted(file for file in unnamed if NAME.fullmatch(file.rpartition("/")[2]))
     before_ms = SystemClock().now_ms() - older_than_hours * _MS_PER_HOUR
     for info in storage.list(STAGING):
-        if info.is_file and info.mtime_ns // 1_000_000 < before_ms:
+        if (
+            info.is_file
+            and NAME.fullmatch(info.base_name)
+            and info.mtime_ns // 1_000_000 < before_ms
+        ):
             orphans.append(f"{STAGING}/{info.base_name}")
     if not dry_run:
         storage.remove(orphans)
     return orphans
 
 
-def _is_data_file(path: str) -> bool:
-    name = path.rpartition("/")[2]
-    return name.startswith("part-") and name.endswith(".parquet")
+def widen(
+    path: str,
+    columns: Mapping[str, str],
+    *,
+    storage_options: Mapping[str, str] | None = None,
+) -> int:
+    """Give columns a wider type, as {"n": "long"} or {"n": "double"}; the new version.
+
+    The table is written anew, in one commit: delta-rs does not know Delta's feature that would
+    change the type alone (typeWidening). Streams that read the table stop at the commit. Files that
+    others add meanwhile are written anew in another commit.
+
+    Raises `SchemaMismatch`, ArrowInvalid where a value does not fit, and `CommitContended`.
+    """
+    storage = {f"storage.{name}": one for name, one in (storage_options or {}).items()}
+    options = read_table_options({"path": path, **storage})
+    schema = _widened(table_schema(_open(path, storage_options)), columns)
+    for _ in range(_ATTEMPTS):
+        table = _open(path, storage_options)
+        before = table.version()
+        check_supported(table)
+        _write_anew(table, options, schema)
+        after = _open(path, storage_options).version()
+        if after == before + 1:
+            return after
+    raise CommitContended(f"others wrote to the table in each of {_ATTEMPTS} attempts")
+
+
+def _write_anew(table: "DeltaTable", options: TableOptions, schema: dict[str, Any]) -> None:
+    """All rows with another schema, in one commit. delta-rs lets others append meanwhile."""
+    from deltalake import Schema
+    from pyspark.sql.types import StructType
+
+    spark_schema = StructType.fromJson(schema)
+    partition_by = tuple(table.metadata().partition_columns)
+    random = SystemRandom()
+    writer = FileWriter(
+        storage_of(options.uri, options.storage),
+        FilePlan(
+            schema=arrow_schema(spark_schema),
+            partition_by=partition_by,
+            target_bytes=options.target_bytes,
+            codec=options.codec,
+            columns_with_statistics=statistics_columns(table),
+        ),
+        lambda: f"part-{random.uuid()}",
+    )
+    writer.write(read_files(Scan(options, spark_schema, spark_schema), files_of(table)))
+    table.create_write_transaction(
+        add_actions(writer.close()),
+        "overwrite",
+        Schema.from_json(json.dumps(schema)),
+        list(partition_by),
+    )
+
+
+def _widened(schema: dict[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
+    known = {field["name"]: field for field in schema["fields"]}
+    for name, kind in columns.items():
+        if name not in known:
+            raise SchemaMismatch(f"`{name}` is not in the table")
+        has = known[name]["type"]
+        if not isinstance(has, str) or kind not in WIDER.get(has, ()):
+            allowed = ", ".join(WIDER.get(has, ())) if isinstance(has, str) else ""
+            raise SchemaMismatch(f"`{name}` is {describe(has)}: it becomes {allowed or 'nothing'}")
+        known[name] = {**known[name], "type": kind}
+    return {"type": "struct", "fields": list(known.values())}
 
 
 def _open(path: str, storage_options: Mapping[str, str] | None) -> "DeltaTable":
     from deltalake import DeltaTable
 
-    uri = read_options({"path": path}).uri
+    uri = read_table_options({"path": path}).uri
     return DeltaTable(uri, storage_options=dict(storage_options or {}) or None)
 
 

@@ -10,6 +10,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from suwi.spark.delta.errors import DeltaSinkError
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -38,9 +40,20 @@ def split(table: "pa.Table", columns: Sequence[str]) -> Iterator[tuple[Values, "
     groups = numbered.group_by(keys, use_threads=False).aggregate([("row", "list")])
     rows = groups.column("row_list")
     for at in range(groups.num_rows):
-        values = tuple(value_text(groups.column(key)[at].as_py()) for key in keys)
+        values = tuple(
+            _text_of(name, groups.column(key)[at]) for name, key in zip(columns, keys, strict=True)
+        )
         chosen = rest if groups.num_rows == 1 else rest.take(rows[at].values)
         yield values, chosen
+
+
+def _text_of(column: str, value: "pa.Scalar") -> str | None:
+    try:
+        return value_text(value.as_py())
+    except (OverflowError, ValueError):
+        raise DeltaSinkError(
+            f"`{column}` partitions the table and holds a time that is not in years 1 to 9999"
+        ) from None
 
 
 def value_text(value: Any) -> str | None:

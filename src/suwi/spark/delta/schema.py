@@ -1,14 +1,14 @@
 """The columns of the data against the columns of the table: the same, merged, or refused.
 
 delta-rs writes whatever it is given, so it is here that a table is kept from files that do not
-fit it. `check_types` judges the data alone, `new_columns` against a table, and `arrow_schema` is
-what the files have.
-Invariant: a column that is in both has one type in both.
+fit it. `check_types` judges the data alone, `fit` against a table, and `arrow_schema` is what the
+files have.
+Invariant: a column of a file has the table's type, or lacks fields of it.
 """
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from suwi.spark.delta.errors import SchemaMismatch
 
@@ -21,6 +21,14 @@ _PLAIN: Final = frozenset(
     string long integer short byte float double boolean binary date timestamp timestamp_ntz
     """.split()
 )
+# What a value of a type can become without a loss; long to double where each value allows it.
+WIDER: Final = {
+    "byte": ("short", "integer", "long", "float", "double"),
+    "short": ("integer", "long", "float", "double"),
+    "integer": ("long", "double"),
+    "long": ("double",),
+    "float": ("double",),
+}
 # Not decimal: delta-rs 1.6 cannot read back a partition value below zero.
 _PARTITION: Final = _PLAIN - {"binary"}
 
@@ -98,35 +106,76 @@ def _is_partition_type(kind: Any) -> bool:
     return isinstance(kind, str) and kind in _PARTITION
 
 
-def new_columns(data: "StructType", table: dict[str, Any], *, merge: bool) -> list[dict[str, Any]]:
-    """The columns that the table has to get first. Raises `SchemaMismatch`, every fault named.
+class Fit(NamedTuple):
+    """How data gets into a table."""
 
-    Columns of the table that the data does not have are null in its files.
+    written: dict[str, Any]
+    """The schema of the files: the data's fields, in the table's types where these are wider."""
+    merged: dict[str, Any]
+    """The schema that the table must have: its own, and what is new."""
+
+
+def fit(data: "StructType", table: dict[str, Any], *, merge: bool) -> Fit:
+    """Raises `SchemaMismatch`, every fault named.
+
+    What the table has and the data has not is null in its files, also inside of structs.
     """
+    faults: list[str] = []
+    written, merged = _fit_fields(delta_schema(data), table, "", merge, faults)
+    faults += [
+        f"`{field['name']}` must not be null in the table and is missing here"
+        for field in table["fields"]
+        if not field["nullable"] and field["name"] not in data.fieldNames()
+    ]
+    if faults:
+        raise SchemaMismatch("; ".join(faults))
+    return Fit(written, merged)
+
+
+def _fit_fields(
+    data: dict[str, Any], table: dict[str, Any], above: str, merge: bool, faults: list[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The fields of a struct: as they are written, and as the table then has them."""
     known = {field["name"]: field for field in table["fields"]}
     spelled = {name.lower(): name for name in known}
-    faults: list[str] = []
-    added: list[dict[str, Any]] = []
-    for field in delta_schema(data)["fields"]:
-        name, kind = field["name"], field["type"]
+    written, merged = [], dict(known)
+    for field in data["fields"]:
+        name, path = field["name"], f"{above}{field['name']}"
         if name in known:
-            has = _nullable(known[name]["type"])
-            if has != kind:
-                faults.append(f"`{name}` is {describe(has)} in the table and {describe(kind)} here")
+            kinds = _fit_kinds(field["type"], known[name]["type"], path, merge, faults)
+            written.append({**field, "type": kinds[0]})
+            merged[name] = {**known[name], "type": kinds[1]}
         elif name.lower() in spelled:
-            faults.append(f"`{name}` is spelled `{spelled[name.lower()]}` in the table")
+            faults.append(f"`{path}` is spelled `{above}{spelled[name.lower()]}` in the table")
         elif merge:
-            added.append(field)
+            written.append(field)
+            merged[name] = field
         else:
-            faults.append(f"`{name}` is not in the table (mergeSchema=true would add it)")
-    missing = [
-        f"`{name}` must not be null in the table and is missing here"
-        for name, field in known.items()
-        if not field["nullable"] and name not in data.fieldNames()
-    ]
-    if faults or missing:
-        raise SchemaMismatch("; ".join(faults + missing))
-    return added
+            faults.append(f"`{path}` is not in the table (mergeSchema=true would add it)")
+    whole = {"type": "struct", "fields": list(merged.values())}
+    return {"type": "struct", "fields": written}, whole
+
+
+def _fit_kinds(data: Any, table: Any, path: str, merge: bool, faults: list[str]) -> tuple[Any, Any]:
+    if _nullable(data) == _nullable(table):
+        return data, table
+    kind = data["type"] if isinstance(data, dict) else data
+    if isinstance(data, dict) and isinstance(table, dict) and kind == table["type"]:
+        if kind == "struct":
+            return _fit_fields(data, table, f"{path}.", merge, faults)
+        inner = "elementType" if kind == "array" else "valueType"
+        if kind == "array" or _nullable(data["keyType"]) == _nullable(table["keyType"]):
+            written, merged = _fit_kinds(data[inner], table[inner], path, merge, faults)
+            return {**data, inner: written}, {**table, inner: merged}
+    if isinstance(data, str) and isinstance(table, str):
+        if table in WIDER.get(data, ()):
+            return table, table
+        if data in WIDER.get(table, ()):
+            way = f"suwi.spark.delta.maintenance.widen(path, {{{path!r}: {data!r}}})"
+            faults.append(f"`{path}` is {table} in the table and {data} here: {way} rewrites it")
+            return data, table
+    faults.append(f"`{path}` is {describe(table)} in the table and {describe(data)} here")
+    return data, table
 
 
 def required_columns(table: dict[str, Any]) -> set[str]:

@@ -121,16 +121,22 @@ class _Bounds:
             elif bounds.null_count is not None:
                 bounds.null_count += said.null_count
             if said is not None and said.has_min_max:
-                bounds._widen(said.min, said.max)
+                known &= bounds._widen(said)
             elif said is None or not said.has_null_count or said.null_count < chunk.num_values:
                 known = False  # There are values, and nobody says which.
         if not known:
             bounds.lowest = bounds.highest = None
         return bounds
 
-    def _widen(self, low: Any, high: Any) -> None:
+    def _widen(self, said: Any) -> bool:
+        """Whether it could: Python has no moments before the year 1 or after 9999."""
+        try:
+            low, high = said.min, said.max
+        except (OverflowError, ValueError):
+            return False
         self.lowest = low if self.lowest is None else min(self.lowest, low)
         self.highest = high if self.highest is None else max(self.highest, high)
+        return True
 
 
 def _put(into: dict[str, Any], path: tuple[str, ...], value: Any) -> None:

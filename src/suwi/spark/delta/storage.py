@@ -49,6 +49,13 @@ class Storage:
             except FileNotFoundError:
                 pass
 
+    def top(self) -> "list[fs.FileInfo]":
+        """What lies directly in the directory, which may be missing."""
+        import pyarrow.fs as fs
+
+        selector = fs.FileSelector(self._whole(""), allow_not_found=True)
+        return list(self.filesystem.get_file_info(selector))
+
     def list(self, under: str) -> "list[fs.FileInfo]":
         """Everything below a directory, which may be missing."""
         import pyarrow.fs as fs

@@ -5,17 +5,20 @@ Invariant: a table is made empty. Made together with data, two that race would b
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from suwi.spark.delta.errors import SchemaMismatch, UnsupportedTable
+from suwi.spark.delta.files import NAME
 from suwi.spark.delta.schema import delta_schema
+from suwi.spark.delta.storage import storage_of
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql.types import StructType
 
-    from suwi.spark.delta.options import DeltaOptions
+    from suwi.spark.delta.storage import Storage
+    from suwi.spark.options import TableOptions
 
 _STATISTICS_MAX: Final = 32
 DELTALAKE_MIN: Final = (1, 6)
@@ -36,7 +39,7 @@ def check_release(release: str | None = None) -> None:
         raise UnsupportedTable(f"deltalake {release} is too old: pip install 'deltalake>=1.6'")
 
 
-def open_table(options: "DeltaOptions") -> "DeltaTable | None":
+def open_table(options: "TableOptions") -> "DeltaTable | None":
     """The newest version, or None where no table is."""
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
@@ -47,11 +50,39 @@ def open_table(options: "DeltaOptions") -> "DeltaTable | None":
         return None
 
 
-def open_or_create(options: "DeltaOptions", data: "StructType") -> "DeltaTable":
+def check_place(options: "TableOptions") -> None:
+    """Refuse to make a table where something else is. Raises `UnsupportedTable`.
+
+    Files of a first batch whose driver was killed are ours; what begins with `_` or `.` (a
+    checkpoint, a marker) is no data to readers of tables.
+    """
+    for info in _strangers(storage_of(options.uri, options.storage)):
+        raise UnsupportedTable(
+            f"{options.uri} is not empty and is no Delta table: there is {info!r}. Name another "
+            "place, or convert it first: deltalake.convert_to_deltalake(path)"
+        )
+
+
+def _strangers(storage: "Storage") -> Iterator[str]:
+    from pyarrow.fs import FileType
+
+    for info in storage.top():
+        name = info.base_name
+        if name.startswith(("_", ".")) or NAME.fullmatch(name):
+            continue
+        if info.type == FileType.Directory and "=" in name:
+            inside = [one.base_name for one in storage.list(name) if one.is_file]
+            if all(NAME.fullmatch(one) for one in inside):
+                continue
+        yield name
+
+
+def open_or_create(options: "TableOptions", data: "StructType") -> "DeltaTable":
     from deltalake import DeltaTable, Schema
 
     table = open_table(options)
     if table is None:
+        check_place(options)
         table = DeltaTable.create(
             options.uri,
             Schema.from_json(json.dumps(delta_schema(data))),
@@ -65,6 +96,18 @@ def open_or_create(options: "DeltaOptions", data: "StructType") -> "DeltaTable":
 def table_schema(table: "DeltaTable") -> dict[str, Any]:
     schema: dict[str, Any] = json.loads(table.schema().to_json())
     return schema
+
+
+def merge_schema(table: "DeltaTable", schema: Mapping[str, Any]) -> None:
+    """Add columns, and fields inside of structs, in a commit of their own.
+
+    delta-rs adds outermost columns only by its `alter`; a write without rows adds the others, too.
+    """
+    import pyarrow as pa
+    from deltalake import Schema, write_deltalake
+
+    arrow = pa.schema(Schema.from_json(json.dumps(schema)).to_arrow())
+    write_deltalake(table, arrow.empty_table(), mode="append", schema_mode="merge")
 
 
 def statistics_columns(table: "DeltaTable | None") -> int:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from suwi.spark.delta.commit import Apply, Batch
 from suwi.spark.delta.errors import SchemaMismatch
 from suwi.spark.delta.files import WrittenFile
-from suwi.spark.delta.options import DeltaOptions
 from suwi.spark.delta.storage import storage_of
+from suwi.spark.options import TableOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +33,7 @@ _CODECS: Final = {
 }
 
 
-def check_keys(options: DeltaOptions, data: "StructType") -> None:
+def check_keys(options: TableOptions, data: "StructType") -> None:
     """Raises `SchemaMismatch`."""
     wanted = [*options.keys, *([options.order_by] if options.order_by else [])]
     missing = [name for name in wanted if name not in data.fieldNames()]
@@ -41,7 +41,7 @@ def check_keys(options: DeltaOptions, data: "StructType") -> None:
         raise SchemaMismatch(f"`{missing[0]}` is a key or an order and is not in the data")
 
 
-def merge_files(options: DeltaOptions) -> Apply:
+def merge_files(options: TableOptions) -> Apply:
     """How a batch of staged files gets into the table."""
 
     from deltalake import WriterProperties
@@ -50,7 +50,8 @@ def merge_files(options: DeltaOptions) -> Apply:
     writing = WriterProperties(compression=codec)
 
     def apply(table: "DeltaTable", batch: Batch, properties: "CommitProperties") -> None:
-        rows = last_of_each_key(read_staged(options, batch.files), options.keys, options.order_by)
+        staged = _as_in(table, read_staged(options, batch.files))
+        rows = last_of_each_key(staged, options.keys, options.order_by)
         same = " AND ".join(_same(key, rows) for key in options.keys)
         merger = table.merge(
             rows,
@@ -79,7 +80,22 @@ def merge_files(options: DeltaOptions) -> Apply:
     return apply
 
 
-def read_staged(options: DeltaOptions, files: Sequence[WrittenFile]) -> "pa.Table":
+def _as_in(table: "DeltaTable", rows: "pa.Table") -> "pa.Table":
+    """With all fields of the table's structs: delta-rs merges columns of one type only."""
+    import pyarrow as pa
+
+    from suwi.spark.delta.scan import conform
+
+    kinds = pa.schema(table.schema().to_arrow())
+    for at, name in enumerate(rows.schema.names):
+        field, column = kinds.field(name), rows.column(name)
+        if pa.types.is_nested(field.type) and column.type != field.type:
+            chunks = [conform(chunk, field.type) for chunk in column.chunks]
+            rows = rows.set_column(at, field, pa.chunked_array(chunks, field.type))
+    return rows
+
+
+def read_staged(options: TableOptions, files: Sequence[WrittenFile]) -> "pa.Table":
     import pyarrow as pa
     import pyarrow.parquet as pq
 

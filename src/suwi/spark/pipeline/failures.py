@@ -1,14 +1,14 @@
-"""Why a query ended, in one line, and whether trying again may help.
+"""Why a query ended, in one line, whether trying again may help, and how a command then ends.
 
 Spark gives Python's errors as text, with tracebacks of two languages around them; ours are found in
-it by the names of their classes.
+it by the names of their classes. docs/pipeline.md lists the exit codes.
 """
 
 import re
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from suwi.spark.decoders.errors import CannotDecode
+from suwi.spark.decoders.parsed import CannotDecode
 
 
 class Kind(Enum):
@@ -30,8 +30,12 @@ _LASTING = {
     "BadConfig",
     "BadOffsets",
     "BadOption",
+    "CannotRead",
     "CannotDecode",
+    "CheckpointMismatch",
     "DeltaSinkError",
+    "OtherTable",
+    "RowsChanged",
     "SchemaMismatch",
     "UnsupportedTable",
 }
@@ -49,13 +53,14 @@ def failure_of(error: BaseException) -> Failure:
     ours = _OURS.findall(text)
     if ours:
         name, message = ours[-1]
-        if name == "DataLoss":
+        if name in ("DataLoss", "VersionGone"):
             return Failure(Kind.DATA_LOST, message)
         return Failure(Kind.LASTING if name in _LASTING else Kind.PASSING, message)
     if isinstance(error, ValueError | ImportError | AttributeError | CannotDecode):
         return Failure(Kind.LASTING, _first_line(text) or type(error).__name__)
     if isinstance(error, AnalysisException):
-        return Failure(Kind.LASTING, _first_line(text))
+        advice = ": use mode('append')" if "DATA_SOURCE_SAVE_MODE" in text else ""
+        return Failure(Kind.LASTING, _first_line(text) + advice)
     python = _PYTHON.findall(text)
     if python:
         return Failure(Kind.PASSING, f"{python[-1][0]}: {python[-1][1]}")
@@ -65,3 +70,17 @@ def failure_of(error: BaseException) -> Failure:
 
 def _first_line(text: str) -> str:
     return text.strip().splitlines()[0][:_LENGTH_MAX] if text.strip() else ""
+
+
+DONE: Final = 0
+"""All there was is processed, or the run was told to stop by SIGTERM."""
+FAILED: Final = 1
+"""It failed, and trying again did not help."""
+MISTAKE: Final = 2
+"""The file or the command line is wrong."""
+REFUSED: Final = 3
+"""What is asked for would undo or repeat something; the text says how to insist."""
+DATA_LOST: Final = 4
+"""Records are gone before they were read, and failOnDataLoss says to stop."""
+INTERRUPTED: Final = 130
+"""Ctrl-C."""

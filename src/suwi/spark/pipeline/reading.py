@@ -10,10 +10,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from suwi.env import Env, local_env
-from suwi.spark.pipeline.nodes import Fields, Scalar, Table, load, plain_table
-from suwi.spark.pipeline.option_checks import check_options
-from suwi.spark.pipeline.problems import BadPipeline, Problems
+from suwi.spark.pipeline.checks import Checker
+from suwi.spark.pipeline.nodes import (
+    BadPipeline,
+    Fields,
+    Problems,
+    Scalar,
+    Table,
+    load,
+    plain_table,
+)
 from suwi.spark.pipeline.spec import (
+    VIEW,
     Decode,
     DeltaSpec,
     Function,
@@ -22,6 +30,8 @@ from suwi.spark.pipeline.spec import (
     RegistrySpec,
     Sink,
     Source,
+    TableSource,
+    TopicSource,
     TopicSpec,
     Watermark,
 )
@@ -34,6 +44,11 @@ _FUNCTION = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
 _DURATION = re.compile(
     r"\d+ *(?:milli|micro)?(?:ms|s|m|h|d|sec|min|seconds?|minutes?|hours?|days?)"
 )
+_SINK_KEYS = """
+    mode partition_by merge_schema keys order_by delete_when target_file_size compression
+    compact_every_s storage_options servers options
+"""
+_SOMEWHERE = "127.0.0.1:9092"
 _MODES = {"delta": ("append", "update", "complete"), "topic": ("append", "update")}
 _NOTHING = Text((), 0)
 _NO_DEAD_LETTERS = (
@@ -55,19 +70,19 @@ def read_pipeline(
     root = load(text, problems)
     if root is None:
         raise BadPipeline(path, problems.found)
-    reader = _Reader(Fields(root, problems), problems, os.path.dirname(os.path.abspath(path)))
-    pipeline = reader.pipeline()
-    if pipeline is not None:
-        check_options(pipeline, problems, os.environ if environ is None else environ, env.disk)
+    checker = Checker(problems, os.environ if environ is None else environ, env.disk)
+    folder = os.path.dirname(os.path.abspath(path))
+    pipeline = _Reader(Fields(root, problems), problems, checker, folder).pipeline()
     if problems.found or pipeline is None:
         raise BadPipeline(path, problems.found)
     return pipeline
 
 
 class _Reader:
-    def __init__(self, top: Fields, problems: Problems, folder: str) -> None:
+    def __init__(self, top: Fields, problems: Problems, checker: Checker, folder: str) -> None:
         self._top = top
         self._problems = problems
+        self._checker = checker
         self._folder = folder
 
     def pipeline(self) -> Pipeline | None:
@@ -75,22 +90,32 @@ class _Reader:
         top = self._top
         name = self._name()
         source = self._source()
-        decode = self._decode()
+        is_table = isinstance(source, TableSource)
+        decode = None if is_table else self._decode()
+        if is_table:
+            for one in ("decode", "dead_letters"):
+                top.node(one)
+                if top.has(one):
+                    top.wrong(one, "the rows of a table are columns already: leave it out")
         watermark = self._watermark()
         deduplicate = top.texts("deduplicate")
         if deduplicate and not top.has("watermark"):
             top.wrong("deduplicate", "needs a watermark, or it would remember for ever")
+        tables = self._tables()
         sql, function = top.text("sql"), self._function()
         if top.has("sql") and top.has("python"):
             top.wrong("python", "either sql or python, not both")
         sink = self._sink(source)
-        dead_letters = self._dead_letters(source, decode)
+        dead_letters = None if is_table else self._dead_letters(source, decode)
         checkpoint = top.text("checkpoint", required=True)
         trigger = self._trigger()
         group = self._group(name, source)
         spark = top.mapping("spark")
         top.close()
-        if source is None or decode is None or sink is None:
+        parts = (source, decode, watermark, deduplicate, sink, dead_letters, checkpoint, group)
+        self._check(source, decode, sql, sink, dead_letters, spark)
+        self._checker.references((*parts, tables, sql, spark))
+        if source is None or (decode is None and not is_table) or sink is None:
             return None
         return Pipeline(
             name,
@@ -100,6 +125,7 @@ class _Reader:
             checkpoint or _NOTHING,
             watermark=watermark,
             deduplicate=deduplicate,
+            tables=tables,
             sql=sql,
             python=function,
             dead_letters=dead_letters,
@@ -108,6 +134,26 @@ class _Reader:
             spark=spark,
             folder=self._folder,
         )
+
+    def _check(
+        self,
+        source: Source | None,
+        decode: Decode | None,
+        sql: Text | None,
+        sink: Sink | None,
+        dead_letters: TopicSpec | None,
+        spark: dict[str, Text],
+    ) -> None:
+        """Each part by itself: a mistake in one does not hide those of the others."""
+        if source is not None:
+            self._checker.source(source)
+        if decode is not None:
+            self._checker.decode(decode)
+        if sql is not None:
+            self._checker.sql(sql)
+        self._checker.sink("sink", sink)
+        self._checker.sink("dead_letters", dead_letters)
+        self._checker.spark(spark)
 
     def _name(self) -> str:
         found = self._top.text("name", required=True)
@@ -122,6 +168,8 @@ class _Reader:
         fields = self._section("source")
         if fields is None:
             return None
+        if fields.has("delta"):
+            return self._table(fields)
         servers = fields.text("servers", required=True)
         topics, pattern = fields.texts("topics"), fields.text("pattern")
         options = fields.mapping("options")
@@ -131,10 +179,24 @@ class _Reader:
             which = (
                 " and ".join(chosen) + " exclude each other" if chosen else "no topics are named"
             )
-            self._problems.add(fields.line, f"source: {which}: give topics or pattern")
+            self._problems.add(fields.line, f"source: {which}: give topics, pattern or delta")
         start = fields.text("from")
         fields.close()
-        return Source(servers or _NOTHING, topics, pattern, start, options, fields.line)
+        if servers is None:
+            servers = Text((_SOMEWHERE,), fields.line)  # Said above; the rest is still looked at.
+        return TopicSource(servers, topics, pattern, start, options, fields.line)
+
+    def _table(self, fields: Fields) -> TableSource | None:
+        path, start = fields.text("delta"), fields.text("from")
+        options, storage = fields.mapping("options"), fields.mapping("storage_options")
+        columns, where = fields.texts("columns"), fields.text("where")
+        if columns:
+            parts = [part for one in columns for part in (",", *one.parts)]
+            options["columns"] = Text(tuple(parts[1:]), columns[0].line)
+        if where is not None:
+            options["where"] = where
+        fields.close()
+        return None if path is None else TableSource(path, start, options, storage, fields.line)
 
     def _decode(self) -> Decode | None:
         top = self._top
@@ -164,6 +226,9 @@ class _Reader:
         if header is None:
             fields.node("confluent_header")
         nulls = self._word(fields, "nulls", ("bad", "keep", "drop"))
+        lenient, future = fields.flag("lenient"), fields.text("max_future")
+        if future is not None and not _DURATION.fullmatch(future.shown):
+            fields.wrong("max_future", f"{future.shown!r}: an interval, like '1 day'")
         fields.close()
         if len(chosen) != 1:
             which = (
@@ -177,8 +242,19 @@ class _Reader:
             fields.wrong(kind, "true takes the schema from a registry: give registry and subject")
         if kind == "protobuf" and schema is not None and descriptor is None and not subject:
             fields.wrong(kind, "give a descriptor, or a registry and subject that define it")
+        if lenient and kind != "json":
+            fields.wrong("lenient", "is for json")
         return Decode(
-            kind, schema, descriptor, registry, subject, header, nulls or "bad", fields.line
+            kind,
+            schema,
+            descriptor,
+            registry,
+            subject,
+            header,
+            nulls or "bad",
+            lenient,
+            None if future is None else future.shown,
+            fields.line,
         )
 
     def _schema(self, fields: Fields, kind: str, node: Any) -> Text | dict[str, Any] | None:
@@ -227,6 +303,15 @@ class _Reader:
         fields.close()
         return None if column is None or delay is None else Watermark(column, delay)
 
+    def _tables(self) -> dict[str, Text]:
+        tables = self._top.mapping("tables")
+        for name in tables:
+            if not name.isidentifier() or name == VIEW:
+                self._top.wrong("tables", f"{name!r}: a name for the SQL, and not {VIEW}")
+        if tables and not self._top.has("sql"):
+            self._top.wrong("tables", "are for the sql")
+        return tables
+
     def _function(self) -> Function | None:
         text = self._top.text("python")
         if text is None:
@@ -243,10 +328,11 @@ class _Reader:
             return None
         chosen = [name for name in _SINKS if fields.has(name)]
         if len(chosen) != 1:
-            for name in _SINKS:
+            for name in (*_SINKS, *_SINK_KEYS.split()):
                 fields.node(name)
             which = " and ".join(chosen) + " exclude each other" if chosen else "say where to"
             self._problems.add(fields.line, f"sink: {which}: one of {', '.join(_SINKS)}")
+            fields.close()
             return None
         match chosen[0]:
             case "delta":
@@ -269,9 +355,6 @@ class _Reader:
             fields.wrong("mode", "update needs keys: rows that changed must be found in the table")
         names = ("order_by", "delete_when", "target_file_size", "compression")
         more = {name: fields.text(name) for name in names}
-        for name in ("order_by", "delete_when"):
-            if more[name] is not None and not keys:
-                fields.wrong(name, "needs keys")
         every_s = self._seconds(fields, "compact_every_s")
         storage = fields.mapping("storage_options")
         if path is None:
@@ -322,7 +405,9 @@ class _Reader:
     def _cluster(self, fields: Fields, source: Source | None) -> tuple[Text, dict[str, Text]]:
         """Where to write to: the source's cluster, with its log-in, unless another is named."""
         servers, options = fields.text("servers"), fields.mapping("options")
-        if servers is None and source is not None:
+        if servers is None and isinstance(source, TableSource):
+            self._problems.add(fields.line, "'servers' is missing: the source is a table")
+        if servers is None and isinstance(source, TopicSource):
             shared = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
             inherited = {
                 name: text
@@ -330,7 +415,7 @@ class _Reader:
                 if name.lower().startswith(shared)
             }
             return source.servers, {**inherited, **options}
-        return servers or _NOTHING, options
+        return servers or Text((_SOMEWHERE,), fields.line), options
 
     def _trigger(self) -> str | None:
         text = self._top.text("trigger")
@@ -345,8 +430,9 @@ class _Reader:
         """What the file says; else the source's `kafka.group.id`; else the pipeline's name."""
         node = self._top.node("group")
         if node is None:
-            options = {} if source is None else source.options
-            given = {key.lower(): text for key, text in options.items()}
+            if not isinstance(source, TopicSource):
+                return None
+            given = {key.lower(): text for key, text in source.options.items()}
             return given.get("kafka.group.id", Text((name,), 0))
         if isinstance(node, Scalar) and node.kind == "bool":
             if node.raw != "false":

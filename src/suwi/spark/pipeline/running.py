@@ -1,25 +1,25 @@
-"""`run`: a pipeline's queries, kept running: watched, told of, started again after a failure.
+"""`run` and `backfill`: a pipeline's queries kept running, or a range of time as a batch.
 
-Invariant: a failure that may pass is tried again, each time after twice as long; a batch that
-succeeds begins the count anew. Whatever ends the run, queries are stopped before it returns.
+Invariants: a failure that may pass is tried again, each time after twice as long; a batch that
+succeeds begins the count anew. Whatever ends the run, queries are stopped before it returns. A
+Delta table gets a range once, whatever was killed: the write is named by it.
 """
 
 import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from suwi.env import Env, local_env
-from suwi.spark.pipeline import exit_codes
+from suwi.spark.pipeline import failures as exit_codes
 from suwi.spark.pipeline.failures import Failure, Kind, failure_of
-from suwi.spark.pipeline.lag import Lag, report_of
-from suwi.spark.pipeline.loading import Program
-from suwi.spark.pipeline.script import DEAD_LETTERS
-from suwi.spark.pipeline.spec import Pipeline
-from suwi.spark.pipeline.watching import Watch
+from suwi.spark.pipeline.program import Program, check_function, load_program
+from suwi.spark.pipeline.progress import Lag, Watch, report_of
+from suwi.spark.pipeline.spec import DeltaSpec, Pipeline, Sink, TableSource, sink_text, source_text
+from suwi.spark.pipeline.steps import DEAD_LETTERS, Between, Variation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,8 +43,10 @@ class RunSettings:
     lag_every_s: float = 2.0
 
 
-def lags_of(pipeline: Pipeline) -> list[Lag]:
-    """For each of its queries one. Raises `BadOption`, `Unresolved`."""
+def lags_of(pipeline: Pipeline) -> list[Lag | None]:
+    """For each of its queries one; None: it reads a table. Raises `BadOption`, `Unresolved`."""
+    if isinstance(pipeline.source, TableSource):
+        return [None]
     disk = local_env().disk
     texts = {"kafka.bootstrap.servers": pipeline.source.servers, **pipeline.source.options}
     options = {name.lower(): text.resolve(os.environ, disk) for name, text in texts.items()}
@@ -56,6 +58,10 @@ def lags_of(pipeline: Pipeline) -> list[Lag]:
     return [Lag(options, group, committed_only=committed) for group in groups]
 
 
+def _sinks(pipeline: Pipeline) -> list[Sink]:
+    return [pipeline.sink, *([pipeline.dead_letters] if pipeline.dead_letters else [])]
+
+
 class Runner:
     """One run. `watches` may be read at any time, by metrics and by whoever shows progress."""
 
@@ -64,7 +70,7 @@ class Runner:
         pipeline: Pipeline,
         program: Program,
         spark: "SparkSession",
-        lags: list[Lag],
+        lags: Sequence[Lag | None],
         settings: RunSettings | None = None,
         *,
         say: Say = lambda text: None,
@@ -81,7 +87,10 @@ class Runner:
         names = [pipeline.name]
         if pipeline.dead_letters is not None:
             names.append(f"{pipeline.name}-{DEAD_LETTERS}")
-        self.watches = [Watch(name, self._env.clock) for name in names]
+        abouts = [f"{source_text(pipeline)} → {sink_text(sink)}" for sink in _sinks(pipeline)]
+        self.watches = [
+            Watch(name, self._env.clock, about) for name, about in zip(names, abouts, strict=True)
+        ]
         self.restarts = 0
         self._stop: asyncio.Event | None = None
         self._stopped_by = 0
@@ -103,7 +112,7 @@ class Runner:
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
-            for lag in self._lags:
+            for lag in filter(None, self._lags):
                 await loop.run_in_executor(None, lag.close)
 
     async def _run(self) -> int:
@@ -173,6 +182,8 @@ class Runner:
     async def _ask_lag(self) -> None:
         loop = asyncio.get_running_loop()
         for watch, lag in zip(self.watches, self._lags, strict=True):
+            if lag is None:
+                continue
             if watch.end is not None:
                 await loop.run_in_executor(None, lag.reached, watch.end)
             watch.lag = await loop.run_in_executor(None, lag.behind)
@@ -195,3 +206,49 @@ class Runner:
 
 def _reports(query: "StreamingQuery") -> list[Any]:
     return [report_of(progress) for progress in query.recentProgress]
+
+
+log = logging.getLogger(__name__)
+
+_PAUSE_S_MIN = 1.0
+_PAUSE_S_MAX = 60.0
+
+
+class NotForBatches(Exception):
+    """A part of a table's result would replace all of it."""
+
+
+class Backfill:
+    def __init__(self, pipeline: Pipeline, between: Between) -> None:
+        """Raises `NotForBatches`, `BadFunction`."""
+        if isinstance(pipeline.sink, DeltaSpec) and pipeline.sink.mode == "complete":
+            raise NotForBatches("with mode complete a part of the records cannot be filled in")
+        check_function(pipeline, has_session=False)
+        self._pipeline = pipeline
+        self._variation = Variation(between=between)
+
+    async def run(self, spark: "SparkSession", retries: int, say: Callable[[str], None]) -> int:
+        """The exit code. `backfill` is not interrupted between attempts but by Ctrl-C.
+
+        Raises `BadFunction`.
+        """
+        program = load_program(self._pipeline, self._variation)
+        pause_s = _PAUSE_S_MIN
+        for attempt in range(retries + 1):
+            try:
+                program.start(spark)
+                say("backfilled")
+                return exit_codes.DONE
+            except Exception as error:
+                log.debug("a backfill failed", exc_info=True)
+                failure = failure_of(error)
+            if failure.kind is Kind.DATA_LOST:
+                say(f"data lost: {failure.text}")
+                return exit_codes.DATA_LOST
+            if failure.kind is Kind.LASTING or attempt == retries:
+                say(f"failed: {failure.text}")
+                return exit_codes.FAILED
+            say(f"{failure.text}; trying again in {pause_s:g} s")
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _PAUSE_S_MAX)
+        raise AssertionError

@@ -10,7 +10,7 @@ VIEW = "records"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TopicSource:
     servers: Text
     topics: tuple[Text, ...] = ()
     pattern: Text | None = None
@@ -18,6 +18,19 @@ class Source:
     start: Text | None = None
     options: dict[str, Text] = field(default_factory=dict)
     line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TableSource:
+    path: Text
+    start: Text | None = None
+    """A version, or `latest`; without it a snapshot comes first."""
+    options: dict[str, Text] = field(default_factory=dict)
+    storage_options: dict[str, Text] = field(default_factory=dict)
+    line: int = 0
+
+
+Source: TypeAlias = TopicSource | TableSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +51,8 @@ class Decode:
     subject: Text | None = None
     confluent_header: bool | None = None
     nulls: str = "bad"
+    lenient: bool = False
+    max_future: str | None = None
     line: int = 0
 
 
@@ -88,15 +103,25 @@ class ParquetSpec:
 Sink: TypeAlias = DeltaSpec | TopicSpec | ParquetSpec
 
 
+def sink_text(sink: Sink) -> str:
+    """Where to, for people: references, not what they stand for."""
+    if isinstance(sink, TopicSpec):
+        return f"topic {sink.topic.shown}" if sink.topic else "topics of column topic"
+    return sink.path.shown
+
+
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     name: str
     source: Source
-    decode: Decode
+    decode: Decode | None
+    """None: the source is a table."""
     sink: Sink
     checkpoint: Text
     watermark: Watermark | None = None
     deduplicate: tuple[Text, ...] = ()
+    tables: dict[str, Text] = field(default_factory=dict)
+    """Delta tables for the SQL, by the name that it has for them."""
     sql: Text | None = None
     python: Function | None = None
     dead_letters: TopicSpec | None = None
@@ -107,3 +132,14 @@ class Pipeline:
     spark: dict[str, Text] = field(default_factory=dict)
     folder: str = "."
     """Where the file is: where Python modules are looked for."""
+
+
+def source_text(pipeline: Pipeline) -> str:
+    """Where from, for people."""
+    source = pipeline.source
+    if isinstance(source, TableSource):
+        return source.path.shown
+    if source.pattern is not None:
+        return f"topics {source.pattern.shown}"
+    names = ", ".join(topic.shown for topic in source.topics)
+    return f"topic{'s' * (len(source.topics) > 1)} {names}" if names else "assigned partitions"

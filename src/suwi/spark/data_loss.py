@@ -1,4 +1,7 @@
-"""Records that are gone before they were read: an error, or a warning, as `failOnDataLoss` says."""
+"""Records that are gone before they were read: an error, or a warning, as `failOnDataLoss` says.
+
+`CheckpointMismatch` is for what no option lets pass: a checkpoint of other topics.
+"""
 
 import logging
 
@@ -14,12 +17,16 @@ class DataLoss(RuntimeError):
     """What a query had to read is not there any more."""
 
 
+class CheckpointMismatch(RuntimeError):
+    """The checkpoint belongs to another query; the text says what to do."""
+
+
 class LossReporter:
     def __init__(self, *, fail: bool) -> None:
         self._fail = fail
 
-    def report(self, what: str) -> None:
+    def report(self, what: str, way_out: str = _WAY_OUT) -> None:
         """Raises `DataLoss`, unless the query shall go on."""
         if self._fail:
-            raise DataLoss(f"{what}. {_WAY_OUT}.")
+            raise DataLoss(f"{what}. {way_out}.")
         log.warning("data lost: %s", what)

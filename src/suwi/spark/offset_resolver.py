@@ -1,6 +1,6 @@
 """Questions a driver has for the brokers: which partitions, and which offsets.
 
-`Lookup.partitions` says what a query reads; `earliest`, `latest` and `resolve` turn bounds into
+`partitions` says what a query reads; `earliest`, `latest` and `resolve` turn bounds into
 offsets. A question that fails is asked again for a while.
 """
 
@@ -17,7 +17,7 @@ from suwi.client.offsets import LATEST as LATEST_TIME
 from suwi.client.offsets import list_offsets
 from suwi.client.retry import Retry
 from suwi.model.errors import BrokerError, UnknownTopicOrPartition
-from suwi.model.ids import NO_OFFSET, TopicPartition
+from suwi.model.ids import NO_OFFSET, NO_TOPIC_ID, TopicPartition
 from suwi.spark.offsets import (
     EARLIEST,
     LATEST,
@@ -36,12 +36,14 @@ log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
-class Lookup:
+class OffsetResolver:
     def __init__(self, cluster: Cluster, options: SourceOptions) -> None:
         self._cluster = cluster
         self._options = options
         self._partitions: frozenset[TopicPartition] = frozenset()
         self._asked_s = float("-inf")
+        self.topic_ids: dict[str, str] = {}
+        """Of the topics that were found last, where brokers have ids."""
 
     async def partitions(self, *, fresh: bool = True) -> frozenset[TopicPartition]:
         """What the query reads now. Raises `UnknownTopicOrPartition`, `Unreachable`."""
@@ -69,6 +71,7 @@ class Lookup:
 
     async def _all_of(self, names: Iterable[str]) -> list[TopicPartition]:
         topics = [await self._cluster.topic(name, fresh=True) for name in names]
+        self.topic_ids = {topic.name: str(topic.id) for topic in topics if topic.id != NO_TOPIC_ID}
         return [
             TopicPartition(topic.name, partition.index)
             for topic in topics
@@ -167,6 +170,17 @@ class Lookup:
                     log.warning("trying again for a while: %s", reason(error))
                     is_said = True
                 await asyncio.sleep(pause_s)
+
+
+def may_name(selection: Selection, topic: str) -> bool:
+    """Whether a query with this selection can have read the topic."""
+    match selection:
+        case Subscribed(topics):
+            return topic in topics
+        case Matching(pattern):
+            return re.search(pattern, topic) is not None
+        case Assigned(partitions):
+            return any(partition.topic == topic for partition in partitions)
 
 
 def _check_same(given: Iterable[TopicPartition], found: Iterable[TopicPartition]) -> None:

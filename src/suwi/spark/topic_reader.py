@@ -1,46 +1,37 @@
-"""A streaming query's reader on the driver: offsets, admission and the plan of each micro-batch.
+"""The readers of `format("suwi")` on the driver: what a batch query and each micro-batch reads.
 
-`StreamReader` is for PySpark from 4.2 on, where Spark says from where on and how much;
-`OldStreamReader` for 4.1, where a batch always takes all there is.
+`BatchReader` plans the ranges of a batch query once, each is one task. `StreamReader` is for
+PySpark from 4.2 on, where Spark says from where on and how much; `OldStreamReader` for 4.1, where
+a batch always takes all there is. None defines `pushFilters` (ADR 11): the options `columns` and
+`where` say what is read.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
 from suwi.env import local_env
-from suwi.spark.admission import Delay, limit
-from suwi.spark.input_partition import RangePartition
-from suwi.spark.lookup import Lookup
+from suwi.spark.offset_resolver import OffsetResolver
 from suwi.spark.offsets import (
     Offsets,
     beginning,
     from_json,
+    replaced_topics,
     to_json,
     where_it_began,
     with_beginning,
 )
 from suwi.spark.options import BadOption, SourceOptions
 from suwi.spark.partition_reader import read_range
-from suwi.spark.planning import plan_stream
-from suwi.spark.session import Session
+from suwi.spark.planning import check_continuity, plan_batch, plan_stream
+from suwi.spark.ranges import Delay, OffsetRange, limit
+from suwi.spark.releases import HAS_ADMISSION_CONTROL
+from suwi.spark.session import Session, session_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-try:
-    from pyspark.sql.streaming.datasource import (
-        ReadAllAvailable,
-        ReadLimit,
-        ReadMaxRows,
-        ReadMinRows,
-        SupportsTriggerAvailableNow,
-    )
-except ImportError:
-    HAS_ADMISSION_CONTROL = False
-else:
-    HAS_ADMISSION_CONTROL = True
 
 # An idle query is asked for its latest offset some forty times a second.
 _ASK_EVERY_MS = 100
@@ -63,23 +54,24 @@ class _StreamReader(DataSourceStreamReader):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._session: Session | None = None
-        self._lookup: Lookup | None = None
+        self._resolver: OffsetResolver | None = None
         self._latest: Offsets = {}
         self._asked_ms = 0
         self._initial: dict[str, Any] | None = None
         """Where the query begins, if it was begun by this reader."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        session, lookup = self._connect()
-        self._initial = to_json(session.run(lookup.resolve(self._options.starting)))
+        session, resolver = self._connect()
+        offsets = session.run(resolver.resolve(self._options.starting))
+        self._initial = to_json(offsets, resolver.topic_ids)
         return self._initial
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         if start == end:
             return []
-        session, lookup = self._connect()
-        first, last = from_json(beginning(start, end)), from_json(end)
-        ranges = session.run(plan_stream(lookup, self._options, first, last))
+        session, resolver = self._connect()
+        first = beginning(start, end)
+        ranges = session.run(plan_stream(resolver, self._options, first, end))
         return [RangePartition(each) for each in ranges]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
@@ -93,20 +85,28 @@ class _StreamReader(DataSourceStreamReader):
         if self._session is not None:
             self._session.close()
 
-    def _connect(self) -> tuple[Session, Lookup]:
+    def _connect(self) -> tuple[Session, OffsetResolver]:
         # Not in the constructor: Spark sends readers to the executors too.
-        if self._session is None or self._lookup is None:
+        if self._session is None or self._resolver is None:
             self._session = Session(self._options.connection)
-            self._lookup = Lookup(self._session.cluster, self._options)
-        return self._session, self._lookup
+            self._resolver = OffsetResolver(self._session.cluster, self._options)
+        return self._session, self._resolver
 
     def _ask_latest(self, known: Offsets) -> Offsets:
         now_ms = local_env().clock.now_ms()
         if not 0 <= now_ms - self._asked_ms < _ASK_EVERY_MS:
-            session, lookup = self._connect()
-            self._latest = session.run(lookup.latest_beyond(known))
+            session, resolver = self._connect()
+            self._latest = session.run(resolver.latest_beyond(known))
             self._asked_ms = now_ms
         return self._latest
+
+    @property
+    def _ids(self) -> dict[str, str]:
+        return {} if self._resolver is None else self._resolver.topic_ids
+
+    def _check(self, start: dict[str, Any], latest: Offsets) -> None:
+        """Before Spark writes the end of a batch to its log."""
+        check_continuity(self._options, start, latest, self._ids)
 
 
 class OldStreamReader(_StreamReader):
@@ -118,25 +118,40 @@ class OldStreamReader(_StreamReader):
         super().__init__(options)
         self._is_new = True
         """Whether nothing was planned yet: then it is a new query that is asked for its offsets."""
+        self._planned: dict[str, Any] = {}
+        """Where the last batch that was planned ends: where the next one begins."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         return super().initialOffset() if self._initial is None else self._initial
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         self._is_new = False
+        self._planned = end
         self._initial = where_it_began(end) or self._initial
         return super().partitions(start, end)
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802
         if self._is_new:
             self.initialOffset()
-        end = to_json(self._ask_latest({}))
+        latest = self._ask_latest({})
+        self._check(self._planned, latest)
+        end = to_json(latest, self._ids)
+        is_same = latest == from_json(self._planned)
+        if self._planned and is_same and not replaced_topics(self._planned, self._ids):
+            return self._planned  # As it was written: Spark compares texts.
         # Spark does not say where the batch begins, so whether it is the first is not known here:
         # all ends say it, or none.
         return end if self._initial is None else with_beginning(end, self._initial)
 
 
 if HAS_ADMISSION_CONTROL:
+    from suwi.spark.releases import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
 
     class StreamReader(_StreamReader, SupportsTriggerAvailableNow):
         def __init__(self, options: SourceOptions) -> None:
@@ -157,11 +172,15 @@ if HAS_ADMISSION_CONTROL:
 
         def latestOffset(self, start: dict[str, Any], limit: "ReadLimit") -> dict[str, Any]:  # noqa: N802
             first = from_json(start)
-            last = self._admitted(first, self._available(first), limit)
+            available = self._available(first)
+            self._check(start, available)
+            anew = replaced_topics(start, self._ids)
+            first = {tp: offset for tp, offset in first.items() if tp.topic not in anew}
+            last = self._admitted(first, available, limit)
             if last == first:
                 # As it was written: Spark compares texts.
                 return start if start != self._initial else with_beginning(start, start)
-            end = to_json(last)
+            end = to_json(last, self._ids)
             return with_beginning(end, start) if start == self._initial else end
 
         def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -183,6 +202,27 @@ if HAS_ADMISSION_CONTROL:
                 return start
             if not isinstance(read_limit, ReadMaxRows):
                 return end
-            session, lookup = self._connect()
-            added = session.run(lookup.earliest(end.keys() - start.keys()))
+            session, resolver = self._connect()
+            added = session.run(resolver.earliest(end.keys() - start.keys()))
             return limit(read_limit.max_rows, {**start, **added}, end)
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        session = session_for(self._options.connection)
+        resolver = OffsetResolver(session.cluster, self._options)
+        ranges = session.run(plan_batch(resolver, self._options))
+        return [RangePartition(each) for each in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        if not isinstance(partition, RangePartition):
+            return iter(())  # Spark makes one up where there is nothing to read.
+        return read_range(self._options, partition.range)
+
+
+class RangePartition(InputPartition):
+    def __init__(self, range_: OffsetRange) -> None:
+        self.range = range_

@@ -1,18 +1,21 @@
-"""How far a query is behind: its offsets against the topics' ends, told as a consumer group.
+"""How a query is doing: what its batches did, and how far it is behind, told as a consumer group.
 
+`Watch.look` takes Spark's reports since the last look, and `line` is what a person sees.
 `Lag.reached` takes the offsets that a finished batch ended at and commits them, `behind` asks the
 brokers how much is left. The source cannot do it: Spark tells it of a batch one batch later, and
 of the last one never.
-Invariant: nothing here stops a query. Brokers without groups, or that are away, are noted once.
+Invariants: a batch is counted once, however often one looks. Nothing here stops a query: brokers
+without groups, or that are away, are noted once.
 """
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from suwi.client.group_offsets import commit_offsets
 from suwi.client.offsets import LATEST, list_offsets
+from suwi.env import Clock
 from suwi.model.errors import BrokerError, UnknownTopicOrPartition, UnsupportedVersion
 from suwi.spark.offsets import Offsets, from_json
 from suwi.spark.options import read_connection
@@ -106,3 +109,80 @@ def end_of_batch(progress: Mapping[str, Any]) -> dict[str, Any] | None:
     end = sources[0]["endOffset"]
     found = json.loads(end) if isinstance(end, str) else end
     return found if isinstance(found, dict) else None
+
+
+_THOUSAND = 1000
+
+
+class Watch:
+    def __init__(self, name: str, clock: Clock, about: str = "") -> None:
+        self.name = name
+        self.about = about
+        """From where to where."""
+        self.rows = 0
+        self.batches = 0
+        self.batch = -1
+        """The number of the last batch that is done."""
+        self.batch_ms = 0
+        self.rows_per_s = 0.0
+        self.done_ms: int | None = None
+        """When the last batch was done, or found to be empty."""
+        self.end: dict[str, Any] | None = None
+        """Where it ended."""
+        self.lag: Mapping[str, int] | None = None
+        """Records that are left to read, by partition."""
+        self._clock = clock
+        self._seen = ""
+        self._begun_ms = clock.now_ms()
+
+    @property
+    def lag_total(self) -> int | None:
+        return None if self.lag is None else sum(self.lag.values())
+
+    @property
+    def age_s(self) -> float | None:
+        """How long ago the last batch was done."""
+        if self.done_ms is None:
+            return None
+        return max(0, self._clock.now_ms() - self.done_ms) / _THOUSAND
+
+    def restarted(self) -> None:
+        """The query runs anew, and its reports begin again."""
+        self._seen = ""
+        self._begun_ms = self._clock.now_ms()
+
+    def look(self, reports: Iterable[Mapping[str, Any]]) -> bool:
+        """Take in reports, oldest first; whether there were new ones."""
+        is_new = False
+        for report in reports:
+            if report["timestamp"] > self._seen:
+                self._seen = report["timestamp"]
+                self._take(report)
+                is_new = True
+        return is_new
+
+    def _take(self, report: Mapping[str, Any]) -> None:
+        self.done_ms = self._clock.now_ms()
+        self.end = end_of_batch(report) or self.end
+        if "addBatch" not in report["durationMs"]:
+            self.rows_per_s = 0.0  # It found nothing to do.
+            return
+        self.batch = report["batchId"]
+        self.batches += 1
+        self.rows += report["numInputRows"]
+        self.batch_ms = report["durationMs"]["triggerExecution"]
+        self.rows_per_s = report["numInputRows"] * _THOUSAND / max(1, self.batch_ms)
+
+    def line(self) -> str:
+        """What is going on, for people."""
+        title = f"{self.name}: {self.about}, " if self.about else f"{self.name}: "
+        lag = "" if self.lag_total is None else f"lag {self.lag_total:,}, "
+        if self.batches == 0:
+            begun_s = (self._clock.now_ms() - self._begun_ms) // _THOUSAND
+            if self.done_ms is not None:
+                return f"{title}{lag}waiting for records"
+            return f"{title}{lag}first batch under way for {begun_s} s"
+        return (
+            f"{title}batch {self.batch}, {self.rows:,} rows, {self.rows_per_s:,.0f} rows/s, "
+            f"{lag}last batch {self.batch_ms / _THOUSAND:.1f} s"
+        )

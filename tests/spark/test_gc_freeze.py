@@ -7,7 +7,7 @@ import sys
 def test_a_worker_freezes_what_it_has_loaded_when_it_begins_its_second_task() -> None:
     counts = """
 import gc
-from suwi.spark.frozen import freeze_loaded
+from suwi.spark.gc_freeze import freeze_loaded
 
 for kind in ("read", "write", "read", "read"):
     freeze_loaded(kind)

@@ -1,0 +1,92 @@
+"""`python -m bench.spark.table`: rows/s of `format("suwi-delta")` and of Spark's Parquet source.
+
+Both read the same files of one table, one after the other, in one session, into nothing (`noop`);
+who is first changes. The first read of each is left out. One row count has all columns, the other
+one column only.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.spark.source_job import _cpu_s, _take_cores
+
+_COLUMNS = (
+    "id, id % 97 AS n, concat('value-', id % 1000) AS s, id / 3 AS f, timestamp_seconds(id) AS at"
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=4_000_000)
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    _take_cores(arguments.cores)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    with tempfile.TemporaryDirectory(prefix="suwi-bench-") as directory:
+        results = _measure(arguments, Path(directory))
+    for one in results:
+        print(json.dumps(one), flush=True)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def _measure(arguments: argparse.Namespace, home: Path) -> list[dict[str, Any]]:
+    from suwi.spark import open_session, register, to_delta
+
+    spark = open_session(
+        "bench",
+        {
+            "spark.ui.enabled": "false",
+            "spark.driver.memory": "2g",
+            "spark.local.dir": str(home / "scratch"),
+        },
+        master=f"local[{arguments.cores}]",
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    register(spark)
+    table = str(home / "table")
+    to_delta(spark.sql(f"SELECT {_COLUMNS} FROM range({arguments.rows})"), table)
+    results = []
+    for columns in ("*", "n"):
+        found: dict[str, list[tuple[float, float]]] = {"suwi-delta": [], "parquet": []}
+        for number in range(arguments.repetitions + 1):
+            for source in sorted(found, reverse=number % 2 == 0):
+                found[source].append(_read(spark, source, table, columns))
+        for source, all_reads in found.items():
+            reads = all_reads[1:]
+            rates = [arguments.rows / wall_s for wall_s, _ in reads]
+            cpu_s = statistics.median(cpu_s for _, cpu_s in reads)
+            results.append(
+                {
+                    "columns": columns,
+                    "format": source,
+                    "cores": arguments.cores,
+                    "rows_per_s": round(statistics.median(rates)),
+                    "rows_per_s_best": round(max(rates)),
+                    "cpu_us_per_row": round(cpu_s / arguments.rows * 1e6, 3),
+                }
+            )
+    spark.stop()
+    return results
+
+
+def _read(spark: Any, source: str, table: str, columns: str) -> tuple[float, float]:
+    reader = spark.read.format(source)
+    if source == "suwi-delta" and columns != "*":
+        reader = reader.option("columns", columns)
+    cpu_s, began_s = _cpu_s(), time.perf_counter()
+    reader.load(table).select(columns).write.format("noop").mode("overwrite").save()
+    return time.perf_counter() - began_s, _cpu_s() - cpu_s
+
+
+if __name__ == "__main__":
+    main()

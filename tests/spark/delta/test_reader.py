@@ -1,0 +1,398 @@
+"""A table as a source: what a batch reads, and what a stream gets while others change it."""
+
+import json
+import time
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="PyArrow is not installed: pip install .[spark]")
+pytest.importorskip("deltalake", reason="deltalake is not installed: pip install .[spark]")
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql.datasource import CaseInsensitiveDict
+
+from suwi.spark.delta import reader as module
+from suwi.spark.delta.data_source import DeltaDataSource
+from suwi.spark.delta.errors import (
+    CannotRead,
+    OtherTable,
+    RowsChanged,
+    SchemaChanged,
+    VersionGone,
+)
+from suwi.spark.delta.log import parse_commit
+from suwi.spark.delta.maintenance import compact
+from suwi.spark.delta.reader import HAS_ADMISSION_CONTROL, OldStreamReader
+from suwi.spark.delta.upsert import merge_files
+from suwi.spark.options import BadOption
+from tests.spark.delta.tables import commit, options_of, schema_of
+
+SCHEMA = schema_of("n long, day date")
+
+
+@pytest.fixture(autouse=True, params=["new", "old"])
+def spark_release(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """As PySpark 4.2 and newer ask for offsets, and as 4.1 does."""
+    monkeypatch.setattr(module, "_ASK_EVERY_MS", 0)
+    if request.param == "old":
+        monkeypatch.setattr(module, "HAS_ADMISSION_CONTROL", False)
+    elif not HAS_ADMISSION_CONTROL:
+        pytest.skip("needs PySpark 4.2")
+    return str(request.param)
+
+
+def source(table: Path, **options: str) -> DeltaDataSource:
+    return DeltaDataSource(CaseInsensitiveDict({"path": str(table), **options}))
+
+
+def batch(table: Path, **options: str) -> list[dict[str, Any]]:
+    found = source(table, **options)
+    reader = found.reader(found.schema())
+    return list(rows(reader, reader.partitions()))
+
+
+def rows(reader: Any, partitions: Any) -> Iterator[dict[str, Any]]:
+    for partition in partitions:
+        for one in reader.read(partition):
+            yield from one.to_pylist()
+
+
+class Query:
+    """Spark's part: it keeps offsets as text, and asks for a batch."""
+
+    def __init__(self, table: Path, ended_at: str = "", **options: str) -> None:
+        found = source(table, **options)
+        self.reader: Any = found.streamReader(found.schema())
+        self.is_old = isinstance(self.reader, OldStreamReader)
+        self.start = self.end = ended_at
+        if ended_at and self.is_old:
+            assert self.reader.partitions(json.loads(ended_at), json.loads(ended_at)) == []
+        elif not ended_at and not self.is_old:
+            self.start = json.dumps(self.reader.initialOffset())
+
+    def plan(self) -> bool:
+        if self.is_old:
+            self.end = json.dumps(self.reader.latestOffset())
+            self.start = self.start or json.dumps(self.reader.initialOffset())
+        else:
+            limit = self.reader.getDefaultReadLimit()
+            self.end = json.dumps(self.reader.latestOffset(json.loads(self.start), limit))
+        return self.end != self.start
+
+    def run(self) -> list[Any]:
+        start, end = json.loads(self.start), json.loads(self.end)
+        found = sorted(row["n"] for row in rows(self.reader, self.reader.partitions(start, end)))
+        self.start = self.end
+        return found
+
+    def batch(self) -> list[Any]:
+        return self.run() if self.plan() else []
+
+
+def add(table: Path, *numbers: int, **options: str) -> None:
+    given = [{"n": number, "day": date(2026, 1, number % 28 + 1)} for number in numbers]
+    commit(options_of(table, **options), SCHEMA, given)
+
+
+# -- batch -----------------------------------------------------------------------------------------
+
+
+def test_a_batch_reads_the_table_as_it_is_or_was(tmp_path: Path) -> None:
+    add(tmp_path, 1, 2)
+    before = datetime.now(UTC).isoformat()
+    time.sleep(0.01)  # Commits are stamped in milliseconds.
+    add(tmp_path, 3)
+    assert sorted(row["n"] for row in batch(tmp_path)) == [1, 2, 3]
+    assert sorted(row["n"] for row in batch(tmp_path, versionAsOf="1")) == [1, 2]
+    assert sorted(row["n"] for row in batch(tmp_path, timestampAsOf=before)) == [1, 2]
+    with pytest.raises(VersionGone, match="version 7 of the table"):
+        batch(tmp_path, versionAsOf="7")
+    with pytest.raises(BadOption, match="exclude each other"):
+        batch(tmp_path, versionAsOf="1", timestampAsOf=before)
+
+
+def test_columns_and_rows_are_chosen_and_files_passed_over(tmp_path: Path) -> None:
+    for low in (0, 10, 20):
+        add(tmp_path, *range(low, low + 10))
+    options = {"where": "n >= 15 AND n < 17 AND day IS NOT NULL", "columns": "n"}
+    assert batch(tmp_path, **options) == [{"n": 15}, {"n": 16}]
+    found = source(tmp_path, **options)
+    (task,) = found.reader(found.schema()).partitions()
+    assert len(task.files) == 1  # type: ignore[attr-defined]
+    by_day = {"where": "day = '2026-01-16'", "columns": "n"}
+    assert batch(tmp_path, **by_day) == [{"n": 15}]
+    for wrong, problem in (
+        ({"where": "m = 1"}, "there is no column 'm': n, day"),
+        ({"columns": "n,m"}, "columns: there is no column 'm'"),
+        ({"versionAsOff": "1"}, "did you mean 'versionAsOf'"),
+        ({"keys": "n"}, "'keys' is for writing"),
+    ):
+        with pytest.raises(BadOption, match=problem):
+            batch(tmp_path, **wrong)
+
+
+def test_partitions_are_columns_and_choose_files(tmp_path: Path) -> None:
+    schema = schema_of("n long, what string, at timestamp, b boolean")
+    at = datetime(2026, 1, 1, 12, 30, 0, 5, tzinfo=UTC)
+    given = [
+        {"n": number, "what": what, "at": at, "b": True}
+        for number, what in enumerate(["a b", "x%y", "ü/z", None])
+    ]
+    commit(options_of(tmp_path, partitionBy="what,at,b"), schema, given)
+    assert sorted(batch(tmp_path), key=lambda row: row["n"]) == given
+    assert [row["n"] for row in batch(tmp_path, where="what = 'x%y'")] == [1]
+    assert [row["n"] for row in batch(tmp_path, where="what IS NULL AND b = true")] == [3]
+    found = source(tmp_path, where="what = 'x%y'", columns="n")
+    (task,) = found.reader(found.schema()).partitions()
+    assert len(task.files) == 1  # type: ignore[attr-defined]
+    write_deltalake(tmp_path, pa.Table.from_pylist(given), mode="append")  # as delta-rs writes them
+    assert len(batch(tmp_path, where="what = 'ü/z'")) == 2
+
+
+def test_files_of_older_schemas_have_nulls_for_what_came_later(tmp_path: Path) -> None:
+    inner = pa.struct([("x", pa.int64())])
+    wider = pa.struct([("x", pa.int64()), ("y", pa.string())])
+    write_deltalake(
+        tmp_path,
+        pa.table(
+            {
+                "n": [1],
+                "s": pa.array([{"x": 1}], inner),
+                "l": pa.array([[{"x": 2}]], pa.list_(inner)),
+            }
+        ),
+    )
+    new = {
+        "n": [2, 3],
+        "s": pa.array([{"x": 1, "y": "a"}, None], wider),
+        "l": pa.array([[{"x": 2, "y": "b"}], None], pa.list_(wider)),
+        "more": pa.array([True, None]),
+    }
+    write_deltalake(tmp_path, pa.table(new), mode="append", schema_mode="merge")
+    assert sorted(batch(tmp_path), key=lambda row: row["n"]) == [
+        {"n": 1, "s": {"x": 1, "y": None}, "l": [{"x": 2, "y": None}], "more": None},
+        {"n": 2, "s": {"x": 1, "y": "a"}, "l": [{"x": 2, "y": "b"}], "more": True},
+        {"n": 3, "s": None, "l": None, "more": None},
+    ]
+
+
+def test_what_would_give_wrong_rows_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(CannotRead, match="there is no Delta table"):
+        batch(tmp_path / "none")
+    add(tmp_path, 1)
+    log = tmp_path / "_delta_log" / f"{2:020}.json"
+    metadata = json.loads((tmp_path / "_delta_log" / f"{0:020}.json").read_text().splitlines()[2])
+    metadata["metaData"]["configuration"] = {"delta.columnMapping.mode": "name"}
+    schema = json.loads(metadata["metaData"]["schemaString"])
+    for number, field in enumerate(schema["fields"], 1):
+        mapping = {"id": number, "physicalName": field["name"]}
+        field["metadata"] = {f"delta.columnMapping.{name}": of for name, of in mapping.items()}
+    metadata["metaData"]["schemaString"] = json.dumps(schema)
+    protocol = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
+    log.write_text(f"{json.dumps(protocol)}\n{json.dumps(metadata)}\n")
+    with pytest.raises(CannotRead, match="column mapping"):
+        batch(tmp_path)
+
+
+def test_deletion_vectors_are_refused_by_name() -> None:
+    add = {"path": "a", "dataChange": True, "deletionVector": {"storageType": "u"}}
+    with pytest.raises(CannotRead, match="version 3 of the table has deletion vectors"):
+        parse_commit(3, [json.dumps({"add": add})])
+
+
+# -- stream ----------------------------------------------------------------------------------------
+
+
+def test_a_stream_begins_with_a_snapshot_and_goes_on_with_what_is_added(tmp_path: Path) -> None:
+    add(tmp_path, 1)
+    add(tmp_path, 2)
+    query = Query(tmp_path)
+    assert query.batch() == [1, 2]
+    assert query.batch() == []
+    add(tmp_path, 3)
+    add(tmp_path, 4)
+    assert query.batch() == [3, 4]
+    restarted = Query(tmp_path, query.start)
+    assert restarted.batch() == []
+    add(tmp_path, 5)
+    assert restarted.batch() == [5]
+
+
+def test_a_stream_may_begin_at_a_version(tmp_path: Path) -> None:
+    add(tmp_path, 1)
+    add(tmp_path, 2)
+    add(tmp_path, 3)
+    assert Query(tmp_path, startingVersion="2").batch() == [2, 3]
+    latest = Query(tmp_path, startingVersion="latest")
+    assert latest.batch() == []
+    add(tmp_path, 4)
+    assert latest.batch() == [4]
+    with pytest.raises(BadOption, match="startingVersion=soon: a version up to"):
+        Query(tmp_path, startingVersion="soon").plan()
+
+
+def test_compaction_adds_nothing_to_a_stream(tmp_path: Path) -> None:
+    add(tmp_path, 1)
+    query = Query(tmp_path)
+    assert query.batch() == [1]
+    for number in (2, 3, 4):
+        add(tmp_path, number)
+    compact(str(tmp_path))
+    add(tmp_path, 5)
+    assert query.batch() == [2, 3, 4, 5]
+
+
+def test_a_delete_stops_a_stream_by_name_unless_it_is_told_to_pass_over_it(tmp_path: Path) -> None:
+    add(tmp_path, 1, 2)
+    query = Query(tmp_path)
+    assert query.batch() == [1, 2]
+    DeltaTable(tmp_path).delete("n = 1")
+    add(tmp_path, 3)
+    with pytest.raises(
+        RowsChanged, match=r"removes or rewrites rows \(DELETE\).*skipChangeCommits"
+    ):
+        query.batch()
+    skipping = Query(tmp_path, query.start, skipChangeCommits="true")
+    assert skipping.batch() == [3]
+
+
+def test_what_came_before_a_commit_that_stops_a_stream_is_read(
+    tmp_path: Path, spark_release: str
+) -> None:
+    if spark_release == "old":
+        pytest.skip("PySpark 4.1 does not let a source end a batch earlier")
+    add(tmp_path, 1)
+    query = Query(tmp_path)
+    assert query.plan()
+    add(tmp_path, 2)
+    DeltaTable(tmp_path).delete("n = 1")
+    assert query.run() == [1], "the batch was planned before"
+    assert query.batch() == [2]
+    with pytest.raises(RowsChanged, match="version 3"):
+        query.batch()
+
+
+def test_an_upsert_stops_a_stream_by_name(tmp_path: Path) -> None:
+    add(tmp_path, 1, 2)
+    query = Query(tmp_path)
+    assert query.batch() == [1, 2]
+    options = options_of(tmp_path, keys="n")
+    commit(options, SCHEMA, [{"n": 2, "day": None}], apply=merge_files(options))
+    with pytest.raises(RowsChanged, match="MERGE"):
+        query.batch()
+
+
+def test_changes_are_read_where_the_table_keeps_them(tmp_path: Path) -> None:
+    add(tmp_path, 1, 2)
+    with pytest.raises(CannotRead, match="keeps no change data"):
+        Query(tmp_path, readChangeFeed="true").plan()
+    DeltaTable(tmp_path).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    query = Query(tmp_path, readChangeFeed="true")
+    changes: list[tuple[int, str]] = []
+    for change in (
+        lambda: None,
+        lambda: add(tmp_path, 3),
+        lambda: DeltaTable(tmp_path).delete("n = 1"),
+        lambda: DeltaTable(tmp_path).update({"n": "n + 10"}, predicate="n = 3"),
+    ):
+        change()
+        assert query.plan()
+        partitions = query.reader.partitions(json.loads(query.start), json.loads(query.end))
+        query.start = query.end
+        found = list(rows(query.reader, partitions))
+        assert all(row["_commit_version"] > 0 and row["_commit_timestamp"] for row in found)
+        changes += sorted((row["n"], row["_change_type"]) for row in found)
+    assert changes == [
+        (1, "insert"),
+        (2, "insert"),
+        (3, "insert"),
+        (1, "delete"),
+        (3, "update_preimage"),
+        (13, "update_postimage"),
+    ]
+
+
+def test_files_that_were_vacuumed_before_they_were_read_are_named(tmp_path: Path) -> None:
+    add(tmp_path, 1)
+    query = Query(tmp_path)
+    assert query.plan()
+    add(tmp_path, 2)
+    compact(str(tmp_path))
+    DeltaTable(tmp_path).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    with pytest.raises(VersionGone, match="is gone: it was vacuumed before it was read"):
+        query.run()
+
+
+def test_versions_that_were_cleaned_up_before_they_were_read_are_named(tmp_path: Path) -> None:
+    add(tmp_path, 1)
+    query = Query(tmp_path)
+    assert query.batch() == [1]
+    for number in (2, 3):
+        add(tmp_path, number)
+    DeltaTable(tmp_path).create_checkpoint()
+    for version in (1, 2):
+        (tmp_path / "_delta_log" / f"{version:020}.json").unlink()
+    late = Query(tmp_path, query.start)
+    with pytest.raises(VersionGone, match=r"version 2 of the table.*its log was cleaned up"):
+        late.batch()
+
+
+def test_a_table_that_was_made_anew_is_another_one(tmp_path: Path) -> None:
+    add(tmp_path / "a", 1)
+    query = Query(tmp_path / "a")
+    assert query.batch() == [1]
+    add(tmp_path / "b", 1)
+    add(tmp_path / "b", 2)
+    other = Query(tmp_path / "b", query.start)
+    with pytest.raises(OtherTable, match="this checkpoint belongs to another table"):
+        other.batch()
+
+
+def test_new_columns_stop_a_stream_and_are_there_when_it_is_started_again(tmp_path: Path) -> None:
+    add(tmp_path, 1)
+    query = Query(tmp_path)
+    assert query.batch() == [1]
+    wider = schema_of("n long, day date, more string")
+    commit(options_of(tmp_path, mergeSchema="true"), wider, [{"n": 2, "more": "x"}])
+    with pytest.raises(SchemaChanged, match=r"has new columns: more\. Start the query again"):
+        query.batch()
+    assert Query(tmp_path, query.start).batch() == [2]
+    assert Query(tmp_path, query.start, columns="n").batch() == [2]
+
+
+def test_a_first_batch_that_is_run_again_reads_the_same(tmp_path: Path) -> None:
+    """A driver killed in its first batch: the log has where that ends, not where it began."""
+    add(tmp_path, 1)
+    query = Query(tmp_path)
+    assert query.plan()
+    add(tmp_path, 2)
+    again = Query(tmp_path)
+    again.start = again.start or json.dumps(again.reader.initialOffset())
+    again.end = query.end
+    assert again.run() == [1]
+    assert again.batch() == [2]
+
+
+def test_a_batch_has_no_more_files_than_it_may(tmp_path: Path, spark_release: str) -> None:
+    if spark_release == "old":
+        add(tmp_path, 1)
+        with pytest.raises(BadOption, match=r"maxFilesPerTrigger needs PySpark 4\.2"):
+            Query(tmp_path, maxFilesPerTrigger="2")
+        return
+    for number in range(5):
+        add(tmp_path, number)
+    query = Query(tmp_path, maxFilesPerTrigger="2")
+    query.reader.prepareForTriggerAvailableNow()
+    assert len(query.batch()) == 2
+    add(tmp_path, 5)
+    sizes = []
+    while query.plan():
+        sizes.append(len(query.run()))
+    assert sizes == [2, 1]
+    after = Query(tmp_path, query.start, maxFilesPerTrigger="2")
+    assert after.batch() == [5]

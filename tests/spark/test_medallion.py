@@ -1,0 +1,207 @@
+"""The medallion job: topic → bronze → silver → gold, equal to what plain Python computes."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="PySpark is not installed: pip install .[spark]")
+pytest.importorskip("yaml", reason="PyYAML is not installed: pip install .[spark]")
+pytest.importorskip("deltalake", reason="deltalake is not installed: pip install .[spark]")
+
+import suwi.spark
+from suwi.records.record import Record
+from suwi.spark.pipeline.program import load_program
+from suwi.spark.pipeline.reading import read_pipeline
+from suwi.spark.pipeline.running import Runner, RunSettings, lags_of
+from suwi.spark.pipeline.script import script
+from suwi.spark.pipeline.steps import Variation
+from tests.broker_process import BrokerProcess
+from tests.spark.streams import NOW, finish_all
+from tests.spark.test_examples import EXAMPLES, load, rows
+from tests.spark.topics import fill, make_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COUNT = 600
+LAYERS = ("bronze", "silver", "gold")
+
+
+@pytest.fixture
+def lake(tmp_path: Path, broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A lake with products, and the names of this test's topics in the examples' places."""
+    monkeypatch.setenv("SUWI_BROKER", broker.address)
+    monkeypatch.setenv("LAKE", str(tmp_path))
+    load("medallion/generate").write_products(str(tmp_path / "products"))
+    return tmp_path
+
+
+def make_topics(broker: BrokerProcess) -> tuple[str, str]:
+    return make_topic(broker.address, word="orders", partitions=3), make_topic(broker.address)
+
+
+def send(broker: BrokerProcess, topic: str, records: list[dict[str, Any]]) -> list[str]:
+    for partition in range(3):
+        mine = records[partition::3]
+        made = [Record(key=one["key"].encode(), value=one["value"].encode()) for one in mine]
+        fill(broker.address, topic, made, partition=partition)
+    return [one["value"] for one in records]
+
+
+def in_two_parts(
+    broker: BrokerProcess, lake: Path, topic: str, bad: str, run: Callable[[], None]
+) -> None:
+    """The second half comes when the layers have done the first: each goes on where it was."""
+    example = load("medallion/generate")
+    records = list(example.orders(COUNT, 1))
+    values: list[str] = []
+    for part in (records[: COUNT // 2], records[COUNT // 2 :]):
+        values += send(broker, topic, part)
+        run()
+    expected = load("medallion/expected").Expected(values, example.PRODUCTS)
+    assert len(expected.bronze) > len(expected.silver) > COUNT * 0.7
+    assert len(expected.bad) > 20
+    tables = [rows(lake / layer) for layer in LAYERS]
+    dead = [(one.value or b"").decode() for one in broker.stored_records(bad)]
+    assert expected.differences(*tables, dead) == []
+    assert len(dead) == len(expected.bad)
+
+
+def test_a_difference_is_found() -> None:
+    example = load("medallion/generate")
+    values = [str(one["value"]) for one in example.orders(200, 1)]
+    expected = load("medallion/expected").Expected(values, example.PRODUCTS)
+    bronze = [{"id": number} for number in expected.bronze]
+    silver = [
+        {"id": number, "category": category, "cents": cents, "country": country}
+        for number, (category, cents, country) in expected.silver.items()
+    ]
+    gold = [
+        {"quarter": quarter, "category": category, "orders": n, "pieces": pieces, "cents": cents}
+        for (quarter, category), (n, pieces, cents) in expected.gold.items()
+    ]
+    assert expected.differences(bronze, silver, gold, expected.bad * 2) == []
+    assert len(expected.differences(bronze[1:], silver[1:], gold[1:], expected.bad[1:])) == 4
+    doubled = expected.differences(
+        [*bronze, bronze[0]], [*silver, silver[0]], [*gold, gold[0]], expected.bad
+    )
+    assert len(doubled) == 3
+    assert len(expected.differences(bronze, silver, [{**gold[0], "cents": 1}, *gold[1:]], [])) == 2
+
+
+def test_the_layers_in_python(spark: "SparkSession", broker: BrokerProcess, lake: Path) -> None:
+    topic, bad = make_topics(broker)
+    layers = load_with_topics("medallion/medallion", topic, bad)
+
+    def run() -> None:
+        finish_all(lambda: layers.bronze(spark, broker.address, str(lake), NOW))
+        finish_all(lambda: [layers.silver(spark, str(lake), NOW)])
+        finish_all(lambda: [layers.gold(spark, str(lake), NOW)])
+
+    in_two_parts(broker, lake, topic, bad, run)
+
+
+def load_with_topics(path: str, topic: str, bad: str) -> ModuleType:
+    """The example, with this test's topics instead of its own: all tests share a broker."""
+    text = (EXAMPLES / f"{path}.py").read_text()
+    module = ModuleType(path.replace("/", "_"))
+    text = text.replace('"orders-bad"', f'"{bad}"')
+    text = text.replace('servers, "orders"', f'servers, "{topic}"')
+    exec(compile(text, path, "exec"), module.__dict__)
+    return module
+
+
+def test_the_layers_as_pipelines_that_build_on_each_other(
+    spark: "SparkSession", broker: BrokerProcess, lake: Path, tmp_path_factory: Any
+) -> None:
+    topic, bad = make_topics(broker)
+    folder = tmp_path_factory.mktemp("pipelines")
+    for layer in LAYERS:
+        text = (EXAMPLES / "medallion" / f"{layer}.yaml").read_text()
+        text = text.replace("topics: orders", f"topics: {topic}")
+        (folder / f"{layer}.yaml").write_text(text.replace("topic: orders-bad", f"topic: {bad}"))
+
+    def run() -> None:
+        for layer in LAYERS:
+            said: list[str] = []
+            pipeline = read_pipeline(str(folder / f"{layer}.yaml"))
+            runner = Runner(
+                pipeline,
+                load_program(pipeline, Variation(once=True)),
+                spark,
+                lags_of(pipeline),
+                RunSettings(retries=5, look_every_s=0.1),
+                say=said.append,
+            )
+            assert asyncio.run(runner.run()) == 0, said
+
+    in_two_parts(broker, lake, topic, bad, run)
+
+
+# -- what is shown is what is run ------------------------------------------------------------------
+
+
+class Recorder:
+    """Stands in for the functions that write: keeps what they are called with."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = []
+        for name in ("to_delta", "to_topic", "dead_letter", "to_parquet"):
+            monkeypatch.setattr(suwi.spark, name, self._function(name))
+
+    def _function(self, name: str) -> Callable[..., None]:
+        def write(df: Any, *arguments: Any, **named: Any) -> None:
+            self.calls.append((name, plan_of(df), arguments, named))
+
+        return write
+
+    def take(self) -> list[tuple[str, str, tuple[Any, ...], dict[str, Any]]]:
+        taken, self.calls = self.calls, []
+        return taken
+
+
+def plan_of(df: Any) -> str:
+    """The analysed plan without the numbers that Spark gives to columns and streams."""
+    text = df._jdf.queryExecution().analyzed().toString()
+    return re.sub(r"#\d+L?|@[0-9a-f]+|lambda \w+|\b[0-9a-f-]{36}\b|x_\d+", "#", text)
+
+
+@pytest.mark.parametrize(
+    "path", sorted(str(one.relative_to(EXAMPLES)) for one in EXAMPLES.glob("*/*.yaml"))
+)
+@pytest.mark.parametrize("variation", [Variation(), Variation(once=True, from_beginning=True)])
+def test_the_text_that_is_shown_does_what_run_does(
+    spark: "SparkSession",
+    lake: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    variation: Variation,
+) -> None:
+    """The same functions, with the same plans and options."""
+    for table in ("bronze", "silver"):
+        columns = "id long, sku string, quantity int, at timestamp, cents long, category string"
+        empty = spark.createDataFrame([], f"{columns}, shipping struct<country: string>")
+        make_table(lake / table, empty)
+    monkeypatch.setenv("OUT", str(lake))
+    recorder = Recorder(monkeypatch)
+    pipeline = read_pipeline(str(EXAMPLES / path))
+    load_program(pipeline, variation).start(spark)
+    ran = recorder.take()
+    shown: dict[str, Any] = {"__name__": "shown"}
+    exec(compile(script(pipeline, variation), path, "exec"), shown)
+    shown["start"](spark)
+    assert recorder.take() == ran
+    assert len(ran) == (2 if pipeline.dead_letters else 1)
+
+
+def make_table(path: Path, frame: Any) -> None:
+    """An empty table with the columns of a frame."""
+    from suwi.spark.delta.table import open_or_create
+    from suwi.spark.options import read_table_options
+
+    open_or_create(read_table_options({"path": str(path)}), frame.schema)
