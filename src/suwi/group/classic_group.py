@@ -5,7 +5,7 @@ for a reply, which protocol all support, which generation is next. `classic_coor
 with it. What a replay must give back comes from `GroupMetadataValue` alone (`load`); join phases,
 pending ids and waiting requests do not survive a fail-over.
 Invariants: `static` names members only; the leader is a member or None; a member waits for a join
-or for a sync, never for both.
+or for a sync, never for both. Each join costs the same, however many members there are.
 """
 
 from collections import Counter
@@ -79,6 +79,10 @@ class ClassicGroup:
     """Members of the present generation that have not asked for their assignment."""
     new_member_added: bool = False
     """Whether somebody joined during the delay of the first rebalance."""
+    joined: int = 0
+    """How many members wait for the end of the join phase."""
+    _supported: Counter[str] = field(default_factory=Counter)
+    """How many members support each protocol."""
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -89,14 +93,8 @@ class ClassicGroup:
         return self.leader_id == member_id
 
     @property
-    def awaiting_join(self) -> int:
-        return sum(member.awaiting_join is not None for member in self.members.values())
-
-    @property
     def has_all_joined(self) -> bool:
-        return not self.pending_members and all(
-            member.awaiting_join is not None for member in self.members.values()
-        )
+        return not self.pending_members and self.joined == len(self.members)
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -109,12 +107,7 @@ class ClassicGroup:
             return bool(protocol_type and given)
         if protocol_type != self.protocol_type:
             return False
-        counts = self._votes_possible()
-        return any(counts[name] == len(self.members) for name in given)
-
-    def _votes_possible(self) -> Counter[str]:
-        """How many members support each protocol."""
-        return Counter(p.name for member in self.members.values() for p in member.protocols)
+        return any(self._supported[name] == len(self.members) for name in given)
 
     # -- members ---------------------------------------------------------------------------------
 
@@ -124,9 +117,30 @@ class ClassicGroup:
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
+        self._supported.update(protocol.name for protocol in member.protocols)
+        self.joined += member.awaiting_join is not None
         self.pending_members.pop(member.member_id, None)
         if member.instance_id is not None:
             self.static[member.instance_id] = member.member_id
+
+    def update(
+        self,
+        member: ClassicMember,
+        protocols: tuple[Protocol, ...],
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+    ) -> None:
+        self._supported.subtract(protocol.name for protocol in member.protocols)
+        self._supported.update(protocol.name for protocol in protocols)
+        member.protocols = protocols
+        member.rebalance_timeout_ms = rebalance_timeout_ms
+        member.session_timeout_ms = session_timeout_ms
+
+    def await_join(self, member: ClassicMember, token: Token | None) -> Token | None:
+        """Let a member wait with this request, or with none; the one it waited with before."""
+        before, member.awaiting_join = member.awaiting_join, token
+        self.joined += (token is not None) - (before is not None)
+        return before
 
     def remove(self, member_id: str) -> ClassicMember | None:
         """The member that was removed, with the requests it waited for."""
@@ -137,6 +151,8 @@ class ClassicGroup:
             return None
         if member.instance_id is not None and self.static.get(member.instance_id) == member_id:
             del self.static[member.instance_id]
+        self._supported.subtract(protocol.name for protocol in member.protocols)
+        self.joined -= member.awaiting_join is not None
         if self.is_leader(member_id):
             self.leader_id = next(iter(self.members), None)
         return member
@@ -179,8 +195,8 @@ class ClassicGroup:
 
     def _select_protocol(self) -> str:
         """Every member votes for the first of its protocols that all support."""
-        counts = self._votes_possible()
-        candidates = {name for name, count in counts.items() if count == len(self.members)}
+        everybody = len(self.members)
+        candidates = {name for name, count in self._supported.items() if count == everybody}
         votes: Counter[str] = Counter()
         for member in self.members.values():
             votes[next(p.name for p in member.protocols if p.name in candidates)] += 1
@@ -229,6 +245,8 @@ class ClassicGroup:
             self.members[member.member_id] = member
             if member.instance_id is not None:
                 self.static[member.instance_id] = member.member_id
+        self.joined = sum(m.awaiting_join is not None for m in self.members.values())
+        self._supported = Counter(p.name for m in self.members.values() for p in m.protocols)
         # G15: only a whole generation is ever persisted with members.
         self.state = ClassicState.STABLE if self.members else ClassicState.EMPTY
 
