@@ -63,7 +63,9 @@ class History:
         self._all: deque[Rebalance] = deque()
 
     def begin(self, rebalance: Rebalance) -> None:
-        self._by_group.setdefault(rebalance.group_id, deque(maxlen=_PER_GROUP_MAX)).append(rebalance)
+        self._by_group.setdefault(rebalance.group_id, deque(maxlen=_PER_GROUP_MAX)).append(
+            rebalance
+        )
         self._all.append(rebalance)
         while len(self._all) > _IN_ALL_MAX:
             oldest = self._all.popleft()

@@ -509,9 +509,7 @@ class ConsumerGroupRegularExpressionValue:
         return b"\0\0" + _strings(self.topics) + numbers + _NO_TAGS
 
 
-def _read_regular_expression(
-    reader: Reader, _version: int
-) -> ConsumerGroupRegularExpressionValue:
+def _read_regular_expression(reader: Reader, _version: int) -> ConsumerGroupRegularExpressionValue:
     topics, version, resolved_ms = _read_strings(reader), _int64(reader), _int64(reader)
     reader.skip_tags()
     return ConsumerGroupRegularExpressionValue(topics, version, resolved_ms)
