@@ -1,7 +1,7 @@
 """Decisions about classic groups: who joins, when a generation is complete, who has been silent.
 
-Each method takes one event and fills a `Decision`. A rebalance goes Stable → PreparingRebalance (all
-join) → CompletingRebalance (the leader's assignment is awaited) → Stable. Only a whole generation is
+Each method takes one event and fills a `Decision`. A rebalance goes Stable → PreparingRebalance
+(all join) → CompletingRebalance (the assignment is awaited) → Stable. Only a whole generation is
 persisted, when its assignment arrives, or when the last member is gone.
 Hazards G1–G7, G15, G16, G24.
 """
@@ -34,8 +34,8 @@ _STABLE: Final = ClassicState.STABLE
 _DEAD: Final = ClassicState.DEAD
 
 _NEW_MEMBER_JOIN_MS: Final = 300_000
-"""Who joins for the first time cannot send heartbeats before it is answered: it may be silent for so
-long, should its rebalance take longer than its session."""
+"""Who joins for the first time sends no heartbeats before it is answered: it may be silent for so
+long, should the rebalance take longer than its session."""
 
 
 @dataclass(frozen=True, slots=True)

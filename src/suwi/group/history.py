@@ -1,7 +1,7 @@
 """Why groups rebalanced: the trigger, who caused it, and for how long who stood still.
 
-Kept in the coordinator's memory, the newest of each group: `History.begin` and `end` are told by the
-group's machine, `of` is asked by people. Lost with the process.
+Kept in the coordinator's memory, the newest of each group: `add` is told when a rebalance has
+ended, `of` is asked by people. Lost with the process.
 """
 
 from collections import deque
@@ -62,7 +62,7 @@ class History:
         self._by_group: dict[str, deque[Rebalance]] = {}
         self._all: deque[Rebalance] = deque()
 
-    def begin(self, rebalance: Rebalance) -> None:
+    def add(self, rebalance: Rebalance) -> None:
         self._by_group.setdefault(rebalance.group_id, deque(maxlen=_PER_GROUP_MAX)).append(
             rebalance
         )
