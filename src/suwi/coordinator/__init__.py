@@ -1,0 +1,1 @@
+"""What the group and the transaction coordinator share: shards of state on internal partitions."""

@@ -1,0 +1,44 @@
+"""What a coordinator's pure machine decides: records to append, replies to send, timers to arm.
+
+A request that cannot be answered yet is kept by its `Token`; some later decision carries the reply
+for it. State changes that must survive go through the records alone (`replay`).
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from suwi.coordinator.record import CoordinatorRecord
+
+TimerKey: TypeAlias = Hashable
+"""What a timer is for; arming one again replaces it."""
+
+
+class Token:
+    """Stands for a request that waits for its reply. Compared by identity."""
+
+    __slots__ = ()
+
+
+@dataclass(slots=True)
+class Decision:
+    """Filled by a machine while it handles one event, and carried out by the runtime."""
+
+    records: list[CoordinatorRecord] = field(default_factory=list)
+    replies: list[tuple[Token, Any]] = field(default_factory=list)
+    timers: dict[TimerKey, int | None] = field(default_factory=dict)
+    """By key the deadline in milliseconds; None cancels."""
+    notices: list[Any] = field(default_factory=list)
+    """What people and metrics are told, for example of a rebalance."""
+
+    def append(self, key: Any, value: Any | None) -> None:
+        self.records.append(CoordinatorRecord(key, value))
+
+    def reply(self, token: Token, response: Any) -> None:
+        self.replies.append((token, response))
+
+    def arm(self, key: TimerKey, deadline_ms: int) -> None:
+        self.timers[key] = deadline_ms
+
+    def cancel(self, key: TimerKey) -> None:
+        self.timers[key] = None

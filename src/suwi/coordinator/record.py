@@ -1,0 +1,63 @@
+"""A record of an internal topic: a typed key, and a typed value or None for a tombstone.
+
+A key begins with the number of its record type, a value with its version (Kafka's coordinator
+record schemas). `Codec` turns both into bytes and back.
+Invariant: bytes of another version of Kafka end in a record, in None for a type that is not known
+here, or in `MalformedMessage`; unknown tagged fields are no error.
+"""
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from suwi.wire.errors import MalformedMessage
+from suwi.wire.primitives import Reader
+
+_INT16: Final = struct.Struct(">h")
+
+Decode: TypeAlias = Callable[[Reader], Any]
+
+
+class CoordinatorRecord(NamedTuple):
+    key: Any
+    value: Any | None
+    """None: the key's state is deleted."""
+
+
+class RecordType(NamedTuple):
+    """How the keys and values of one type are read."""
+
+    read_key: Decode
+    read_value: Callable[[Reader, int], Any]
+    value_version_max: int
+
+
+class Codec:
+    def __init__(self, types: Mapping[int, RecordType]) -> None:
+        self._types = types
+
+    def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
+        key, value = record
+        return key.encode(), None if value is None else value.encode()
+
+    def decode(self, key: bytes, value: bytes | None) -> CoordinatorRecord | None:
+        """None for a type that is not known here. Raises `MalformedMessage`."""
+        try:
+            return self._decode(key, value)
+        except (IndexError, UnicodeDecodeError, struct.error) as error:
+            raise MalformedMessage(f"a coordinator record that cannot be read: {error}") from error
+
+    def _decode(self, key: bytes, value: bytes | None) -> CoordinatorRecord | None:
+        reader = Reader(memoryview(key))
+        (number,) = reader.unpack(_INT16)
+        record_type = self._types.get(number)
+        if record_type is None:
+            return None
+        decoded_key = record_type.read_key(reader)
+        if value is None:
+            return CoordinatorRecord(decoded_key, None)
+        reader = Reader(memoryview(value))
+        (version,) = reader.unpack(_INT16)
+        if not 0 <= version <= record_type.value_version_max:
+            raise MalformedMessage(f"version {version} of a value of record type {number}")
+        return CoordinatorRecord(decoded_key, record_type.read_value(reader, version))

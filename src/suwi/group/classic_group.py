@@ -1,0 +1,264 @@
+"""One group of the classic protocol: members join, their leader assigns, all of them sync. Pure.
+
+`ClassicGroup` is the state, and the few changes that keep it consistent: who is a member, who waits
+for a reply, which protocol all support, which generation is next. `classic_coordinator.py` decides
+with it. What a replay must give back comes from `GroupMetadataValue` alone (`load`); join phases,
+pending ids and waiting requests do not survive a fail-over.
+Invariants: `static` names members only; the leader is a member or None; a member waits for a join
+or for a sync, never for both. Each join costs the same, however many members there are.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from suwi.coordinator.decision import Token
+from suwi.group.records import GroupMetadataValue, MemberMetadata
+
+
+class ClassicState(Enum):
+    """Kafka's names, as DescribeGroups and ListGroups show them."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """One way to assign that a member supports, with its subscription in that form."""
+
+    name: str
+    metadata: bytes
+
+
+@dataclass(slots=True)
+class ClassicMember:
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[Protocol, ...]
+    assignment: bytes = b""
+    is_new: bool = False
+    """Has joined and not been told yet: it cannot send heartbeats."""
+    awaiting_join: Token | None = None
+    awaiting_sync: Token | None = None
+
+    def metadata_for(self, protocol: str) -> bytes:
+        for supported in self.protocols:
+            if supported.name == protocol:
+                return supported.metadata
+        return b""
+
+    def supports(self, name: str) -> bool:
+        return any(protocol.name == name for protocol in self.protocols)
+
+
+@dataclass(slots=True)
+class ClassicGroup:
+    group_id: str
+    state: ClassicState = ClassicState.EMPTY
+    state_since_ms: int = -1
+    generation: int = 0
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader_id: str | None = None
+    members: dict[str, ClassicMember] = field(default_factory=dict)
+    static: dict[str, str] = field(default_factory=dict)
+    """By instance id the member that holds it."""
+    pending_members: dict[str, None] = field(default_factory=dict)
+    """Ids that were handed out and have not joined yet."""
+    pending_sync: dict[str, None] = field(default_factory=dict)
+    """Members of the present generation that have not asked for their assignment."""
+    new_member_added: bool = False
+    """Whether somebody joined during the delay of the first rebalance."""
+    joined: int = 0
+    """How many members wait for the end of the join phase."""
+    _supported: Counter[str] = field(default_factory=Counter)
+    """How many members support each protocol."""
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def is_in(self, *states: ClassicState) -> bool:
+        return self.state in states
+
+    def is_leader(self, member_id: str) -> bool:
+        return self.leader_id == member_id
+
+    @property
+    def has_all_joined(self) -> bool:
+        return not self.pending_members and self.joined == len(self.members)
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
+
+    def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
+        """Whether one who knows these protocols can be a member."""
+        given = list(names)
+        if self.state is ClassicState.EMPTY:
+            return bool(protocol_type and given)
+        if protocol_type != self.protocol_type:
+            return False
+        return any(self._supported[name] == len(self.members) for name in given)
+
+    # -- members ---------------------------------------------------------------------------------
+
+    def add(self, member: ClassicMember) -> None:
+        if not self.members:
+            self.protocol_type = member.protocol_type
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        self._supported.update(protocol.name for protocol in member.protocols)
+        self.joined += member.awaiting_join is not None
+        self.pending_members.pop(member.member_id, None)
+        if member.instance_id is not None:
+            self.static[member.instance_id] = member.member_id
+
+    def update(
+        self,
+        member: ClassicMember,
+        protocols: tuple[Protocol, ...],
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+    ) -> None:
+        self._supported.subtract(protocol.name for protocol in member.protocols)
+        self._supported.update(protocol.name for protocol in protocols)
+        member.protocols = protocols
+        member.rebalance_timeout_ms = rebalance_timeout_ms
+        member.session_timeout_ms = session_timeout_ms
+
+    def await_join(self, member: ClassicMember, token: Token | None) -> Token | None:
+        """Let a member wait with this request, or with none; the one it waited with before."""
+        before, member.awaiting_join = member.awaiting_join, token
+        self.joined += (token is not None) - (before is not None)
+        return before
+
+    def remove(self, member_id: str) -> ClassicMember | None:
+        """The member that was removed, with the requests it waited for."""
+        self.pending_members.pop(member_id, None)
+        self.pending_sync.pop(member_id, None)
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return None
+        if member.instance_id is not None and self.static.get(member.instance_id) == member_id:
+            del self.static[member.instance_id]
+        self._supported.subtract(protocol.name for protocol in member.protocols)
+        self.joined -= member.awaiting_join is not None
+        if self.is_leader(member_id):
+            self.leader_id = next(iter(self.members), None)
+        return member
+
+    def replace_static(self, instance_id: str, member_id: str) -> ClassicMember:
+        """A static member comes back under a new id; the old one's requests stay with it."""
+        old_id = self.static[instance_id]
+        member = self.members.pop(old_id)
+        member.member_id = member_id
+        self.members[member_id] = member
+        self.static[instance_id] = member_id
+        if old_id in self.pending_sync:
+            del self.pending_sync[old_id]
+            self.pending_sync[member_id] = None
+        if self.is_leader(old_id):
+            self.leader_id = member_id
+        return member
+
+    # -- generations -----------------------------------------------------------------------------
+
+    def elect_joined_leader(self) -> bool:
+        """Have a leader that has joined; whether there is one."""
+        leader = self.members.get(self.leader_id or "")
+        if leader is not None and leader.awaiting_join is not None:
+            return True
+        for member in self.members.values():
+            if member.awaiting_join is not None:
+                self.leader_id = member.member_id
+                return True
+        return False
+
+    def begin_generation(self) -> None:
+        """All that are left have joined. Without members the group is empty."""
+        self.generation += 1
+        self.pending_sync.clear()
+        if self.members:
+            self.protocol = self._select_protocol()
+        else:
+            self.protocol = self.leader_id = None
+
+    def _select_protocol(self) -> str:
+        """Every member votes for the first of its protocols that all support."""
+        everybody = len(self.members)
+        candidates = {name for name, count in self._supported.items() if count == everybody}
+        votes: Counter[str] = Counter()
+        for member in self.members.values():
+            votes[next(p.name for p in member.protocols if p.name in candidates)] += 1
+        return max(votes, key=lambda name: votes[name])
+
+    # -- records ---------------------------------------------------------------------------------
+
+    def value(self, assignments: dict[str, bytes] | None = None) -> GroupMetadataValue:
+        """The group as it is persisted, with these assignments instead of the present ones."""
+        return GroupMetadataValue(
+            self.protocol_type or "",
+            self.generation,
+            self.protocol,
+            self.leader_id,
+            self.state_since_ms,
+            tuple(
+                MemberMetadata(
+                    member.member_id,
+                    member.instance_id,
+                    member.client_id,
+                    member.client_host,
+                    member.rebalance_timeout_ms,
+                    member.session_timeout_ms,
+                    member.metadata_for(self.protocol or ""),
+                    member.assignment
+                    if assignments is None
+                    else assignments.get(member.member_id, b""),
+                )
+                for member in self.members.values()
+            ),
+        )
+
+    def apply(self, value: GroupMetadataValue) -> None:
+        """A record of this group. A member that is known keeps the requests it waits for."""
+        known, self.members, self.static = self.members, {}, {}
+        self.protocol_type = value.protocol_type or None
+        self.generation = value.generation
+        self.protocol = value.protocol
+        self.leader_id = value.leader
+        self.state_since_ms = value.state_timestamp_ms
+        for persisted in value.members:
+            member = known.get(persisted.member_id)
+            if member is None:
+                member = _loaded(persisted, value.protocol_type, value.protocol or "")
+            member.assignment = persisted.assignment
+            self.members[member.member_id] = member
+            if member.instance_id is not None:
+                self.static[member.instance_id] = member.member_id
+        self.joined = sum(m.awaiting_join is not None for m in self.members.values())
+        self._supported = Counter(p.name for m in self.members.values() for p in m.protocols)
+        # G15: only a whole generation is ever persisted with members.
+        self.state = ClassicState.STABLE if self.members else ClassicState.EMPTY
+
+
+def _loaded(persisted: MemberMetadata, protocol_type: str, protocol: str) -> ClassicMember:
+    return ClassicMember(
+        persisted.member_id,
+        persisted.instance_id,
+        persisted.client_id,
+        persisted.client_host,
+        persisted.rebalance_timeout_ms,
+        persisted.session_timeout_ms,
+        protocol_type,
+        (Protocol(protocol, persisted.subscription),),
+    )

@@ -1,0 +1,136 @@
+"""How far each group has read: offsets that are committed, on their way, or part of a transaction.
+
+`GroupOffsets` belongs to one group. A commit is visible to readers when its record is committed:
+until then the value before it is answered (`settle` is told how far the log is committed). Offsets
+staged in a transaction are visible when its marker is, and make a partition unstable until then.
+Invariant: of two commits the one whose record has the higher offset in the log wins (T14).
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple, TypeAlias
+
+from suwi.group.records import OffsetCommitValue
+
+Partition: TypeAlias = tuple[str, int]
+
+
+class _Pending(NamedTuple):
+    """A value that stands in the log and is not committed yet."""
+
+    end_offset: int
+    value: OffsetCommitValue | None
+
+
+class _Known(NamedTuple):
+    value: OffsetCommitValue
+    log_offset: int
+
+
+class GroupOffsets:
+    __slots__ = ("_committed", "_pending", "_staged")
+
+    def __init__(self) -> None:
+        self._committed: dict[Partition, _Known] = {}
+        self._pending: dict[Partition, list[_Pending]] = {}
+        self._staged: dict[int, dict[Partition, _Known]] = {}
+        """By producer id what its open transaction would commit."""
+
+    def __len__(self) -> int:
+        return len(self._committed)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self._committed or self._pending or self._staged)
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def get(self, partition: Partition) -> OffsetCommitValue | None:
+        """What is committed, and committed in the log."""
+        known = self._committed.get(partition)
+        pending = self._pending.get(partition)
+        if pending:
+            return pending[0].value
+        return known.value if known is not None else None
+
+    def is_unstable(self, partition: Partition) -> bool:
+        """Whether a transaction may change it yet."""
+        return any(partition in staged for staged in self._staged.values())
+
+    def all(self) -> Iterator[tuple[Partition, OffsetCommitValue]]:
+        for partition in self._committed.keys() | self._pending.keys():
+            value = self.get(partition)
+            if value is not None:
+                yield partition, value
+
+    def latest(self) -> Iterator[tuple[Partition, OffsetCommitValue]]:
+        """As the log will have it: what a decision rests on."""
+        for partition, known in self._committed.items():
+            yield partition, known.value
+
+    def has_staged(self, partition: Partition | None = None) -> bool:
+        """Whether a transaction is open, for this partition or for any."""
+        if partition is None:
+            return any(self._staged.values())
+        return self.is_unstable(partition)
+
+    # -- replay ----------------------------------------------------------------------------------
+
+    def replay(
+        self,
+        partition: Partition,
+        value: OffsetCommitValue | None,
+        log_offset: int,
+        producer_id: int | None = None,
+        *,
+        is_committed: bool = True,
+    ) -> None:
+        """A record of the log; `producer_id` of a transaction that has not ended. Where the record is
+        not committed yet, what was there before is answered until `settle`."""
+        if producer_id is not None:
+            staged = self._staged.setdefault(producer_id, {})
+            if value is None:
+                staged.pop(partition, None)
+            else:
+                staged[partition] = _Known(value, log_offset)
+            return
+        self._set(partition, value, log_offset, is_committed=is_committed)
+
+    def replay_end(
+        self, producer_id: int, *, commits: bool, log_offset: int, is_committed: bool = True
+    ) -> None:
+        """A transaction has ended."""
+        staged = self._staged.pop(producer_id, None)
+        if staged is None or not commits:
+            return
+        for partition, known in staged.items():
+            current = self._committed.get(partition)
+            if current is None or current.log_offset < known.log_offset:
+                self._set(partition, known.value, known.log_offset, is_committed=is_committed)
+
+    def _set(
+        self,
+        partition: Partition,
+        value: OffsetCommitValue | None,
+        log_offset: int,
+        *,
+        is_committed: bool,
+    ) -> None:
+        if not is_committed:
+            before = self._committed.get(partition)
+            shown = before.value if before is not None else None
+            self._pending.setdefault(partition, []).append(_Pending(log_offset + 1, shown))
+        if value is None:
+            self._committed.pop(partition, None)
+        else:
+            self._committed[partition] = _Known(value, log_offset)
+
+    def settle(self, partition: Partition, committed_end: int) -> None:
+        """All records below `committed_end` are committed."""
+        pending = self._pending.get(partition)
+        if pending is None:
+            return
+        left = [each for each in pending if each.end_offset > committed_end]
+        if left:
+            self._pending[partition] = left
+        else:
+            del self._pending[partition]
