@@ -84,8 +84,8 @@ class GroupOffsets:
         *,
         is_committed: bool = True,
     ) -> None:
-        """A record of the log; `producer_id` of a transaction that has not ended. Where the record is
-        not committed yet, what was there before is answered until `settle`."""
+        """A record of the log; `producer_id`: of a transaction that has not ended. Where the record
+        is not committed yet, what was there before is answered until `settle`."""
         if producer_id is not None:
             staged = self._staged.setdefault(producer_id, {})
             if value is None:

@@ -1,0 +1,132 @@
+"""Records of `__consumer_offsets`: what is written can be read; other bytes are named as such."""
+
+import struct
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from suwi.coordinator.record import CoordinatorRecord
+from suwi.group import records as group
+from suwi.group.records import GROUP_RECORDS, OffsetCommitKey, OffsetCommitValue, TopicPartitions
+from suwi.model.ids import TopicId
+from suwi.wire.errors import MalformedMessage
+
+INT32 = st.integers(-(2**31), 2**31 - 1)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+TEXT = st.text(max_size=8)
+NULLABLE = st.none() | TEXT
+BYTES = st.binary(max_size=8)
+TEXTS = st.lists(TEXT, max_size=3).map(tuple)
+TOPIC_IDS = st.integers(1, 2**128 - 1).map(lambda number: TopicId(UUID(int=number)))
+PARTITIONS = st.lists(
+    st.builds(TopicPartitions, TOPIC_IDS, st.lists(INT32, max_size=3).map(tuple)), max_size=3
+).map(tuple)
+CLASSIC = st.none() | st.builds(
+    group.ClassicMemberMetadata,
+    INT32,
+    st.lists(st.builds(group.ClassicProtocol, TEXT, BYTES), max_size=3).map(tuple),
+)
+MEMBERS = st.lists(
+    st.builds(
+        group.MemberMetadata,
+        TEXT,
+        NULLABLE,
+        TEXT,
+        TEXT,
+        st.integers(0, 2**31 - 1),
+        INT32,
+        BYTES,
+        BYTES,
+    ),
+    max_size=3,
+).map(tuple)
+OFFSETS = st.none() | st.builds(OffsetCommitValue, INT64, INT32, TEXT, INT64, topic_id=TOPIC_IDS)
+RECORDS = st.one_of(
+    st.tuples(st.builds(OffsetCommitKey, TEXT, TEXT, INT32), OFFSETS),
+    st.tuples(
+        st.builds(group.GroupMetadataKey, TEXT),
+        st.builds(group.GroupMetadataValue, TEXT, INT32, NULLABLE, NULLABLE, INT64, MEMBERS),
+    ),
+    st.tuples(
+        st.builds(group.ConsumerGroupMetadataKey, TEXT),
+        st.builds(group.ConsumerGroupMetadataValue, INT32, INT64),
+    ),
+    st.tuples(
+        st.builds(group.ConsumerGroupMemberMetadataKey, TEXT, TEXT),
+        st.builds(
+            group.ConsumerGroupMemberMetadataValue,
+            NULLABLE,
+            NULLABLE,
+            TEXT,
+            TEXT,
+            TEXTS,
+            NULLABLE,
+            INT32,
+            NULLABLE,
+            CLASSIC,
+        ),
+    ),
+    st.tuples(
+        st.builds(group.ConsumerGroupTargetAssignmentMetadataKey, TEXT),
+        st.builds(group.ConsumerGroupTargetAssignmentMetadataValue, INT32, INT64),
+    ),
+    st.tuples(
+        st.builds(group.ConsumerGroupTargetAssignmentMemberKey, TEXT, TEXT),
+        st.builds(group.ConsumerGroupTargetAssignmentMemberValue, PARTITIONS),
+    ),
+    st.tuples(
+        st.builds(group.ConsumerGroupCurrentMemberAssignmentKey, TEXT, TEXT),
+        st.builds(
+            group.ConsumerGroupCurrentMemberAssignmentValue,
+            INT32,
+            INT32,
+            st.integers(-128, 127),
+            PARTITIONS,
+            PARTITIONS,
+        ),
+    ),
+    st.tuples(
+        st.builds(group.ConsumerGroupRegularExpressionKey, TEXT, TEXT),
+        st.builds(group.ConsumerGroupRegularExpressionValue, TEXTS, INT64, INT64),
+    ),
+).map(lambda pair: CoordinatorRecord(*pair))
+
+
+@given(RECORDS)
+def test_what_is_written_can_be_read(record: CoordinatorRecord) -> None:
+    assert GROUP_RECORDS.decode(*GROUP_RECORDS.encode(record)) == record
+
+
+def test_assignment_epochs_stand_beside_their_partitions() -> None:
+    assigned = (TopicPartitions(TopicId(UUID(int=1)), (0, 2), (3, 4)),)
+    value = group.ConsumerGroupCurrentMemberAssignmentValue(5, 4, 1, assigned, ())
+    record = CoordinatorRecord(group.ConsumerGroupCurrentMemberAssignmentKey("g", "m"), value)
+    assert GROUP_RECORDS.decode(*GROUP_RECORDS.encode(record)) == record
+
+
+def test_an_offset_with_an_expiry_of_its_own_is_written_in_version_1() -> None:
+    value = OffsetCommitValue(7, -1, "m", 100, expire_timestamp_ms=200)
+    assert value.encode()[:2] == b"\0\1"
+    record = CoordinatorRecord(OffsetCommitKey("g", "t", 0), value)
+    assert GROUP_RECORDS.decode(*GROUP_RECORDS.encode(record)) == record
+
+
+def test_a_record_type_that_is_not_known_here_is_left_alone() -> None:
+    assert GROUP_RECORDS.decode(struct.pack(">h", 11), b"whatever") is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b"", None),
+        (b"\0\2\0\5ab", None),
+        (b"\0\2\0\1g", b"\0\x09"),
+        (b"\0\2\0\1g", b"\0\3\0\1"),
+        (b"\0\1\0\1g\0\1t\0\0\0\0", b"\0\4\0"),
+    ],
+)
+def test_bytes_that_are_no_record_are_named_as_such(key: bytes, value: bytes | None) -> None:
+    with pytest.raises(MalformedMessage):
+        GROUP_RECORDS.decode(key, value)
