@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import stat
 import subprocess
 import sys
 
@@ -108,10 +109,11 @@ class LocalDisk:
         return LocalFile(path, os.open(path, flags, 0o644))
 
     def exists(self, path: str) -> bool:
-        return os.path.exists(path)
+        return _stat_or_none(path) is not None
 
     def is_dir(self, path: str) -> bool:
-        return os.path.isdir(path)
+        found = _stat_or_none(path)
+        return found is not None and stat.S_ISDIR(found.st_mode)
 
     def list_dir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
@@ -165,12 +167,12 @@ class LocalDisk:
             self.sync_dir(os.path.dirname(path))
 
     def free_bytes(self, path: str) -> int:
-        stat = os.statvfs(path)
-        return stat.f_bavail * stat.f_frsize
+        volume = os.statvfs(path)
+        return volume.f_bavail * volume.f_frsize
 
     def total_bytes(self, path: str) -> int:
-        stat = os.statvfs(path)
-        return stat.f_blocks * stat.f_frsize
+        volume = os.statvfs(path)
+        return volume.f_blocks * volume.f_frsize
 
     def lock(self, path: str) -> LocalLock:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -195,3 +197,11 @@ class LocalDisk:
             with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
                 return file.read().strip()
             return ""
+
+
+def _stat_or_none(path: str) -> os.stat_result | None:
+    """Unlike `os.path.exists`, which takes every error for a missing file."""
+    try:
+        return os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None

@@ -220,11 +220,11 @@ class SimDisk:
         return self._open(path, create=create)
 
     def exists(self, path: str) -> bool:
-        self.check()
+        self.begin("stat", path)
         return self._find_or_none(path) is not None
 
     def is_dir(self, path: str) -> bool:
-        self.check()
+        self.begin("stat", path)
         return isinstance(self._find_or_none(path), DirNode)
 
     def list_dir(self, path: str) -> list[str]:
