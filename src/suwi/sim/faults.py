@@ -101,7 +101,9 @@ class DiskFaults:
         self._calls_left = calls
 
     def remove(self, fault: Fault) -> None:
-        self._faults.remove(fault)
+        """Plan it no more, if it was not cleared with all others."""
+        if fault in self._faults:
+            self._faults.remove(fault)
 
     def clear(self) -> None:
         self._faults.clear()
