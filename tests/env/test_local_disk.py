@@ -12,9 +12,9 @@ def test_a_file_that_cannot_be_looked_at_is_not_a_missing_one(tmp_path: Path) ->
     loop = tmp_path / "loop"
     os.symlink(loop, loop)  # Looking at it fails with ELOOP, also for root.
     disk = LocalDisk()
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="symbolic links"):
         disk.exists(str(loop / "00000000000000000000.log"))
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="symbolic links"):
         disk.is_dir(str(loop))
 
 
