@@ -6,11 +6,13 @@
 import asyncio
 import gc
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from suwi.model.ids import NO_NODE
+from suwi.records.compression import Compression
 from suwi.sim.checkers import Broken, Committed, all_checkers
 from suwi.sim.cluster import SimCluster
 from suwi.sim.fault_plan import FaultPlan
@@ -30,6 +32,9 @@ SESSION_TIMEOUT_S = 2.0
 _SETTINGS = {
     "replica.lag.time.max.ms": "2500",
     "leader.imbalance.check.interval.seconds": "3",
+    # So that there is some of it in so short a time.
+    "log.retention.check.interval.ms": "1500",
+    "log.cleaner.backoff.ms": "1500",
 }
 
 
@@ -52,6 +57,8 @@ class Run:
 class Options:
     shape: Shape | None = None
     """Drawn where it is None, as are the kinds of trouble."""
+    force: Mapping[str, Any] = field(default_factory=dict)
+    """What the drawn shape must be like."""
     kinds: Sequence[str] | None = None
     trouble_s: float = TROUBLE_S
 
@@ -79,6 +86,10 @@ def draw_shape(random: SimRandom) -> Shape:
         churns=random.chance(0.25),
         deletes=random.chance(0.25),
         pause_s_max=random.choice((0.3, 1.0, 1.0)),
+        pipelines=random.chance(0.25),
+        looks_up=random.chance(0.3),
+        floods=random.chance(0.1),
+        codec=random.choice((Compression.NONE, Compression.NONE, Compression.GZIP)),
     )
 
 
@@ -92,7 +103,8 @@ class Scenario:
     def __init__(self, simulation: Simulation, options: Options) -> None:
         self.simulation = simulation
         self.options = options
-        self.shape = options.shape or draw_shape(simulation.random.stream("shape"))
+        drawn = options.shape or draw_shape(simulation.random.stream("shape"))
+        self.shape = replace(drawn, **options.force)
         self.cluster = SimCluster(
             simulation,
             brokers=self.shape.brokers,
@@ -125,7 +137,7 @@ class Scenario:
         workload = Workload(self.cluster, self.shape, self.history)
         await workload.begin()
         await self.plan.run(self.options.trouble_s)
-        await self.plan.heal()
+        await self._heal()
         await self._healed(while_writing=True)
         await workload.stop_writing()
         await self._healed()
@@ -137,6 +149,14 @@ class Scenario:
         wrong = violations(self.history)
         if wrong:
             raise Broken("\n".join(str(each) for each in wrong))
+
+    async def _heal(self) -> None:
+        try:
+            async with asyncio.timeout(HEALED_WITHIN_S):
+                await self.plan.heal()
+        except TimeoutError:
+            away = [n.name for n in self.cluster.nodes.values() if not n.in_service.is_set()]
+            raise NotHealed(f"not in service {HEALED_WITHIN_S:g} s after healing: {away}") from None
 
     async def _healed(self, *, while_writing: bool = False) -> None:
         """Wait until everything is well again."""

@@ -218,6 +218,30 @@ def unseen_records(history: History) -> Iterator[str]:
                 )
 
 
+# -- look-ups ----------------------------------------------------------------------------------
+
+
+def wrong_look_ups(history: History) -> Iterator[str]:
+    """Who asks for a time is told the first record that is that new, and its timestamp."""
+    for look_up in history.look_ups:
+        partition, offset = look_up.partition, look_up.offset
+        log = history.finals.get(partition)
+        if log is None or look_up.asked < 0 or offset < 0 or history.is_reported(partition, None):
+            continue
+        what = f"{partition}: {look_up.client} asked for {look_up.asked}, was told offset {offset}"
+        stamp = log.timestamps.get(offset, look_up.timestamp)
+        if look_up.timestamp < look_up.asked or stamp != look_up.timestamp:
+            yield f"{what} and {look_up.timestamp}; that record has {stamp}"
+        deleted = history.deleted.get(partition, 0)
+        earlier = [
+            other
+            for other, timestamp in log.timestamps.items()
+            if deleted <= other < offset and timestamp >= look_up.asked
+        ]
+        if earlier:
+            yield f"{what}, but offset {min(earlier)} is as new"
+
+
 CHECKS: dict[str, Check] = {
     "lost": lost_writes,
     "two values": two_values,
@@ -230,6 +254,7 @@ CHECKS: dict[str, Check] = {
     "reordered read": reordered_reads,
     "skipped": skipped_records,
     "unseen": unseen_records,
+    "wrong look-up": wrong_look_ups,
 }
 
 
