@@ -57,6 +57,8 @@ class Churn:
         self._random = random
         self._client: Cluster = workload.client("churn")
         self._written_ms: list[int] = []
+        self._deleted_ms: int | None = None
+        """When the batch was written that the log now starts within."""
 
     async def run(self) -> None:
         while not await self._workload.stopped_within(self._random.uniform(0.2, 2)):
@@ -66,6 +68,7 @@ class Churn:
     async def _live_once(self) -> None:
         """The topic is made, used and deleted; whatever fails is left as it is."""
         self._written_ms.clear()
+        self._deleted_ms = None
         await self._workload.create(CHURNED, 1, self._random.choice(_KINDS))
         busy = [
             asyncio.create_task(_quietly(work))
@@ -86,8 +89,10 @@ class Churn:
         if self._random.chance(0.3):
             topic = Resource(ResourceType.TOPIC, CHURNED)
             await admin.alter_configs(topic, {"segment.bytes": "8192"})
-        if self._written_ms and self._random.chance(0.7):
-            before = Offset(_BATCH_RECORDS * self._random.below(len(self._written_ms)) + 2)
+        if self._written_ms and self._random.chance(0.8):
+            number = self._random.below(len(self._written_ms))
+            self._deleted_ms = self._written_ms[number]
+            before = Offset(_BATCH_RECORDS * number + 2)
             await admin.delete_records({_PARTITION: before})
 
     async def _produce(self) -> None:
@@ -113,7 +118,7 @@ class Churn:
         stamps = [now_ms + _AHEAD_MS] + [now_ms] * (_BATCH_RECORDS - 1)
         key = self._random.token(1)
         records = [Record(timestamp=t, key=key, value=self._random.token(24)) for t in stamps]
-        return build_batch(records, codec=self._random.choice(tuple(Compression)[:2]))
+        return build_batch(records, codec=self._random.choice((Compression.NONE, Compression.GZIP, Compression.GZIP)))
 
     async def _read(self) -> None:
         """A fetch waits at the end most of the time."""
@@ -125,7 +130,9 @@ class Churn:
     async def _look_up(self) -> None:
         while True:
             asked = MAX_TIMESTAMP
-            if self._written_ms and self._random.chance(0.9):
+            if self._deleted_ms is not None and self._random.chance(0.7):
+                asked = self._deleted_ms + _AHEAD_MS // 2
+            elif self._written_ms and self._random.chance(0.8):
                 asked = self._random.choice(self._written_ms) + _AHEAD_MS // 2
             await list_offsets(self._client, {_PARTITION: asked})
             await asyncio.sleep(self._random.choice((0, 0.01)))

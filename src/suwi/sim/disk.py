@@ -92,6 +92,7 @@ class SimFile:
         if growth > 0 and lacking > 0:
             taken -= lacking
             if taken <= 0:
+                drive.faults.errors += 1
                 raise _error(errno.ENOSPC, self._path)
         self._write(payload[:taken], position)
         return taken
@@ -111,6 +112,7 @@ class SimFile:
         if size_bytes < 0:
             raise _error(errno.EINVAL, self._path)
         if size_bytes - len(self._node.content) > self._disk.drive.volume.free_bytes():
+            self._disk.drive.faults.errors += 1
             raise _error(errno.ENOSPC, self._path)
         self._change(Truncate(size_bytes))
 

@@ -15,7 +15,8 @@ from suwi.metadata.memory import Faults
 from suwi.model.ids import NO_NODE, NodeId
 from suwi.sim import disk_troubles
 from suwi.sim.cluster import SimCluster, SimNode
-from suwi.sim.plots import rebirth, relay
+from suwi.sim.held_back import HELD_BACK
+from suwi.sim.plots import fail_deletion, rebirth, relay
 from suwi.sim.random import SimRandom
 from suwi.sim.watch import Watch
 
@@ -51,7 +52,8 @@ class FaultPlan:
 
     def _draw_kinds(self) -> list[str]:
         share = self.random.choice((0.15, 0.4, 0.8))
-        return [kind for kind in KINDS if self.random.chance(share)] or ["kill"]
+        drawn = [kind for kind in KINDS if self.random.chance(share)]
+        return [kind for kind in drawn if kind not in HELD_BACK] or ["kill"]
 
     # -- for how long, and whom ------------------------------------------------------------------
 
@@ -278,6 +280,15 @@ class FaultPlan:
                 await self.start(node)
                 await self.pause(self.random.uniform(0, 1))
 
+    async def slow_threads(self) -> None:
+        """Jobs wait long for their threads, and what they are about may be gone by then."""
+        loop = self._cluster.simulation.loop
+        usual_s, loop.job_delay_s_max = loop.job_delay_s_max, 2.0
+        self.say("threads are slow")
+        await self.for_a_while()
+        self.say("threads are fast again")
+        loop.job_delay_s_max = usual_s
+
     # -- the network -----------------------------------------------------------------------------
 
     def _two(self) -> tuple[str, str]:
@@ -407,6 +418,8 @@ KINDS: dict[str, Trouble] = {
     "fail disk": disk_troubles.fail_and_restart,
     "fail disk once": disk_troubles.fail_once,
     "deny access": disk_troubles.deny_access,
+    "fail deletion": fail_deletion,
+    "slow threads": FaultPlan.slow_threads,
     "cut store": FaultPlan.cut_store,
     "expire": FaultPlan.expire,
     "worsen store": FaultPlan.worsen_store,

@@ -60,6 +60,8 @@ class DiskFaults:
         """How often a read is not in the page cache."""
         self.crashes = 0
         """How many processes died in the middle of a call."""
+        self.errors = 0
+        """How many calls failed that would not have failed on a drive that is well and has room."""
         self._random = random
         self._faults: list[Fault] = []
         self._calls_left: int | None = None
@@ -128,6 +130,7 @@ class DiskFaults:
         for fault in self._faults:
             if (fault.error or fault.stall_s) and self._strikes(fault, operation, path):
                 if fault.error:
+                    self.errors += 1
                     return fault.error
                 stall(fault.stall_s)
         return 0

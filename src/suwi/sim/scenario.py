@@ -13,9 +13,11 @@ from typing import Any
 
 from suwi.model.ids import NO_NODE
 from suwi.records.compression import Compression
+from suwi.sim import long_cut
 from suwi.sim.checkers import Broken, Committed, all_checkers
 from suwi.sim.cluster import SimCluster
 from suwi.sim.fault_plan import FaultPlan
+from suwi.sim.held_back import HELD_BACK, LONG_CUT, PIPELINES
 from suwi.sim.history import History, Outcome
 from suwi.sim.random import SimRandom
 from suwi.sim.simulation import Simulation
@@ -28,6 +30,8 @@ HEALED_WITHIN_S = 60.0
 """Within so long after healing there is a leader everywhere, all replicas are in sync and the same,
 and every broker agrees."""
 SESSION_TIMEOUT_S = 2.0
+_LONG_CUT_CHANCE = 0.01
+_PINS_GONE_WITHIN_S = 10.0
 
 _SETTINGS = {
     "replica.lag.time.max.ms": "2500",
@@ -61,6 +65,8 @@ class Options:
     """What the drawn shape must be like."""
     kinds: Sequence[str] | None = None
     trouble_s: float = TROUBLE_S
+    long_cut: bool | None = None
+    """Whether a link is down for half an hour as well; drawn where it is None."""
 
 
 def draw_shape(random: SimRandom) -> Shape:
@@ -86,7 +92,7 @@ def draw_shape(random: SimRandom) -> Shape:
         churns=random.chance(0.25),
         deletes=random.chance(0.25),
         pause_s_max=random.choice((0.3, 1.0, 1.0)),
-        pipelines=random.chance(0.25),
+        pipelines=random.chance(0.25) and PIPELINES not in HELD_BACK,
         looks_up=random.chance(0.3),
         floods=random.chance(0.1),
         codec=random.choice((Compression.NONE, Compression.NONE, Compression.GZIP)),
@@ -105,11 +111,15 @@ class Scenario:
         self.options = options
         drawn = options.shape or draw_shape(simulation.random.stream("shape"))
         self.shape = replace(drawn, **options.force)
+        self.long_cut = options.long_cut
+        if self.long_cut is None:
+            is_drawn = simulation.random.stream("long cut").chance(_LONG_CUT_CHANCE)
+            self.long_cut = is_drawn and LONG_CUT not in HELD_BACK
         self.cluster = SimCluster(
             simulation,
             brokers=self.shape.brokers,
             session_timeout_s=SESSION_TIMEOUT_S,
-            settings=_SETTINGS,
+            settings={**_SETTINGS, **(long_cut.SETTINGS if self.long_cut else {})},
         )
         self.committed = Committed()
         self.watch = Watch(self.cluster, all_checkers(self.committed))
@@ -137,11 +147,14 @@ class Scenario:
         workload = Workload(self.cluster, self.shape, self.history)
         await workload.begin()
         await self.plan.run(self.options.trouble_s)
+        if self.long_cut:
+            await long_cut.long_cut(self.plan, workload)
         await self._heal()
         await self._healed(while_writing=True)
         await workload.stop_writing()
         await self._healed()
         await workload.finish()
+        await self._nothing_pinned()
         self.watch.at_end()
         self.errors.check()
         for loss in self.committed.losses:
@@ -169,6 +182,25 @@ class Scenario:
                 return
             await asyncio.sleep(0.25)
         raise NotHealed(f"{HEALED_WITHIN_S:g} s after everything was mended: {missing}")
+
+    async def _nothing_pinned(self) -> None:
+        """Replies are sent and syncs are done: no file is held open for one."""
+        pinned: list[str] = []
+        for _ in range(int(_PINS_GONE_WITHIN_S / 0.25)):
+            pinned = self._pinned()
+            if not pinned:
+                return
+            await asyncio.sleep(0.25)
+        raise Broken(f"files are pinned for good: {pinned}")
+
+    def _pinned(self) -> list[str]:
+        return [
+            f"{file.path} of {node.name}"
+            for node in self.cluster.nodes.values()
+            if node.broker is not None
+            for directory in node.broker.directories
+            for file in directory._files._pins
+        ]
 
     def _not_agreed(self) -> str | None:
         sequence = self.cluster.store.ledger.sequence

@@ -69,6 +69,7 @@ class Watch:
         """The lives of brokers, by the epochs of their registrations."""
         self._broken: Broken | None = None
         self._crashes: dict[NodeId, int] = {}
+        self._disk_errors: dict[NodeId, int] = {}
         self._loop = cluster.simulation.loop
         cluster.store.observers.append(self._on_store)
         cluster.on_birth.append(self._on_birth)
@@ -151,6 +152,7 @@ class Watch:
 
     def _on_birth(self, node: SimNode) -> None:
         self._crashes[node.id] = node.machine.disk.faults.crashes
+        self._disk_errors[node.id] = node.machine.disk.faults.errors
         for (node_id, _), seen in self._seen.items():
             if node_id == node.id:
                 seen.log = None
@@ -194,6 +196,9 @@ class Watch:
             if seen is None:
                 seen = self._seen_as[partition] = self._meet(node, partition)
             if log.state.offline_because is not None:
+                if node.machine.disk.faults.errors == self._disk_errors[node.id]:
+                    reason = log.state.offline_because
+                    raise Broken(f"{node.name} gave up a disk that never failed: {reason!r}")
                 # Perhaps in the middle of a change. What lies there counts when it is opened again.
                 seen.replica.leads = partition.is_leader
                 seen.replica.is_offline = True

@@ -114,6 +114,8 @@ class Workload:
         self._writers = cluster.simulation.machine("c1")
         self._readers = cluster.simulation.machine("c2")
         self._stopped = asyncio.Event()
+        self._awake = asyncio.Event()
+        self._awake.set()
         self._settings: dict[str, ProducerSettings] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._reading: list[tuple[Reading, asyncio.Task[None], dict[TopicPartition, int]]] = []
@@ -212,7 +214,15 @@ class Workload:
                 pass
         await client.close()
 
+    def rest(self) -> None:
+        """Let all clients do nothing until `go_on`, once they have done what they are about."""
+        self._awake.clear()
+
+    def go_on(self) -> None:
+        self._awake.set()
+
     async def stopped_within(self, duration_s: float) -> bool:
+        await self._awake.wait()
         try:
             async with asyncio.timeout(duration_s):
                 await self._stopped.wait()
@@ -315,6 +325,7 @@ class Workload:
         start = {partition: Offset(position) for partition, position in positions.items()}
         async with Reader(client, start, _READ) as reader:
             for _ in range(times):
+                await self._awake.wait()
                 for fetched in await reader.read():
                     for record in fetched.records:
                         reading.saw(str(fetched.partition), record.offset, record.value or b"")
