@@ -40,7 +40,7 @@ def a_good_history() -> History:
             dirty.saw(P, offset, value)
     dirty.saw(P, 14, b"d0")
     reader.finished()
-    history.final(P, stored)
+    history.final(P, stored, timestamps=[(offset, 1000 + offset) for offset, _ in stored])
     return history
 
 
@@ -50,6 +50,10 @@ def found(history: History) -> set[str]:
 
 def test_a_good_history_has_nothing_wrong() -> None:
     assert violations(a_good_history()) == []
+
+
+def _look_up_wrongly(history: History) -> None:
+    history.looked_up("c", P, 1002, offset=3, timestamp=1003, leader_epoch=0)
 
 
 def _lose(history: History) -> None:
@@ -130,6 +134,7 @@ def _leave_the_last_unseen(history: History) -> None:
     ("plant", "kind"),
     [
         (_lose, "lost"),
+        (_look_up_wrongly, "wrong look-up"),
         (_put_another_value, "two values"),
         (_invent, "invented"),
         (_store_what_was_refused, "invented"),
@@ -217,6 +222,15 @@ def test_what_retention_removed_is_not_missed() -> None:
     log = history.finals[P]
     history.final(P, [(o, v) for o, v in log.records.items() if o >= 3], start=3)
     assert violations(history) == []
+
+
+def test_a_look_up_tells_the_first_record_that_is_new_enough_and_when_it_was() -> None:
+    history = a_good_history()
+    history.looked_up("c", P, 1002, offset=2, timestamp=1002, leader_epoch=0)
+    history.looked_up("c", P, 9999, offset=-1, timestamp=-1, leader_epoch=-1)
+    assert violations(history) == []
+    history.looked_up("c", P, 1002, offset=2, timestamp=1007, leader_epoch=0)
+    assert found(history) == {"wrong look-up"}
 
 
 def test_a_reader_may_seek_back_and_see_records_again() -> None:

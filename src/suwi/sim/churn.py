@@ -35,7 +35,9 @@ _VERSION = APIS[ApiKey.PRODUCE].max_version
 _BATCH_RECORDS = 4
 _AHEAD_MS = 100
 """The first record of a batch is that much newer than the rest: look-ups find it deleted."""
-_LOOK_UPS_AT_ONCE = 3
+_LOOK_UPS_AT_ONCE = 4
+_CODECS = (Compression.NONE, Compression.GZIP, Compression.GZIP, Compression.GZIP)
+"""What is compressed is looked into in a thread."""
 
 _KINDS: tuple[dict[str, str], ...] = (
     {},
@@ -76,8 +78,9 @@ class Churn:
         ]
         await self._workload.stopped_within(self._random.uniform(0.1, 2))
         await _quietly(self._disturb())
-        busy += [asyncio.create_task(_quietly(self._look_up())) for _ in range(_LOOK_UPS_AT_ONCE)]
-        await asyncio.sleep(self._random.choice((0, 0.001, 0.02)))
+        look_ups = _LOOK_UPS_AT_ONCE if self._workload.shape.looks_up_deleted else 0
+        busy += [asyncio.create_task(_quietly(self._look_up())) for _ in range(look_ups)]
+        await asyncio.sleep(self._random.choice((0, 0.01, 0.1)))
         await _quietly(Admin(self._client).delete_topic(CHURNED))
         for task in busy:
             task.cancel()
@@ -118,7 +121,10 @@ class Churn:
         stamps = [now_ms + _AHEAD_MS] + [now_ms] * (_BATCH_RECORDS - 1)
         key = self._random.token(1)
         records = [Record(timestamp=t, key=key, value=self._random.token(24)) for t in stamps]
-        return build_batch(records, codec=self._random.choice((Compression.NONE, Compression.GZIP, Compression.GZIP)))
+        return build_batch(
+            records,
+            codec=self._random.choice((Compression.NONE, Compression.GZIP, Compression.GZIP)),
+        )
 
     async def _read(self) -> None:
         """A fetch waits at the end most of the time."""

@@ -18,6 +18,7 @@ from suwi.sim.cluster import SimCluster, SimNode
 from suwi.sim.held_back import HELD_BACK
 from suwi.sim.plots import fail_deletion, rebirth, relay
 from suwi.sim.random import SimRandom
+from suwi.sim.task_failures import Sabotage, fail_task
 from suwi.sim.watch import Watch
 
 _START_AGAIN_S = 0.5
@@ -48,6 +49,8 @@ class FaultPlan:
         self._without_power: set[NodeId] = set()
         """Nodes that lost power and are not back in every in-sync set."""
         self.is_healing = False
+        self.supervision = cluster.supervision
+        self.sabotage = Sabotage(cluster.simulation.loop) if cluster.supervision else None
         self._kinds = list(kinds) if kinds is not None else self._draw_kinds()
 
     def _draw_kinds(self) -> list[str]:
@@ -285,7 +288,7 @@ class FaultPlan:
         loop = self._cluster.simulation.loop
         usual_s, loop.job_delay_s_max = loop.job_delay_s_max, 2.0
         self.say("threads are slow")
-        await self.for_a_while()
+        await self.pause(self.random.uniform(0.5, 4.0))
         self.say("threads are fast again")
         loop.job_delay_s_max = usual_s
 
@@ -419,6 +422,7 @@ KINDS: dict[str, Trouble] = {
     "fail disk once": disk_troubles.fail_once,
     "deny access": disk_troubles.deny_access,
     "fail deletion": fail_deletion,
+    "fail task": fail_task,
     "slow threads": FaultPlan.slow_threads,
     "cut store": FaultPlan.cut_store,
     "expire": FaultPlan.expire,

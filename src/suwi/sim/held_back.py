@@ -5,13 +5,13 @@ mended that test says so, and the entry goes.
 """
 
 FAIL_DELETION, FAIL_ONCE, DENY = "fail deletion", "fail disk once", "deny access"
-SLOW_THREADS, LONG_CUT, PIPELINES = "slow threads", "long cut", "pipelines"
+LOOK_UPS, LONG_CUT, PIPELINES = "look-ups under deletion", "long cut", "pipelines"
 
 HELD_BACK: dict[str, str] = {
     FAIL_DELETION: "fault 5: an error while an image is applied ends the metadata follower",
     FAIL_ONCE: "fault 5: an error while an image is applied ends the metadata follower",
     DENY: "fault 5: an error while an image is applied ends the metadata follower",
-    SLOW_THREADS: "fault 6: a look-up in a deleted log takes the data directory offline",
+    LOOK_UPS: "fault 6: a look-up in a deleted log takes the data directory offline",
     LONG_CUT: "fault 4: a fetcher ends after 1,024 failures",
     PIPELINES: "fault 3: out of order behind a refusal for storage",
 }

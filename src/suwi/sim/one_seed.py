@@ -18,7 +18,7 @@ class Failure(NamedTuple):
 
 
 def try_seed(seed: int, mutant: str | None, trouble_s: float | None) -> Run | Failure:
-    given = {} if trouble_s is None else {"trouble_s": trouble_s}
+    given: dict[str, Any] = {} if trouble_s is None else {"trouble_s": trouble_s}
     try:
         if mutant is None:
             return run_seed(seed, Options(**given))

@@ -17,10 +17,11 @@ from suwi.sim import long_cut
 from suwi.sim.checkers import Broken, Committed, all_checkers
 from suwi.sim.cluster import SimCluster
 from suwi.sim.fault_plan import FaultPlan
-from suwi.sim.held_back import HELD_BACK, LONG_CUT, PIPELINES
+from suwi.sim.held_back import HELD_BACK, LONG_CUT, LOOK_UPS, PIPELINES
 from suwi.sim.history import History, Outcome
 from suwi.sim.random import SimRandom
 from suwi.sim.simulation import Simulation
+from suwi.sim.task_failures import Supervision, Unforeseen
 from suwi.sim.verdict import violations
 from suwi.sim.watch import Watch
 from suwi.sim.workload import NotHealed, Shape, Workload, WriterKind
@@ -67,6 +68,8 @@ class Options:
     trouble_s: float = TROUBLE_S
     long_cut: bool | None = None
     """Whether a link is down for half an hour as well; drawn where it is None."""
+    supervision: Supervision | None = None
+    """How brokers tell of tasks that failed; without it no task is made to fail."""
 
 
 def draw_shape(random: SimRandom) -> Shape:
@@ -92,6 +95,7 @@ def draw_shape(random: SimRandom) -> Shape:
         churns=random.chance(0.25),
         deletes=random.chance(0.25),
         pause_s_max=random.choice((0.3, 1.0, 1.0)),
+        looks_up_deleted=random.chance(0.5) and LOOK_UPS not in HELD_BACK,
         pipelines=random.chance(0.25) and PIPELINES not in HELD_BACK,
         looks_up=random.chance(0.3),
         floods=random.chance(0.1),
@@ -121,6 +125,7 @@ class Scenario:
             session_timeout_s=SESSION_TIMEOUT_S,
             settings={**_SETTINGS, **(long_cut.SETTINGS if self.long_cut else {})},
         )
+        self.cluster.supervision = options.supervision
         self.committed = Committed()
         self.watch = Watch(self.cluster, all_checkers(self.committed))
         self.history = History()
@@ -265,6 +270,13 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
+def _is_injected(error: BaseException | None) -> bool:
+    """Whether the simulation itself made a task fail."""
+    while error is not None and not isinstance(error, Unforeseen):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
 class UnexpectedError(AssertionError):
     """A broker met an error that it did not expect, and only logged it."""
 
@@ -277,7 +289,7 @@ class _Errors(logging.Handler):
         self._first: logging.LogRecord | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info and self._first is None:
+        if record.exc_info and self._first is None and not _is_injected(record.exc_info[1]):
             self._first = record
 
     def check(self) -> None:

@@ -196,9 +196,7 @@ class Watch:
             if seen is None:
                 seen = self._seen_as[partition] = self._meet(node, partition)
             if log.state.offline_because is not None:
-                if node.machine.disk.faults.errors == self._disk_errors[node.id]:
-                    reason = log.state.offline_because
-                    raise Broken(f"{node.name} gave up a disk that never failed: {reason!r}")
+                self._look_at_reason(node, log.state.offline_because)
                 # Perhaps in the middle of a change. What lies there counts when it is opened again.
                 seen.replica.leads = partition.is_leader
                 seen.replica.is_offline = True
@@ -207,6 +205,12 @@ class Watch:
             if seen.marks != marks or seen.log is not log or even_if_same:
                 seen.marks = marks
                 self._update(node, seen, partition, log)
+
+    def _look_at_reason(self, node: SimNode, reason: Exception) -> None:
+        """A directory is given up only for an error of its disk, which never lacks a file."""
+        has_failed = node.machine.disk.faults.errors > self._disk_errors[node.id]
+        if not has_failed or isinstance(reason, FileNotFoundError):
+            raise Broken(f"{node.name} gave up a disk that has not failed: {reason!r}")
 
     def _meet(self, node: SimNode, partition: Partition) -> _Seen:
         key = (node.id, LogId(partition.topic_id, partition.partition))

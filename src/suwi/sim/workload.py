@@ -68,6 +68,8 @@ class Shape:
     readers: int = 1
     churns: bool = False
     """A topic comes and goes under requests of every kind."""
+    looks_up_deleted: bool = False
+    """Also under look-ups by time."""
     pipelines: bool = False
     """One more writer has several requests in flight on one connection."""
     looks_up: bool = False

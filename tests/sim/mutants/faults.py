@@ -134,7 +134,7 @@ MUTANTS = (
         FAULT,
         "a look-up by time in a log that is being deleted takes the data directory offline",
         ((PartitionLog, "batch_at_time", _blames_the_disk),),
-        options=Options(kinds=["slow threads"], force={"churns": True}),
+        options=Options(kinds=["slow threads"], force={"churns": True, "looks_up_deleted": True}),
     ),
     Mutant(
         "sequence-before-storage",
