@@ -8,6 +8,7 @@ import asyncio
 from typing import Any
 
 from suwi.broker.lifelines import Lifelines
+from suwi.handlers.list_offsets import ListOffsets
 from suwi.log.log_directory import LogDirectory
 from suwi.log.partition_log import Appended, LogSlice, PartitionLog
 from suwi.metadata.follower import MetadataFollower
@@ -62,13 +63,15 @@ def _puts_away_or_raises(self: LogDirectory, partition: Any) -> str | None:
 
 # -- a deleted log that is taken for a broken disk -------------------------------------------------
 
-_batch_at_time = PartitionLog.batch_at_time
+_first_at = ListOffsets._first_at
 
 
-def _blames_the_disk(self: PartitionLog, *arguments: Any) -> LogSlice | None:
-    if self.generation and not self.files.disk.exists(self.dir):
-        raise self.state.take_offline(FileNotFoundError(self.dir))
-    return _batch_at_time(self, *arguments)
+async def _blames_the_disk(self: ListOffsets, log: PartitionLog, timestamp: int) -> Any:
+    """Look at the log again after the thread, though it may be deleted by then."""
+    found = await _first_at(self, log, timestamp)
+    if not log.files.disk.exists(log.dir):
+        raise log.state.take_offline(FileNotFoundError(log.dir))
+    return found
 
 
 # -- a refusal for storage after the sequence check ------------------------------------------------
@@ -133,7 +136,7 @@ MUTANTS = (
         "closed-log-is-a-broken-disk",
         FAULT,
         "a look-up by time in a log that is being deleted takes the data directory offline",
-        ((PartitionLog, "batch_at_time", _blames_the_disk),),
+        ((ListOffsets, "_first_at", _blames_the_disk),),
         options=Options(kinds=["slow threads"], force={"churns": True, "looks_up_deleted": True}),
     ),
     Mutant(
