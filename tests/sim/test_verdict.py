@@ -56,6 +56,11 @@ def _look_up_wrongly(history: History) -> None:
     history.looked_up("c", P, 1002, offset=3, timestamp=1003, leader_epoch=0)
 
 
+def _let_the_end_fall(history: History) -> None:
+    for offset, epoch in ((10, 3), (9, 4)):
+        history.looked_up("c", P, -1, offset=offset, timestamp=-1, leader_epoch=epoch)
+
+
 def _lose(history: History) -> None:
     del history.finals[P].records[0]
 
@@ -135,6 +140,7 @@ def _leave_the_last_unseen(history: History) -> None:
     [
         (_lose, "lost"),
         (_look_up_wrongly, "wrong look-up"),
+        (_let_the_end_fall, "newest offset fell"),
         (_put_another_value, "two values"),
         (_invent, "invented"),
         (_store_what_was_refused, "invented"),
@@ -231,6 +237,14 @@ def test_a_look_up_tells_the_first_record_that_is_new_enough_and_when_it_was() -
     assert violations(history) == []
     history.looked_up("c", P, 1002, offset=2, timestamp=1007, leader_epoch=0)
     assert found(history) == {"wrong look-up"}
+
+
+def test_a_leader_of_an_earlier_epoch_may_tell_an_earlier_end() -> None:
+    history = a_good_history()
+    for offset, epoch in ((8, 3), (10, 4), (9, 3), (10, 4)):
+        history.looked_up("c", P, -1, offset=offset, timestamp=-1, leader_epoch=epoch)
+    history.looked_up("another", P, -1, offset=9, timestamp=-1, leader_epoch=4)
+    assert violations(history) == []
 
 
 def test_a_reader_may_seek_back_and_see_records_again() -> None:
