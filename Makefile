@@ -1,20 +1,20 @@
 # `make help` lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test test-oldest sim demo tour fuzz chaos bench compat docs lock clean
+.PHONY: help setup check format test test-newest test-oldest sim demo tour fuzz chaos bench compat docs lock clean
 MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 SECONDS ?= 120
 MINUTES ?= 5
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
 
 setup: ## create .venv with .venv/bin/suwi, exactly as requirements.lock says
 	@tools/setup.sh
 
 check: setup ## format, lint, types, import layers
 	@failed=; \
-	for tool in "ruff format --check ." "ruff check ." mypy "lint-imports --no-logo"; do \
+	for tool in "ruff format --check ." "ruff check ." mypy "lint-imports --no-logo" "python tools/check_tasks.py"; do \
 		echo "== $$tool"; $(BIN)/$$tool || failed=yes; \
 	done; \
 	[ -z "$$failed" ]
@@ -24,6 +24,9 @@ format: setup ## let ruff format the code and order its imports
 
 test: setup ## all tests; HYPOTHESIS_PROFILE=thorough for many more examples
 	@$(BIN)/python -m pytest
+
+test-newest: ## the tests without Spark with the newest Python that is here, in .venv-newest; NEWEST=/path/to/python
+	@tools/test_newest.sh
 
 test-oldest: ## the Spark tests with the oldest PySpark supported, in .venv-oldest
 	@tools/test_oldest.sh
@@ -45,8 +48,9 @@ chaos: setup ## 50 kills around a Spark pipeline into a Delta table (needs Java)
 	@$(BIN)/python -m chaos --kills $(or $(KILLS),50) --brokers $(or $(BROKERS),1) \
 		$(if $(SEED),--seed $(SEED))
 
-bench: setup ## measure throughput, latency, start-up and memory
-	@$(BIN)/python -m bench
+bench: setup ## measure against Apache Kafka; ONLY=stalls QUICK=1, ONLY=race AGAINST=../old/src
+	@$(BIN)/python -m bench $(ONLY:%=--only %) $(if $(QUICK),--quick) \
+		$(if $(AGAINST),--against $(AGAINST))
 
 compat: setup ## Apache Kafka's own tools and classes (needs Java and Maven) against Suwi
 	@$(BIN)/python -m pytest compat --timeout=600

@@ -1,4 +1,4 @@
-"""`python -m bench [--quick] [--only JOB] [--skip JOB] [--no-kafka] [--redraw]`"""
+"""`python -m bench [--quick] [--only JOB] [--skip JOB] [--against SRC] [--no-kafka] [--redraw]`"""
 
 import argparse
 import signal
@@ -8,12 +8,13 @@ import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bench import report
+from bench import pages, report, versions
 from bench.base_env import ROOT, base_python
 from bench.homes import why_no_kafka
 from bench.jobs import (
     connections,
     failover,
+    fairness,
     java,
     latency,
     librdkafka,
@@ -22,11 +23,12 @@ from bench.jobs import (
     raw,
     replicated,
     restart,
+    stalls,
     startup,
     warm_up,
 )
 from bench.measure import Figure
-from bench.plan import FULL, QUICK, Plan
+from bench.plan import FULL, QUICK, VERSIONS, Plan
 from bench.rig import Rig, rig
 from bench.servers import KAFKA, SUWI
 
@@ -47,6 +49,17 @@ OWN: dict[str, Callable[[Plan, tuple[str, ...]], list[Figure]]] = {
     "replicated": replicated.measure,
     "failover": failover.measure,
 }
+# Parts with a page of their own.
+PAGES: dict[str, tuple[pages.Page, Callable[[Plan, tuple[str, ...]], list[Figure]]]] = {
+    "stalls": (pages.STALLS, stalls.measure),
+    "fairness": (pages.FAIRNESS, fairness.measure),
+}
+# Two versions of Suwi race each other in these.
+RACE = "race"
+RACED_OWN = ("startup", "restart", "connections", "partitions")
+EVERYTHING = [*SHARED, *OWN, *PAGES]
+DOCUMENTS = ROOT / "docs" / "benchmarks"
+SCRATCH = ROOT / "build" / "bench"
 
 
 def main() -> None:
@@ -54,27 +67,18 @@ def main() -> None:
     # An exit like any other, so that servers and clients end with us.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     if options.redraw:
-        report.show(report.write(options.out, report.read(options.out)))
+        _redraw(options.out or DOCUMENTS)
         return
     started = time.perf_counter()
-    plan = QUICK if options.quick else FULL
     missing = "not asked for" if options.no_kafka else why_no_kafka()
     if missing:
         print(f"Without the columns of Apache Kafka: {missing}", file=sys.stderr)
     base_python()
-    results = report.Results(plan.name, report.machine(missing), [])
-    wanted = options.only or [*SHARED, *OWN]
-    jobs = [name for name in wanted if name not in options.skip]
-    failed = []
-    for name, figures in measure(plan, jobs, with_kafka=not missing):
-        if figures is None:
-            failed.append(name)
-            continue
-        results.figures.extend(figures)
-        report.write(options.out, results)  # now, in case the run does not come to its end
-    report.show(report.write(options.out, results))
-    took_s = time.perf_counter() - started
-    print(f"wrote {options.out} after {took_s:.0f} s", file=sys.stderr)
+    jobs = [name for name in options.only or EVERYTHING if name not in options.skip]
+    failed = _race_versions(options, jobs, missing) if RACE in jobs else []
+    failed += _race_kafka(options, jobs, missing)
+    failed += _pages(options, jobs, missing)
+    print(f"after {time.perf_counter() - started:.0f} s", file=sys.stderr)
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 
@@ -83,31 +87,117 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure the broker.")
     parser.add_argument("--quick", action="store_true", help="less of everything, a few minutes")
     parser.add_argument(
-        "--only", action="append", choices=[*SHARED, *OWN], help="one job; repeatable"
+        "--only", action="append", choices=[*EVERYTHING, RACE], help="one job; repeatable"
     )
     parser.add_argument(
-        "--skip", action="append", choices=[*SHARED, *OWN], default=[], help="not this one"
+        "--skip", action="append", choices=EVERYTHING, default=[], help="not this one"
+    )
+    parser.add_argument(
+        "--against",
+        type=Path,
+        help="with `--only race`: race another version of Suwi, whose `src` directory this is",
     )
     parser.add_argument("--no-kafka", action="store_true", help="do not race Apache Kafka")
     parser.add_argument(
-        "--redraw", action="store_true", help="no run: table and picture from results.json"
+        "--redraw", action="store_true", help="no run: tables and pictures from what is there"
     )
     parser.add_argument(
-        "--out", type=Path, default=ROOT / "docs" / "benchmarks", help="where results go"
+        "--out",
+        type=Path,
+        help="where results go; unless given, docs/benchmarks for what is whole and in full, "
+        "build/bench for the rest",
     )
-    return parser.parse_args()
+    options = parser.parse_args()
+    if (RACE in (options.only or [])) != (options.against is not None):
+        parser.error("`--only race` and `--against SRC` belong together")
+    if options.against is not None:
+        options.against = options.against.resolve()
+        versions.check_source(options.against)
+    return options
+
+
+def _out(options: argparse.Namespace, *, is_whole: bool) -> Path:
+    """A quick run, or a part of what one file holds, does not replace what is documented."""
+    if options.out is not None:
+        out: Path = options.out
+        return out
+    return DOCUMENTS if is_whole and not options.quick else SCRATCH
+
+
+def _race_kafka(options: argparse.Namespace, jobs: list[str], missing: str | None) -> list[str]:
+    """The jobs of `results.json`; those that failed."""
+    wanted = [name for name in jobs if name in SHARED or name in OWN]
+    if not wanted:
+        return []
+    plan = QUICK if options.quick else FULL
+    out = _out(options, is_whole=set(wanted) == {*SHARED, *OWN})
+    results = report.Results(plan.name, report.machine(missing), [])
+    failed = []
+    for name, figures in measure(plan, wanted, with_kafka=not missing):
+        if figures is None:
+            failed.append(name)
+            continue
+        results.figures.extend(figures)
+        report.write(out, results)  # now, in case the run does not come to its end
+    report.show(report.write(out, results))
+    print(f"wrote {out}", file=sys.stderr)
+    return failed
+
+
+def _pages(options: argparse.Namespace, jobs: list[str], missing: str | None) -> list[str]:
+    plan = QUICK if options.quick else FULL
+    brokers = (SUWI,) if missing else (SUWI, KAFKA)
+    failed = []
+    for name in [name for name in PAGES if name in jobs]:
+        page, job = PAGES[name]
+        results = report.Results(plan.name, report.machine(missing), [])
+        figures = _attempt(job, plan, brokers)
+        if figures is None:
+            failed.append(name)
+            continue
+        results.figures.extend(figures)
+        out = _out(options, is_whole=True)
+        for finding in page.write(out, results):
+            print(finding)
+        print(f"wrote {out / page.name}.md", file=sys.stderr)
+    return failed
+
+
+def _race_versions(options: argparse.Namespace, jobs: list[str], missing: str | None) -> list[str]:
+    """With other jobs named beside `race`, only those."""
+    plan = QUICK if options.quick else VERSIONS
+    named = [name for name in jobs if name != RACE]
+    shared = {name: job for name, job in SHARED.items() if not named or name in named}
+    own = {name: OWN[name] for name in RACED_OWN if not named or name in named}
+    jobs.clear()  # they race here, and not Kafka
+    results = report.Results(plan.name, report.machine(missing), [])
+    out = _out(options, is_whole=False)
+    source = options.against
+    for figures in versions.measure(plan, source, shared, own, with_java=not missing):
+        results.figures.extend(figures)
+        versions.write(out, results, source)
+    versions.show(versions.write(out, results, source))
+    print(f"wrote {out / 'versions.md'}", file=sys.stderr)
+    return []
+
+
+def _redraw(out: Path) -> None:
+    for page, _ in PAGES.values():
+        if (out / f"{page.name}.json").exists():
+            page.write(out, report.read(out / f"{page.name}.json"))
+    report.show(report.write(out, report.read(out / "results.json")))
 
 
 def measure(
     plan: Plan, jobs: list[str], *, with_kafka: bool
 ) -> Iterator[tuple[str, list[Figure] | None]]:
     """The figures of one job after the other; None for one that failed, which stops no other."""
+    brokers = (SUWI, KAFKA) if with_kafka else (SUWI,)
     if shared := [name for name in SHARED if name in jobs]:
-        with rig(plan, with_kafka=with_kafka) as running:
+        with rig(plan, brokers, with_java=with_kafka) as running:
             warm_up.everything(running)
             for name in shared:
                 yield name, _attempt(SHARED[name], running)
-    brokers = (SUWI, KAFKA) if with_kafka else (SUWI,)
     for name in [name for name in OWN if name in jobs]:
         yield name, _attempt(OWN[name], plan, brokers)
 
@@ -120,4 +210,5 @@ def _attempt(job: Callable[..., list[Figure]], *arguments: object) -> list[Figur
         return None
 
 
-main()
+if __name__ == "__main__":
+    main()

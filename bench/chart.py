@@ -5,6 +5,7 @@ A red mark is the goal, the thin line the middle half of the repetitions. Plain 
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
@@ -20,13 +21,19 @@ _BEHIND = "#9dbbdb"  # Suwi, paler
 _FONT = "font-family='system-ui, sans-serif'"
 
 
-def draw(path: Path, figures: Iterable[Figure], verdicts: Iterable[Verdict]) -> None:
+def draw(
+    path: Path,
+    figures: Iterable[Figure],
+    verdicts: Iterable[Verdict] = (),
+    panels: Iterable[Panel] = PANELS,
+) -> None:
     found = {(figure.job, figure.system): figure for figure in figures}
     parts, top = _race([v for v in verdicts if v.advantage is not None], 44)
-    for panel in PANELS:
+    for panel in panels:
         drawn, top = _panel(panel, found, top)
         parts += drawn
-    legend = "".join(_legend(place, system) for place, system in enumerate(COLOURS))
+    seen = [system for system in COLOURS if any(system == each for _, each in found)]
+    legend = "".join(_legend(place, system) for place, system in enumerate(seen))
     legend += _goal_mark(620, 14, 18) + _text(630, 28, "goal")
     path.write_text(
         f"<svg xmlns='http://www.w3.org/2000/svg' width='{_WIDTH}' height='{top}' "
@@ -113,37 +120,48 @@ def _panel(panel: Panel, found: dict[tuple[str, str], Figure], top: int) -> tupl
         max(row.goal or 0.0, *(_high(figure, row) for figure in shown.values()))
         for row, shown in rows
     )
+    scale = _Scale(longest, panel.logarithmic_from)
     parts = [_heading(top, panel.title, panel.unit)]
     top += _TITLE
     for row, shown in rows:
         height = len(shown) * (_BAR + _GAP)
         parts.append(_label(top + height / 2 + 3, row.label))
         parts += [
-            _bar(row, figure, system, top + place * (_BAR + _GAP), longest)
+            _bar(row, figure, system, top + place * (_BAR + _GAP), scale)
             for place, (system, figure) in enumerate(shown.items())
         ]
         if row.goal is not None:
-            parts.append(_goal_mark(_x(row.goal, longest), top - 3, height + 3))
+            parts.append(_goal_mark(scale.x(row.goal), top - 3, height + 3))
         top += height + _GROUP_GAP
     return parts, top + 8
 
 
-def _x(value: float, longest: float) -> float:
-    return _LEFT + value / longest * _BAR_WIDTH
+@dataclass(frozen=True)
+class _Scale:
+    longest: float
+    logarithmic_from: float | None
+
+    def x(self, value: float) -> float:
+        """Where a bar of this value ends."""
+        if self.logarithmic_from is None:
+            return _LEFT + value / self.longest * _BAR_WIDTH
+        decades = math.log10(max(value, self.logarithmic_from) / self.logarithmic_from)
+        all_decades = math.log10(max(1.01, self.longest / self.logarithmic_from))
+        return _LEFT + decades / all_decades * _BAR_WIDTH
 
 
 def _high(figure: Figure, row: Row) -> float:
     return max(figure.middle_half(row.metric)[1], figure.median(row.metric)) * row.scale
 
 
-def _bar(row: Row, figure: Figure, system: str, y: int, longest: float) -> str:
+def _bar(row: Row, figure: Figure, system: str, y: int, scale: _Scale) -> str:
     value = figure.median(row.metric) * row.scale
-    end = max(_LEFT + 1.0, _x(value, longest))
-    low, high = (_x(max(0, e) * row.scale, longest) for e in figure.middle_half(row.metric))
+    end = max(_LEFT + 1.0, scale.x(value))
+    low, high = (scale.x(max(0, e) * row.scale) for e in figure.middle_half(row.metric))
     middle = y + _BAR / 2
     text_at = max(end, high) + 8
-    if row.goal is not None and -8 < _x(row.goal, longest) - text_at < 45:
-        text_at = _x(row.goal, longest) + 8  # beyond the mark, not across it
+    if row.goal is not None and -8 < scale.x(row.goal) - text_at < 45:
+        text_at = scale.x(row.goal) + 8  # beyond the mark, not across it
     return (
         _rect(_LEFT, y, end - _LEFT, _BAR, COLOURS[system])
         + f"<path d='M {low:.1f} {middle} H {high:.1f}' stroke='#111' stroke-opacity='0.45'/>"

@@ -6,10 +6,11 @@ minute, so that what one run wrote is out of the way of the next. Kafka's JVM ge
 """
 
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from bench.base_env import base_python
 from bench.servers import KAFKA, SUWI, Server, announced_address, end, start, temporary_directory
@@ -31,10 +32,26 @@ class Home(Protocol):
     def kill(self) -> None: ...
 
 
+H = TypeVar("H", bound=Home)
+
+
 class SuwiHome:
-    def __init__(self, directory: Path, settings: dict[str, str]) -> None:
+    """`run`: the code that is the broker's program; `options`: more for its command line."""
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: dict[str, str],
+        *,
+        name: str = SUWI,
+        run: str = _RUN_SUWI,
+        options: Sequence[str] = (),
+    ) -> None:
         self._directory = directory
         self._settings = settings
+        self._name = name
+        self._run = run
+        self._options = options
         self._process: subprocess.Popen[str] | None = None
 
     @property
@@ -42,12 +59,12 @@ class SuwiHome:
         return self._directory / "data"
 
     def start(self) -> Server:
-        command = [str(base_python()), "-c", _RUN_SUWI, "serve", "--log-level", "warning"]
-        command += ["--listen", "127.0.0.1:0", "--data", str(self.data)]
+        command = [str(base_python()), "-c", self._run, "serve", "--log-level", "warning"]
+        command += ["--listen", "127.0.0.1:0", "--data", str(self.data), *self._options]
         for key, value in self._settings.items():
             command += ["--set", f"{key}={value}"]
         self._process = start(command, self._directory)
-        return Server(SUWI, announced_address(self._process), self._process.pid)
+        return Server(self._name, announced_address(self._process), self._process.pid)
 
     def stop(self) -> None:
         self._end(at_once=False)
@@ -84,15 +101,29 @@ class KafkaHome:
         self._kafka.kill()
 
 
-_KINDS: dict[str, type[SuwiHome] | type[KafkaHome]] = {SUWI: SuwiHome, KAFKA: KafkaHome}
+MakeHome = Callable[[Path, dict[str, str]], Home]
+_KINDS: dict[str, MakeHome] = {SUWI: SuwiHome, KAFKA: KafkaHome}
+
+
+def enter_version(name: str, source: Path) -> None:
+    """From now on there is a broker of this name: Suwi from another source tree."""
+    run = f"import sys; sys.path.insert(0, {str(source)!r}); {_RUN_SUWI}"
+    _KINDS[name] = partial(SuwiHome, name=name, run=run)
 
 
 @contextmanager
 def home(name: str, **more: str) -> Iterator[Home]:
     """A new home of this broker; its process and its data go with the block."""
+    with made_home(_KINDS[name], **more) as made:
+        yield made
+
+
+@contextmanager
+def made_home(make: Callable[[Path, dict[str, str]], H], **more: str) -> Iterator[H]:
+    """The same for a home of any kind."""
     settings = {**_SETTINGS, **{key.replace("_", "."): value for key, value in more.items()}}
     with temporary_directory() as directory:
-        made: Home = _KINDS[name](directory, settings)
+        made = make(directory, settings)
         try:
             yield made
         finally:

@@ -15,6 +15,8 @@ class Figure:
     job: str
     system: str
     values: dict[str, list[float]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    """What a repetition has to say beside its numbers."""
 
     def add(self, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
@@ -53,12 +55,13 @@ class Figure:
                 }
                 for name, values in self.values.items()
             },
+            **({"notes": self.notes} if self.notes else {}),
         }
 
 
 def figure_from_json(data: dict[str, Any]) -> Figure:
     values = {name: list(metric["values"]) for name, metric in data["metrics"].items()}
-    return Figure(data["job"], data["system"], values)
+    return Figure(data["job"], data["system"], values, list(data.get("notes", ())))
 
 
 CORE_SPEED: Final = "core_ns"

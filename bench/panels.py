@@ -30,6 +30,7 @@ class Panel:
     title: str
     unit: str
     rows: list[Row]
+    logarithmic_from: float | None = None  # the value whose bar has no length; None: linear
 
 
 def _many() -> list[int]:

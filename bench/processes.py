@@ -7,6 +7,9 @@ from pathlib import Path
 
 _CPUCLOCK_SCHED = 2
 _RESET_PEAK = "5"
+_IDLE_PERCENT = 15
+_IDLE_LOOK_S = 0.5
+_IDLE_S_MAX = 60
 
 
 def cpu_s(pid: int) -> float:
@@ -52,6 +55,13 @@ def idle_cpu_percent(pid: int, seconds: float) -> float:
     start = time.perf_counter()
     time.sleep(seconds)
     return (cpu_s(pid) - before_s) / (time.perf_counter() - start) * 100
+
+
+def wait_until_idle(pid: int) -> None:
+    """Until a process does next to nothing; it may never, then as long as is reasonable."""
+    limit = time.monotonic() + _IDLE_S_MAX
+    while idle_cpu_percent(pid, _IDLE_LOOK_S) > _IDLE_PERCENT and time.monotonic() < limit:
+        pass
 
 
 def _status_mb(pid: int, field: str) -> float:

@@ -109,25 +109,29 @@ def _processor() -> str:
 
 def write(directory: Path, results: Results) -> list[Verdict]:
     """Everything that follows from a run's figures."""
-    directory.mkdir(parents=True, exist_ok=True)
     verdicts = judge(results.figures)
+    write_json(directory / "results.json", results, [vars(verdict) for verdict in verdicts])
+    (directory / "README.md").write_text(_markdown(results, verdicts, _pages_in(directory)))
+    chart.draw(directory / "results.svg", results.figures, verdicts)
+    return verdicts
+
+
+def write_json(path: Path, results: Results, goals: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     content = {
         "suwi": results.suwi,
         "date": results.date,
         "plan": results.plan,
         "machine": results.machine,
-        "goals": [vars(verdict) for verdict in verdicts],
+        "goals": goals,
         "figures": [figure.as_json() for figure in results.figures],
     }
-    (directory / "results.json").write_text(json.dumps(content, indent=1) + "\n")
-    (directory / "README.md").write_text(_markdown(results, verdicts))
-    chart.draw(directory / "results.svg", results.figures, verdicts)
-    return verdicts
+    path.write_text(json.dumps(content, indent=1) + "\n")
 
 
-def read(directory: Path) -> Results:
+def read(path: Path) -> Results:
     """What an earlier run left."""
-    content = json.loads((directory / "results.json").read_text())
+    content = json.loads(path.read_text())
     figures = [figure_from_json(figure) for figure in content["figures"]]
     return Results(content["plan"], content["machine"], figures, content["suwi"], content["date"])
 
@@ -144,30 +148,46 @@ def _core_speed(figures: list[Figure]) -> str:
     )
 
 
-def _markdown(results: Results, verdicts: list[Verdict]) -> str:
-    about, figures = results.machine, results.figures
-    setting = (
+def setting(results: Results) -> str:
+    """Where and when it was measured."""
+    about = results.machine
+    return (
         f"Suwi {results.suwi}, {results.date}, plan `{results.plan}`: "
         f"{about['cores']} cores ({about['processor']}), {about['memory_gb']} GB, "
         f"{about['system']}, Python {about['python']}, librdkafka {about['librdkafka']}, "
         f"Apache Kafka {about['apache_kafka']}"
         + (f" on Java {about['java']}" if about["java"] else "")
         + f"; load of other work at the start {about['load_at_start']}."
-        + _core_speed(figures)
+        + _core_speed(results.figures)
     )
+
+
+def _pages_in(directory: Path) -> str:
+    """Parts of the benchmark that have a page of their own, as far as they were run."""
+    links = [
+        f"[{page.stem}]({page.name})"
+        for page in sorted(directory.glob("*.md"))
+        if page.with_suffix(".svg").exists()
+    ]
+    return f"On pages of their own: {', '.join(links)}.\n" if links else ""
+
+
+def _markdown(results: Results, verdicts: list[Verdict], pages: str) -> str:
+    figures = results.figures
     lines = [
         "# Benchmarks",
         "",
-        setting,
+        setting(results),
         "",
         _HOW_TO_READ.read_text(),
+        *([pages] if pages else []),
         "![Results](results.svg)",
         "",
     ]
     lines += ["## Goals", "", "| job | Suwi | Apache Kafka | Suwi / Kafka | goal | |"]
     lines += ["|---|---|---|---|---|---|"]
     lines += [
-        f"| {v.text} | {v.suwi} | {v.kafka} | {_times(v.ratio)} | {v.wanted} "
+        f"| {v.text} | {v.suwi} | {v.kafka} | {times(v.ratio)} | {v.wanted} "
         f"| {'✓' if v.met else '✗'} |"
         for v in verdicts
     ]
@@ -177,7 +197,7 @@ def _markdown(results: Results, verdicts: list[Verdict]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _times(ratio: float | None) -> str:
+def times(ratio: float | None) -> str:
     return f"{ratio:.3g} ×" if ratio is not None else ""
 
 
@@ -200,7 +220,7 @@ def show(verdicts: list[Verdict]) -> None:
     """The goals, for whoever waits at the terminal."""
     for verdict in verdicts:
         mark = "met   " if verdict.met else "MISSED"
-        against = f", Kafka {verdict.kafka} ({_times(verdict.ratio)})" if verdict.kafka else ""
+        against = f", Kafka {verdict.kafka} ({times(verdict.ratio)})" if verdict.kafka else ""
         sys.stdout.write(
             f"{mark} {verdict.text}: {verdict.suwi}{against}, wanted {verdict.wanted}\n"
         )

@@ -22,6 +22,8 @@ from bench.base_env import ROOT, base_python, clean_environment
 from bench.clients import Options
 
 SUWI, KAFKA, MOCK, BOUND = "Suwi", "Apache Kafka", "librdkafka mock", "bound"
+BEFORE = "Suwi before"
+"""Another version of Suwi, where two race each other."""
 _STOP_S_MAX = 60
 _ADMIN_S_MAX = 120
 
@@ -40,7 +42,7 @@ class Server:
     @property
     def is_broker(self) -> bool:
         """Whether it stores what it acknowledges, so that a client can check it."""
-        return self.name in (SUWI, KAFKA)
+        return self.name in (SUWI, BEFORE, KAFKA)
 
     def make_topic(self, name: str, partitions: int = 1, **config: str) -> None:
         """Returns when the topic has leaders."""

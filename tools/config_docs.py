@@ -5,7 +5,12 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from suwi.model.broker_config import BROKER_KEYS, IGNORED_BROKER_KEYS, SYNONYMS
+from suwi.model.broker_config import (
+    BROKER_KEYS,
+    IGNORED_BROKER_KEYS,
+    KEYS_WITHOUT_EFFECT,
+    SYNONYMS,
+)
 from suwi.model.config_kinds import INT32_MAX, INT64_MAX, Key, value_text
 from suwi.model.security_config import MECHANISM_KEYS, SECURITY_KEYS
 from suwi.model.topic_config import IGNORED_TOPIC_KEYS, TOPIC_KEYS
@@ -45,8 +50,9 @@ The name of an environment variable is the key in capitals, with `_` for `.`, `_
 for `-`, as in Apache Kafka's container image.
 
 A key that is not known, or a value that is not allowed, stops the start with a message that names
-it and its source. Only `KAFKA_` variables that are no keys of Suwi's are left alone, because other
-programs use that prefix too (`KAFKA_HEAP_OPTS`).
+it and its source. Variables that are no keys of Suwi's are left alone, because other programs use
+those prefixes too (`KAFKA_HEAP_OPTS`, and `SUWI_PORT` in Kubernetes): a `SUWI_` variable with a
+warning, unless it resembles a key and so is likely a mistake.
 
 A topic may have settings of its own, given when it is created or changed later (AlterConfigs,
 IncrementalAlterConfigs). All others come from the broker, also for topics that exist already. What
@@ -120,7 +126,10 @@ def _ignored_section() -> str:
         "A `server.properties` of Apache Kafka often has these. They steer what does not exist "
         "here, so they\nare accepted with a warning at the start:\n\n"
         f"{_list(IGNORED_BROKER_KEYS)}\n\n"
-        "And these when a topic is created, without one:\n\n"
+        "Of these Kafka takes new values while running. So does Suwi, with a warning and without "
+        "effect:\nthere are neither such threads nor such buffers here.\n\n"
+        f"{_list(KEYS_WITHOUT_EFFECT)}\n\n"
+        "And these when a topic is created, without a warning:\n\n"
         f"{_list(IGNORED_TOPIC_KEYS)}\n"
     )
 

@@ -3,6 +3,7 @@
 import socket
 import struct
 import time
+from typing import Self
 
 from bench.messages import base_offset
 
@@ -18,7 +19,7 @@ class Wire:
         self.socket = socket.create_connection((host, int(port)), timeout=60)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def __enter__(self) -> "Wire":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -90,7 +90,9 @@ def _consume(rig: Rig, java: JavaClient, record_bytes: int, records: int) -> lis
         server.make_topic(topic)
         produce_once(server, java, topic, payload, record_bytes, records)
     with rig.bare_reader(topic) as bare:
-        runs = rig.for_each_broker(consumer) | {bare.name: consumer(bare)}
+        runs = rig.for_each_broker(consumer)
+        if bare is not None:
+            runs[bare.name] = consumer(bare)
         figures = take_turns(consume_job(record_bytes), runs, rig.plan.repetitions)
     for server in rig.servers.values():
         server.drop_topic(topic)

@@ -30,7 +30,9 @@ def measure(rig: Rig) -> list[Figure]:
         with bound("relay", rig.work_dir / "relay") as server:
             return _ping(rig, server)
 
-    raw = rig.for_each_broker(lambda server: lambda: _ping(rig, server)) | {BOUND: relay}
+    raw = rig.for_each_broker(lambda server: lambda: _ping(rig, server))
+    if rig.mock is not None:
+        raw[BOUND] = relay
     figures = [
         *take_turns(RAW_JOB, raw, rig.plan.repetitions),
         *race(CLIENT_JOB, lambda server: lambda: _librdkafka(rig, server)),

@@ -37,7 +37,9 @@ def _race(
     def producer(server: Server) -> Run:
         return lambda: _produce_once(rig, server, record_bytes, records, settings)
 
-    runs = rig.for_each_broker(producer) | {rig.mock.name: producer(rig.mock)}
+    runs = rig.for_each_broker(producer)
+    if rig.mock is not None:
+        runs[rig.mock.name] = producer(rig.mock)
     return take_turns(job, runs, rig.plan.repetitions)
 
 
@@ -86,7 +88,9 @@ def _consume(rig: Rig, record_bytes: int, records: int) -> list[Figure]:
         server.make_topic(topic)
         _produce(server, topic, record_bytes, records, {})
     with rig.bare_reader(topic) as bare:
-        runs = rig.for_each_broker(consumer) | {bare.name: consumer(bare)}
+        runs = rig.for_each_broker(consumer)
+        if bare is not None:
+            runs[bare.name] = consumer(bare)
         figures = take_turns(consume_job(record_bytes), runs, rig.plan.repetitions)
     for server in rig.servers.values():
         server.drop_topic(topic)

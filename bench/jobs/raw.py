@@ -48,8 +48,9 @@ def _race(rig: Rig, batch_bytes: int, requests: int, acks: str) -> list[Figure]:
             return produce(server, "bound", batch_bytes, requests)
 
     runs = rig.for_each_broker(producer)
-    runs[rig.mock.name] = producer(rig.mock)
-    runs[BOUND] = produce_to_bound
+    if rig.mock is not None:
+        runs[rig.mock.name] = producer(rig.mock)
+        runs[BOUND] = produce_to_bound
     return take_turns(produce_job(batch_bytes, acks), runs, rig.plan.repetitions)
 
 
@@ -91,11 +92,12 @@ def measure_fetch(rig: Rig) -> list[Figure]:
             return fetch(server, topic, 1, MIB, rig.plan.fetches)
 
     runs = rig.for_each_broker(fetcher)
-    load(rig.mock, topic, _PIECES_OF_MOCK, _BATCH_BYTES_OF_MOCK)
-    runs[rig.mock.name] = lambda: fetch(
-        rig.mock, topic, _PIECES_OF_MOCK, _BATCH_BYTES_OF_MOCK, rig.plan.fetches
-    )
-    runs[BOUND] = fetch_from_bound
+    if (mock := rig.mock) is not None:
+        load(mock, topic, _PIECES_OF_MOCK, _BATCH_BYTES_OF_MOCK)
+        runs[mock.name] = lambda: fetch(
+            mock, topic, _PIECES_OF_MOCK, _BATCH_BYTES_OF_MOCK, rig.plan.fetches
+        )
+        runs[BOUND] = fetch_from_bound
     figures = take_turns(FETCH_JOB, runs, rig.plan.repetitions)
     for server in rig.servers.values():
         server.drop_topic(topic)

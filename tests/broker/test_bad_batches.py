@@ -365,6 +365,26 @@ BROKEN = {
 }
 
 
+@pytest.mark.parametrize("version", [7, 8, 9, 12])
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP])
+def test_a_compacted_topic_names_the_records_that_have_no_key(
+    client: RawClient, compacted: str, version: int, codec: Compression
+) -> None:
+    """KIP-467."""
+    keys = [b"k", None, b"k", None]
+    records = [Record(timestamp=now_ms(), key=key, value=b"v") for key in keys]
+    fields = produce_fields(version, compacted, {0: bytes(build_batch(records, codec=codec))})
+    (topic,) = client.ask(ApiKey.PRODUCE, version, fields).responses
+    (partition,) = topic.partition_responses
+    assert partition.error_code == ErrorCode.invalid_record
+    if version >= 8:
+        assert [error.batch_index for error in partition.record_errors] == [1, 3]
+        assert {error.batch_index_error_message for error in partition.record_errors} == {
+            "a compacted topic needs a key"
+        }
+        assert "2 of the batch" in partition.error_message
+
+
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_compacted_topic_refuses_broken_records(
     client: RawClient, topic: str, compacted: str, name: str

@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 from suwi.client.connection import PeerConnection
 from suwi.model.errors import NotController
 from suwi.model.ids import NO_NODE, NodeId
-from suwi.sim.cluster import PORT, SimCluster
+from suwi.sim.cluster import SimCluster
 from suwi.wire.versions import ApiKey
 from tests.broker.test_simulated_cluster import controller, create, image, run, state, until
 
@@ -30,41 +30,51 @@ async def alter(
     version: int = 3,
 ) -> Any:
     """An AlterPartition of a broker that leads `orders`, as it would send it."""
+    fields = alter_fields(
+        cluster, to, sender, members, broker_epoch=broker_epoch, partition=partition
+    )
+    connection = await peer(cluster, sender, to)
+    try:
+        return await connection.call(ApiKey.ALTER_PARTITION, version, fields)
+    finally:
+        await connection.close()
+
+
+async def peer(cluster: SimCluster, sender: int, to: int) -> PeerConnection:
+    """A connection from one broker to another, as it makes it itself."""
+    broker = cluster[sender].broker
+    assert broker is not None
+    return await broker._peers.connect(NodeId(to))
+
+
+def alter_fields(
+    cluster: SimCluster,
+    to: int,
+    sender: int,
+    members: list[int],
+    *,
+    broker_epoch: int | None = None,
+    partition: int = 0,
+) -> dict[str, Any]:
     known = image(cluster, to)
     topic = known.topics["orders"]
     now = topic.partitions[0]
     epochs = {number: known.registered[NodeId(number)].epoch for number in members}
-    connection = await PeerConnection.open(f"b{to}", PORT)
-    try:
-        return await connection.call(
-            ApiKey.ALTER_PARTITION,
-            version,
-            {
-                "broker_id": sender,
-                "broker_epoch": known.registered[NodeId(sender)].epoch
-                if broker_epoch is None
-                else broker_epoch,
-                "topics": [
-                    {
-                        "topic_id": topic.id,
-                        "partitions": [
-                            {
-                                "partition_index": partition,
-                                "leader_epoch": now.leader_epoch,
-                                "new_isr": members,
-                                "new_isr_with_epochs": [
-                                    {"broker_id": n, "broker_epoch": e} for n, e in epochs.items()
-                                ],
-                                "leader_recovery_state": 0,
-                                "partition_epoch": now.partition_epoch,
-                            }
-                        ],
-                    }
-                ],
-            },
-        )
-    finally:
-        await connection.close()
+    proposed = {
+        "partition_index": partition,
+        "leader_epoch": now.leader_epoch,
+        "new_isr": members,
+        "new_isr_with_epochs": [{"broker_id": n, "broker_epoch": e} for n, e in epochs.items()],
+        "leader_recovery_state": 0,
+        "partition_epoch": now.partition_epoch,
+    }
+    if broker_epoch is None:
+        broker_epoch = known.registered[NodeId(sender)].epoch
+    return {
+        "broker_id": sender,
+        "broker_epoch": broker_epoch,
+        "topics": [{"topic_id": topic.id, "partitions": [proposed]}],
+    }
 
 
 async def orders(cluster: SimCluster) -> None:
@@ -128,20 +138,21 @@ def test_a_partition_that_does_not_exist_is_refused_alone() -> None:
     run(scenario)
 
 
+def heartbeat_fields(broker: int, epoch: int) -> dict[str, Any]:
+    """Of a broker that wants to shut down."""
+    return {
+        "broker_id": broker,
+        "broker_epoch": epoch,
+        "current_metadata_offset": 0,
+        "want_fence": True,
+        "want_shut_down": True,
+    }
+
+
 async def heartbeat(cluster: SimCluster, to: int, broker: int, epoch: int) -> Any:
-    connection = await PeerConnection.open(f"b{to}", PORT)
+    connection = await peer(cluster, 1, to)
     try:
-        return await connection.call(
-            ApiKey.BROKER_HEARTBEAT,
-            1,
-            {
-                "broker_id": broker,
-                "broker_epoch": epoch,
-                "current_metadata_offset": 0,
-                "want_fence": True,
-                "want_shut_down": True,
-            },
-        )
+        return await connection.call(ApiKey.BROKER_HEARTBEAT, 1, heartbeat_fields(broker, epoch))
     finally:
         await connection.close()
 

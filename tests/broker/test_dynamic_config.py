@@ -7,6 +7,7 @@ import pytest
 
 from suwi.client.connection import ConnectionLost, PeerConnection
 from suwi.controller.config_admin import Operation, Resource
+from suwi.model.broker_config import KEYS_WITHOUT_EFFECT
 from suwi.records.record import Record
 from suwi.sim import Simulation
 from suwi.wire.versions import ApiKey
@@ -121,6 +122,27 @@ def test_what_cannot_be_changed_or_is_wrong_is_refused_and_changes_nothing() -> 
         assert await value_of(client, Resource.TOPIC, TOPIC, "retention.ms") == "604800000"
 
     _run(scenario)
+
+
+@pytest.mark.parametrize("broker_name", ["0", ""])
+def test_keys_that_kafka_takes_at_run_time_are_taken_even_where_they_have_no_effect(
+    broker_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(broker: SimBroker, client: PeerConnection) -> None:
+        for key in sorted(KEYS_WITHOUT_EFFECT):
+            assert await alter(client, Resource.BROKER, broker_name, key, "2") == 0
+            assert await value_of(client, Resource.BROKER, broker_name, key) == "2"
+            assert await alter(client, Resource.BROKER, broker_name, key, None) == 0
+        assert await alter(client, Resource.BROKER, broker_name, "num.io.threads", "0") == 40
+        assert await alter(client, Resource.BROKER, broker_name, "num.io.threads", "many") == 40
+
+    _run(scenario)
+    told = {
+        record.__dict__["key"]
+        for record in caplog.records
+        if record.message == "configuration has no effect here"
+    }
+    assert told == KEYS_WITHOUT_EFFECT.keys()
 
 
 # -- compaction --------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from suwi.metadata.store import Registration, Session
 from suwi.model.ids import NodeId
 from suwi.replica.leadership import UNKNOWN_EPOCH
 from suwi.sim import Simulation
+from tests.supervision import tasks_that_must_not_fail
 
 B1 = NodeId(1)
 SESSION_S = 6.0
@@ -46,7 +47,14 @@ class World:
         return view, session
 
     def membership(self, view: MemoryView, host: str = "new") -> Membership:
-        return Membership(B1, view, lambda: broker_at(host), lambda: False, self.lives.append)
+        return Membership(
+            B1,
+            view,
+            lambda: broker_at(host),
+            lambda: False,
+            self.lives.append,
+            tasks_that_must_not_fail(),
+        )
 
 
 def run(scenario: Callable[[World], Awaitable[None]], seed: int = 1) -> None:

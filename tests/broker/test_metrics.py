@@ -1,19 +1,23 @@
 """What Prometheus sees of a broker."""
 
 import asyncio
+import errno
+from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from suwi.broker.broker import Broker
-from suwi.broker.metrics import BrokerCollector, LoopLag, MetricsServer
+from suwi.broker.metrics import BrokerCollector, LoopLag, MetricsServer, PartitionFigures
 from suwi.client.connection import PeerConnection
 from suwi.env import local_env
+from suwi.handlers.slices import SLICE_PARTITIONS
 from suwi.metadata.memory import MemoryStore
 from suwi.model.broker_config import parse_broker_config
 from suwi.model.ids import NO_NODE
 from suwi.net.stats import NetStats
 from suwi.sim import SimRandom
 from suwi.sim.cluster import SimCluster
+from suwi.wire.versions import ApiKey
 from tests.broker.simulated import create_topic, produce
 from tests.broker.test_simulated_cluster import controller, create, image, run, state, until
 
@@ -24,6 +28,13 @@ async def _get(port: int, path: str, method: str = "GET") -> tuple[str, str]:
     head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
     writer.close()
     return head.splitlines()[0], body
+
+
+async def _fail_to_prove(port: int) -> None:
+    stranger = await PeerConnection.open("127.0.0.1", port)
+    await stranger.send(ApiKey.PEER_CHALLENGE, 0, [bytes(36)])
+    stranger.send_unanswered(ApiKey.PEER_PROOF, 0, [bytes(32)])
+    await stranger.lost()
 
 
 def test_metrics_show_requests_traffic_connections_and_logs(tmp_path: object) -> None:
@@ -39,6 +50,7 @@ def test_metrics_show_requests_traffic_connections_and_logs(tmp_path: object) ->
         client = await PeerConnection.open("127.0.0.1", broker.listeners[0].port)
         await create_topic(client, "orders")
         await produce(client, "orders", [b"a", b"b"])
+        await _fail_to_prove(broker.listeners[0].port)
 
         status, body = await _get(server.port, "/metrics")
         assert status == "HTTP/1.1 200 OK"
@@ -56,6 +68,8 @@ def test_metrics_show_requests_traffic_connections_and_logs(tmp_path: object) ->
         assert samples["suwi_high_watermark", *at] == 2
         assert samples["suwi_log_size_bytes", *at] > 0
         assert samples["suwi_connections", ("listener", "PLAINTEXT")] == 1
+        failed = (("listener", "PLAINTEXT"), ("mechanism", "PEER"))
+        assert samples["suwi_failed_authentications_total", *failed] == 1
         assert samples[("suwi_received_bytes_total",)] > 0
         assert samples[("suwi_sent_bytes_total",)] > 0
         assert samples[("suwi_active_controller",)] == 1
@@ -68,6 +82,38 @@ def test_metrics_show_requests_traffic_connections_and_logs(tmp_path: object) ->
         assert (await _get(server.port, "/metrics", "POST"))[0].split()[1] == "405"
         await client.close()
         await server.stop()
+        await broker.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_scrape_of_many_partitions_goes_in_slices(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        config = parse_broker_config(
+            {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}
+        ).config
+        broker = Broker(local_env(), config, MemoryStore(SimRandom(0)).view())
+        await broker.start()
+        client = await PeerConnection.open("127.0.0.1", broker.listeners[0].port)
+        count = 5 * SLICE_PARTITIONS + 7
+        topic = {"name": "many", "num_partitions": count, "replication_factor": 1}
+        topic |= {"assignments": [], "configs": []}
+        await client.call(ApiKey.CREATE_TOPICS, 7, {"topics": [topic]})
+        for partition in broker.replicas:
+            partition.open()
+
+        figures = PartitionFigures()
+        seen = [figures.text().count(b"suwi_log_end_offset{") for _ in figures.gather(broker)]
+        assert seen[:5] == [SLICE_PARTITIONS * (number + 1) for number in range(5)]
+        text = figures.text().decode()
+        samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
+        for name in ("log_end_offset", "high_watermark", "log_start_offset", "log_size_bytes"):
+            of_it = [s for s in samples if s.name == f"suwi_{name}"]
+            assert {(s.labels["topic"], s.labels["partition"]) for s in of_it} == {
+                ("many", str(index)) for index in range(count)
+            }
+            assert {s.value for s in of_it} == {0}
+        await client.close()
         await broker.stop()
 
     asyncio.run(scenario())
@@ -153,8 +199,37 @@ def _samples(cluster: SimCluster, number: int) -> dict[tuple[str, ...], float]:
     """What a broker shows, by name and labels."""
     broker = cluster[number].broker
     assert broker is not None
+    collector = BrokerCollector(broker, NetStats(), LoopLag())
+    for _ in collector.figures.gather(broker):
+        pass
     return {
         (sample.name, *sample.labels.values()): sample.value
-        for family in BrokerCollector(broker, NetStats(), LoopLag()).collect()
+        for family in collector.collect()
         for sample in family.samples
     }
+
+
+def test_a_full_disk_is_seen_for_each_data_directory(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        paths = [str(tmp_path / name) for name in ("a", "b")]
+        config = parse_broker_config(
+            {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": ",".join(paths)}
+        ).config
+        stats = NetStats()
+        broker = Broker(local_env(), config, MemoryStore(SimRandom(0)).view(), stats=stats)
+        await broker.start()
+        second = list(broker.directories)[1]
+        second.state.failed(OSError(errno.ENOSPC, "full"))
+        second.state.failed(OSError(errno.ENOSPC, "full"))
+        samples = {
+            (sample.name, sample.labels.get("directory")): sample.value
+            for family in BrokerCollector(broker, stats, LoopLag()).collect()
+            for sample in family.samples
+        }
+        for path, full, errors in zip(paths, (0, 1), (0, 2), strict=True):
+            assert samples["suwi_log_directory_full", path] == full
+            assert samples["suwi_log_directory_full_errors_total", path] == errors
+        assert samples["suwi_offline_replicas", None] == 0
+        await broker.stop()
+
+    asyncio.run(scenario())

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from suwi.cli.events import told
-from suwi.controller.events import RECORDS_LOST, SUSPECT_ELECTION, UNCLEAN_ELECTION
+from suwi.controller.events import LOSS_UNKNOWN, RECORDS_LOST, SUSPECT_ELECTION, UNCLEAN_ELECTION
 from suwi.testing import Cluster
 from tests.cli.support import Suwi
 from tests.testing.clients import send
@@ -76,7 +76,7 @@ def lost(first: int, end: int, *, committed_below: int) -> dict[str, Any]:
         (
             UNCLEAN_ELECTION,
             {"leader": 2, "epoch": 5, "lost_at_least": None},
-            "broker 2 leads in epoch 5; nobody alive knows of a loss",
+            f"broker 2 leads in epoch 5; what was lost, if anything, is {LOSS_UNKNOWN}",
         ),
         (
             SUSPECT_ELECTION,

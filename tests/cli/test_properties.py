@@ -48,7 +48,7 @@ def test_escaped_separators_are_part_of_a_properties_key_or_value() -> None:
         ("KAFKA_LOG_RETENTION_MS", "log.retention.ms"),
         ("KAFKA_NODE_ID", "node.id"),
         ("KAFKA_ZOOKEEPER_CONNECT", "zookeeper.connect"),
-        ("SUWI_A__B___C", "a_b-c"),
+        ("SUWI_LISTENER_NAME_A__B___C_SSL_CLIENT_AUTH", "listener.name.a_b-c.ssl.client.auth"),
     ],
 )
 def test_an_environment_variable_stands_for_a_key(variable: str, key: str) -> None:
@@ -68,6 +68,29 @@ def test_an_unknown_suwi_variable_is_a_mistake_and_named() -> None:
     settings = from_environment({"SUWI_NUM_PARTITION": "3"})
     with pytest.raises(BadConfig, match=r"SUWI_NUM_PARTITION: .* did you mean 'num.partitions'"):
         parse_settings(settings)
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "SUWI_PORT",
+        "SUWI_SERVICE_HOST",
+        "SUWI_SERVICE_PORT_KAFKA",
+        "SUWI_PORT_9092_TCP",
+        "SUWI_PORT_9092_TCP_ADDR",
+        "SUWI_HOME",
+    ],
+)
+def test_a_suwi_variable_that_resembles_no_key_is_left_alone_with_a_warning(
+    variable: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Kubernetes sets such variables in every container, for a service of the name `suwi`."""
+    assert from_environment({variable: "tcp://10.0.0.1:9092", "SUWI_NODE_ID": "3"}) == [
+        Setting("SUWI_NODE_ID", "node.id", "3")
+    ]
+    (warning,) = caplog.records
+    assert warning.levelname == "WARNING"
+    assert warning.__dict__["variable"] == variable
 
 
 @pytest.mark.parametrize("option", ["num.partitions", "=3", " = "])

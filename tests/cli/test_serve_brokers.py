@@ -111,3 +111,12 @@ def test_one_port_in_use_keeps_all_from_starting(tmp_path: Path) -> None:
 
 def test_taking_over_data_is_for_one_broker(tmp_path: Path) -> None:
     assert "--adopt" in refusal("--data", tmp_path / "data", "--brokers", 2, "--adopt")
+
+
+def test_brokers_that_cannot_log_in_to_each_other_do_not_start(tmp_path: Path) -> None:
+    said = refusal(
+        *("--data", tmp_path / "data", "--brokers", "3"),
+        *("--set", "listeners=SASL_PLAINTEXT://127.0.0.1:0"),
+        *("--set", "sasl.enabled.mechanisms=SCRAM-SHA-512"),
+    )
+    assert "set sasl.mechanism.inter.broker.protocol" in said

@@ -79,6 +79,7 @@ def test_a_topic_is_described_with_everything_about_it(suwi: Suwi, tmp_path: Pat
         "start_offset": 0,
         "end_offset": 2,
         "size_bytes": 0,
+        "problem": None,
     }
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import struct
+import tracemalloc
 
 import pytest
 
@@ -43,11 +44,44 @@ def test_answers_arrive_whole_whatever_the_pieces(piece_bytes: int) -> None:
     asyncio.run(scenario())
 
 
-def test_a_negative_length_ends_the_connection() -> None:
+@pytest.mark.parametrize("piece_bytes", [4093, 65_536, 300_000])
+def test_a_long_answer_arrives_whole(piece_bytes: int) -> None:
+    body = bytes(range(256)) * 4000
+
+    async def scenario() -> None:
+        connection = PeerConnection("test")
+        connection.connection_made(Wire())
+        answers = [connection.send(ApiKey.HEARTBEAT, 0, [b""]) for _ in range(2)]
+        stream = frame(1, body) + frame(2, b"next")
+        for at in range(0, len(stream), piece_bytes):
+            connection.data_received(stream[at : at + piece_bytes])
+        assert [bytes(await answer) for answer in answers] == [body, b"next"]
+
+    asyncio.run(scenario())
+
+
+def test_memory_grows_with_what_has_arrived_not_with_what_is_announced() -> None:
+    async def scenario() -> None:
+        connection = PeerConnection("test")
+        connection.connection_made(Wire())
+        tracemalloc.start()
+        try:
+            connection.data_received(struct.pack(">i", 900_000_000) + b"x")
+            for _ in range(10):
+                connection.data_received(bytes(10_000))
+            assert tracemalloc.get_traced_memory()[1] < 1_000_000
+        finally:
+            tracemalloc.stop()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("size_bytes", [-1, 2**31 - 1])
+def test_a_length_that_cannot_be_ends_the_connection(size_bytes: int) -> None:
     async def scenario() -> None:
         connection, wire = PeerConnection("test"), Wire()
         connection.connection_made(wire)
-        connection.data_received(struct.pack(">i", -1))
+        connection.data_received(struct.pack(">i", size_bytes))
         assert wire.aborted
 
     asyncio.run(scenario())

@@ -25,6 +25,24 @@ def test_what_all_brokers_have_is_told_without_what_one_of_them_has() -> None:
     ]
 
 
+def test_the_rack_of_each_of_several_brokers_is_told_not_its_template() -> None:
+    static = parse_broker_config({"broker.rack": "rack-{node}"}).config
+    (rack,) = [
+        setting
+        for setting in ConfigView(ClusterImage(), static, NodeId(7)).of_broker()
+        if setting.name == "broker.rack"
+    ]
+    assert (rack.value, rack.source) == ("rack-7", Source.FILE)
+    assert [found.value for found in rack.chain] == ["rack-7", ""]
+
+
+def test_keys_without_effect_are_told_where_they_were_set_while_running() -> None:
+    settings = view(**{"0": {"num.io.threads": "16"}}).of_broker()
+    (setting,) = [s for s in settings if s.name == "num.io.threads"]
+    assert (setting.value, setting.source, setting.is_read_only) == ("16", Source.BROKER, False)
+    assert "without effect" in setting.key.doc
+
+
 def test_what_is_set_for_one_broker_counts_there() -> None:
     settings = view(**{"0": {KEY: "1"}, ALL_BROKERS: {KEY: "2"}}).of_broker()
     (setting,) = [s for s in settings if s.name == KEY]

@@ -2,7 +2,15 @@
 
 from types import MappingProxyType
 
-from suwi.controller.events import EVENTS_KEPT, Event, events, operations
+from suwi.controller.events import (
+    EVENTS_KEPT,
+    LOSS_UNKNOWN,
+    UNCLEAN_ELECTION,
+    Event,
+    events,
+    logged_facts,
+    operations,
+)
 from suwi.controller.survey import ReplicaFacts, lost_at_least
 from suwi.metadata.image import ClusterImage, ImageBuilder
 from suwi.metadata.store import values_of
@@ -41,3 +49,11 @@ def test_nothing_is_lost_that_the_leader_has() -> None:
 
 def test_nothing_can_be_said_of_a_leader_that_does_not_answer() -> None:
     assert lost_at_least({B2: facts(20, 15)}, B1) is None
+
+
+def test_the_log_says_that_a_loss_is_unknown_where_nobody_knows_of_one() -> None:
+    unknown = Event(UNCLEAN_ELECTION, 1, {"leader": 2, "lost_at_least": None})
+    assert logged_facts(unknown) == {"leader": 2, "lost_at_least": LOSS_UNKNOWN}
+    known = Event(UNCLEAN_ELECTION, 1, {"leader": 2, "lost_at_least": (3, 5)})
+    assert logged_facts(known) == known.facts
+    assert logged_facts(Event("flood", 1, {"metres": 3})) == {"metres": 3}

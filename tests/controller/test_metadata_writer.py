@@ -24,6 +24,7 @@ from suwi.metadata.store import (
 from suwi.model.errors import RequestTimedOut, UnknownTopicOrPartition
 from suwi.model.ids import NodeId
 from suwi.sim.random import SimRandom
+from tests.supervision import tasks_that_must_not_fail
 
 
 def test_a_decision_whose_client_has_gone_is_finished_before_the_next_begins() -> None:
@@ -31,7 +32,7 @@ def test_a_decision_whose_client_has_gone_is_finished_before_the_next_begins() -
 
     async def scenario() -> None:
         store = MemoryStore(SimRandom(1)).view()
-        writer = MetadataWriter(store, MetadataFollower(store, lambda old, new: None), 1)
+        writer = MetadataWriter(store, MetadataFollower(store, tasks_that_must_not_fail()), 1)
         written = asyncio.Event()
 
         async def delete() -> None:
@@ -63,7 +64,7 @@ def test_a_refusal_that_nobody_waits_for_any_more_is_no_error_of_ours(
 ) -> None:
     async def scenario() -> None:
         store = MemoryStore(SimRandom(1)).view()
-        writer = MetadataWriter(store, MetadataFollower(store, lambda old, new: None), 1)
+        writer = MetadataWriter(store, MetadataFollower(store, tasks_that_must_not_fail()), 1)
         go_on = asyncio.Event()
 
         async def fail(error: Exception) -> None:
@@ -124,7 +125,7 @@ def test_nothing_is_decided_before_it_is_known_what_the_last_write_has_changed()
     async def scenario() -> None:
         store = Forgetful(MemoryStore(SimRandom(1)).view())
         controller = await (await store.open_session()).campaign(NodeId(1))
-        follower = MetadataFollower(cast(MetadataStore, store), lambda old, new: None)
+        follower = MetadataFollower(cast(MetadataStore, store), tasks_that_must_not_fail())
         await follower.start()
         writer = MetadataWriter(cast(MetadataStore, store), follower, controller.epoch)
         seen: list[int] = []

@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from suwi.log.cleaning import Cleaned, clean, run_steps
+from suwi.log.cleaning import Cleaned, clean
 from suwi.log.cleaning_plan import CleaningPlan, plan_cleaning
 from suwi.log.partition_log import PartitionLog
 from suwi.log.producer_snapshot import encode_snapshot
+from suwi.log.steps import run_steps
 from suwi.model.ids import Offset
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import BatchHeader

@@ -1,5 +1,7 @@
 """The small text files, exactly as Apache Kafka writes them."""
 
+import errno
+from contextlib import suppress
 from uuid import UUID
 
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from suwi.env import Disk
 from suwi.log import checkpoints
 from suwi.model.ids import LeaderEpoch, Offset, PartitionIndex, TopicId, TopicPartition
-from suwi.sim import SimDisk
+from suwi.sim import Revoked, SimDisk, SimRandom
 
 Place = tuple[Disk, str]
 
@@ -30,6 +32,34 @@ def test_offsets_are_a_version_a_count_and_a_line_for_each_partition(disk_and_di
     checkpoints.write_offsets(disk, path, offsets)
     assert disk.read_bytes(path) == b"0\n2\npeter-test01 0 6\na 12 1099511627776\n"
     assert checkpoints.read_offsets(disk, path) == offsets
+
+
+def test_epochs_that_a_crash_left_half_written_read_as_damaged() -> None:
+    """Whatever call the process dies in, and however much of it was done: what is read is what was
+    there before, or after, or nothing. Nothing can be found in the log again."""
+    old = [(LeaderEpoch(3), Offset(10)), (LeaderEpoch(5), Offset(30))]
+    for new in ([(LeaderEpoch(3), Offset(10)), (LeaderEpoch(7), Offset(41))], old[:1], old * 20):
+        for calls in range(10):
+            for seed in range(10):
+                disk = SimDisk(random=SimRandom(seed))
+                disk.make_dirs("/d")
+                checkpoints.write_epochs(disk, "/d/x", old)
+                disk.faults.crash_after(calls)
+                with suppress(Revoked):
+                    checkpoints.write_epochs(disk, "/d/x", new)
+                found = checkpoints.read_epochs(disk.crash(), "/d/x")
+                assert found in (old, new, None)
+
+
+def test_epochs_are_written_without_a_rename() -> None:
+    """Thousands are written when a broker takes over, and a rename over a file may take long."""
+    disk = SimDisk()
+    disk.make_dirs("/d")
+    disk.faults.fail("rename", errno.EIO)
+    epochs = [(LeaderEpoch(3), Offset(10))]
+    checkpoints.write_epochs(disk, "/d/x", epochs)
+    checkpoints.write_epochs(disk, "/d/x", epochs)
+    assert checkpoints.read_epochs(disk, "/d/x") == epochs
 
 
 def test_an_empty_checkpoint_is_not_a_missing_one(disk_and_dir: Place) -> None:

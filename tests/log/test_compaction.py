@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from suwi.log import names
-from suwi.log.cleaning import Cleaned, CleaningAborted, Job, clean, run_steps
+from suwi.log.cleaning import Cleaned, CleaningAborted, clean
+from suwi.log.steps import Job, run_steps
 from suwi.model.errors import CorruptMessage, InvalidProducerEpoch, InvalidRecord
 from suwi.model.ids import Offset
 from suwi.model.topic_config import TopicConfig

@@ -15,6 +15,15 @@ def test_what_passes_is_answered_and_the_directory_stays_in_use(number: int) -> 
     state.check()
 
 
+def test_writes_that_a_full_disk_refused_are_counted() -> None:
+    state = DirectoryState("/data")
+    for _ in range(3):
+        state.failed(OSError(errno.ENOSPC, "no"))
+    assert (state.is_full, state.full_errors) == (True, 3)
+    state.has_space()
+    assert (state.is_full, state.full_errors) == (False, 3)
+
+
 @pytest.mark.parametrize("number", [errno.EIO, errno.EROFS, errno.EACCES])
 def test_anything_else_takes_the_directory_offline_for_good(number: int) -> None:
     state = DirectoryState("/data")

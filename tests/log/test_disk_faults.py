@@ -223,7 +223,19 @@ def test_a_read_error_takes_the_directory_offline() -> None:
     _assert_offline(bench)
 
 
-@pytest.mark.parametrize("operation", ["rename", "remove", "truncate"])
+def test_a_truncation_is_whole_though_its_files_cannot_be_removed_yet() -> None:
+    """They have other names by then, and go when the log is opened the next time."""
+    bench = Bench(config=SMALL)
+    bench.append_many(40)
+    bench.sim.faults.fail("remove", errno.EACCES, path="*.log*")
+    bench.log.truncate_to(Offset(10))
+    assert (bench.log.end_offset, bench.state.offline_because) == (10, None)
+    bench.reopen()
+    assert len(bench.headers()) == 10
+    assert not [name for name in bench.names() if name.endswith(names.DELETED)]
+
+
+@pytest.mark.parametrize("operation", ["rename", "truncate"])
 def test_a_truncation_that_fails_takes_the_directory_offline(operation: Operation) -> None:
     bench = Bench(config=SMALL)
     bench.append_many(40)
@@ -301,4 +313,4 @@ def _deaths(life: Callable[[Bench, list[int]], None]) -> int:
 
 
 def test_a_process_may_die_in_the_middle_of_any_call() -> None:
-    assert _deaths(_busy_life) > 100
+    assert _deaths(_busy_life) > 90

@@ -2,6 +2,8 @@
 
 import errno
 import resource
+from collections import OrderedDict
+from collections.abc import Iterator
 
 import pytest
 
@@ -86,6 +88,33 @@ def test_a_whole_directory_can_be_forgotten() -> None:
     cache.forget_dir("/d")
     assert (_is_open(a), _is_open(b)) == (False, False)
     assert len(cache) == 0
+
+
+class _Unlisted(OrderedDict[str, File]):
+    """Open files that may be looked up, but not gone through."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("went through all open files")
+
+
+def test_to_forget_a_directory_the_files_of_others_are_not_looked_at() -> None:
+    """A topic of a thousand partitions is deleted, and tens of thousands of files are open."""
+    cache = _cache(5)
+    cache.disk.make_dirs("/d2")
+    other = cache.get("/d2/x", create=True)
+    a, b = cache.get("/d/a"), cache.get("/d/b")
+    cache._files = _Unlisted({"/d/a": a, "/d/b": b, "/d2/x": other})
+    cache.forget_dir("/d")
+    assert (_is_open(a), _is_open(b), _is_open(other)) == (False, False, True)
+
+
+def test_all_below_a_directory_can_be_forgotten() -> None:
+    cache = _cache(5)
+    for directory in ("/d/below", "/d2"):
+        cache.disk.make_dirs(directory)
+    files = [cache.get(path, create=True) for path in ("/d/a", "/d/below/x", "/d2/x")]
+    cache.forget_tree("/d")
+    assert [_is_open(file) for file in files] == [False, False, True]
 
 
 def test_a_directory_with_the_same_beginning_is_not_forgotten() -> None:

@@ -11,6 +11,8 @@ from suwi.log import names
 from suwi.log.file_cache import FileCache
 from suwi.log.log_directory import DirectoryInUse, ForeignDirectory, LogDirectory
 from suwi.log.partition_log import PartitionLog
+from suwi.log.steps import TURN, run_steps
+from suwi.log.stray import UnreadableTopicId
 from suwi.model.ids import LeaderEpoch, NodeId, Offset, PartitionIndex, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import read_header
@@ -35,9 +37,15 @@ def _begun(disk: Disk, path: str) -> LogDirectory:
 
 
 def _log(
-    directory: LogDirectory, partition: TopicPartition = ORDERS, topic_id: TopicId = FIRST_ID
+    directory: LogDirectory,
+    partition: TopicPartition = ORDERS,
+    topic_id: TopicId = FIRST_ID,
+    *,
+    has_other_replicas: bool = False,
 ) -> PartitionLog:
-    return directory.log_of(partition, topic_id, TopicConfig(), None)
+    return directory.log_of(
+        partition, topic_id, TopicConfig(), None, has_other_replicas=has_other_replicas
+    )
 
 
 def _append(log: PartitionLog, count: int, value: bytes = b"v") -> None:
@@ -331,7 +339,77 @@ def test_an_earlier_topics_records_that_outlived_their_topic_id_are_put_away(see
     directory = _begun(disk, "/data")
     _append(_log(directory), 10, b"old")
     again = _begun(disk.power_loss(), "/data")
-    assert _log(again, topic_id=SECOND_ID).end_offset == 0
+    assert _log(again, topic_id=SECOND_ID, has_other_replicas=True).end_offset == 0
+
+
+def _blank_topic_id(disk: SimDisk) -> None:
+    """What a power loss can leave of the file, and damage make of it."""
+    file = disk.open(f"/data/orders-0/{names.PARTITION_METADATA}")
+    file.truncate(0)
+    file.close()
+
+
+def _unreadable(*, records: int = 10, power_loss: bool = False) -> tuple[SimDisk, LogDirectory]:
+    """A partition whose topic id cannot be read, in a directory that has lost its checkpoints."""
+    disk = SimDisk()
+    directory = _begun(disk, "/data")
+    directory.trust()
+    _append(_log(directory), records)
+    _sync(_log(directory))
+    _blank_topic_id(disk)
+    if power_loss:
+        disk.open(f"/data/orders-0/{names.PARTITION_METADATA}").sync()
+    disk = disk.power_loss() if power_loss else disk.crash()
+    assert not disk.exists(f"/data/{names.RECOVERY_POINTS}")
+    return disk, _begun(disk, "/data")
+
+
+def _strays(disk: SimDisk) -> list[str]:
+    return [name for name in disk.list_dir("/data") if name.endswith("-stray")]
+
+
+@pytest.mark.parametrize("power_loss", [False, True])
+def test_records_whose_topic_id_is_unreadable_are_kept_and_nobody_leads_them(
+    power_loss: bool,
+) -> None:
+    """They were put away for deletion."""
+    disk, directory = _unreadable(power_loss=power_loss)
+    for _ in range(2):
+        with pytest.raises(UnreadableTopicId, match="suwi repair partition-metadata"):
+            _log(directory)
+    assert directory.leftovers() == []
+    assert disk.size("/data/orders-0/00000000000000000000.log") > 0
+    directory.state.check()
+
+
+def test_a_replica_that_is_not_suspect_does_not_start_empty_though_there_are_others() -> None:
+    """The controller would take it for whole, and might let it lead."""
+    disk, directory = _unreadable()
+    with pytest.raises(UnreadableTopicId):
+        _log(directory, has_other_replicas=True)
+    assert _strays(disk) == []
+
+
+def test_a_suspect_replica_starts_empty_beside_its_records_where_there_are_others() -> None:
+    disk, directory = _unreadable(power_loss=True)
+    assert _log(directory, has_other_replicas=True).end_offset == 0
+    assert directory.leftovers() == []
+    (stray,) = _strays(disk)
+    assert disk.size(f"/data/{stray}/00000000000000000000.log") > 0
+    assert directory.found_partitions() == [ORDERS]
+
+
+def test_a_topic_id_that_is_unreadable_beside_no_record_is_written_again() -> None:
+    _, directory = _unreadable(records=0, power_loss=True)
+    assert _log(directory).end_offset == 0
+    assert directory.topic_id_of(ORDERS) == FIRST_ID
+
+
+def test_bytes_that_are_no_batch_are_no_records() -> None:
+    disk, directory = _unreadable(power_loss=True)
+    disk.overwrite("/data/orders-0/00000000000000000000.log", b"\xff" * 30, 20)
+    assert _log(directory).end_offset == 0
+    assert directory.topic_id_of(ORDERS) == FIRST_ID
 
 
 def test_a_synced_log_whose_topic_id_is_damaged_is_kept() -> None:
@@ -340,9 +418,7 @@ def test_a_synced_log_whose_topic_id_is_damaged_is_kept() -> None:
     _append(_log(directory), 10)
     _sync(_log(directory))
     directory.write_recovery_points()
-    file = disk.open(f"/data/orders-0/{names.PARTITION_METADATA}")
-    file.truncate(0)
-    file.close()
+    _blank_topic_id(disk)
     again = _begun(disk.crash(), "/data")
     assert _log(again).end_offset == 10
 
@@ -447,3 +523,79 @@ def test_a_clean_stop_survives_a_power_loss_with_its_mark() -> None:
     again.open()
     assert again.was_clean
     assert len(values_in(_log(again))) == 10
+
+
+@pytest.mark.parametrize("records", [0, 10])
+def test_a_directory_of_nobody_knows_which_topic_goes_only_if_it_has_no_records(
+    records: int,
+) -> None:
+    disk, directory = _unreadable(records=records)
+    gone = directory.put_away_unknown(ORDERS)
+    assert directory.found_partitions() == []
+    assert directory.leftovers() == ([] if records else [gone])
+    assert len(_strays(disk)) == (1 if records else 0)
+
+
+def test_what_was_synced_says_nothing_of_whose_it_is_where_the_topic_was_made_anew() -> None:
+    disk = SimDisk()
+    directory = _begun(disk, "/data")
+    directory.trust()
+    _append(_log(directory), 10)
+    _sync(_log(directory))
+    directory.write_recovery_points()
+    _blank_topic_id(disk)
+    again = _begun(disk.crash(), "/data")
+    again.doubt(ORDERS)
+    with pytest.raises(UnreadableTopicId):
+        _log(again)
+
+
+def test_one_write_serves_all_that_wait_for_a_checkpoint() -> None:
+    """A thousand logs are truncated at once when a leader changes."""
+    disk = SimDisk()
+    directory = _begun(disk, "/data")
+    many = [TopicPartition("orders", PartitionIndex(index)) for index in range(10)]
+    directory.write_high_watermarks([(partition, Offset(5)) for partition in many])
+    due = [directory.lower_watermark(partition, Offset(3)) for partition in many]
+    jobs = [directory.job_for(one) for (one,) in due]
+    jobs[0]()
+    assert all(directory.is_written(one) for (one,) in due)
+    disk.faults.fail("write", errno.EIO, path=f"*{names.HIGH_WATERMARKS}*")
+    for job in jobs[1:]:
+        job()
+    disk.faults.clear()
+    directory.close(clean=False)
+    assert set(_begun(disk, "/data").high_watermarks.values()) == {3}
+
+
+def test_what_is_not_lower_than_what_is_written_down_need_not_be_written() -> None:
+    directory = _begun(SimDisk(), "/data")
+    log = _log(directory)
+    _append(log, 10)
+    log.truncate_to(Offset(5))
+    assert directory.became_shorter(log) == []
+    _sync(log)
+    directory.write_recovery_points()
+    log.truncate_to(Offset(4))
+    assert [due.checkpoint for due in directory.became_shorter(log)] == [names.RECOVERY_POINTS]
+
+
+def test_partitions_made_anew_at_the_same_time_wait_for_one_write_of_the_checkpoints() -> None:
+    """Until then a crash could give each the offsets of the deleted one that had its name."""
+    disk = SimDisk()
+    directory = _begun(disk, "/data")
+    both = [TopicPartition("orders", PartitionIndex(index)) for index in range(2)]
+    for partition in both:
+        _log(directory, partition)
+    directory.write_high_watermarks([(partition, Offset(5)) for partition in both])
+    for partition in both:
+        directory.put_away(partition)
+    first, second = (
+        directory.opening(partition, SECOND_ID, TopicConfig(), None) for partition in both
+    )
+    job = next(first)
+    assert next(second) is not TURN, "it does not go on before the first has written"
+    job()
+    assert directory.high_watermarks == {}
+    assert b"orders" not in disk.read_bytes(f"/data/{names.HIGH_WATERMARKS}")
+    assert [run_steps(steps).end_offset for steps in (first, second)] == [0, 0]

@@ -1,6 +1,7 @@
 """What is on disk: the embedded store across restarts, crashes and failures."""
 
 import asyncio
+import contextlib
 import gc
 import os
 import sqlite3
@@ -151,9 +152,8 @@ def test_a_second_process_is_kept_out(tmp_path: Path) -> None:
 
 def test_a_newer_format_is_refused_with_its_name(tmp_path: Path) -> None:
     path = str(tmp_path / "metadata.db")
-    with sqlite3.connect(path) as db:
+    with contextlib.closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA user_version = 99")
-    db.close()
 
     async def scenario() -> None:
         with pytest.raises(ValueError, match="format 99"):
@@ -264,6 +264,60 @@ def test_after_a_failed_sync_nothing_is_believed_any_more(tmp_path: Path) -> Non
         with pytest.raises(Unavailable):
             await view.write([Put("a", b"")])
         await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_store_that_has_failed_lets_go_of_its_file_when_it_is_closed(tmp_path: Path) -> None:
+    path = str(tmp_path / "metadata.db")
+
+    async def scenario() -> None:
+        store = await EmbeddedStore.open(path)
+        whole = store._file
+        store._file = FailingFile(whole, sqlite3.SQLITE_IOERR_FSYNC)  # type: ignore[assignment]
+        assert await store.view().write([Put("a", b"")]) == Unknown()
+        await store.close()
+        await store.close()  # Whoever closes it twice is not told of it.
+        await (await EmbeddedStore.open(path)).close()
+
+    asyncio.run(scenario())
+
+
+def test_a_file_that_cannot_be_read_is_let_go_of(tmp_path: Path) -> None:
+    path = str(tmp_path / "metadata.db")
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version = 1")  # And no tables.
+
+    async def scenario() -> None:
+        with pytest.raises(sqlite3.OperationalError) as refused:
+            await EmbeddedStore.open(path)
+        with contextlib.closing(sqlite3.connect(path, timeout=10)) as db:
+            db.execute("PRAGMA user_version = 2")
+        assert refused.value is not None  # It holds the frames that had the file.
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("turns", [1, 2, 5])
+def test_a_file_whose_opening_nobody_waits_for_any_more_is_let_go_of(
+    tmp_path: Path, turns: int
+) -> None:
+    path = str(tmp_path / "metadata.db")
+
+    async def scenario() -> None:
+        opening = asyncio.create_task(EmbeddedStore.open(path))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        opening.cancel()
+        (gone,) = await asyncio.gather(opening, return_exceptions=True)
+        assert isinstance(gone, asyncio.CancelledError)
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    await (await EmbeddedStore.open(path)).close()
+                    break
+                except StoreInUse:  # It is being opened in the thread.
+                    await asyncio.sleep(0.01)
 
     asyncio.run(scenario())
 

@@ -47,3 +47,37 @@ def test_a_large_topic_is_kept_in_shards() -> None:
     assert list(shards) == [f"partitions/orders/{shard}" for shard in range(3)]
     image = ImageBuilder().load(1, {TOPICS + "orders": encode_topic(topic), **shards})
     assert image.topics["orders"] == topic
+
+
+def test_a_change_in_a_large_topic_leaves_the_states_of_other_shards_as_they_are() -> None:
+    """The same objects: what follows the image sees at once that nothing happened to them."""
+    states = [
+        PartitionState(NodeId(1), LeaderEpoch(0), 0, (NodeId(1),), (NodeId(1),))
+        for _ in range(2500)
+    ]
+    topic = Topic("orders", TopicId(UUID(int=1)), {}, tuple(states))
+    builder = ImageBuilder()
+    entries = {TOPICS + "orders": encode_topic(topic), **encode_shards(topic)}
+    before = builder.load(1, entries).topics["orders"].partitions
+
+    states[1500] = states[1500]._replace(partition_epoch=1)
+    changed = topic._replace(partitions=tuple(states))
+    after = builder.apply(2, encode_shards(changed, only=[1])).topics["orders"].partitions
+    assert after == changed.partitions
+    assert all(after[index] is before[index] for index in (*range(1000), *range(2000, 2500)))
+
+    grown = topic._replace(partitions=(*states, states[0]))
+    values = {TOPICS + "orders": encode_topic(grown), **encode_shards(grown, only=[2])}
+    assert builder.apply(3, values).topics["orders"] == grown
+
+
+def test_a_topic_made_anew_has_nothing_of_the_one_before_it() -> None:
+    state = PartitionState(NodeId(1), LeaderEpoch(7), 0, (NodeId(1),), (NodeId(1),))
+    old = Topic("orders", TopicId(UUID(int=1)), {}, (state,))
+    new = Topic("orders", TopicId(UUID(int=2)), {}, (state._replace(leader_epoch=LeaderEpoch(0)),))
+    builder = ImageBuilder()
+    builder.load(1, {TOPICS + "orders": encode_topic(old), **encode_shards(old)})
+    gone = {TOPICS + "orders": None, "partitions/orders/0": None}
+    assert builder.apply(2, gone).topics == {}
+    made = {**encode_shards(new), TOPICS + "orders": encode_topic(new)}
+    assert builder.apply(3, made).topics["orders"] == new

@@ -182,6 +182,11 @@ class Door:
         pass
 
 
+def timeless_budget(limits: Limits | None = None) -> Budget:
+    """In which a turn lasts as long as it takes, however slow the machine is."""
+    return Budget((limits or Limits())._replace(turn_ms_max=1e9), poison=True)
+
+
 def connect(
     dispatch: Dispatch,
     limits: Limits | None = None,
@@ -191,10 +196,10 @@ def connect(
 ) -> tuple[Connection, Wire]:
     """A connection at the end of a wire; kept views are found out by poison."""
     if budget is None:
-        budget = Budget(limits or Limits(), poison=True)
+        budget = timeless_budget(limits)
     loop = asyncio.get_running_loop()
     connection = Connection(
-        loop, "TEST", dispatch, budget.limits, budget.buffers, budget.unsent, Door()
+        loop, "TEST", dispatch, budget.limits, budget.buffers, budget.unsent, budget.turns, Door()
     )
     wire = Wire(room_bytes)
     wire.connect(connection)

@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from suwi.handlers.errors import reply
 from suwi.net import (
     NO_REPLY,
     Answer,
@@ -16,10 +17,11 @@ from suwi.net import (
     Reply,
     Request,
 )
+from suwi.security.principal import ANONYMOUS, user
 from suwi.wire.codec import encode_request, encode_response, read_response
 from suwi.wire.errors import MalformedRequest
 from suwi.wire.headers import read_response_header, request_header
-from suwi.wire.versions import APIS, SMALL_REQUEST_BYTES_MAX, ApiKey
+from suwi.wire.versions import APIS, SMALL_REQUEST_BYTES_MAX, ApiKey, Audience
 from tests.net.support import connect, settle
 
 
@@ -92,7 +94,8 @@ def test_a_handler_gets_the_message_and_its_reply_the_right_header(version: int)
     [request] = handlers.requests
     assert (request.version, request.correlation_id, request.client_id) == (version, 7, "me")
     assert request.message.generation_id == 3
-    assert request.connection.peer_host == "10.0.0.1"
+    assert (request.client_host, request.listener) == ("10.0.0.1", "TEST")
+    assert (request.principal, request.throttle_ms) == (ANONYMOUS, 0)
     assert "Heartbeat" in repr(request)
     assert struct.unpack_from(">i", sent)[0] == len(sent) - 4
     correlation_id, at = read_response_header(ApiKey.HEARTBEAT, version, sent[4:])
@@ -180,3 +183,80 @@ def test_a_body_that_a_handler_cannot_parse_is_the_peers_fault() -> None:
             dispatch(connection)
 
     asyncio.run(scenario())
+
+
+# -- whom an API is for ----------------------------------------------------------------------------
+
+_FOR_PEERS = {
+    ApiKey.ALTER_PARTITION: {"broker_id": 1, "broker_epoch": 2, "topics": []},
+    ApiKey.BROKER_HEARTBEAT: {
+        "broker_id": 1,
+        "broker_epoch": 2,
+        "current_metadata_offset": 0,
+        "want_fence": False,
+        "want_shut_down": True,
+    },
+    ApiKey.ALLOCATE_PRODUCER_IDS: {"broker_id": 1, "broker_epoch": 2},
+    ApiKey.ENVELOPE: {
+        "request_data": b"x",
+        "request_principal": b"User:admin",
+        "client_host_address": b"",
+    },
+}
+_CASES = [
+    (key, version)
+    for key in _FOR_PEERS
+    for version in range(APIS[key].min_version, APIS[key].max_version + 1)
+]
+
+
+def ask(api_key: int, version: int, body: bytes, *, is_peer: bool) -> tuple[bytes, bool, int]:
+    """What is sent back, whether the connection was closed, and how often a handler was called."""
+    calls: list[Request] = []
+
+    def handle(request: Request) -> Answer:
+        calls.append(request)
+        return Reply([b"done"])
+
+    async def scenario() -> tuple[bytes, bool, int]:
+        connection, wire = connect(Dispatcher({api_key: handle}))
+        if is_peer:
+            connection.authenticated(user("broker"), is_peer=True)
+        wire.deliver(frame(api_key, version, body))
+        await settle()
+        return bytes(wire.sent), wire.lost, len(calls)
+
+    return asyncio.run(scenario())
+
+
+def test_every_api_for_peers_is_tried_below() -> None:
+    for_peers = {api.key for api in APIS.values() if api.audience is Audience.PEERS}
+    assert for_peers == {*_FOR_PEERS, ApiKey.REPORT_LOSS}
+
+
+@pytest.mark.parametrize(("api_key", "version"), _CASES)
+def test_what_is_for_brokers_is_refused_in_its_own_form_to_anybody_else(
+    api_key: ApiKey, version: int
+) -> None:
+    body = encode_request(api_key, version, _FOR_PEERS[api_key])
+    sent, lost, calls = ask(api_key, version, body, is_peer=False)
+    assert (lost, calls) == (False, 0)
+    _, at = read_response_header(api_key, version, sent[4:])
+    assert read_response(api_key, version, sent[4:], at).error_code == 31
+    sent, lost, calls = ask(api_key, version, body, is_peer=True)
+    assert (sent[-4:], lost, calls) == (b"done", False, 1)
+
+
+def test_what_is_ours_and_for_brokers_closes_the_connection_of_anybody_else() -> None:
+    assert ask(ApiKey.REPORT_LOSS, 0, b"{}", is_peer=False) == (b"", True, 0)
+    assert ask(ApiKey.REPORT_LOSS, 0, b"{}", is_peer=True)[1:] == (False, 1)
+
+
+def test_a_reply_carries_the_throttle_time_of_its_request() -> None:
+    def handle(request: Request) -> Answer:
+        request.throttle_ms = 250
+        return reply(request, {"error_code": 0, "throttle_time": 0})
+
+    sent, _ = converse(Dispatcher({ApiKey.HEARTBEAT: handle}), heartbeat(4))
+    answer = read_response(ApiKey.HEARTBEAT, 4, sent, 4 + 5)
+    assert answer.throttle_time.total_seconds() == 0.25

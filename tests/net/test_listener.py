@@ -9,7 +9,8 @@ import socket
 import ssl
 import subprocess
 from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -472,5 +473,70 @@ def test_a_slow_reader_over_tls_is_held_back_too(
                 assert served < 400
                 for i in range(500):
                     assert await peer.reply() == (i, bytes(100_000))
+
+    run(scenario())
+
+
+def test_over_tls_too_turns_are_taken_and_a_peer_that_has_closed_is_noticed(
+    run: Run, tls: tuple[FixedContext, ssl.SSLContext]
+) -> None:
+    server, trusting = tls
+
+    async def scenario() -> None:
+        served = 0
+
+        def answer(correlation_id: int, payload: memoryview) -> Answer:
+            nonlocal served
+            served += 1
+            if served == 505:
+                peer.writer.transport.abort()  # with thousands of its requests at hand
+            return Reply([b""])
+
+        limits = Limits(turn_requests_max=10, turn_ms_max=1e9)
+        async with serving(answering(answer), limits, tls=server) as listener:
+            options = {"ssl": trusting, "server_hostname": "localhost"}
+            async with client(listener, **options) as peer:
+                peer.send(*(request(i, api_key=32) for i in range(20_000)))
+                await until(lambda: served >= 505)
+                assert served < 1_000
+                await until(lambda: not listener.connections)
+                assert served <= 530, "a turn or two, until the loop has closed the socket"
+
+    run(scenario())
+
+
+def test_tls_handshakes_of_many_peers_at_once_begin_one_by_one(
+    run: Run, tls: tuple[FixedContext, ssl.SSLContext]
+) -> None:
+    begun = 0
+
+    class Counting(NamedTuple):
+        context: ssl.SSLContext
+
+        def current(self) -> ssl.SSLContext:
+            nonlocal begun
+            begun += 1
+            return self.context
+
+    async def scenario() -> None:
+        budget = Budget(Limits())
+        listener = Listener(
+            "TEST", "127.0.0.1", 0, answering(echo), budget, tls=Counting(tls[0].context)
+        )
+        await listener.start()
+        peers = [socket.create_connection(("127.0.0.1", listener.port)) for _ in range(40)]
+        seen = [0]
+        while begun < 20:
+            await asyncio.sleep(0)
+            seen.append(begun)
+        assert max(after - before for before, after in pairwise(seen)) == 1
+        await listener.stop(0)
+        assert begun < 40
+        await until(lambda: budget.connections == 0)
+        for peer in peers:
+            peer.settimeout(10)
+            with suppress(ConnectionError):
+                assert peer.recv(1) == b""
+            peer.close()
 
     run(scenario())

@@ -5,6 +5,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -403,5 +404,24 @@ def test_empty_pieces_are_no_obstacle() -> None:
             wire.deliver(request(number))
         expected = [b"", b"", DATA[:100_000], b"end"]
         assert replies(wire.sent) == list(enumerate(expected))
+
+    asyncio.run(scenario())
+
+
+def test_a_reply_of_very_many_small_regions_leaves_in_turns() -> None:
+    async def scenario() -> None:
+        memory = Region(bytes(range(256)))
+        regions = [memory.region(n % 250, 5) for n in range(20_000)]
+        _, wire = connect(answering(lambda c, p: Reply(regions)))
+        wire.deliver(request(1))
+        read = [0]
+        while memory.reads > read[-1]:
+            read.append(memory.reads)
+            await asyncio.sleep(0)
+        assert read[-1] == 20_000
+        assert max(after - before for before, after in pairwise(read)) <= 2_100
+        await settle()
+        expected = b"".join(memory.data[n % 250 : n % 250 + 5] for n in range(20_000))
+        assert replies(bytes(wire.sent)) == [(1, expected)]
 
     asyncio.run(scenario())

@@ -1,7 +1,16 @@
 """Replies that peers do not read: what they may cost all together, and who has to go."""
 
-from suwi.net import Answer, Budget, Limits, Reply
-from tests.net.support import Waits, answering, connect, replies, request, run, settle
+from suwi.net import Answer, Limits, Reply
+from tests.net.support import (
+    Waits,
+    answering,
+    connect,
+    replies,
+    request,
+    run,
+    settle,
+    timeless_budget,
+)
 
 
 def _large(correlation_id: int, payload: memoryview) -> Answer:
@@ -10,7 +19,7 @@ def _large(correlation_id: int, payload: memoryview) -> Answer:
 
 def test_unread_replies_are_capped_over_all_connections() -> None:
     async def scenario() -> None:
-        budget = Budget(Limits(in_flight_bytes_max=50_000, unsent_bytes_max=200_000), poison=True)
+        budget = timeless_budget(Limits(in_flight_bytes_max=50_000, unsent_bytes_max=200_000))
         wires = []
         for peer in range(100):
             _, wire = connect(answering(_large), budget=budget, room_bytes=0)
@@ -31,7 +40,7 @@ def test_unread_replies_are_capped_over_all_connections() -> None:
 
 def test_who_holds_most_has_to_go() -> None:
     async def scenario() -> None:
-        budget = Budget(Limits(unsent_bytes_max=100_000), poison=True)
+        budget = timeless_budget(Limits(unsent_bytes_max=100_000))
         _, greedy = connect(answering(_large), budget=budget, room_bytes=0)
         for i in range(6):
             greedy.deliver(request(i))
@@ -51,7 +60,7 @@ def test_who_holds_most_has_to_go() -> None:
 
 def test_those_who_read_are_served_while_others_do_not() -> None:
     async def scenario() -> None:
-        budget = Budget(Limits(unsent_bytes_max=100_000), poison=True)
+        budget = timeless_budget(Limits(unsent_bytes_max=100_000))
         lazy = [connect(answering(_large), budget=budget, room_bytes=0)[1] for _ in range(9)]
         for wire in lazy:
             wire.deliver(request(1))
@@ -68,7 +77,7 @@ def test_those_who_read_are_served_while_others_do_not() -> None:
 
 def test_when_much_is_unread_those_who_owe_start_nothing_new() -> None:
     async def scenario() -> None:
-        budget = Budget(Limits(unsent_bytes_max=100_000), poison=True)
+        budget = timeless_budget(Limits(unsent_bytes_max=100_000))
         wires = [connect(answering(_large), budget=budget, room_bytes=0)[1] for _ in range(6)]
         for wire in wires:
             wire.deliver(request(0))
@@ -90,7 +99,7 @@ def test_when_much_is_unread_those_who_owe_start_nothing_new() -> None:
 
 def test_what_the_transport_has_not_handed_over_counts_as_well() -> None:
     async def scenario() -> None:
-        budget = Budget(Limits(), poison=True)
+        budget = timeless_budget(Limits())
         connection, wire = connect(answering(_large), budget=budget, room_bytes=4_000)
         wire.deliver(request(1))
         assert connection._output.queued_bytes == 0
@@ -103,7 +112,7 @@ def test_what_the_transport_has_not_handed_over_counts_as_well() -> None:
 
 def test_replies_that_wait_for_an_earlier_one_count_as_well() -> None:
     async def scenario() -> None:
-        budget = Budget(Limits(unsent_bytes_max=50_000), poison=True)
+        budget = timeless_budget(Limits(unsent_bytes_max=50_000))
         waits = Waits()
         _, wire = connect(answering(waits), budget=budget)
         wire.deliver(request(0) + request(1))

@@ -11,6 +11,7 @@ from suwi.model.errors import (
     InvalidRecord,
     InvalidTimestamp,
     MessageTooLarge,
+    RejectedRecords,
     UnsupportedCompressionType,
 )
 from suwi.records.batch import (
@@ -192,6 +193,22 @@ def test_a_compacted_topic_takes_no_null_key() -> None:
     validate_records(batch, needs_keys=False)
     with pytest.raises(InvalidRecord):
         validate_records(batch)
+
+
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP])
+def test_records_without_a_key_are_named_by_their_place_in_the_batch(codec: Compression) -> None:
+    """KIP-467."""
+    keys = [None, b"a", None, b"b"]
+    batch = build_batch([Record(key=key, value=b"v") for key in keys], codec=codec)
+    with pytest.raises(RejectedRecords, match="2 of the batch") as refused:
+        validate_records(batch)
+    assert list(refused.value.reasons) == [0, 2]
+
+
+def test_no_more_than_some_records_are_named() -> None:
+    with pytest.raises(RejectedRecords, match="5000 of the batch") as refused:
+        validate_records(build_batch([Record(value=b"v")] * 5000))
+    assert list(refused.value.reasons) == list(range(100))
 
 
 def test_an_empty_key_is_a_key() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from uuid import UUID
 
-from suwi.env import Env, SystemRandom
+from suwi.env import Disk, Env, SystemRandom
 from suwi.log.file_cache import FileCache
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
@@ -13,7 +13,9 @@ from suwi.replica.home import Home
 from suwi.replica.leadership import Proposal
 from suwi.replica.loss import Loss
 from suwi.replica.partition import Partition, Surroundings
+from suwi.replica.preparation import Turns
 from suwi.sim import ManualClock, SimDisk
+from tests.supervision import tasks_that_must_not_fail
 
 ORDERS = TopicPartition("orders", PartitionIndex(0))
 ONE, TWO = NodeId(1), NodeId(2)
@@ -25,18 +27,42 @@ def make_partition(on_loss: Callable[[Loss], None] = lambda _: None) -> Partitio
 
 def partition_and_directory(
     on_loss: Callable[[Loss], None] = lambda _: None,
-    disk: SimDisk | None = None,
+    disk: Disk | None = None,
     propose: Callable[[Partition, Proposal], None] = lambda *_: None,
+    path: str = "/data",
 ) -> tuple[Partition, LogDirectory]:
-    clock, disk = ManualClock(), disk or SimDisk()
-    env = Env(clock=clock, disk=disk, random=SystemRandom())
-    directories = LogDirectories(env, ["/data"], FileCache(disk, 100))
-    directories.open()
+    directories, around = _surroundings(on_loss, disk or SimDisk(), propose, path)
     (directory,) = directories
-    directory.begin()
-    topic_id = TopicId(UUID(int=1))
-    home = Home(directories, ORDERS, topic_id, lambda _: None, is_new=True)
+    return _partition(0, directories, around), directory
+
+
+def partitions(count: int) -> list[Partition]:
+    """Several of one topic, on one broker."""
+    directories, around = _surroundings(lambda _: None, SimDisk(), lambda *_: None, "/data")
+    return [_partition(index, directories, around) for index in range(count)]
+
+
+def _surroundings(
+    on_loss: Callable[[Loss], None],
+    disk: Disk,
+    propose: Callable[[Partition, Proposal], None],
+    path: str,
+) -> tuple[LogDirectories, Surroundings]:
+    clock = ManualClock()
+    env = Env(clock=clock, disk=disk, random=SystemRandom())
+    directories = LogDirectories(env, [path], FileCache(disk, 1000))
+    directories.open()
+    for directory in directories:
+        directory.begin()
+    tasks = tasks_that_must_not_fail()
     around = Surroundings(
-        ONE, clock, 10.0, lambda node, epoch: True, propose=propose, on_loss=on_loss
+        ONE, clock, Turns(), 10.0, lambda node, epoch: True, tasks, propose=propose, on_loss=on_loss
     )
-    return Partition(ORDERS, topic_id, TopicConfig(), home, around), directory
+    return directories, around
+
+
+def _partition(index: int, directories: LogDirectories, around: Surroundings) -> Partition:
+    topic_id = TopicId(UUID(int=1))
+    tp = TopicPartition("orders", PartitionIndex(index))
+    home = Home(directories, tp, topic_id, lambda _: None, is_new=True)
+    return Partition(tp, topic_id, TopicConfig(), home, around)

@@ -1,9 +1,11 @@
 """A replica whose broker stops is not given new duties, whatever the controller says meanwhile."""
 
 import asyncio
+import errno
 
 import pytest
 
+from suwi.log import names
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import KafkaStorageError, UnknownTopicOrPartition
 from suwi.model.ids import LeaderEpoch, Offset
@@ -38,14 +40,14 @@ def test_a_leader_that_a_full_disk_keeps_from_its_office_can_still_be_closed_cle
         partition.append_fetched(memoryview(batch), LeaderEpoch(0), Offset(0), Offset(1))
         disk = directory.disk
         assert isinstance(disk, SimDisk)
-        disk.capacity_bytes = disk.drive.volume.used_bytes
+        disk.faults.fail("write", errno.ENOSPC, path=f"*{names.LEADER_EPOCHS}*", times=None)
         partition.lead(PartitionState(ONE, LeaderEpoch(1), 1, replicas, (ONE,)), broker_epoch=5)
         with pytest.raises(KafkaStorageError):
             assert partition.high_watermark
         for _ in range(2):
             assert (partition.log_as_it_is.end_offset, partition.watermark_as_it_is) == (1, 1)
             partition.close()
-        disk.capacity_bytes = None
+        disk.faults.clear()
         partition.log_as_it_is.finish()
 
     asyncio.run(scenario())

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from suwi.log.steps import run_steps
 from suwi.metadata.image import PartitionState
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.model.topic_config import TopicConfig
@@ -47,7 +48,8 @@ def test_it_removes_what_is_too_old() -> None:
 
     async def scenario() -> None:
         partition = elected_on_a_full_disk()
-        removed = partition.retain(now_ms=10_000)
+        removed: list[str] = []
+        run_steps(partition.retaining(10_000, removed))
         assert len([path for path in removed if path.endswith(".log.deleted")]) == 2
         assert partition.log_as_it_is.start_offset == 2
 

@@ -48,6 +48,7 @@ def lost_by(*copies: tuple[int, int, int], unclean: int, epoch: int, at: int) ->
             copy(partition, offset, written_in, watermark=watermark)
         partition.follow(following(3, unclean=unclean))
         partition.diverge(LeaderEpoch(epoch), Offset(at))
+        await partition.settled()
 
     asyncio.run(scenario())
     return losses
@@ -83,6 +84,7 @@ def test_deleted_records_are_not_lost() -> None:
         partition.append_fetched(memoryview(b""), LeaderEpoch(0), Offset(6), Offset(4))
         partition.follow(following(1, unclean=1))
         partition.diverge(LeaderEpoch(0), Offset(3))
+        await partition.settled()
 
     asyncio.run(scenario())
     assert ranges(losses) == [(0, 4, 6)]

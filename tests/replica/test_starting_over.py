@@ -23,9 +23,11 @@ def test_a_log_that_starts_within_a_batch_is_copied_with_the_whole_batch() -> No
         partition = make_partition()
         partition.follow(PartitionState(TWO, LeaderEpoch(0), 0, (TWO, ONE), (TWO,)))
         partition.start_over(Offset(30))
+        await partition.settled()
         batch = build_batch([Record(value=value, timestamp=1) for value in (b"a", b"b", b"c")])
         place(memoryview(batch), Offset(29), LeaderEpoch(0))
         partition.append_fetched(memoryview(batch), LeaderEpoch(0), Offset(28), Offset(30))
+        await partition.settled()
         assert (partition.log.start_offset, partition.log.end_offset) == (30, 32)
         assert partition.high_watermark == 30
 
@@ -41,14 +43,16 @@ def test_what_a_full_disk_took_of_it_starts_where_the_leaders_log_does() -> None
         partition, _ = partition_and_directory(disk=disk)
         partition.follow(PartitionState(TWO, LeaderEpoch(0), 0, (TWO, ONE), (TWO,)))
         partition.start_over(Offset(30))
+        await partition.settled()
         records = bytearray()
         for offset in (29, 32):
             batch = build_batch([Record(value=value, timestamp=1) for value in (b"a", b"b", b"c")])
             place(memoryview(batch), Offset(offset), LeaderEpoch(0))
             records += batch
         disk.faults.fail("write", errno.ENOSPC, path="*.log", skip=1)
+        partition.append_fetched(memoryview(records), LeaderEpoch(0), Offset(31), Offset(30))
         with pytest.raises(KafkaStorageError):
-            partition.append_fetched(memoryview(records), LeaderEpoch(0), Offset(31), Offset(30))
+            await partition.settled()
         assert (partition.log.start_offset, partition.log.end_offset) == (30, 32)
         assert partition.high_watermark == 31
 
@@ -63,9 +67,11 @@ def test_where_a_log_begins_anew_is_written_down_before_it_grows() -> None:
         partition.follow(PartitionState(TWO, LeaderEpoch(0), 0, (TWO, ONE), (TWO,)))
         assert not partition.log.start_moved
         partition.start_over(Offset(30))
+        await partition.settled()
         assert partition.log.start_moved
         partition.log.start_moved = False
         partition.diverge(LeaderEpoch(0), Offset(20))
+        await partition.settled()
         assert (partition.log.start_offset, partition.log.start_moved) == (0, True)
 
     asyncio.run(scenario())

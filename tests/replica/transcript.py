@@ -12,6 +12,7 @@ at the end of a block the cluster gets a second to settle, unless its last comma
     delete-records b1 2                           those below offset 2
     read b1                                       what b1 gives a consumer
     fetch-at b1 epoch=0                           what b1 says to who believes in that leader epoch
+    latest b1 / latest b1 v4                      where b1 says that the log ends, in that version
     logs                                          what lies in every replica's log
     kill b1 / start b1 / stop b1 / power-off b1   its process, or its machine
     begin b1                                      as start, without waiting for it
@@ -276,6 +277,20 @@ class Stage:
         await client.close()
         self.told.append(f"{broker} answers {_error(fetched.error_code) or 'with records'}")
 
+    async def do_latest(self, broker: str, version: str = "v11") -> None:
+        topic = next(log.name.topic for log in self.watch.world.states)
+        asked = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
+        topics = [{"name": topic, "partitions": [asked]}]
+        client = await PeerConnection.open(broker, PORT)
+        answer = await client.call(
+            ApiKey.LIST_OFFSETS,
+            int(version.removeprefix("v")),
+            {"replica_id": -1, "isolation_level": 0, "topics": topics, "timeout": 1000},
+        )
+        await client.close()
+        (found,) = answer.topics[0].partitions
+        self.told.append(f"{broker} answers {_error(found.error_code) or found.offset}")
+
     async def do_logs(self) -> None:
         """What lies on the disks, whoever runs."""
         for log, state in self.watch.world.states.items():
@@ -369,7 +384,7 @@ class Stage:
                 nodes = {NodeId(int(broker[1:])) for broker in brokers}
                 return lambda: any(set(state.isr) == nodes for state in states.values())
             case (broker, "connects", other):
-                return lambda: self.simulation.network.connected(broker, other)
+                return lambda: self._takes_for_a_broker(other, broker)
             case (broker, mark, value):
                 node = NodeId(int(broker[1:]))
                 attribute = {"hw": "watermark", "end": "end"}[mark]
@@ -379,6 +394,16 @@ class Stage:
                     if owner == node and log in states
                 )
         raise AssertionError(f"until what? {words}")
+
+    def _takes_for_a_broker(self, broker: str, other: str) -> bool:
+        """Whether the other one has connected and proven to be a broker."""
+        life = self.cluster[int(broker[1:])].broker
+        assert life is not None
+        return any(
+            connection.client.is_peer and connection.peer_host == other
+            for listener in life.listeners
+            for connection in listener.connections
+        )
 
 
 def _differences(before: dict[str, dict[str, str]], after: dict[str, dict[str, str]]) -> list[str]:

@@ -8,6 +8,7 @@ import pytest
 from suwi.net import Answer, CloseConnection, Connection, Limits, Reply
 from suwi.net.buffers import ReceiveBuffers
 from suwi.net.sasl_gate import SaslGate
+from suwi.net.turns import Turns
 from suwi.net.unsent import Unsent
 from suwi.security.plain import PlainServer, PlainUsers
 from suwi.security.principal import ANONYMOUS, user
@@ -43,6 +44,7 @@ class Door:
             full.before_authentication(512_000),
             ReceiveBuffers(1 << 20),
             Unsent(1 << 20),
+            Turns(100, 2.0),
             Keeper(),
         )
         self.connection._loop.close()
@@ -129,12 +131,12 @@ def test_a_bare_token_reaches_no_handler() -> None:
     door = Door(reauthenticate_ms=0)
     door.send(ApiKey.SASL_HANDSHAKE)
     door.session.choose("PLAIN", door.now_s, bare_tokens=True)
-    assert door.connection.principal == ANONYMOUS
+    assert door.connection.client.principal == ANONYMOUS
     header, answer = door.gate(door.connection, memoryview(bytearray(ALICE)))
     assert header == b""
     assert isinstance(answer, Reply)
     assert list(answer.chunks) == [b""]
-    assert door.connection.principal == user("alice")
+    assert door.connection.client.principal == user("alice")
     assert door.served == [ApiKey.SASL_HANDSHAKE]
     door.send(ApiKey.METADATA)
     assert door.served == [ApiKey.SASL_HANDSHAKE, ApiKey.METADATA]

@@ -1,6 +1,7 @@
 """SASL with our own client under simulated time: sessions that end and are renewed in time."""
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -170,6 +171,48 @@ def test_a_mechanism_that_is_not_enabled_is_told_with_those_that_are() -> None:
         access = ALICE._replace(mechanism="SCRAM-SHA-256")
         with pytest.raises(UnsupportedSaslMechanism, match=r"but PLAIN$"):
             await connect(simulation, access)
+        await broker.stop()
+
+    simulation.run(scenario())
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_failed_log_in_is_counted_and_logged_with_its_user_but_not_its_password(
+    mechanism: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    simulation = Simulation(7)
+    access = Access("SASL_PLAINTEXT", None, None, mechanism, "mallory", "a-guess")
+
+    async def scenario() -> None:
+        broker = sasl_broker(simulation)
+        await broker.start()
+        with pytest.raises(AuthenticationFailed):
+            await connect(simulation, access)
+        assert broker.broker is not None
+        (listener,) = broker.broker.listeners
+        assert listener.failed_authentications.by_mechanism == {mechanism: 1}
+        await broker.stop()
+
+    simulation.run(scenario())
+    (record,) = [each for each in caplog.records if each.msg == "authentication failed"]
+    facts = vars(record)
+    assert (facts["listener"], facts["mechanism"], facts["user"]) == ("SASL", mechanism, "mallory")
+    assert "a-guess" not in repr(facts)
+
+
+def test_an_unknown_mechanism_does_not_become_a_label() -> None:
+    simulation = Simulation(8)
+
+    async def scenario() -> None:
+        broker = sasl_broker(simulation)
+        await broker.start()
+        connection = await PeerConnection.open("b1", PORT)
+        answer = await connection.call(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "x" * 1000})
+        assert answer.error_code == UnsupportedSaslMechanism.code
+        assert broker.broker is not None
+        (listener,) = broker.broker.listeners
+        assert listener.failed_authentications.by_mechanism == {"unknown": 1}
         await broker.stop()
 
     simulation.run(scenario())

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import re
 import shutil
 import socket
 import ssl
@@ -54,7 +55,7 @@ def serving(tls: RenewedContext, limits: Limits | None = None) -> Listener:
     """A listener that answers every frame with its peer's name."""
 
     def dispatch(connection: Connection, frame: memoryview) -> tuple[bytes, Answer]:
-        return b"", Reply([str(connection.principal).encode()])
+        return b"", Reply([str(connection.client.principal).encode()])
 
     return Listener("TEST", "127.0.0.1", 0, dispatch, Budget(limits or Limits()), tls=tls)
 
@@ -177,7 +178,7 @@ def test_bytes_that_are_no_tls_close_the_connection(
         await listener.stop(0)
 
     run(scenario())
-    assert "TLS handshake failed" in caplog.text
+    assert any(reason.startswith("TLS handshake failed: ") for reason in _reasons(caplog))
 
 
 def test_a_listener_stops_with_peers_at_its_door(authority: Authority, server: Identity) -> None:
@@ -307,3 +308,77 @@ def test_an_expired_certificate_of_the_broker_is_not_trusted(
         pytest.raises(ssl.SSLCertVerificationError, match="expired"),
     ):
         TlsClient(broker.at("SSL"), trusting(authority))
+
+
+# -- alerts ---------------------------------------------------------------------------------------
+
+
+def _refusal(port: int, context: ssl.SSLContext) -> str:
+    """What a blocking client is told, in its handshake or after it (TLS 1.3 tells it late)."""
+    with socket.create_connection(("localhost", port), timeout=10) as plain:
+        try:
+            with context.wrap_socket(plain, server_hostname="localhost") as tls:
+                tls.sendall(struct.pack(">i", 4) + b"name")
+                return "answered" if tls.recv(1) else "end of stream"
+        except ssl.SSLError as error:
+            return error.reason or str(error)
+        except OSError as error:
+            return repr(error)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize(
+    ("shows", "told"),
+    [
+        ("nothing", "CERTIFICATE_REQUIRED|HANDSHAKE_FAILURE"),
+        ("a stranger's", "UNKNOWN_CA"),
+        ("an expired one", "CERTIFICATE_EXPIRED"),
+    ],
+)
+def test_a_peer_whose_handshake_fails_is_told_why(
+    authority: Authority,
+    server: Identity,
+    tmp_path: Path,
+    version: ssl.TLSVersion,
+    shows: str,
+    told: str,
+) -> None:
+    context = trusting(authority)
+    context.maximum_version = context.minimum_version = version
+    if shows == "a stranger's":
+        other = Authority(tmp_path / "other").issue("mallory")
+        context.load_cert_chain(other.certificate, other.key)
+    elif shows == "an expired one":
+        late = authority.issue(unique_name("late"), "/CN=late", expired=True)
+        context.load_cert_chain(late.certificate, late.key)
+
+    async def scenario() -> None:
+        listener = serving(contexts(authority, server, "required"))
+        await listener.start()
+        loop = asyncio.get_running_loop()
+        reason = await loop.run_in_executor(None, _refusal, listener.port, context)
+        assert re.search(told, reason)
+        await until(lambda: not listener._doors)
+        assert listener.failed_authentications.by_mechanism == {"TLS": 1}
+        await listener.stop(0)
+
+    run(scenario())
+
+
+def test_a_peer_that_wants_an_older_tls_is_told_that_it_is_not_served(
+    authority: Authority, server: Identity
+) -> None:
+    context = trusting(authority)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+
+    async def scenario() -> None:
+        tls = contexts(authority, server)
+        tls.current().minimum_version = ssl.TLSVersion.TLSv1_3
+        listener = serving(tls)
+        await listener.start()
+        loop = asyncio.get_running_loop()
+        reason = await loop.run_in_executor(None, _refusal, listener.port, context)
+        assert reason == "TLSV1_ALERT_PROTOCOL_VERSION"
+        await listener.stop(0)
+
+    run(scenario())

@@ -104,7 +104,11 @@ async def _converse(simulation: Simulation, requests: int) -> None:
 def test_replies_leave_in_order_whatever_the_schedule() -> None:
     async def main() -> None:
         machine = simulation.machine("b1")
-        limits = Limits(in_flight_requests_max=5, in_flight_bytes_max=500_000)
+        limits = Limits(
+            in_flight_requests_max=5,
+            in_flight_bytes_max=500_000,
+            turn_requests_max=1 + simulation.workload.below(4),
+        )
         service, listener = await _start(machine, limits)
         await _converse(simulation, 25)
         await machine.spawn(listener.stop())

@@ -45,6 +45,35 @@ def test_fields_of_other_versions_are_left_out(api_key: int) -> None:
             assert encode(api_key, version, superset) == expected
 
 
+@pytest.mark.parametrize("api_key", KAFKAS, ids=lambda key: APIS[key].name)
+def test_an_array_written_piece_by_piece_is_the_same(api_key: int) -> None:
+    for version, direction in every_message(api_key):
+        if direction is Direction.REQUEST:
+            continue
+        for seed in range(_SAMPLES):
+            values, _, expected = sampled(api_key, version, direction, seed)
+            described = structure(api_key, version, direction)
+            in_pieces = _in_pieces(values, described, (api_key, version), ())
+            assert codec.encode_response(api_key, version, in_pieces) == expected
+
+
+def _in_pieces(
+    values: dict[str, Any], described: Structure, message: tuple[int, int], path: tuple[str, ...]
+) -> dict[str, Any]:
+    """Every array of structures encoded one by one, from the innermost to the outermost."""
+    result = dict(values)
+    for field in described.all_fields():
+        items = values.get(field.name)
+        if field.structure is None or not field.is_array or items is None:
+            continue
+        here = (*path, field.name)
+        inner = [_in_pieces(item, field.structure, message, here) for item in items]
+        result[field.name] = codec.join_items(
+            [codec.encode_items(*message, here, [item]) for item in inner]
+        )
+    return result
+
+
 def _union(described: Sequence[Structure]) -> Structure:
     """A structure with the fields of all of these, none of them null."""
     by_name: dict[str, list[Field]] = {}

@@ -3,7 +3,7 @@
 import pytest
 from kio.index import load_request_schema, load_response_schema
 
-from suwi.wire.versions import APIS, Api, ApiKey, advertised
+from suwi.wire.versions import APIS, Api, ApiKey, Audience, advertised
 from tests.wire.samples import KAFKAS
 
 _ENTRIES = [pytest.param(APIS[key], id=APIS[key].name) for key in KAFKAS]
@@ -35,3 +35,20 @@ def test_init_producer_id_stops_at_the_released_version() -> None:
 def test_only_what_is_handled_and_not_between_brokers_is_advertised() -> None:
     handled = [ApiKey.METADATA, ApiKey.ALTER_PARTITION, ApiKey.PRODUCE]
     assert [api.key for api in advertised(handled)] == [ApiKey.PRODUCE, ApiKey.METADATA]
+
+
+def test_what_changes_the_cluster_is_for_peers_and_asked_of_the_controller() -> None:
+    for_peers = [api for api in APIS.values() if api.audience is Audience.PEERS]
+    assert [api.name for api in for_peers] == [
+        "AlterPartition",
+        "Envelope",
+        "BrokerHeartbeat",
+        "AllocateProducerIds",
+        "ReportLoss",
+    ]
+    assert all(api.by_controller and not api.is_forwarded for api in for_peers)
+    assert not any(api.is_advertised for api in for_peers)
+
+
+def test_suwis_own_apis_are_never_advertised() -> None:
+    assert not any(api.is_advertised for api in APIS.values() if api.key >= 20_000)

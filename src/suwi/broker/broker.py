@@ -1,25 +1,39 @@
 """One broker: its data directory, its store, its listeners, and how they start and stop.
 
-`start` returns when clients can be served, `stop` when everything is on disk.
+`start` returns when clients can be served, `stop` when everything is on disk. `wait_failed` tells
+of a broker that has stopped by itself, because broker-wide work failed.
+Invariant: what is made later knows what was made before it, and never the other way round; news go
+back by subscription.
 """
 
 import asyncio
 import logging
+from collections.abc import Collection
+from typing import Any
+from uuid import UUID
 
 from suwi.broker.compaction import Compaction
 from suwi.broker.controllership import Controllership
+from suwi.broker.deferred_deletion import DeferredDeletion
 from suwi.broker.farewell import hand_over
-from suwi.broker.forwarding import FORWARDER, Forwarding
+from suwi.broker.forwarding import Forwarding
 from suwi.broker.housekeeping import Housekeeping
 from suwi.broker.lifelines import Lifelines
 from suwi.broker.listeners import parse_listeners
 from suwi.broker.loss_reports import LossReports
 from suwi.broker.membership import Membership
-from suwi.broker.peer_security import connect_to_peers, listener_between_brokers
-from suwi.broker.security import ListenerSecurity, ScramUsers
+from suwi.broker.peer_security import (
+    check_peers_can_log_in,
+    connect_to_peers,
+    listener_between_brokers,
+    peer_log_in,
+    prove_to_peers,
+)
+from suwi.broker.security import ListenerSecurity, ScramUsers, cluster_secrets
 from suwi.broker.surveyor import Surveyor
 from suwi.controller.scram_admin import ScramDirectory
 from suwi.env import Env
+from suwi.env.tasks import TaskFailure, Tasks
 from suwi.handlers.alter_configs import AlterConfigs
 from suwi.handlers.alter_partition import AlterPartition
 from suwi.handlers.alter_user_scram_credentials import AlterUserScramCredentials
@@ -46,6 +60,7 @@ from suwi.handlers.init_producer_id import InitProducerId
 from suwi.handlers.list_offsets import ListOffsets
 from suwi.handlers.metadata import Metadata
 from suwi.handlers.offset_for_leader_epoch import OffsetForLeaderEpoch
+from suwi.handlers.peer_handshake import PeerHandshake
 from suwi.handlers.produce import Produce
 from suwi.handlers.report_loss import ReportLoss
 from suwi.handlers.sasl_authenticate import sasl_authenticate
@@ -53,25 +68,36 @@ from suwi.handlers.sasl_handshake import sasl_handshake
 from suwi.log.checkpoints import topic_id_text
 from suwi.log.file_cache import FileCache, raise_open_file_limit
 from suwi.log.log_directories import LogDirectories
-from suwi.log.log_directory import ForeignDirectory, Identity
+from suwi.log.log_directory import ForeignDirectory, Identity, LogDirectory
 from suwi.log.names import CLEAN_SHUTDOWN
+from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.metadata.follower import MetadataFollower
-from suwi.metadata.image import CLUSTER, BrokerInfo, ClusterImage, Endpoint
+from suwi.metadata.image import (
+    CLUSTER,
+    PEER_SECRET,
+    SCRAM_DECOYS,
+    BrokerInfo,
+    ClusterImage,
+    Endpoint,
+)
 from suwi.metadata.store import ABSENT, MetadataStore, Put
-from suwi.model.broker_config import BrokerConfig, parse_broker_config
-from suwi.model.errors import BrokerError
-from suwi.model.ids import NodeId
+from suwi.model.broker_config import BrokerConfig
+from suwi.model.ids import NodeId, TopicPartition
 from suwi.net.connection import Dispatch
 from suwi.net.dispatch import Dispatcher, Handler
 from suwi.net.limits import Limits
 from suwi.net.listener import Budget, Listener
+from suwi.net.start_gate import StartGate
 from suwi.net.stats import Measured, NetStats
 from suwi.replica.copying import PeerCopying
 from suwi.replica.doubts import Doubts
 from suwi.replica.nearest import RACK_AWARE, NearestReplica
 from suwi.replica.partition import Partition
 from suwi.replica.peers import Peers
+from suwi.replica.recovery import recover_all
 from suwi.replica.replicas import Replicas
+from suwi.security.peer_proof import PeerProver
+from suwi.security.scram import Decoys
 from suwi.txn.producer_ids import ProducerIds
 from suwi.wire.versions import ApiKey, advertised
 
@@ -81,6 +107,13 @@ log = logging.getLogger(__name__)
 # for the store: a log that cannot be opened because peers hold everything would go offline.
 _OPEN_FILES_FOR_LOGS = 0.5
 _OPEN_FILES_FOR_CONNECTIONS = 0.4
+
+
+class BrokerFailed(Exception):
+    """Broker-wide work failed while the broker was starting."""
+
+    def __init__(self, failure: TaskFailure) -> None:
+        super().__init__(str(failure))
 
 
 class Broker:
@@ -93,42 +126,66 @@ class Broker:
         stats: NetStats | None = None,
         adopts: bool = False,
         sharing: int = 1,
+        beside: Collection[NodeId] = (),
     ) -> None:
         """`stats`: count requests there, for metrics. `adopts`: make topics of data that the
-        metadata does not know. `sharing`: how many brokers there are in this process."""
+        metadata does not know. `sharing`: how many brokers there are in this process. `beside`:
+        those that start together with this one, which serves no clients before all are there."""
         self.config = config
         self.node_id = NodeId(config.node_id)
         self.cluster_id = ""
         self.listeners: list[Listener] = []
+        self.tasks = Tasks(self._on_fatal)
+        self.failure: TaskFailure | None = None
+        """Why it stopped by itself."""
         self._env = env
         self._store = store
         self._stats = stats
         self._adopts = adopts
+        self._beside = beside
         self._specs = parse_listeners(config)
+        self._between = listener_between_brokers(config, self._specs)
+        self._prover = PeerProver(self.node_id, env.random)
+        self._dispatch: Dispatch | None = None
+        self._start_gate: StartGate | None = None
         open_files_max = raise_open_file_limit() // sharing
         self._descriptors_max = int(open_files_max * _OPEN_FILES_FOR_CONNECTIONS)
         self._budget = Budget(self._limits(config))
         files = FileCache(env.disk, int(open_files_max * _OPEN_FILES_FOR_LOGS))
         self.directories = LogDirectories(env, config.log_dirs, files)
+        tasks = self.tasks
+        dynamic = self._dynamic = DynamicBrokerConfig(config)
+        self._follower = MetadataFollower(store, tasks)
+        self._doubts = Doubts(self._follower)
+        self._peers = Peers(
+            self._follower,
+            self._between.name,
+            connect_to_peers(config, self._between, env),
+            prove_to_peers(self._between, self._prover),
+            self._doubts,
+        )
+        self._loss_reports = LossReports(self.node_id, self._peers, tasks)
+        self._deletion = DeferredDeletion(env.disk, tasks)
         self.replicas = Replicas(
             self.node_id,
             self.directories,
             env.clock,
-            config,
+            dynamic,
+            tasks,
             self._put_away,
-            lambda loss: self._loss_reports.add(loss),
+            self._loss_reports.add,
         )
-        self._housekeeping = Housekeeping(env, config, self.directories, self.replicas)
-        self._follower = MetadataFollower(store, self._follow)
-        self._doubts = Doubts(self._follower)
+        self._housekeeping = Housekeeping(
+            env, dynamic, self.directories, self.replicas, self._deletion, tasks
+        )
         self._copying: PeerCopying | None = None
-        self._peers = self._connect_as()
         self._membership = Membership(
             self.node_id,
             store,
             self._describe,
             lambda: self.directories.lost_power,
             self.replicas.live_as,
+            tasks,
         )
         self.controllership = Controllership(
             self.node_id,
@@ -136,22 +193,37 @@ class Broker:
             self._follower,
             self._membership,
             env,
-            config,
+            dynamic,
             Surveyor(self._peers).survey,
-            self._follow_office,
+            tasks,
         )
         self._lifelines = Lifelines(
-            self.node_id, store, self._peers, lambda: self.replicas.image, self.controllership
+            self.node_id, store, self._peers, self._follower, self.controllership, tasks
         )
-        self._loss_reports = LossReports(self.node_id, self._peers, self.controllership)
-        self._is_stopping = False
-        self._forwarding = Forwarding(
-            self.controllership, self._connect_as(FORWARDER), self._follower
-        )
-        self._scram_users = ScramUsers(lambda: self.replicas.image)
+        self._forwarding = Forwarding(self.controllership, self._peers, self._follower)
+        self._scram_users = ScramUsers(self._follower)
+        peer = peer_log_in(config, self._between)
         self._security = [
-            ListenerSecurity.of(spec, config, env, self._scram_users) for spec in self._specs
+            ListenerSecurity.of(
+                spec, config, env, self._scram_users, peer if spec is self._between else None
+            )
+            for spec in self._specs
         ]
+        if sharing > 1 or store.is_shared:
+            check_peers_can_log_in(config, self._between)
+        self._failed = asyncio.Event()
+        self._starting: asyncio.Task[Any] | None = None
+        self._stopping: asyncio.Task[bool] | None = None
+        self._subscribe()
+
+    def _subscribe(self) -> None:
+        # In this order: configuration first, since the others read it.
+        self._follower.subscribe(self._dynamic.apply_image)
+        self._follower.subscribe(self._apply_limits)
+        self._follower.subscribe(self.replicas.apply_image)
+        self._follower.subscribe(self._lifelines.apply_image)
+        self._follower.subscribe(self._open_start_gate)
+        self.controllership.subscribe(self._lifelines.follow)
 
     @property
     def endpoints(self) -> list[Endpoint]:
@@ -169,11 +241,6 @@ class Broker:
         rack = self.config.broker_rack.replace("{node}", str(self.node_id))
         return BrokerInfo(self.node_id, tuple(self.endpoints), rack or None)
 
-    def _connect_as(self, client_id: str | None = None) -> Peers:
-        between = listener_between_brokers(self.config, self._specs)
-        connect = connect_to_peers(self.config, between, self._env, client_id)
-        return Peers(lambda: self.replicas.image, between.name, connect, self._doubts)
-
     @property
     def compaction(self) -> Compaction:
         return self._housekeeping.compaction
@@ -181,21 +248,28 @@ class Broker:
     # -- starting ------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Raises DirectoryInUse, ForeignDirectory, IdInUse, OSError."""
+        """Raises DirectoryInUse, ForeignDirectory, IdInUse, OSError, BrokerFailed."""
+        self._starting = asyncio.current_task()
         try:
             self.directories.open()
             await self._start()
-        except BaseException:
+            self._starting = None
+            if self.failure is not None:
+                raise BrokerFailed(self.failure)
+        except BaseException as error:
+            self._starting = None
             # Where nothing was touched yet, what was whole before is so still.
             untouched = not any(partition.is_open for partition in self.replicas)
             await self._leave()
             for directory in self.directories:
                 directory.close(clean=untouched and directory.was_clean)
+            if self.failure is not None and isinstance(error, asyncio.CancelledError):
+                raise BrokerFailed(self.failure) from self.failure.error
             raise
 
     async def _start(self) -> None:
         identity = await self._identify()
-        await self._scram_users.load(self._store, self._env)
+        await self._learn_secrets(identity.cluster_id)
         await self._follower.start()
         # What this broker has written must not seem to be of an epoch that is yet to come.
         await self._follower.synced()
@@ -203,19 +277,24 @@ class Broker:
         for directory in self.directories.usable():
             directory.begin()
         dispatcher = Dispatcher(self._handlers())
-        await self._listen(Measured(dispatcher, self._stats) if self._stats else dispatcher)
-        self._copying = PeerCopying(self.node_id, self._peers, self.config, self.replicas)
+        self._dispatch = Measured(dispatcher, self._stats) if self._stats else dispatcher
+        self._start_gate = StartGate(self._dispatch)
+        await self._listen(self._start_gate)
+        self._copying = PeerCopying(
+            self.node_id, self._peers, self.config, self.replicas, self.tasks
+        )
         self.replicas.copying = self._copying
         await self._membership.join()
         self.controllership.start()
         await self._follower.registered(self.node_id, lambda: self._membership.epoch)
+        self._serve_clients_if_ready(self._follower.image)
         self.directories.trust()
         if self._adopts:
             await self._adopt()
         self._housekeeping.start()
         for directory in self.directories.usable():
             for path in directory.leftovers():
-                self._housekeeping.remove_dir(path, 0)
+                self._deletion.delete_dir(path, 0)
         self.cluster_id = identity.cluster_id
 
     async def _identify(self) -> Identity:
@@ -228,6 +307,13 @@ class Broker:
                 f"the metadata to {cluster_id}"
             )
         return identity
+
+    async def _learn_secrets(self, cluster_id: str) -> None:
+        decoys, of_peers = await cluster_secrets(
+            self._store, self._env.random, SCRAM_DECOYS, PEER_SECRET
+        )
+        self._scram_users.decoys = Decoys(decoys)
+        self._prover.learn(of_peers, cluster_id)
 
     async def _cluster_id(self) -> str:
         while True:
@@ -252,24 +338,13 @@ class Broker:
             if not directory.was_clean:
                 to_recover += [known[tp] for tp in found if tp in known]
         if to_recover:
-            log.info("recovering after an unclean stop", extra={"partitions": len(to_recover)})
-        loop = asyncio.get_running_loop()
-        for partition in to_recover:
-            # Nothing else uses the logs yet, so the job may open them where they will stay.
-            try:
-                await loop.run_in_executor(None, partition.open)
-            except BrokerError as error:
-                # Its directory is out of use; partitions in others need not suffer.
-                log.error(
-                    "cannot recover",
-                    extra={"partition": str(partition.partition), "reason": str(error)},
-                )
+            await recover_all(to_recover)
 
     def _put_away_deleted(self) -> None:
         """Topics that were deleted while this broker was away.
 
-        After a power loss a directory may not say whose it is. Nothing in it was ever synced, and
-        it may be that of a topic that is gone: so it goes, too.
+        One that does not say whose it is, as after a power loss, may be that of a topic that is
+        gone: set aside, it is neither found by another topic of its name nor lost.
         """
         image = self.replicas.image
         deleted = image.deletions.get(self.node_id, frozenset())
@@ -278,12 +353,30 @@ class Broker:
                 is_known = tp.topic in image.topics
                 if not deleted and (is_known or self._adopts):
                     continue
-                topic_id = directory.topic_id_of(tp)
-                if topic_id in deleted or (topic_id is None and not self._adopts):
-                    path = directory.put_away(tp)
-                    if path is not None:
-                        self._put_away(path)
-                    self.directories.forget(tp)
+                try:
+                    self._put_away_if_deleted(directory, tp, deleted)
+                except PermissionError as error:
+                    log.error(
+                        "directory cannot be read",
+                        extra={"partition": str(tp), "reason": str(error)},
+                    )
+
+    def _put_away_if_deleted(
+        self, directory: LogDirectory, tp: TopicPartition, deleted: Collection[UUID]
+    ) -> None:
+        topic_id = directory.topic_id_of(tp)
+        if topic_id in deleted:
+            path = directory.put_away(tp)
+        elif topic_id is not None or self._adopts:
+            return
+        elif tp.topic in self.replicas.image.topics:
+            directory.doubt(tp)
+            return
+        else:
+            path = directory.put_away_unknown(tp)
+        if path is not None:
+            self._put_away(path)
+        self.directories.forget(tp)
 
     async def _listen(self, dispatch: Dispatch) -> None:
         budget = self._budget
@@ -300,6 +393,20 @@ class Broker:
             await listener.start()
             self.listeners.append(listener)
 
+    def _serve_clients_if_ready(self, image: ClusterImage) -> None:
+        """Service begins when the image shows this broker, those beside it, and a controller."""
+        gate, dispatch = self._start_gate, self._dispatch
+        if gate is None or dispatch is None:
+            return
+        own = image.brokers.get(self.node_id)
+        if own is None or own.epoch != self._membership.epoch or image.controller is None:
+            return
+        if all(node in image.brokers for node in self._beside):
+            self._start_gate = None
+            for listener, security in zip(self.listeners, self._security, strict=True):
+                listener.serve_with(security.guard(dispatch))
+            gate.open()
+
     def _limits(self, config: BrokerConfig) -> Limits:
         idle_ms = config.connections_max_idle_ms
         return Limits(
@@ -309,15 +416,12 @@ class Broker:
             idle_ms_max=idle_ms if idle_ms >= 0 else 2**62,
         )
 
-    def _follow(self, old: ClusterImage, new: ClusterImage) -> None:
-        self.replicas.follow(old, new)
-        self._lifelines.follow()
-        if new.broker_configs != old.broker_configs:
-            effective = {**self.config.given, **new.dynamic_config(self.node_id)}
-            self._budget.limits = self._limits(parse_broker_config(effective).config)
+    def _open_start_gate(self, _old: ClusterImage, new: ClusterImage) -> None:
+        self._serve_clients_if_ready(new)
 
-    def _follow_office(self) -> None:
-        self._lifelines.follow()
+    def _apply_limits(self, old: ClusterImage, new: ClusterImage) -> None:
+        if new.broker_configs != old.broker_configs:
+            self._budget.limits = self._limits(self._dynamic.current)
 
     async def _adopt(self) -> None:
         from suwi.broker.adoption import adopt  # Rarely wanted, and start-up counts.
@@ -329,7 +433,8 @@ class Broker:
 
     def _handlers(self) -> dict[int, Handler]:
         config, replicas, office = self.config, self.replicas, self.controllership
-        by_controller = self._forwarding.wrap
+        between = None if self._between.uses_sasl else self._between.name
+        handshake = PeerHandshake(self._prover, between)
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, self._env.random)
         handlers: dict[int, Handler] = {
             ApiKey.PRODUCE: Produce(replicas, self._env.clock),
@@ -341,10 +446,8 @@ class Broker:
                 replicas, self._forwarding.create_topic, config, self._doubts
             ),
             ApiKey.FIND_COORDINATOR: find_coordinator,
-            ApiKey.CREATE_TOPICS: by_controller(
-                CreateTopics(replicas, office, config, self.node_id)
-            ),
-            ApiKey.DELETE_TOPICS: by_controller(DeleteTopics(office, config)),
+            ApiKey.CREATE_TOPICS: CreateTopics(replicas, office, config, self.node_id),
+            ApiKey.DELETE_TOPICS: DeleteTopics(office, config),
             ApiKey.INIT_PRODUCER_ID: InitProducerId(ProducerIds(self._store)),
             ApiKey.DESCRIBE_CLUSTER: DescribeCluster(replicas),
             ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpoch(replicas),
@@ -352,50 +455,90 @@ class Broker:
             ApiKey.DESCRIBE_PRODUCERS: DescribeProducers(replicas),
             ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirs(replicas),
             ApiKey.DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitions(replicas),
-            ApiKey.CREATE_PARTITIONS: by_controller(CreatePartitions(office)),
+            ApiKey.CREATE_PARTITIONS: CreatePartitions(office),
             ApiKey.DESCRIBE_CONFIGS: DescribeConfigs(replicas, config, self.node_id),
-            ApiKey.ALTER_CONFIGS: by_controller(AlterConfigs(office, incremental=False)),
-            ApiKey.INCREMENTAL_ALTER_CONFIGS: by_controller(AlterConfigs(office, incremental=True)),
-            ApiKey.ELECT_LEADERS: by_controller(ElectLeaders(office)),
+            ApiKey.ALTER_CONFIGS: AlterConfigs(office, incremental=False),
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: AlterConfigs(office, incremental=True),
+            ApiKey.ELECT_LEADERS: ElectLeaders(office),
             ApiKey.ALTER_PARTITION: AlterPartition(office),
             ApiKey.BROKER_HEARTBEAT: BrokerHeartbeat(office),
             ApiKey.DESCRIBE_BROKER: DescribeBroker(self._life),
             ApiKey.DESCRIBE_EVENTS: DescribeEvents(replicas),
             ApiKey.REPORT_LOSS: ReportLoss(office),
             ApiKey.DESCRIBE_REPLICAS: DescribeReplicas(replicas, self.node_id),
+            ApiKey.PEER_CHALLENGE: handshake.challenge,
+            ApiKey.PEER_PROOF: handshake.prove,
             ApiKey.SASL_HANDSHAKE: sasl_handshake,
             ApiKey.SASL_AUTHENTICATE: sasl_authenticate,
             ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: DescribeUserScramCredentials(
                 ScramDirectory(self._follower)
             ),
-            ApiKey.ALTER_USER_SCRAM_CREDENTIALS: by_controller(AlterUserScramCredentials(office)),
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS: AlterUserScramCredentials(office),
         }
         handlers[ApiKey.API_VERSIONS] = ApiVersions(advertised([*handlers, ApiKey.API_VERSIONS]))
-        return handlers
+        return self._forwarding.wrap(handlers)
 
     def _life(self) -> BrokerLife:
-        return BrokerLife(self.node_id, self._membership.epoch, self._is_stopping)
+        return BrokerLife(self.node_id, self._membership.epoch, self._stopping is not None)
 
     def _nearest(self) -> NearestReplica | None:
         if not self.config.replica_selector_class.endswith(RACK_AWARE):
             return None
-        return NearestReplica(self.node_id, lambda: self.replicas.image)
+        return NearestReplica(self.node_id, self._follower)
 
     # -- stopping ------------------------------------------------------------------------------
+
+    def _on_fatal(self, failure: TaskFailure) -> None:
+        """Broker-wide work failed: one that limps is worse than one that others replace."""
+        if self.failure is not None:
+            return
+        self.failure = failure
+        log.critical("broker stops", extra={"broker": self.node_id, "reason": str(failure)})
+        if self._starting is not None:
+            self._starting.cancel()
+        else:
+            self._begin_stop()
+
+    async def wait_failed(self) -> TaskFailure:
+        """Wait until the broker has failed and has stopped by itself; never returns otherwise."""
+        await self._failed.wait()
+        assert self.failure is not None
+        return self.failure
 
     async def stop(self) -> bool:
         """Stop serving, bring everything to disk and mark each directory as whole.
 
         Returns whether that worked; where not, the next start checks the logs.
         """
-        self._is_stopping = True
+        return await asyncio.shield(self._begin_stop())
+
+    def _begin_stop(self) -> "asyncio.Task[bool]":
+        if self._stopping is None:
+            loop = asyncio.get_running_loop()
+            self._stopping = loop.create_task(
+                self._stop()
+            )  # owner: `_stopped`, and whoever stops it
+            self._stopping.add_done_callback(self._stopped)
+        return self._stopping
+
+    def _stopped(self, stopping: "asyncio.Task[bool]") -> None:
+        if self.failure is not None:
+            error = None if stopping.cancelled() else stopping.exception()
+            if error is not None:
+                log.error("unclean stop", exc_info=error)
+            self._failed.set()
+
+    async def _stop(self) -> bool:
         if self.config.controlled_shutdown_enable:
             epoch, image = self._membership.epoch, self.replicas.image
             await hand_over(self.node_id, epoch, image, self.controllership, self._peers)
         # While others could still reach it: a controller that nobody reaches is deposed, and would
         # be elected again at once.
         await self.controllership.stop()
-        stopping = [asyncio.create_task(listener.stop()) for listener in self.listeners]
+        stopping = [
+            asyncio.create_task(listener.stop())  # owner: this function
+            for listener in self.listeners
+        ]
         await asyncio.sleep(0)  # Now no new request starts, and those that wait can be told.
         for partition in self.replicas:
             partition.close()
@@ -427,7 +570,7 @@ class Broker:
         await self._membership.stop()
 
     def _put_away(self, path: str) -> None:
-        self._housekeeping.remove_dir(path, self.config.topic.file_delete_delay_ms / 1000)
+        self._deletion.delete_dir(path, self.config.topic.file_delete_delay_ms / 1000)
 
 
 def _reachable(host: str) -> str:

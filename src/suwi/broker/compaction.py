@@ -10,12 +10,13 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from suwi.broker.live_config import LiveConfig
 from suwi.env import Env
-from suwi.log.cleaning import Cleaned, CleaningAborted, Job, Steps, clean
+from suwi.log.cleaning import Cleaned, CleaningAborted, clean
 from suwi.log.cleaning_plan import CleaningPlan, plan_cleaning
 from suwi.log.log_directories import LogDirectories
 from suwi.log.partition_log import PartitionLog
+from suwi.log.steps import Job, Steps
+from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.model.errors import BrokerError, KafkaStorageError
 from suwi.model.ids import TopicPartition
 from suwi.replica.partition import Partition
@@ -38,7 +39,7 @@ class Compaction:
     def __init__(
         self,
         env: Env,
-        config: LiveConfig,
+        config: DynamicBrokerConfig,
         directories: LogDirectories,
         replicas: Replicas,
         *,
@@ -116,21 +117,21 @@ class Compaction:
 
     def _plan(self, partition: Partition, now_ms: int) -> CleaningPlan | None:
         tp = partition.partition
-        if self._is_unused(partition):
-            return None
         try:
+            if self._is_unused(partition):
+                return None
             partition_log = partition.log
             known = self.uncleanable.get(tp)
             if known is not None and known.log is partition_log:
                 return None
             self.uncleanable.pop(tp, None)  # The topic was deleted and made anew.
-            partition_log.state.check()
-        except KafkaStorageError:
-            return None
+            partition_log.check()
+        except (OSError, BrokerError):
+            return None  # Out of use, or not ready yet.
         try:
             return plan_cleaning(partition_log, partition.last_stable_offset, now_ms)
         except OSError as error:
-            partition_log.state.failed(error)
+            partition_log.failed(error, partition_log.generation)
         except Exception as error:
             self._give_up(partition_log, error)
         return None
@@ -192,7 +193,7 @@ class Compaction:
 class _Throttle:
     """Holds a round back as `log.cleaner.io.max.bytes.per.second` says at the time."""
 
-    def __init__(self, config: LiveConfig, stopping: asyncio.Event) -> None:
+    def __init__(self, config: DynamicBrokerConfig, stopping: asyncio.Event) -> None:
         self._config = config
         self._stopping = stopping
         self._loop = asyncio.get_running_loop()

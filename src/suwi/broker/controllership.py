@@ -10,7 +10,9 @@ Invariant: outside a term they raise NotController; in it, every write carries i
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any
 
 from suwi.broker.membership import Membership, decode_registration
 from suwi.controller.config_admin import ConfigAdmin
@@ -22,13 +24,14 @@ from suwi.controller.scram_admin import ScramAdmin
 from suwi.controller.survey import Survey
 from suwi.controller.topic_admin import TopicAdmin
 from suwi.env import Env
+from suwi.env.tasks import RESTART, STOP_BROKER, Tasks, cancel_and_wait
+from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.metadata.follower import BROKERS, MetadataFollower
-from suwi.metadata.image import ALL_BROKERS, ClusterImage, Topic
+from suwi.metadata.image import Topic
 from suwi.metadata.store import Closed, MetadataStore, Session, SessionLost, Unavailable
-from suwi.model.broker_config import BrokerConfig, parse_broker_config
 from suwi.model.errors import BrokerError, NotController
 from suwi.model.ids import NodeId
-from suwi.model.topic_config import TopicConfig, parse_topic_config
+from suwi.model.topic_config import parse_topic_config
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +47,10 @@ class Controllership:
         follower: MetadataFollower,
         membership: Membership,
         env: Env,
-        config: BrokerConfig,
+        config: DynamicBrokerConfig,
         survey: Survey,
-        on_office: Callable[[], None],
+        tasks: Tasks,
     ) -> None:
-        """`on_office` is told when a term of office begins or ends."""
         self.elections = ElectionCounts()
         self._node_id = node_id
         self._store = store
@@ -57,8 +59,8 @@ class Controllership:
         self._env = env
         self._config = config
         self._survey = survey
-        self._on_office = on_office
-        self._rules = TopicRules(config)
+        self._tasks = tasks
+        self._on_office: list[Callable[[], None]] = []
         self._term: Term | None = None
         self._in_office = asyncio.Event()
         self._births = asyncio.Event()
@@ -92,6 +94,10 @@ class Controllership:
     def is_in_office(self) -> bool:
         return self._term is not None
 
+    def subscribe(self, on_office: Callable[[], None]) -> None:
+        """`on_office` is told when a term of office begins or ends."""
+        self._on_office.append(on_office)
+
     async def in_office(self) -> None:
         """Wait for this broker's turn."""
         await self._in_office.wait()
@@ -99,14 +105,15 @@ class Controllership:
     # -- terms of office -------------------------------------------------------------------------
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._stand_for_ever())
+        self._task = self._tasks.start(
+            self._stand_for_ever, name="controller election", on_failure=STOP_BROKER
+        )
 
     async def stop(self) -> None:
         """Leave office, if in it, and stand for election no more."""
         if self._task is not None:
             task, self._task = self._task, None
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await cancel_and_wait(task)
             await self._membership.resign()
 
     async def _stand_for_ever(self) -> None:
@@ -123,11 +130,6 @@ class Controllership:
                 await self._serve(controller.epoch, session)
         except Closed:
             pass
-        except asyncio.CancelledError:
-            raise
-        except Exception:
-            log.exception("no longer standing for election")
-            raise
 
     async def _serve(self, epoch: int, session: Session) -> None:
         changed = asyncio.Event()
@@ -167,7 +169,7 @@ class Controllership:
             unsubscribe()
             self._term = None
             self._in_office.clear()
-            self._on_office()
+            self._tell_office()
             for task in background:
                 task.cancel()
             log.info("controller no more", extra={"broker": self._node_id, "epoch": epoch})
@@ -183,22 +185,34 @@ class Controllership:
         follower = self._follower
         return Term(
             epoch,
-            TopicAdmin(writer, follower, self._env.random, self._config.topic),
-            ConfigAdmin(writer, follower, self._config),
+            TopicAdmin(writer, follower, self._env.random, self._config.static.topic),
+            ConfigAdmin(writer, follower, self._config.static),
             ScramAdmin(writer, follower),
             PartitionAdmin(
-                writer, follower, self._rules.of, self.elections, self._survey, self._env.clock
+                writer, follower, self._rules_of, self.elections, self._survey, self._env.clock
             ),
         ), over
 
     def _begin(self, term: Term, background: list[asyncio.Task[None]]) -> None:
         self._term = term
         self._in_office.set()
-        self._on_office()
-        loop = asyncio.get_running_loop()
-        background.append(loop.create_task(self._end_waits(term)))
-        if self._config.auto_leader_rebalance_enable:
-            background.append(loop.create_task(self._balance(term)))
+        self._tell_office()
+        work: dict[str, Callable[[Term], Coroutine[Any, Any, None]]] = {
+            "election after power loss": self._end_waits
+        }
+        if self._config.static.auto_leader_rebalance_enable:
+            work["preferred leader election"] = self._balance
+        for name, run in work.items():
+            background.append(self._tasks.start(partial(run, term), name=name, on_failure=RESTART))
+
+    def _tell_office(self) -> None:
+        for on_office in self._on_office:
+            on_office()
+
+    def _rules_of(self, topic: Topic) -> Rules:
+        """What a topic's configuration says about elections, with the defaults as they are now."""
+        config = parse_topic_config(topic.configs, self._config.cluster_wide.topic)
+        return Rules(config.unclean_leader_election_enable, config.min_insync_replicas)
 
     async def _is_still_in_office(self, epoch: int) -> bool:
         for _ in range(2):
@@ -244,7 +258,7 @@ class Controllership:
     async def _balance(self, term: Term) -> None:
         """The preferred leaders get their partitions back, once they are in sync."""
         while True:
-            await asyncio.sleep(self._config.leader_imbalance_check_interval_seconds)
+            await asyncio.sleep(self._config.static.leader_imbalance_check_interval_seconds)
             try:
                 moved = await term.partitions.balance()
             except BrokerError as error:
@@ -252,23 +266,3 @@ class Controllership:
             else:
                 if moved:
                     log.info("leaders balanced", extra={"partitions": moved})
-
-
-class TopicRules:
-    """What topics' configurations say about elections, with the defaults as they are now."""
-
-    def __init__(self, config: BrokerConfig) -> None:
-        self._config = config
-        self._dynamic: Mapping[str, str] = {}
-        self._defaults = config.topic
-
-    def of(self, image: ClusterImage, topic: Topic) -> Rules:
-        config = parse_topic_config(topic.configs, self._defaults_of(image))
-        return Rules(config.unclean_leader_election_enable, config.min_insync_replicas)
-
-    def _defaults_of(self, image: ClusterImage) -> TopicConfig:
-        dynamic = image.broker_configs.get(ALL_BROKERS, {})
-        if dynamic != self._dynamic:
-            effective = {**self._config.given, **dynamic}
-            self._dynamic, self._defaults = dynamic, parse_broker_config(effective).config.topic
-        return self._defaults

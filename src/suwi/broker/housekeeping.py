@@ -1,25 +1,32 @@
-"""What a broker does by itself: checkpoints, syncs of finished segments, retention, removal.
+"""What a broker does by itself: checkpoints, syncs of finished segments, retention, compaction.
 
 Only partitions that were written to are looked at every second; the rest costs nothing.
 Everything slow runs in a thread, on files that no longer change. `stop` lets what runs end, and
 brings everything to disk.
+Invariant: what fails for one partition in a way nobody foresaw is counted, and the others go on. A
+failure of the checkpoints as a whole stops the broker; retention, producer expiry and compaction
+begin again.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
 
 from suwi.broker.compaction import Compaction
-from suwi.broker.live_config import LiveConfig
+from suwi.broker.deferred_deletion import DeferredDeletion
 from suwi.env import Env
+from suwi.env.tasks import RESTART, STOP_BROKER, OnFailure, Tasks
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
 from suwi.log.partition_log import PartitionLog
-from suwi.model.broker_config import BrokerConfig
+from suwi.log.sync_threads import in_sync_thread
+from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.model.config_kinds import INT64_MAX
 from suwi.model.errors import BrokerError
 from suwi.model.ids import Offset, TopicPartition
+from suwi.replica.log_sync import sync_log
 from suwi.replica.partition import Partition
 from suwi.replica.replicas import Replicas
 
@@ -28,65 +35,94 @@ log = logging.getLogger(__name__)
 _RETENTION_FIRST_AFTER_S = 30.0
 _LAST_SYNCS_AT_ONCE = 64
 _CHANGES_NOTICED_AFTER_S = 1.0
+_SYNC = "log flush"
+_RETENTION = "log retention"
+_PRODUCER_EXPIRY = "producer expiry"
 
 
 class Housekeeping:
     def __init__(
-        self, env: Env, config: BrokerConfig, directories: LogDirectories, replicas: Replicas
+        self,
+        env: Env,
+        config: DynamicBrokerConfig,
+        directories: LogDirectories,
+        replicas: Replicas,
+        deletion: DeferredDeletion,
+        tasks: Tasks,
     ) -> None:
         self._env = env
         self._config = config
         self._directories = directories
         self._replicas = replicas
+        self._deletion = deletion
+        self._tasks = tasks
         self._stopping = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._running: list[asyncio.Task[None]] = []
         self._unsynced: dict[TopicPartition, Partition] = {}
         self._last_sync_s: dict[TopicPartition, float] = {}
         self._moved: dict[TopicPartition, Partition] = {}
         """Those whose high watermark may not be what is written down."""
         self._recovery_points_moved = False
-        self._live = LiveConfig(config, lambda: replicas.image)
         self.compaction = Compaction(
             env,
-            self._live,
+            config,
             directories,
             replicas,
             stopping=self._stopping,
-            remove_later=self._remove_files_later,
+            remove_later=deletion.delete_files,
         )
 
     def start(self) -> None:
-        config = self._config
-        work: list[tuple[int, Callable[[], Awaitable[None]]]] = [
-            (config.log_flush_scheduler_interval_ms, self._tick),
-            (config.replica_high_watermark_checkpoint_interval_ms, self._write_high_watermarks),
-            (config.log_flush_offset_checkpoint_interval_ms, self._write_recovery_points),
-            (config.log_flush_start_offset_checkpoint_interval_ms, self._write_start_offsets),
-            (config.producer_id_expiration_check_interval_ms, self._expire_producers),
-        ]
-        for period_ms, what in work:
-            self._spawn(self._every(period_ms / 1000, what))
-        if config.log_cleaner_enable:
-            self._spawn(self._keep_compacting())
-        first_s = min(config.log_retention_check_interval_ms / 1000, _RETENTION_FIRST_AFTER_S)
-        self._spawn(
-            self._every(config.log_retention_check_interval_ms / 1000, self.retain, first_s)
+        config = self._config.static
+        every = self._start_every
+        every(config.log_flush_scheduler_interval_ms, self._tick, _SYNC, STOP_BROKER)
+        every(
+            config.replica_high_watermark_checkpoint_interval_ms,
+            self._write_high_watermarks,
+            "high watermark checkpoint",
+            STOP_BROKER,
         )
+        every(
+            config.log_flush_offset_checkpoint_interval_ms,
+            self._write_recovery_points,
+            "recovery point checkpoint",
+            STOP_BROKER,
+        )
+        every(
+            config.log_flush_start_offset_checkpoint_interval_ms,
+            self._write_start_offsets,
+            "log start offset checkpoint",
+            STOP_BROKER,
+        )
+        every(
+            config.producer_id_expiration_check_interval_ms,
+            self._expire_producers,
+            _PRODUCER_EXPIRY,
+            RESTART,
+        )
+        retention_ms = config.log_retention_check_interval_ms
+        first_s = min(retention_ms / 1000, _RETENTION_FIRST_AFTER_S)
+        every(retention_ms, self.retain, _RETENTION, RESTART, first_s)
+        if config.log_cleaner_enable:
+            self._running.append(
+                self._tasks.start(self._keep_compacting, name="log cleaner", on_failure=RESTART)
+            )
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("housekeeping failed", exc_info=task.exception())
+    def _start_every(
+        self,
+        period_ms: int,
+        work: Callable[[], Awaitable[None]],
+        name: str,
+        on_failure: OnFailure,
+        first_s: float | None = None,
+    ) -> None:
+        period_s = period_ms / 1000
+        run = partial(self._every, period_s, work, period_s if first_s is None else first_s)
+        self._running.append(self._tasks.start(run, name=name, on_failure=on_failure))
 
     async def _every(
-        self, period_s: float, work: Callable[[], Awaitable[None]], first_s: float | None = None
+        self, period_s: float, work: Callable[[], Awaitable[None]], wait_s: float
     ) -> None:
-        wait_s = period_s if first_s is None else first_s
         while not await self._stops_within(wait_s):
             wait_s = period_s
             await self._guarded(work)
@@ -113,20 +149,22 @@ class Housekeeping:
             self._moved[partition.partition] = partition
         for tp, partition in list(self._unsynced.items()):
             try:
-                if not partition.is_closed and partition.log.unsynced:
+                if not partition.is_closed and partition.log_as_it_is.unsynced:
                     await self._sync_if_due(partition)
                     if not _may_rest(partition):
                         continue
             except BrokerError as error:
                 # Its directory is out of use; partitions in others are synced all the same.
                 log.warning("not synced", extra={"partition": str(tp), "reason": str(error)})
+            except Exception as error:
+                self._tasks.count(_SYNC, error)  # Of this partition; its next append tries again.
             del self._unsynced[tp]
             self._last_sync_s.pop(tp, None)
 
     async def _sync_if_due(self, partition: Partition) -> None:
         """A finished segment is synced at once; the active one as `flush.ms` says."""
         now_s = asyncio.get_running_loop().time()
-        tp, partition_log = partition.partition, partition.log
+        tp, partition_log = partition.partition, partition.log_as_it_is
         last_s = self._last_sync_s.setdefault(tp, now_s)
         if (now_s - last_s) * 1000 >= partition.config.flush_ms:
             await self._sync(partition_log, partition_log.end_offset)
@@ -137,15 +175,8 @@ class Housekeeping:
         self._last_sync_s[tp] = now_s
 
     async def _sync(self, partition_log: PartitionLog, up_to: Offset) -> None:
-        job = partition_log.sync_job(up_to)
-        if job is None:
+        if not await sync_log(partition_log, up_to):
             return
-        try:
-            await asyncio.get_running_loop().run_in_executor(None, job.run)
-        except OSError as error:
-            partition_log.sync_failed(job, error)
-            return
-        partition_log.synced(job)
         self._recovery_points_moved = True
 
     async def _write_high_watermarks(self) -> None:
@@ -181,7 +212,7 @@ class Housekeeping:
 
     async def _in_thread(self, directory: LogDirectory, job: Callable[[], None]) -> None:
         try:
-            await asyncio.get_running_loop().run_in_executor(None, job)
+            await in_sync_thread(job)
         except OSError as error:
             directory.state.failed(error)
 
@@ -189,18 +220,23 @@ class Housekeeping:
         now_ms = self._env.clock.now_ms()
         for partition in self._replicas:
             if partition.is_open:
-                partition.log_as_it_is.producers.expire(
-                    now_ms, self._config.producer_id_expiration_ms
-                )
+                try:
+                    partition.log_as_it_is.producers.expire(
+                        now_ms, self._config.static.producer_id_expiration_ms
+                    )
+                except Exception as error:
+                    self._tasks.count(_PRODUCER_EXPIRY, error)
                 await asyncio.sleep(0)
 
-    # -- retention and removal -------------------------------------------------------------------
+    # -- retention and compaction ----------------------------------------------------------------
 
     async def retain(self) -> None:
         """Remove what is too old or too much, partition by partition."""
         for partition in self._replicas:
-            if self._may_have_expired(partition):
-                self._retain_one(partition)
+            try:
+                await self._retain_one(partition)
+            except Exception as error:
+                self._tasks.count(_RETENTION, error)
             await asyncio.sleep(0)
 
     def _may_have_expired(self, partition: Partition) -> bool:
@@ -218,23 +254,28 @@ class Housekeeping:
             0 <= config.retention_bytes < found.size_bytes
         )
 
-    def _retain_one(self, partition: Partition) -> None:
+    async def _retain_one(self, partition: Partition) -> None:
+        gone: list[str] = []
         try:
-            paths = partition.retain(self._env.clock.now_ms())
+            if not self._may_have_expired(partition):
+                return
+            for _ in partition.retaining(self._env.clock.now_ms(), gone):
+                await asyncio.sleep(0)
+                if partition.is_closed:
+                    break
         except (OSError, BrokerError) as error:
             log.warning(
                 "retention failed",
                 extra={"partition": str(partition.partition), "reason": str(error)},
             )
-            return
-        if paths:
-            self._remove_files_later(paths, partition.config.file_delete_delay_ms / 1000)
+        if gone:
+            self._deletion.delete_files(gone, partition.config.file_delete_delay_ms / 1000)
 
     async def _keep_compacting(self) -> None:
         """As `_every`, with a period that may be changed while it is waited for."""
         waited_s = 0.0
         while True:
-            backoff_s = max(self._live.current.log_cleaner_backoff_ms, 1) / 1000
+            backoff_s = max(self._config.current.log_cleaner_backoff_ms, 1) / 1000
             wait_s = min(backoff_s - waited_s, _CHANGES_NOTICED_AFTER_S)
             if wait_s > 0:
                 if await self._stops_within(wait_s):
@@ -249,32 +290,16 @@ class Housekeeping:
         while not self._stopping.is_set() and await self.compaction.compact_dirtiest():
             pass
 
-    def _remove_files_later(self, paths: list[str], delay_s: float) -> None:
-        self._spawn(self._remove_later(lambda: self._remove_files(paths), delay_s))
-
-    def remove_dir(self, path: str, delay_s: float) -> None:
-        """Remove a deleted partition's directory after a while, in a thread."""
-        self._spawn(self._remove_later(lambda: self._env.disk.remove_tree(path), delay_s))
-
-    async def _remove_later(self, remove: Callable[[], None], delay_s: float) -> None:
-        if await self._stops_within(delay_s):
-            return  # The next start finds them by their names.
-        try:
-            await asyncio.get_running_loop().run_in_executor(None, remove)
-        except OSError as error:
-            log.warning("cannot remove", extra={"reason": str(error)})
-
-    def _remove_files(self, paths: list[str]) -> None:
-        for path in paths:
-            if self._env.disk.exists(path):
-                self._env.disk.remove(path)
-
     # -- the end ---------------------------------------------------------------------------------
 
     async def stop(self) -> bool:
         """Let what runs end, then bring every log to disk; whether that worked."""
         self._stopping.set()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._running, return_exceptions=True)
+        await self._deletion.stop()
+        for partition in self._replicas:
+            with suppress(BrokerError):
+                await partition.settled()
         opened = [partition for partition in self._replicas if partition.is_open]
         clean = True
         for first in range(0, len(opened), _LAST_SYNCS_AT_ONCE):
@@ -303,5 +328,5 @@ def _may_rest(partition: Partition) -> bool:
     each of them touches the partition."""
     return (
         partition.config.flush_ms == INT64_MAX
-        and partition.log.recovery_point >= partition.log.active.base_offset
+        and partition.log_as_it_is.recovery_point >= partition.log_as_it_is.active.base_offset
     )

@@ -4,23 +4,23 @@ The controller holds one to every other broker, every broker one to the controll
 and another is refused, nobody listens there any more: the process is gone. Then the controller
 fences the broker, and brokers depose the controller; both do no harm if they are wrong. A time-out
 says nothing: a broker that is frozen or cut off waits for the end of its session.
-`follow` is told of each new image, and when this broker comes into office.
+`apply_image` is told of each new image, `follow` also when this broker comes into office.
 Invariant: only a life that was seen here, by its epoch, is declared over.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
 
 from suwi.broker.controllership import Controllership
 from suwi.client.connection import PeerConnection, is_refusal
+from suwi.env.tasks import RESTART, Tasks, cancel_and_wait
 from suwi.handlers.describe_broker import BrokerLife, decode_life
 from suwi.metadata.image import ClusterImage
 from suwi.metadata.store import MetadataStore, Unavailable
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NodeId
 from suwi.replica.leadership import UNKNOWN_EPOCH
-from suwi.replica.peers import Peers
+from suwi.replica.peers import HasImage, Peers
 from suwi.wire.versions import ApiKey
 
 log = logging.getLogger(__name__)
@@ -37,13 +37,15 @@ class Lifelines:
         node_id: NodeId,
         store: MetadataStore,
         peers: Peers,
-        image: Callable[[], ClusterImage],
+        metadata: HasImage,
         controllership: Controllership,
+        tasks: Tasks,
     ) -> None:
         self._node_id = node_id
         self._store = store
         self._peers = peers
-        self._image = image
+        self._metadata = metadata
+        self.tasks = tasks
         self._controllership = controllership
         self._lines: dict[NodeId, _Lifeline] = {}
         self._seen: dict[NodeId, int] = {}
@@ -55,11 +57,14 @@ class Lifelines:
         self._was_in_office = False
         self._is_stopped = False
 
+    def apply_image(self, _old: ClusterImage, _new: ClusterImage) -> None:
+        self.follow()
+
     def follow(self) -> None:
         """Hold on to whom it matters now."""
         if self._is_stopped:
             return
-        image = self._image()
+        image = self._metadata.image
         wanted: set[NodeId] = set()
         is_in_office = self._controllership.is_in_office
         is_new, self._was_in_office = is_in_office and not self._was_in_office, is_in_office
@@ -78,9 +83,7 @@ class Lifelines:
 
     async def stop(self) -> None:
         self._is_stopped = True
-        for line in self._lines.values():
-            line.stop()
-        await asyncio.gather(*(line.task for line in self._lines.values()), return_exceptions=True)
+        await cancel_and_wait(*(line.task for line in self._lines.values()))
 
     # -- for a lifeline --------------------------------------------------------------------------
 
@@ -95,7 +98,7 @@ class Lifelines:
         self._seen[life.node] = life.epoch
         self._fenced.discard(life.node)
         self._deposed.discard(life.node)
-        known = self._image().registered.get(life.node)
+        known = self._metadata.image.registered.get(life.node)
         if known is None or known.epoch != life.epoch or not known.fenced or life.stopping:
             return
         if self._controllership.is_in_office:
@@ -108,7 +111,7 @@ class Lifelines:
 
     async def refused(self, node: NodeId, controller_epoch: int | None) -> None:
         """Nobody listens where a broker was: it is dead, if it ever lived here."""
-        known = self._image().registered.get(node)
+        known = self._metadata.image.registered.get(node)
         if known is None or self._seen.get(node) != known.epoch:
             return
         if self._controllership.is_in_office:
@@ -130,7 +133,7 @@ class _Lifeline:
         self._owner = owner
         self._epoch: int | None = None
         self._woken = asyncio.Event()
-        self.task = asyncio.get_running_loop().create_task(self._run())
+        self.task = owner.tasks.start(self._run, name="failure detector", on_failure=RESTART)
 
     def look(self, epoch: int, *, again: bool) -> None:
         """The image shows the broker in this life. `again`: what was refused before counts now."""
@@ -143,21 +146,15 @@ class _Lifeline:
 
     async def _run(self) -> None:
         pause_s = _PAUSE_S_MIN
-        try:
-            while True:
-                try:
-                    if await self._hold():
-                        pause_s = _PAUSE_S_MIN
-                        continue  # It broke: at once again.
-                except (OSError, ValueError, BrokerError, Unavailable) as error:
-                    log.debug("no lifeline", extra={"broker": self._node, "reason": str(error)})
-                await self._pause(pause_s)
-                pause_s = min(2 * pause_s, _PAUSE_S_MAX)
-        except asyncio.CancelledError:
-            raise
-        except Exception:
-            log.exception("lifeline ended", extra={"broker": self._node})
-            raise
+        while True:
+            try:
+                if await self._hold():
+                    pause_s = _PAUSE_S_MIN
+                    continue  # It broke: at once again.
+            except (OSError, ValueError, BrokerError, Unavailable) as error:
+                log.debug("no lifeline", extra={"broker": self._node, "reason": str(error)})
+            await self._pause(pause_s)
+            pause_s = min(2 * pause_s, _PAUSE_S_MAX)
 
     async def _hold(self) -> bool:
         """Connect and hold on; True when the connection was there and broke."""
@@ -181,10 +178,10 @@ class _Lifeline:
     async def _until_something_happens(self, connection: PeerConnection) -> None:
         """The connection breaks, or the broker begins another life."""
         known = self._epoch
-        lost = asyncio.ensure_future(connection.lost())
+        lost = asyncio.ensure_future(connection.lost())  # owner: this function
         try:
             while connection.is_open and self._epoch == known:
-                woken = asyncio.ensure_future(self._woken.wait())
+                woken = asyncio.ensure_future(self._woken.wait())  # owner: this function
                 await asyncio.wait((lost, woken), return_when=asyncio.FIRST_COMPLETED)
                 woken.cancel()
                 self._woken.clear()

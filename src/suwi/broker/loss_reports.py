@@ -11,8 +11,8 @@ import logging
 from collections import deque
 from dataclasses import asdict
 
-from suwi.broker.controllership import Controllership
 from suwi.client.errors import error_from
+from suwi.env.tasks import RESTART, Tasks, cancel_and_wait
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NodeId
 from suwi.replica.loss import Loss
@@ -27,22 +27,20 @@ _ANSWER_S = 10.0
 
 
 class LossReports:
-    def __init__(self, node_id: NodeId, peers: Peers, controllership: Controllership) -> None:
+    def __init__(self, node_id: NodeId, peers: Peers, tasks: Tasks) -> None:
         self._node_id = node_id
         self._peers = peers
-        self._controllership = controllership
+        self._tasks = tasks
         self._waiting: deque[Loss] = deque(maxlen=_WAITING_MAX)
         self._task: asyncio.Task[None] | None = None
 
     def add(self, loss: Loss) -> None:
         self._waiting.append(loss)
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._send_all())
+            self._task = self._tasks.start(self._send_all, name="loss reports", on_failure=RESTART)
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await cancel_and_wait(self._task)
 
     async def _send_all(self) -> None:
         while self._waiting:
@@ -62,9 +60,6 @@ class LossReports:
             "ranges": [asdict(lost) for lost in loss.ranges],
             "committed_below": loss.committed_below,
         }
-        if self._controllership.is_in_office:
-            await self._controllership.partitions.report_loss(report)
-            return
         async with asyncio.timeout(_ANSWER_S):
             connection = await self._peers.connect_to_controller()
             try:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from suwi.client.connection import PeerConnection, is_refusal
 from suwi.controller.partition_admin import Registered
+from suwi.env.tasks import STOP_BROKER, Tasks, cancel_and_wait
 from suwi.metadata.follower import BROKERS
 from suwi.metadata.image import BrokerInfo, Endpoint, decode_broker, encode_broker
 from suwi.metadata.store import (
@@ -48,6 +49,7 @@ class Membership:
         describe: Callable[[], BrokerInfo],
         is_suspect: Callable[[], bool],
         on_life: Callable[[int], None],
+        tasks: Tasks,
     ) -> None:
         self.epoch = UNKNOWN_EPOCH
         self._node_id = node_id
@@ -56,6 +58,7 @@ class Membership:
         self._describe = describe
         self._is_suspect = is_suspect
         self._on_life = on_life
+        self._tasks = tasks
         self._session: Session | None = None
         self._joined = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -64,7 +67,9 @@ class Membership:
         """Register; the broker epoch. Raises IdInUse."""
         self._session = await self._store.open_session()
         self._enter(await self._register(self._session))
-        self._task = asyncio.get_running_loop().create_task(self._stay())
+        self._task = self._tasks.start(
+            self._stay, name="broker registration", on_failure=STOP_BROKER
+        )
         return self.epoch
 
     async def session(self) -> Session:
@@ -84,9 +89,7 @@ class Membership:
 
     async def stop(self) -> None:
         """Leave the cluster."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await cancel_and_wait(self._task)
         if self._session is not None:
             with contextlib.suppress(Unavailable):
                 await self._session.close()

@@ -1,6 +1,8 @@
 """Prometheus metrics of a broker: collected when they are asked for, served over HTTP.
 
-Imported only where `--metrics-port` is given: the library alone costs a tenth of a second.
+What is told of each partition, or counted over them, is gathered in slices (`PartitionFigures`) and
+written by hand: with thousands of partitions nobody waits for a scrape. Imported only where
+`--metrics-port` is given: the library alone costs a tenth of a second.
 """
 
 import asyncio
@@ -20,7 +22,10 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from suwi import __version__
+from suwi.env.tasks import RESTART
+from suwi.handlers.slices import SLICE_PARTITIONS
 from suwi.net.stats import BUCKETS_S, NetStats
+from suwi.replica.partition import Partition
 from suwi.wire.versions import APIS
 
 if TYPE_CHECKING:
@@ -31,6 +36,7 @@ log = logging.getLogger(__name__)
 _LAG_PERIOD_S = 0.5
 _REQUEST_BYTES_MAX = 64 * 1024
 _REQUEST_S_MAX = 10.0
+_STATES_PER_SLICE = 5000
 
 
 class LoopLag:
@@ -49,6 +55,80 @@ class LoopLag:
             self.max_s = max(self.max_s, self.last_s)
 
 
+class PartitionFigures:
+    """What one scrape tells of the partitions; each of them is read in one moment."""
+
+    _SERIES = (
+        ("suwi_log_end_offset", "Where the next record goes."),
+        ("suwi_high_watermark", "Records below it are committed."),
+        ("suwi_log_start_offset", "The first record that can be read."),
+        ("suwi_log_size_bytes", "Bytes in segments."),
+    )
+
+    def __init__(self) -> None:
+        self.under_replicated = 0
+        self.under_minimum = 0
+        self.leaderless = 0
+        self.offline_replicas = 0
+        self._lines: tuple[list[str], ...] = tuple([] for _ in self._SERIES)
+        self._written: tuple[list[bytes], ...] = tuple([] for _ in self._SERIES)
+
+    def gather(self, broker: "Broker") -> Iterator[None]:
+        """Yields after each slice, so that others have a turn."""
+        count = 0
+        for partition in broker.replicas:
+            self._count(partition)
+            self.offline_replicas += partition.offline_because is not None
+            self._add(partition)
+            count += 1
+            if count % SLICE_PARTITIONS == 0:
+                self._write()
+                yield
+        self._write()
+        image = broker.replicas.image
+        for topic in image.topics.values():
+            for first in range(0, len(topic.partitions), _STATES_PER_SLICE):
+                states = topic.partitions[first : first + _STATES_PER_SLICE]
+                self.leaderless += sum(state.leader not in image.brokers for state in states)
+                count += len(states)
+                if count >= _STATES_PER_SLICE:
+                    count = 0
+                    yield
+
+    def _count(self, partition: Partition) -> None:
+        """Of the partitions led here: the sum over all brokers is that of the cluster."""
+        leadership = partition.leadership
+        if leadership is not None:
+            in_sync, replicas = len(leadership.members), len(leadership.replicas)
+            self.under_replicated += in_sync < replicas
+            self.under_minimum += in_sync < min(partition.config.min_insync_replicas, replicas)
+
+    def _add(self, partition: Partition) -> None:
+        if not partition.is_open:
+            return  # Not used since the start: a scrape must not open its files.
+        log = partition.log_as_it_is
+        topic, index = partition.partition
+        at = f'{{topic="{topic}",partition="{index}"}}'  # Names of topics need no escapes.
+        end, high, start, size = self._lines
+        end.append(f"suwi_log_end_offset{at} {log.end_offset}\n")
+        high.append(f"suwi_high_watermark{at} {partition.watermark_as_it_is}\n")
+        start.append(f"suwi_log_start_offset{at} {log.start_offset}\n")
+        size.append(f"suwi_log_size_bytes{at} {log.size_bytes}\n")
+
+    def _write(self) -> None:
+        for lines, written in zip(self._lines, self._written, strict=True):
+            written.append("".join(lines).encode())
+            lines.clear()
+
+    def text(self) -> bytes:
+        """The series of each partition, in the format of Prometheus."""
+        parts = []
+        for (name, doc), written in zip(self._SERIES, self._written, strict=True):
+            parts.append(f"# HELP {name} {doc}\n# TYPE {name} gauge\n".encode())
+            parts += written
+        return b"".join(parts)
+
+
 class BrokerCollector(Collector):
     """Reads a broker's state at the moment of a scrape, on its event loop."""
 
@@ -56,6 +136,7 @@ class BrokerCollector(Collector):
         self._broker = broker
         self._stats = stats
         self._lag = lag
+        self.figures = PartitionFigures()
 
     def collect(self) -> Iterator[Metric]:
         yield from self._build()
@@ -75,6 +156,15 @@ class BrokerCollector(Collector):
         yield GaugeMetricFamily(
             "suwi_event_loop_lag_max_seconds", "How late it was at most.", value=self._lag.max_s
         )
+
+        failures = CounterMetricFamily(
+            "suwi_task_failures",
+            "Errors in background work that nobody foresaw.",
+            labels=["task"],
+        )
+        for task, count in sorted(self._broker.tasks.failures.items()):
+            failures.add_metric([task], count)
+        yield failures
 
     def _requests(self) -> Iterator[Metric]:
         family = HistogramMetricFamily(
@@ -103,25 +193,26 @@ class BrokerCollector(Collector):
         for listener in self._broker.listeners:
             connections.add_metric([listener.name], len(listener.connections))
         yield connections
+        failed = CounterMetricFamily(
+            "suwi_failed_authentications",
+            "Peers that could not show who they are; TLS: in the handshake, PEER: as a broker.",
+            labels=["listener", "mechanism"],
+        )
+        for listener in self._broker.listeners:
+            for mechanism, count in listener.failed_authentications.by_mechanism.items():
+                failed.add_metric([listener.name, mechanism], count)
+        yield failed
 
     def _replication(self) -> Iterator[Metric]:
-        """Of the partitions led here: the sum over all brokers is that of the cluster."""
-        under_replicated = under_minimum = 0
-        for partition in self._broker.replicas.led():
-            leadership = partition.leadership
-            if leadership is not None:
-                in_sync, replicas = len(leadership.members), len(leadership.replicas)
-                under_replicated += in_sync < replicas
-                under_minimum += in_sync < min(partition.config.min_insync_replicas, replicas)
         yield GaugeMetricFamily(
             "suwi_under_replicated_partitions",
             "Partitions led here that some replica is not in sync with.",
-            under_replicated,
+            self.figures.under_replicated,
         )
         yield GaugeMetricFamily(
             "suwi_under_min_isr_partitions",
             "Partitions led here with fewer in-sync replicas than min.insync.replicas.",
-            under_minimum,
+            self.figures.under_minimum,
         )
         stats = self._broker.replicas.stats
         yield CounterMetricFamily(
@@ -152,47 +243,52 @@ class BrokerCollector(Collector):
         yield GaugeMetricFamily(
             "suwi_live_brokers", "Brokers in service, as this one knows.", value=len(image.brokers)
         )
-        leaderless = sum(
-            state.leader not in image.brokers
-            for topic in image.topics.values()
-            for state in topic.partitions
-        )
         yield GaugeMetricFamily(
-            "suwi_offline_partitions", "Partitions of the cluster that nobody leads.", leaderless
+            "suwi_offline_partitions",
+            "Partitions of the cluster that nobody leads.",
+            self.figures.leaderless,
         )
 
     def _logs(self) -> Iterator[Metric]:
-        labels = ["topic", "partition"]
-        end = GaugeMetricFamily("suwi_log_end_offset", "Where the next record goes.", labels=labels)
-        high = GaugeMetricFamily(
-            "suwi_high_watermark", "Records below it are committed.", labels=labels
-        )
-        start = GaugeMetricFamily(
-            "suwi_log_start_offset", "The first record that can be read.", labels=labels
-        )
-        size = GaugeMetricFamily("suwi_log_size_bytes", "Bytes in segments.", labels=labels)
-        for partition in self._broker.replicas:
-            if not partition.is_open:
-                continue  # Not used since the start: a scrape must not open its files.
-            at = [partition.partition.topic, str(partition.partition.partition)]
-            partition_log = partition.log_as_it_is
-            end.add_metric(at, partition_log.end_offset)
-            high.add_metric(at, partition.watermark_as_it_is)
-            start.add_metric(at, partition_log.start_offset)
-            size.add_metric(at, partition_log.size_bytes)
-        yield from (end, high, start, size)
         replicas = self._broker.replicas
+        yield GaugeMetricFamily(
+            "suwi_failed_partitions",
+            "Replicas out of service here after an error that nobody foresaw.",
+            value=len(replicas.failed),
+        )
         yield GaugeMetricFamily("suwi_partitions", "Partitions led here.", len(replicas.led()))
         yield GaugeMetricFamily("suwi_replicas", "Replicas here, leading or not.", len(replicas))
+        yield GaugeMetricFamily(
+            "suwi_offline_replicas",
+            "Replicas here whose log cannot be opened.",
+            self.figures.offline_replicas,
+        )
         offline = [d for d in self._broker.directories if d.state.offline_because is not None]
         yield GaugeMetricFamily(
             "suwi_offline_log_directories", "Data directories out of use.", value=len(offline)
         )
+        yield from self._full_disks()
         yield GaugeMetricFamily(
             "suwi_uncleanable_partitions",
             "Partitions that are not compacted any more, because something in them is damaged.",
             value=len(self._broker.compaction.uncleanable),
         )
+
+    def _full_disks(self) -> Iterator[Metric]:
+        full = GaugeMetricFamily(
+            "suwi_log_directory_full",
+            "1 from a write that found the disk full to the next that works.",
+            labels=["directory"],
+        )
+        errors = CounterMetricFamily(
+            "suwi_log_directory_full_errors",
+            "Writes that failed because the disk was full.",
+            labels=["directory"],
+        )
+        for directory in self._broker.directories:
+            full.add_metric([directory.path], int(directory.state.is_full))
+            errors.add_metric([directory.path], directory.state.full_errors)
+        yield from (full, errors)
 
 
 class MetricsServer:
@@ -201,10 +297,14 @@ class MetricsServer:
     def __init__(self, broker: "Broker", stats: NetStats, host: str, port: int) -> None:
         self.host = host
         self.port = port
+        self._tasks = broker.tasks
         self._lag = LoopLag()
         self._registry = CollectorRegistry()
-        self._registry.register(BrokerCollector(broker, stats, self._lag))
-        ProcessCollector(registry=self._registry)
+        self._broker = broker
+        self._collector = BrokerCollector(broker, stats, self._lag)
+        self._registry.register(self._collector)
+        self._of_process = CollectorRegistry()
+        ProcessCollector(registry=self._of_process)
         self._server: asyncio.AbstractServer | None = None
         self._watch: asyncio.Task[None] | None = None
 
@@ -215,7 +315,7 @@ class MetricsServer:
         )
         self.port = server.sockets[0].getsockname()[1]
         self._server = server
-        self._watch = asyncio.create_task(self._lag.watch())
+        self._watch = self._tasks.start(self._lag.watch, name="loop lag", on_failure=RESTART)
 
     async def stop(self) -> None:
         if self._watch is not None:
@@ -227,22 +327,32 @@ class MetricsServer:
         try:
             async with asyncio.timeout(_REQUEST_S_MAX):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(self._answer(head))
+                writer.write(await self._answer(head))
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # A scraper that went away, or no scraper at all.
         finally:
             writer.close()
 
-    def _answer(self, head: bytes) -> bytes:
+    async def _answer(self, head: bytes) -> bytes:
         method, _, rest = head.partition(b" ")
         path = rest.split(b" ", 1)[0].split(b"?", 1)[0]
         if method != b"GET":
             return _response("405 Method Not Allowed", b"only GET\n", "text/plain")
         if path != b"/metrics":
             return _response("404 Not Found", b"try /metrics\n", "text/plain")
-        body = generate_latest(self._registry)
+        body = await self._scrape()
         return _response("200 OK", body, CONTENT_TYPE_PLAIN_0_0_4)
+
+    async def _scrape(self) -> bytes:
+        figures = PartitionFigures()
+        for _ in figures.gather(self._broker):
+            await asyncio.sleep(0)
+        # It counts the open files one by one, of which there may be tens of thousands.
+        loop = asyncio.get_running_loop()
+        of_process = await loop.run_in_executor(None, generate_latest, self._of_process)
+        self._collector.figures = figures
+        return generate_latest(self._registry) + of_process + figures.text()
 
 
 def _response(status: str, body: bytes, content_type: str) -> bytes:

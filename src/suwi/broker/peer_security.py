@@ -1,15 +1,29 @@
-"""How this broker shows itself to the others: as their listener between brokers asks for it."""
+"""How this broker shows the others that it is one of them, and how they are known here.
+
+With SASL by the user that brokers log in as (`sasl.mechanism.inter.broker.protocol`), on every
+other listener between brokers by a secret of the metadata store: see `security.peer_proof`. A
+certificate proves no broker: each may have a name of its own in it, and clients may need none.
+"""
 
 from suwi.broker.listeners import ListenerSpec
 from suwi.client.addresses import Address
 from suwi.client.connection import PeerConnection
+from suwi.client.log_in import PasswordLogIn, read_log_in
 from suwi.client.security import connect_securely, read_client_security
 from suwi.env import Env
 from suwi.metadata.image import Endpoint
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import BadConfig
 from suwi.model.errors import BrokerError
-from suwi.replica.peers import Connect
+from suwi.model.ids import NodeId
+from suwi.replica.peers import Connect, Prove
+from suwi.security.mechanism import Refused
+from suwi.security.peer_proof import PeerProver
+from suwi.security.principal import user
+from suwi.security.sasl_session import PeerLogIn
+from suwi.wire.versions import ApiKey
+
+_MECHANISM_KEY = "sasl.mechanism.inter.broker.protocol"
 
 
 def listener_between_brokers(config: BrokerConfig, specs: list[ListenerSpec]) -> ListenerSpec:
@@ -33,20 +47,45 @@ def _names(specs: list[ListenerSpec]) -> str:
     return ", ".join(f"{spec.name} ({spec.protocol})" for spec in specs)
 
 
-def connect_to_peers(
-    config: BrokerConfig, spec: ListenerSpec, env: Env, client_id: str | None = None
-) -> Connect:
-    """Connections to the same listener of other brokers.
+def peer_log_in(config: BrokerConfig, spec: ListenerSpec) -> PeerLogIn | None:
+    """How brokers log in to a listener between brokers; None where they do not, or cannot."""
+    if not spec.uses_sasl:
+        return None
+    try:
+        log_in = read_log_in(_client_properties(config, spec))
+    except BadConfig:
+        return None
+    if not isinstance(log_in, PasswordLogIn):
+        return None
+    return PeerLogIn(log_in.mechanism, user(log_in.user))
 
-    What is missing for them is said with the first: a broker that is alone needs nothing.
-    """
+
+def check_peers_can_log_in(config: BrokerConfig, spec: ListenerSpec) -> None:
+    """Raises `BadConfig` where brokers could not replicate: for one that is not alone."""
+    if not spec.uses_sasl:
+        return
+    if not config.sasl_mechanism_inter_broker_protocol:
+        raise BadConfig(
+            f"listener {spec.name}: brokers have to log in to each other; set {_MECHANISM_KEY}, "
+            f"and user and password in listener.name.{spec.name.lower()}.MECHANISM.sasl.jaas.config"
+        )
+    try:
+        log_in = read_log_in(_client_properties(config, spec))
+    except BadConfig as error:
+        raise BadConfig(f"listener {spec.name}: brokers cannot log in: {error}") from None
+    if not isinstance(log_in, PasswordLogIn):
+        raise BadConfig(f"{_MECHANISM_KEY}: brokers cannot log in with a token")
+
+
+def connect_to_peers(config: BrokerConfig, spec: ListenerSpec, env: Env) -> Connect:
+    """Connections to the same listener of other brokers."""
     properties = _client_properties(config, spec)
 
     async def connect(endpoint: Endpoint) -> PeerConnection:
         try:
             # Read each time: certificates are replaced while a broker runs.
             security = read_client_security(properties, env.disk, env.random)
-            return await connect_securely(security, client_id or f"suwi-{config.node_id}")(
+            return await connect_securely(security, f"suwi-{config.node_id}")(
                 Address(endpoint.host, endpoint.port)
             )
         except BadConfig as error:
@@ -55,6 +94,28 @@ def connect_to_peers(
             raise ConnectionError(f"not let in: {error}") from error
 
     return connect
+
+
+def prove_to_peers(spec: ListenerSpec, prover: PeerProver) -> Prove:
+    """The proof over a new connection to the same listener of another broker."""
+
+    async def prove(connection: PeerConnection, to: NodeId) -> None:
+        if spec.uses_sasl:
+            return
+        try:
+            hello = prover.hello()
+            answer = await connection.send(ApiKey.PEER_CHALLENGE, 0, [hello])
+            proof = prover.respond(to, hello, bytes(answer))
+            # Nothing is awaited for it: the caller's first request follows at once.
+            connection.send_unanswered(ApiKey.PEER_PROOF, 0, [proof])
+        except Refused as error:
+            connection.abort()
+            raise ConnectionError(str(error)) from None
+        except BaseException:
+            connection.abort()
+            raise
+
+    return prove
 
 
 def _client_properties(config: BrokerConfig, spec: ListenerSpec) -> dict[str, str]:

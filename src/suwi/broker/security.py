@@ -5,14 +5,13 @@ listens.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
 from suwi.broker.listeners import ListenerSpec
-from suwi.env import Disk, Env
-from suwi.metadata.image import SCRAM_DECOYS, ClusterImage
+from suwi.env import Disk, Env, Random
 from suwi.metadata.store import ABSENT, MetadataStore, Put
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import BadConfig
@@ -20,9 +19,10 @@ from suwi.model.security_config import Scope, SecurityConfig
 from suwi.net.connection import Dispatch
 from suwi.net.limits import Limits
 from suwi.net.sasl_gate import SaslGate
+from suwi.replica.peers import HasImage
 from suwi.security.jaas import BadJaas, parse_jaas
 from suwi.security.plain import PLAIN, PlainServer, PlainUsers
-from suwi.security.sasl_session import MechanismRules, SaslRules
+from suwi.security.sasl_session import MechanismRules, PeerLogIn, SaslRules
 from suwi.security.scram import (
     MECHANISMS,
     NONCE_BYTES,
@@ -42,23 +42,28 @@ _KEY_BYTES = 32
 class ScramUsers:
     """Where SCRAM looks users up: the metadata as it is at that moment."""
 
-    image: Callable[[], ClusterImage]
+    metadata: HasImage
     decoys: Decoys = field(default_factory=lambda: Decoys(b""))
-
-    async def load(self, store: MetadataStore, env: Env) -> None:
-        """Take the cluster's key for decoys, or make it."""
-        known = await store.read(SCRAM_DECOYS)
-        if known is None:
-            await store.write([Put(SCRAM_DECOYS, env.random.token(_KEY_BYTES), ABSENT)])
-            known = await store.read(SCRAM_DECOYS)
-        self.decoys = Decoys(known.value if known else env.random.token(_KEY_BYTES))
 
     def look_up(self, mechanism: ScramMechanism, name: str) -> tuple[ScramCredential, bool]:
         """A credential, and whether it is a real one. Costs the same for every name."""
-        known: Mapping[str, ScramCredential] = self.image().scram.get(mechanism.sasl_name, {})
+        scram = self.metadata.image.scram
+        known: Mapping[str, ScramCredential] = scram.get(mechanism.sasl_name, {})
         like = next(iter(known.values()), None)
         decoy = self.decoys.credential(mechanism, name, like)
         return known.get(name, decoy), name in known
+
+
+async def cluster_secrets(store: MetadataStore, random: Random, *keys: str) -> list[bytes]:
+    """Secrets of the cluster by their keys in the store; those that do not exist yet are made."""
+    while True:
+        known = {key: await store.read(key) for key in keys}
+        missing = [key for key, entry in known.items() if entry is None]
+        if not missing:
+            return [entry.value for entry in known.values() if entry is not None]
+        # Of several that start at once one makes them.
+        await store.write([Put(key, random.token(_KEY_BYTES), ABSENT) for key in missing])
+        await store.sync()
 
 
 class ListenerSecurity(NamedTuple):
@@ -68,13 +73,18 @@ class ListenerSecurity(NamedTuple):
 
     @classmethod
     def of(
-        cls, spec: ListenerSpec, config: BrokerConfig, env: Env, users: ScramUsers
+        cls,
+        spec: ListenerSpec,
+        config: BrokerConfig,
+        env: Env,
+        users: ScramUsers,
+        peer: PeerLogIn | None = None,
     ) -> "ListenerSecurity":
-        """Raises `BadConfig`."""
+        """`peer` is how other brokers log in to this listener. Raises `BadConfig`."""
         settings = config.security_of(spec.name)
         return cls(
             _tls(spec, settings, config, env.disk) if spec.uses_tls else None,
-            _sasl(spec, settings, config, env, users) if spec.uses_sasl else None,
+            _sasl(spec, settings, config, env, users, peer) if spec.uses_sasl else None,
             settings.sasl_server_max_receive_size,
         )
 
@@ -128,6 +138,7 @@ def _sasl(
     config: BrokerConfig,
     env: Env,
     users: ScramUsers,
+    peer: PeerLogIn | None,
 ) -> SaslRules:
     if not settings.sasl_enabled_mechanisms:
         raise BadConfig(
@@ -143,7 +154,7 @@ def _sasl(
             else partial(_start_scram, MECHANISMS[name], users, env)
         )
         rules[name] = MechanismRules(start, own.connections_max_reauth_ms)
-    return SaslRules(rules, settings.connection_failed_authentication_delay_ms)
+    return SaslRules(rules, settings.connection_failed_authentication_delay_ms, peer)
 
 
 def _start_scram(mechanism: ScramMechanism, users: ScramUsers, env: Env) -> ScramServer:

@@ -9,7 +9,7 @@ from suwi.cli.output import Failure, document, say, table, time_text
 from suwi.cli.session import run
 from suwi.client.cluster import Cluster
 from suwi.client.connection import ConnectionLost
-from suwi.controller.events import RECORDS_LOST, SUSPECT_ELECTION, UNCLEAN_ELECTION
+from suwi.controller.events import LOSS_UNKNOWN, RECORDS_LOST, SUSPECT_ELECTION, UNCLEAN_ELECTION
 from suwi.wire.versions import ApiKey
 
 _ANSWER_S = 5.0
@@ -56,7 +56,9 @@ def told(kind: str, facts: Mapping[str, Any]) -> str:
         return f"broker {facts['broker']} gave up {given_up}; {_certainty(facts)}"
     if kind == UNCLEAN_ELECTION:
         lost = facts["lost_at_least"]
-        cost = f"lost at least {_records(*lost)}" if lost else "nobody alive knows of a loss"
+        cost = f"what was lost, if anything, is {LOSS_UNKNOWN}"
+        if lost:
+            cost = f"lost at least {_records(*lost)}"
         return f"broker {facts['leader']} leads in epoch {facts['epoch']}; {cost}"
     if kind == SUSPECT_ELECTION:
         found = f"broker {facts['leader']} leads in epoch {facts['epoch']}; "

@@ -7,7 +7,7 @@ from typing import Annotated, Optional
 import typer
 
 from suwi import __version__
-from suwi.cli.commands import cluster, configs, dump, pipeline, records, topics, users
+from suwi.cli.commands import cluster, configs, dump, pipeline, records, repair, topics, users
 
 app = typer.Typer(
     help="Suwi, a Kafka-compatible event log.",
@@ -121,4 +121,5 @@ app.add_typer(topics.app, name="topics")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(configs.app, name="configs")
 app.add_typer(users.app, name="users")
+app.add_typer(repair.app, name="repair")
 app.add_typer(pipeline.app, name="pipeline")

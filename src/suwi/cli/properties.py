@@ -4,6 +4,7 @@ Each source gives `Setting`s, which remember where they were made; `combine` lay
 the other.
 """
 
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -15,9 +16,12 @@ from suwi.model.broker_config import (
     ParsedConfig,
     is_broker_key,
     parse_broker_config,
+    resembles_key,
 )
 from suwi.model.config_kinds import BadConfig
 from suwi.model.topic_config import TOPIC_KEYS
+
+log = logging.getLogger(__name__)
 
 _PREFIXES = ("KAFKA_", "SUWI_")  # The later one wins.
 _OF_OTHER_COMMANDS = frozenset({BROKER_VARIABLE, CONFIG_VARIABLE})
@@ -80,7 +84,8 @@ def from_environment(environment: Mapping[str, str]) -> list[Setting]:
     """`KAFKA_LOG_RETENTION_MS` is `log.retention.ms`; `__` stands for `_` and `___` for `-`.
 
     Variables of other programs share the prefix KAFKA_ (KAFKA_HEAP_OPTS), so only known keys are
-    taken from it; a SUWI_ variable that is not known is a mistake.
+    taken from it. A SUWI_ variable that resembles a key is a mistake; any other is left alone with
+    a warning: Kubernetes sets SUWI_PORT and its kin for a service that is called `suwi`.
     """
     layers = []
     for prefix in _PREFIXES:
@@ -89,10 +94,18 @@ def from_environment(environment: Mapping[str, str]) -> list[Setting]:
             for variable in sorted(environment)
             if variable.startswith(prefix) and variable not in _OF_OTHER_COMMANDS
         ]
-        if prefix != "SUWI_":
-            layer = [s for s in layer if is_broker_key(s.key) or s.key in IGNORED_BROKER_KEYS]
-        layers.append(layer)
+        layers.append([setting for setting in layer if _is_meant(setting, prefix)])
     return combine(layers)
+
+
+def _is_meant(setting: Setting, prefix: str) -> bool:
+    if is_broker_key(setting.key) or setting.key in IGNORED_BROKER_KEYS:
+        return True
+    if prefix == "SUWI_":
+        if resembles_key(setting.key):
+            return True  # A mistake, which is told with what else was given.
+        log.warning("environment variable is no setting", extra={"variable": setting.source})
+    return False
 
 
 def _key_of(variable: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from suwi import __version__
-from suwi.broker.broker import Broker
+from suwi.broker.broker import Broker, BrokerFailed
 from suwi.broker.in_process import CannotStartBroker, configs_of, start_all, stop_all
 from suwi.broker.listeners import (
     ListenerSpec,
@@ -31,11 +31,13 @@ from suwi.cli.properties import (
     parse_settings,
 )
 from suwi.env import Env, local_env
+from suwi.env.tasks import cancel_and_wait
 from suwi.log.log_directory import DirectoryInUse, ForeignDirectory, make_lasting_dirs
 from suwi.log.names import META_PROPERTIES, parse_partition_dir_name
 from suwi.metadata.embedded import EmbeddedStore, StoreInUse
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import BadConfig
+from suwi.model.ids import NodeId
 from suwi.net.stats import NetStats
 
 if TYPE_CHECKING:
@@ -49,6 +51,10 @@ _STOPPED_UNCLEANLY = (
     "stopped, but not everything could be written: the next start checks the logs\n"
 )
 _LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+class BrokersFailed(Exception):
+    """Some stopped by themselves, because of an error that nobody foresaw."""
 
 
 class CannotStart(Exception):
@@ -82,7 +88,15 @@ def serve(
                 raise BadConfig("--adopt takes over one broker's data: start one broker")
             configs = configs_of(broker_config, brokers)
         asyncio.run(_run(env, broker_config.log_dirs, configs, metrics_port, adopts=adopt))
-    except (BadConfig, CannotStart, DirectoryInUse, ForeignDirectory, IdInUse) as error:
+    except (
+        BadConfig,
+        BrokerFailed,
+        BrokersFailed,
+        CannotStart,
+        DirectoryInUse,
+        ForeignDirectory,
+        IdInUse,
+    ) as error:
         return _complain(str(error))
     except OSError as error:
         return _complain(_reason(error))
@@ -146,10 +160,20 @@ async def _run(
     _on_signals(_end_at_once)
     of_brokers = [path for config in configs for path in config.log_dirs]
     store = await _open_store(env, directories, of_brokers, adopts=adopts)
+    _warn_of_open_directories(env, [directories[0], *of_brokers])
     try:
         stats = [NetStats() if metrics_port is not None else None for _ in configs]
+        ids = [NodeId(config.node_id) for config in configs]
         brokers = [
-            Broker(env, config, store.view(), stats=counts, adopts=adopts, sharing=len(configs))
+            Broker(
+                env,
+                config,
+                store.view(),
+                stats=counts,
+                adopts=adopts,
+                sharing=len(configs),
+                beside=ids,
+            )
             for config, counts in zip(configs, stats, strict=True)
         ]
         await _start(brokers)
@@ -160,12 +184,34 @@ async def _run(
         _greet(brokers, metrics, loop.time() - began_s)
         for broker in brokers:
             log.info("broker started", extra={"node": broker.node_id, "cluster": broker.cluster_id})
-        await stop.wait()
+        await _until_told_or_all_failed(stop, brokers)
         _announce("stopping ...\n")
         clean = await stop_all(brokers)
         _announce("stopped cleanly\n" if clean else _STOPPED_UNCLEANLY)
     finally:
         await store.close()
+    failures = [
+        f"broker {broker.node_id}: {broker.failure}" for broker in brokers if broker.failure
+    ]
+    if failures:
+        raise BrokersFailed("; ".join(failures))
+
+
+async def _until_told_or_all_failed(stop: asyncio.Event, brokers: Sequence[Broker]) -> None:
+    """While one of several brokers is left it serves, and leads what the others led."""
+
+    async def watch() -> None:
+        await asyncio.gather(*map(_say_when_failed, brokers))
+        stop.set()
+
+    watching = asyncio.create_task(watch())  # owner: this function
+    await stop.wait()
+    await cancel_and_wait(watching)
+
+
+async def _say_when_failed(broker: Broker) -> None:
+    failure = await broker.wait_failed()
+    sys.stderr.write(f"suwi: broker {broker.node_id} has stopped: {failure}\n")
 
 
 def _on_signals(act: Callable[[int], None]) -> None:
@@ -207,6 +253,17 @@ async def _open_store(
     except (sqlite3.Error, ValueError) as error:
         # ValueError: written by another version of Suwi.
         raise CannotStart(f"cannot use {path}: {error}") from error
+
+
+def _warn_of_open_directories(env: Env, directories: Sequence[str]) -> None:
+    """New ones are made for their owner alone; older versions made them readable for all."""
+    found = [path for path in dict.fromkeys(directories) if env.disk.is_dir(path)]
+    is_open = [path for path in found if env.disk.is_open_to_others(path)]
+    if is_open:
+        log.warning(
+            "other users can read the data, password hashes included: chmod 700",
+            extra={"dirs": is_open},
+        )
 
 
 def _refuse_other_layout(env: Env, first: str, of_first_broker: str) -> None:
@@ -276,7 +333,7 @@ def _greet(brokers: Sequence[Broker], metrics: "Sequence[MetricsServer]", took_s
         for broker in brokers
         for listener in broker.listeners
     ]
-    directories = [os.path.abspath(d.path) for broker in brokers for d in broker.directories]
+    directories = [d.path for broker in brokers for d in broker.directories]
     pages = [f"http://{server.host}:{server.port}/metrics" for server in metrics]
     lines = [
         f"Suwi {__version__}, {who}, ready in {took_s * 1000:.0f} ms",

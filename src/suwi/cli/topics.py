@@ -20,7 +20,7 @@ from suwi.cli.output import (
 from suwi.cli.session import existing_topic, run, unknown_topic
 from suwi.client.admin import Admin, ConfigSource, CreatedTopic, Resource, ResourceType
 from suwi.client.cluster import Cluster
-from suwi.client.offsets import EARLIEST, LATEST, list_offsets
+from suwi.client.offsets import EARLIEST, LATEST, FoundOffset, find_offsets
 from suwi.client.topology import TopicInfo
 from suwi.log.checkpoints import topic_id_text
 from suwi.model.errors import BrokerError, TopicAlreadyExists, UnknownTopicOrPartition
@@ -157,12 +157,14 @@ async def _describe(cluster: Cluster, topic: TopicInfo) -> dict[str, Any]:
         for partition in topic.partitions
         if partition.leader != NO_NODE
     ]
-    starts = await list_offsets(cluster, dict.fromkeys(led, EARLIEST))
-    ends = await list_offsets(cluster, dict.fromkeys(led, LATEST))
+    starts = await find_offsets(cluster, dict.fromkeys(led, EARLIEST))
+    usable = [place for place, start in starts.items() if not isinstance(start, BrokerError)]
+    ends = await find_offsets(cluster, dict.fromkeys(usable, LATEST))
     sizes = await admin.replica_sizes({topic.name: [p.index for p in topic.partitions]})
     partitions = []
     for partition in topic.partitions:
         place = TopicPartition(topic.name, partition.index)
+        start = starts.get(place)
         replicas = sizes.get(place, [])
         on_leader = [r.size_bytes for r in replicas if r.node == partition.leader]
         partitions.append(
@@ -173,13 +175,18 @@ async def _describe(cluster: Cluster, topic: TopicInfo) -> dict[str, Any]:
                 "replicas": list(partition.replicas),
                 "isr": list(partition.isr),
                 "offline_replicas": list(partition.offline),
-                "start_offset": starts[place].offset if place in starts else None,
-                "end_offset": ends[place].offset if place in ends else None,
+                "start_offset": _offset(start),
+                "end_offset": _offset(ends.get(place)),
                 "size_bytes": on_leader[0] if on_leader else None,
+                "problem": str(start) if isinstance(start, BrokerError) else None,
             }
         )
     own = {c.name: c.value for c in configs if c.source == ConfigSource.TOPIC}
     return {**_summary(topic), "configs": own, "partitions": partitions}
+
+
+def _offset(found: FoundOffset | BrokerError | None) -> int | None:
+    return found.offset if isinstance(found, FoundOffset) else None
 
 
 def _show(topic: dict[str, Any]) -> None:
@@ -196,6 +203,9 @@ def _show(topic: dict[str, Any]) -> None:
         [_row(partition) for partition in topic["partitions"]],
         numbers="Partition StartOffset EndOffset Size",
     )
+    for partition in topic["partitions"]:
+        if partition["problem"] is not None:
+            say(f"partition {partition['partition']}: {printable(partition['problem'])}")
 
 
 def _row(partition: dict[str, Any]) -> tuple[object, ...]:

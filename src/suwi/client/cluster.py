@@ -165,6 +165,11 @@ class Cluster:
             self.mark_stale(partition.topic)
             raise
 
+    def has_one_replica(self, partition: TopicPartition) -> bool:
+        """Whether nobody else could lead a partition, as far as is known."""
+        topic = self._topics.get(partition.topic)
+        return topic is not None and len(topic.partition(partition.partition).replicas) == 1
+
     def mark_stale(self, topic: str) -> None:
         """What is known of a topic proved wrong: ask before it is used again."""
         self._asked_s.pop(topic, None)

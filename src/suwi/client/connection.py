@@ -3,12 +3,12 @@
 `PeerConnection.open` connects; `call` sends any message by its fields, `send` one that is encoded
 already. Requests may be sent before earlier ones are answered; while one exchange has the
 connection for itself (`alone`), they wait.
-Invariant: after the connection is lost every pending and later request fails with ConnectionLost.
+Invariants: after the connection is lost every pending and later request fails with ConnectionLost;
+memory grows with the bytes that a broker has sent, not with those it announces.
 """
 
 import asyncio
 import errno
-import select
 import ssl
 import struct
 from collections import deque
@@ -16,12 +16,16 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
+from suwi.env.hang_up import has_hung_up
 from suwi.wire.codec import encode_request, read_response
 from suwi.wire.errors import MalformedResponse
 from suwi.wire.headers import read_response_header, request_header
 
 _LENGTH = struct.Struct(">i")
-_HUNG_UP = select.POLLHUP | getattr(select, "POLLRDHUP", 0)  # macOS has the first only.
+# Far more than anybody asks for: whoever announces more does not speak Kafka's protocol.
+_FRAME_BYTES_MAX = 1 << 30
+# A frame that has begun gets this much, and then as much again as it has brought.
+_FRAME_BYTES_FIRST = 64 * 1024
 
 
 class ConnectionLost(ConnectionError):
@@ -58,7 +62,8 @@ class PeerConnection(asyncio.Protocol):
         self._pending: deque[_Pending] = deque()
         self._head = b""  # the first bytes of a length
         self._partial: bytearray | None = None  # a frame that is not complete yet
-        self._filled = 0
+        self._filled = 0  # of it
+        self._frame_bytes = 0  # its size
         self._next_correlation_id = 0
         self._lost: ConnectionLost | None = None
         self._closed = asyncio.get_running_loop().create_future()
@@ -153,12 +158,7 @@ class PeerConnection(asyncio.Protocol):
         """Whether the peer is gone, also where the loop has not come to hear of it yet."""
         if self._lost is not None:
             return True
-        socket = self._transport.get_extra_info("socket") if self._transport is not None else None
-        if socket is None or socket.fileno() < 0:
-            return False
-        poll = select.poll()
-        poll.register(socket.fileno(), _HUNG_UP)
-        return bool(poll.poll(0))
+        return self._transport is not None and has_hung_up(self._transport)
 
     def when_ended(self, callback: Callable[[bool], None]) -> None:
         """Call that when the connection is gone, with whether it broke: was not ended here."""
@@ -217,22 +217,25 @@ class PeerConnection(asyncio.Protocol):
             else:
                 (size_bytes,) = _LENGTH.unpack_from(rest)
                 rest = rest[_LENGTH.size :]
-            if size_bytes < 0:
+            if not 0 <= size_bytes <= _FRAME_BYTES_MAX:
                 self.abort()
                 return
             if len(rest) >= size_bytes:
                 self._answered(rest[:size_bytes])
                 rest = rest[size_bytes:]
             else:
-                self._partial, self._filled = bytearray(size_bytes), 0
+                first = min(size_bytes, max(_FRAME_BYTES_FIRST, 2 * len(rest)))
+                self._partial, self._filled, self._frame_bytes = bytearray(first), 0, size_bytes
 
     def _go_on(self, partial: bytearray, rest: memoryview) -> memoryview:
         """Fill up an incomplete frame; what is left for the next."""
-        end = min(self._filled + len(rest), len(partial))
+        end = min(self._filled + len(rest), self._frame_bytes)
+        if end > len(partial):
+            partial.extend(bytes(min(self._frame_bytes, 2 * end) - len(partial)))
         taken = end - self._filled
         partial[self._filled : end] = rest[:taken]
         self._filled = end
-        if end == len(partial):
+        if end == self._frame_bytes:
             self._partial = None
             self._answered(memoryview(partial))
         return rest[taken:]

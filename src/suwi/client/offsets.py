@@ -32,6 +32,19 @@ async def list_offsets(
 
     Raises a `BrokerError` for the first partition that has one, and OSError.
     """
+    found: dict[TopicPartition, FoundOffset] = {}
+    answers = await find_offsets(cluster, times, committed_only=committed_only)
+    for partition, answer in answers.items():
+        if isinstance(answer, BrokerError):
+            raise error_from(answer.code, f"{partition}: {answer}") from answer
+        found[partition] = answer
+    return found
+
+
+async def find_offsets(
+    cluster: Cluster, times: Mapping[TopicPartition, int], *, committed_only: bool = False
+) -> dict[TopicPartition, FoundOffset | BrokerError]:
+    """As `list_offsets`, with an error for each partition that has one. Raises OSError."""
 
     async def ask(
         link: Link, led: dict[TopicPartition, Place]
@@ -68,9 +81,4 @@ async def list_offsets(
             for found in topic.partitions
         }
 
-    found: dict[TopicPartition, FoundOffset] = {}
-    for partition, answer in (await ask_leaders(cluster, times, ask)).items():
-        if isinstance(answer, BrokerError):
-            raise answer
-        found[partition] = answer
-    return found
+    return await ask_leaders(cluster, times, ask)

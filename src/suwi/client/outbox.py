@@ -125,7 +125,9 @@ class Outbox:
         if last.size_bytes >= self._settings.batch_bytes:
             self._complete(last)
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._send_all())
+            self._task = asyncio.get_running_loop().create_task(
+                self._send_all()
+            )  # owner: deliveries
         return delivery, last.is_complete
 
     def _fits(self, batch: OutgoingBatch, size_bytes: int) -> bool:

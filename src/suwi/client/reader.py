@@ -22,7 +22,7 @@ from suwi.client.fetching import (
 )
 from suwi.client.retry import Retry
 from suwi.client.visible import visible_records
-from suwi.model.errors import UnknownTopicOrPartition
+from suwi.model.errors import KafkaStorageError, UnknownTopicOrPartition
 from suwi.model.ids import NodeId, Offset, TopicId, TopicPartition
 from suwi.records.record import Record
 
@@ -111,7 +111,8 @@ class Reader:
     def _start(
         self, work: Coroutine[Any, Any, list[Answer]], about: Sequence[TopicPartition]
     ) -> None:
-        self._tasks[asyncio.get_running_loop().create_task(work)] = about
+        task = asyncio.get_running_loop().create_task(work)  # owner: `_next_answers`
+        self._tasks[task] = about
 
     def _try_again_later(self, partitions: Sequence[TopicPartition], error: Exception) -> None:
         """Raises the error where that would not help."""
@@ -121,9 +122,15 @@ class Reader:
             self._cluster.mark_stale(partition.topic)
             retry = self._retries.get(partition)
             if retry is None:
-                retry = Retry(self._cluster.settings, self._cluster.random)
-                self._retries[partition] = retry
+                retry = self._retries[partition] = self._retry(partition, error)
             self._start(_pause(retry.next_pause_s(error)), [partition])
+
+    def _retry(self, partition: TopicPartition, error: Exception) -> Retry:
+        settings = self._cluster.settings
+        patience_s = settings.patience_s
+        if isinstance(error, KafkaStorageError) and self._cluster.has_one_replica(partition):
+            patience_s = settings.storage_patience_s
+        return Retry(settings, self._cluster.random, patience_s=patience_s)
 
     async def _fetch(self, leader: NodeId, places: Mapping[TopicPartition, Place]) -> list[Answer]:
         wanted = {

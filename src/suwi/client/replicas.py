@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,12 @@ from suwi.client.errors import reason
 from suwi.client.topology import PartitionInfo, TopicInfo
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NodeId
-from suwi.wire.versions import ApiKey
+from suwi.wire.versions import CLIENT_JSON_BYTES_MAX, ApiKey
 
 _VERSION = 0
 _ANSWER_S = 5.0
+# Of topic names in one request; the rest is quotes and commas.
+_NAMES_BYTES_MAX = CLIENT_JSON_BYTES_MAX // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +47,33 @@ async def describe_replicas(
 
 
 async def _ask(cluster: Cluster, node: NodeId, topics: Sequence[str]) -> list[dict[str, Any]] | str:
-    body = json.dumps({"topics": topics}).encode()
+    states: list[dict[str, Any]] = []
     try:
         link = await cluster.link(node)
-        answer = await link.send(ApiKey.DESCRIBE_REPLICAS, _VERSION, [body], timeout_s=_ANSWER_S)
-        return list(json.loads(bytes(answer))["replicas"])
+        for names in _portions(topics):
+            body = json.dumps({"topics": names}).encode()
+            answer = await link.send(
+                ApiKey.DESCRIBE_REPLICAS, _VERSION, [body], timeout_s=_ANSWER_S
+            )
+            states += json.loads(bytes(answer))["replicas"]
+        return states
     except ConnectionLost as error:
         return f"{error}; only Suwi's brokers tell of their replicas"
     except (OSError, BrokerError) as error:
         return reason(error)
+
+
+def _portions(names: Sequence[str]) -> Iterator[list[str]]:
+    """As many at a time as a request may name."""
+    portion: list[str] = []
+    size_bytes = 0
+    for name in names:
+        if portion and size_bytes + len(name) > _NAMES_BYTES_MAX:
+            yield portion
+            portion, size_bytes = [], 0
+        portion.append(name)
+        size_bytes += len(name) + len('"", ')
+    yield portion
 
 
 def _of_partition(

@@ -8,7 +8,7 @@ from suwi.client.cluster import Cluster, Place
 from suwi.client.errors import is_transient
 from suwi.client.link import Link
 from suwi.client.retry import Retry
-from suwi.model.errors import BrokerError, UnknownTopicOrPartition
+from suwi.model.errors import BrokerError, KafkaStorageError, UnknownTopicOrPartition
 from suwi.model.ids import TopicPartition
 
 _T = TypeVar("_T")
@@ -28,13 +28,21 @@ async def ask_leaders(
     `UnknownTopicOrPartition`.
     """
     retry = Retry(cluster.settings, cluster.random)
+    loop = asyncio.get_running_loop()
+    storage_end_s = loop.time() + cluster.settings.storage_patience_s
     answers: dict[TopicPartition, _T | BrokerError] = {}
     left = list(dict.fromkeys(partitions))
     while left:
         attempt = await _ask_once(cluster, left, ask)
         left, last = [], None
         for partition, answer in attempt.items():
-            if isinstance(answer, Exception) and is_transient(answer):
+            if (
+                isinstance(answer, KafkaStorageError)
+                and loop.time() >= storage_end_s
+                and cluster.has_one_replica(partition)
+            ):
+                answers[partition] = answer  # Nobody else could lead.
+            elif isinstance(answer, Exception) and is_transient(answer):
                 cluster.mark_stale(partition.topic)
                 left.append(partition)
                 last = answer

@@ -6,6 +6,7 @@ broker wants the log-in repeated (KIP-368), that happens in time, between two re
 
 import asyncio
 import difflib
+import logging
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ from suwi.model.errors import BrokerError, UnsupportedSaslMechanism
 from suwi.security.mechanism import ClientMechanism, Refused
 from suwi.security.tls import VERSIONS, BadTls, Store, TlsSettings, make_client_context
 from suwi.wire.versions import ApiKey
+
+log = logging.getLogger(__name__)
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _KEYS: Final = frozenset(
@@ -177,13 +180,16 @@ class _LogIn:
 
     def _start_again(self) -> None:
         if self._connection.is_open:
-            self._again = asyncio.get_running_loop().create_task(self._run_again())
+            self._again = asyncio.get_running_loop().create_task(self._run_again())  # owner: itself
 
     async def _run_again(self) -> None:
         try:
             await self.run()
         except (BrokerError, OSError):
             self._connection.abort()  # Whoever uses it connects anew, and is told why it fails.
+        except Exception:
+            log.exception("cannot log in again")
+            self._connection.abort()
 
     async def _authenticate(self, mechanism: ClientMechanism) -> int:
         async with self._connection.alone() as exchange:

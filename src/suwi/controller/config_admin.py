@@ -11,7 +11,12 @@ from suwi.controller.rounds import shard_puts, without_eligible
 from suwi.metadata.follower import MetadataFollower
 from suwi.metadata.image import ALL_BROKERS, BROKER_CONFIGS, TOPICS, Topic, encode_topic
 from suwi.metadata.store import Put
-from suwi.model.broker_config import DYNAMIC_BROKER_KEYS, BrokerConfig, parse_broker_config
+from suwi.model.broker_config import (
+    DYNAMIC_BROKER_KEYS,
+    KEYS_WITHOUT_EFFECT,
+    BrokerConfig,
+    parse_broker_config,
+)
 from suwi.model.config_kinds import BadConfig, Key, value_text
 from suwi.model.errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
 from suwi.model.topic_config import IGNORED_TOPIC_KEYS, TOPIC_KEYS, parse_topic_config
@@ -152,7 +157,7 @@ def _altered(
             configs[name] = value
         else:
             configs[name] = _edit_list(name, configs.get(name), operation, value, keys)
-        if name in IGNORED_TOPIC_KEYS:
+        if name in IGNORED_TOPIC_KEYS or name in KEYS_WITHOUT_EFFECT:
             log.warning("configuration has no effect here", extra={"key": name})
     return configs
 

@@ -9,11 +9,19 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from suwi.metadata.image import ALL_BROKERS, ClusterImage, Topic
-from suwi.model.broker_config import BROKER_KEYS, DYNAMIC_BROKER_KEYS, BrokerConfig
+from suwi.model.broker_config import (
+    BROKER_KEYS,
+    DYNAMIC_BROKER_KEYS,
+    KEYS_WITHOUT_EFFECT,
+    BrokerConfig,
+    rack_of,
+)
 from suwi.model.config_kinds import Key, value_text
 from suwi.model.ids import NodeId
 from suwi.model.security_config import SECURITY_KEYS, split_scope
 from suwi.model.topic_config import TOPIC_KEYS
+
+_RACK = "broker.rack"
 
 
 class Source(IntEnum):
@@ -56,7 +64,7 @@ class ConfigView:
         self._layers: list[tuple[Source, Mapping[str, str]]] = [
             (Source.BROKER, image.broker_configs.get(str(node_id), {})),
             (Source.ALL_BROKERS, image.broker_configs.get(ALL_BROKERS, {})),
-            (Source.FILE, static.given),
+            (Source.FILE, _as_in_force(static.given, node_id)),
         ]
 
     def of_topic(self, topic: Topic) -> list[Setting]:
@@ -73,7 +81,8 @@ class ConfigView:
     def of_broker(self) -> list[Setting]:
         """Every broker key as it is in force here."""
         settings = []
-        for name, (_, key) in BROKER_KEYS.items():
+        for key in (*(key for _, key in BROKER_KEYS.values()), *KEYS_WITHOUT_EFFECT.values()):
+            name = key.name
             chain = (*self._set(name), Found(name, value_text(key.default), Source.DEFAULT))
             is_read_only = name not in DYNAMIC_BROKER_KEYS
             settings.append(Setting(key, name, chain[0].value, chain, is_read_only))
@@ -118,6 +127,12 @@ class ConfigView:
         name, factor = key.broker_names[-1]
         default = key.default // factor if factor != 1 else key.default
         return Found(name, value_text(default), Source.DEFAULT)
+
+
+def _as_in_force(given: Mapping[str, str], node_id: NodeId) -> Mapping[str, str]:
+    if _RACK not in given:
+        return given
+    return {**given, _RACK: rack_of(given[_RACK], node_id)}
 
 
 def _in_topic_units(key: Key, found: Found) -> str | None:

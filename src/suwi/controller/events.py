@@ -15,7 +15,8 @@ from suwi.metadata.store import Delete, Operation, Put
 EVENTS_KEPT = 200
 UNCLEAN_ELECTION = "unclean election"
 """A replica leads that was not in sync: `lost_at_least` says which committed records it misses, as
-far as anyone alive knows."""
+far as anyone alive knows; None: `LOSS_UNKNOWN`."""
+LOSS_UNKNOWN = "unknown until a former in-sync replica returns"
 SUSPECT_ELECTION = "election after a power loss"
 """All that were in sync lost power: what was above the recovery point may be gone."""
 RECORDS_LOST = "records lost"
@@ -45,6 +46,14 @@ def operations(image: ClusterImage, new: Sequence[Event]) -> list[Operation]:
 def events(image: ClusterImage) -> list[Event]:
     """All that are kept, the oldest first."""
     return [_decode(image.events[number]) for number in sorted(image.events)]
+
+
+def logged_facts(event: Event) -> dict[str, Any]:
+    """The facts of an event as the log shows them: that no loss is known does not mean no loss."""
+    facts = dict(event.facts)
+    if facts.get("lost_at_least", ()) is None:
+        facts["lost_at_least"] = LOSS_UNKNOWN
+    return facts
 
 
 def _key(number: int) -> str:

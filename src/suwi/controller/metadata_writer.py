@@ -52,7 +52,7 @@ class MetadataWriter:
         A client that goes away meanwhile cancels its wait, not the decision: the next one would
         else be made from an image that does not show it yet.
         """
-        task = asyncio.ensure_future(self._in_turn(decide))
+        task = asyncio.ensure_future(self._in_turn(decide))  # owner: the caller
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -90,14 +90,13 @@ class MetadataWriter:
             raise RequestTimedOut(f"the metadata store takes no writes: {error}") from error
         match result:
             case Applied(sequence=sequence):
-                await self._follower.reached(sequence)
+                await self._see(sequence)
             case Conflict():
                 self._on_refusal()
                 raise NotController("the metadata changed under the controller")
             case Unknown():
                 self._is_unsure = True
                 await self._find_out(operations)
-                self._is_unsure = False
 
     async def _find_out(self, operations: Sequence[Operation]) -> None:
         """The answer of a write was lost: it was made exactly if its values are there."""
@@ -110,7 +109,17 @@ class MetadataWriter:
             entry = snapshot.entries.get(key)
             if (entry.value if entry else None) != value:
                 raise RequestTimedOut("the metadata store did not answer; nothing was changed")
-        await self._follower.reached(snapshot.sequence)
+        await self._see(snapshot.sequence)
+
+    async def _see(self, sequence: int) -> None:
+        """Wait for the image to show what was written; not for ever, with the turn held."""
+        self._is_unsure = True
+        try:
+            async with asyncio.timeout(_SURE_S):
+                await self._follower.reached(sequence)
+        except (TimeoutError, Unavailable) as error:
+            raise RequestTimedOut("the image does not show what was written") from error
+        self._is_unsure = False
 
 
 def _ended_unheard(task: asyncio.Task[Any]) -> None:

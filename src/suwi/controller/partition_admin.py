@@ -8,7 +8,7 @@ a round that was cut short is made again from what is written.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -16,7 +16,6 @@ from uuid import UUID
 from suwi.controller.elections import (
     Census,
     Election,
-    Rules,
     elect_greatest,
     prefer,
     settle,
@@ -26,11 +25,19 @@ from suwi.controller.events import (
     SUSPECT_ELECTION,
     UNCLEAN_ELECTION,
     Event,
+    logged_facts,
     operations,
 )
 from suwi.controller.isr_proposals import IsrProposal, check_sender, judge
 from suwi.controller.metadata_writer import MetadataWriter
-from suwi.controller.rounds import Round, awaiting_positions, prefer_all, settle_all, shard_puts
+from suwi.controller.rounds import (
+    Round,
+    RulesOf,
+    awaiting_positions,
+    prefer_all,
+    settle_all,
+    shard_puts,
+)
 from suwi.controller.survey import Answers, Survey, lost_at_least
 from suwi.env import Clock
 from suwi.metadata.follower import MetadataFollower
@@ -40,7 +47,6 @@ from suwi.metadata.image import (
     BrokerInfo,
     ClusterImage,
     PartitionState,
-    Topic,
     encode_broker,
 )
 from suwi.metadata.store import Delete, Operation, Put
@@ -90,7 +96,7 @@ class PartitionAdmin:
         self,
         writer: MetadataWriter,
         follower: MetadataFollower,
-        rules_of: Callable[[ClusterImage, Topic], Rules],
+        rules_of: RulesOf,
         counts: ElectionCounts,
         survey: Survey,
         clock: Clock,
@@ -157,7 +163,7 @@ class PartitionAdmin:
         image = self._follower.image
         before = image.registered
         census = Census.of(before, after, list(suspects))
-        decided = settle_all(image, census, lambda topic: self._rules_of(image, topic))
+        decided = settle_all(image, census, self._rules_of)
         lives: list[Operation] = [
             Put(f"{LIVE}{node}", encode_broker(broker))
             for node, broker in after.items()
@@ -228,7 +234,7 @@ class PartitionAdmin:
             return preferred, Election.CLEAN
         if state.leader != NO_NODE:
             raise ElectionNotNeeded(f"{tp} has a leader")
-        rules = self._rules_of(image, image.topics[tp.topic])._replace(unclean=True)
+        rules = self._rules_of(image.topics[tp.topic])._replace(unclean=True)
         settled, election = settle(state, Census.of(image.registered, image.registered), rules)
         if settled.leader == NO_NODE:
             raise EligibleLeadersNotAvailable(f"no replica of {tp} can lead")
@@ -286,7 +292,7 @@ class PartitionAdmin:
                 state = image.partition(tp)
                 if state is None:
                     raise UnknownTopicOrPartition(f"{tp} does not exist")
-                rules = self._rules_of(image, topic)
+                rules = self._rules_of(topic)
                 judged = judge(state, sender, proposal, image.brokers, rules)
                 decided.states[tp] = judged
                 if judged.leader != state.leader:
@@ -306,7 +312,7 @@ class PartitionAdmin:
 
     async def _remember(self, event: Event) -> None:
         await self._writer.write(operations(self._follower.image, [event]))
-        log.error(event.kind, extra=dict(event.facts))
+        log.error(event.kind, extra=logged_facts(event))
 
     def _losses(self, decided: Round, answers: Answers) -> list[Event]:
         """What elections have cost, as far as anyone who lives can say."""
@@ -350,7 +356,7 @@ class PartitionAdmin:
             return
         await self._writer.write(writes)
         for event in events:
-            log.error(event.kind, extra=dict(event.facts))
+            log.error(event.kind, extra=logged_facts(event))
         _tell(decided)
         self._counts.clean += len(decided.elected(Election.CLEAN))
         self._counts.unclean += len(decided.elected(Election.UNCLEAN))

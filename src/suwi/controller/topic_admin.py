@@ -3,6 +3,7 @@
 One decision at a time: the next one starts when the image shows the last.
 """
 
+import asyncio
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ from suwi.metadata.image import (
     Topic,
     encode_shards,
     encode_topic,
+    shard_count,
     shard_key,
 )
 from suwi.metadata.store import ABSENT, Delete, Operation, Put
@@ -77,9 +79,8 @@ class TopicAdmin:
         check_fits(head)
         if validate_only:
             return topic
-        shards = [Put(key, value) for key, value in encode_shards(topic).items()]
         # The head comes last: until it is there, the topic is not.
-        await self._writer.write([*shards, head])
+        await self._writer.write([*await _shard_puts(topic), head])
         log.info(
             "topic created",
             extra={"topic": topic.name, "partitions": len(topic.partitions)},
@@ -89,7 +90,7 @@ class TopicAdmin:
     async def adopt(self, topic: Topic) -> None:
         """Take in a topic as it is, with its id: its data exists already."""
         check_topic_name(topic.name)
-        shards = [Put(key, value) for key, value in encode_shards(topic).items()]
+        shards = await _shard_puts(topic)
         head = Put(TOPICS + topic.name, encode_topic(topic), ABSENT)
         await self._writer.alone(lambda: self._writer.write([*shards, head]))
 
@@ -161,12 +162,7 @@ class TopicAdmin:
         grown = Topic(name, topic.id, topic.configs, (*topic.partitions, *states))
         if validate_only:
             return
-        first_shard = present // SHARD_PARTITIONS
-        shards = [
-            Put(key, value)
-            for number, (key, value) in enumerate(encode_shards(grown).items())
-            if number >= first_shard
-        ]
+        shards = await _shard_puts(grown, first=present // SHARD_PARTITIONS)
         await self._writer.write([*shards, Put(TOPICS + name, encode_topic(grown))])
         log.info("partitions added", extra={"topic": name, "partitions": count})
 
@@ -207,7 +203,7 @@ class TopicAdmin:
             topic = image.topics_by_id.get(topic_id) if topic_id else None
             if topic is None:
                 raise UnknownTopicId(f"no topic has the id {topic_id}")
-        shards = range(len(encode_shards(topic)))
+        shards = range(shard_count(topic))
         operations: list[Operation] = [
             *_remembered(image, topic),
             Delete(TOPICS + topic.name),
@@ -216,6 +212,16 @@ class TopicAdmin:
         await self._writer.write(operations)
         log.info("topic deleted", extra={"topic": topic.name})
         return topic
+
+
+async def _shard_puts(topic: Topic, first: int = 0) -> list[Put]:
+    """The partition states of a topic, from a shard on; one is encoded in each turn of the loop."""
+    puts: list[Put] = []
+    for shard in range(first, shard_count(topic)):
+        if shard > first:
+            await asyncio.sleep(0)
+        puts += [Put(key, value) for key, value in encode_shards(topic, only=[shard]).items()]
+    return puts
 
 
 def _remembered(image: ClusterImage, topic: Topic) -> list[Put]:

@@ -48,7 +48,8 @@ class File(Protocol):
 
 class Disk(Protocol):
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing; `create` makes the file where it is missing."""
+        """Open for reading and writing; `create` makes the file where it is missing, for its owner
+        alone."""
 
     def exists(self, path: str) -> bool:
         """Whether there is such a name. Raises OSError where the disk cannot say: a file that could
@@ -69,7 +70,10 @@ class Disk(Protocol):
         """Let the file seem last written then: a copy is as old as what it copies."""
 
     def make_dirs(self, path: str) -> None:
-        """Make the directory and its parents where they are missing."""
+        """Make the directory, for its owner alone, and its parents where they are missing."""
+
+    def is_open_to_others(self, path: str) -> bool:
+        """Whether other users of the machine than its owner and group may use it."""
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file or directory, replacing a file of the new name."""

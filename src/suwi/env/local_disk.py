@@ -15,6 +15,11 @@ from suwi.env.disk import AlreadyLocked
 _WOULD_BLOCK_PROBE = getattr(os, "RWF_NOWAIT", 0) if hasattr(os, "preadv") else 0
 
 
+# Records and password hashes are nobody's business but the broker's. A umask may take more away.
+_FILE_MODE = stat.S_IRUSR | stat.S_IWUSR
+_DIR_MODE = stat.S_IRWXU
+
+
 class LocalFile:
     """A file open for reading and writing at positions."""
 
@@ -106,7 +111,7 @@ class LocalLock:
 class LocalDisk:
     def open(self, path: str, *, create: bool = False) -> LocalFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return LocalFile(path, os.open(path, flags, 0o644))
+        return LocalFile(path, os.open(path, flags, _FILE_MODE))
 
     def exists(self, path: str) -> bool:
         return _stat_or_none(path) is not None
@@ -128,7 +133,10 @@ class LocalDisk:
         os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def make_dirs(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        os.makedirs(path, _DIR_MODE, exist_ok=True)
+
+    def is_open_to_others(self, path: str) -> bool:
+        return os.stat(path).st_mode & stat.S_IRWXO != 0
 
     def rename(self, old: str, new: str) -> None:
         os.replace(old, new)
@@ -167,15 +175,15 @@ class LocalDisk:
             self.sync_dir(os.path.dirname(path))
 
     def free_bytes(self, path: str) -> int:
-        volume = os.statvfs(path)
-        return volume.f_bavail * volume.f_frsize
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
 
     def total_bytes(self, path: str) -> int:
-        volume = os.statvfs(path)
-        return volume.f_blocks * volume.f_frsize
+        found = os.statvfs(path)
+        return found.f_blocks * found.f_frsize
 
     def lock(self, path: str) -> LocalLock:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

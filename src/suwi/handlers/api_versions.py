@@ -31,8 +31,10 @@ class ApiVersions:
             names = request.message
             software = (names.client_software_name, names.client_software_version)
             if all(_is_software_name(name) for name in software):
-                request.connection.client_software_name = software[0]
-                request.connection.client_software_version = software[1]
+                connection = request.connection
+                connection.client = connection.client._replace(
+                    software_name=software[0], software_version=software[1]
+                )
             else:
                 error = ErrorCode.invalid_request
         api_keys = self._api_keys if error is ErrorCode.none else []

@@ -1,7 +1,7 @@
 """DescribeBroker v0, Suwi's own and never advertised: which broker this is, and in which life.
 
 The response is JSON: `{"node": 1, "epoch": 17, "stopping": false}`; the epoch is -1 while the
-broker is not registered.
+broker is not registered, and told to brokers only.
 """
 
 import json
@@ -24,7 +24,10 @@ class DescribeBroker:
         self._life = life
 
     def __call__(self, request: Request) -> Answer:
-        return Reply([json.dumps(self._life()._asdict()).encode()])
+        life = self._life()._asdict()
+        if not request.client.is_peer:
+            del life["epoch"]
+        return Reply([json.dumps(life).encode()])
 
 
 def decode_life(body: bytes) -> BrokerLife:

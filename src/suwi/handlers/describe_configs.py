@@ -1,7 +1,7 @@
 """DescribeConfigs v1-v4. Every key with its value and where that comes from; v3: what it means."""
 
 from collections import Counter
-from typing import Any
+from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
@@ -9,13 +9,18 @@ from suwi.controller.config_admin import Resource
 from suwi.controller.config_view import ConfigView, Setting
 from suwi.controller.topic_names import check_topic_name
 from suwi.handlers.config_fields import described_fields
-from suwi.handlers.errors import error_of, reply
+from suwi.handlers.errors import error_of
+from suwi.handlers.image_replies import ImageReplies, Steps
+from suwi.metadata.image import ClusterImage
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import BrokerError, InvalidRequest, UnknownTopicOrPartition
 from suwi.model.ids import NodeId
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 from suwi.replica.replicas import Replicas
+from suwi.wire.codec import encode_items, encode_response, join_items
+
+_RESOURCE_UNITS: Final = 2  # what one costs without its settings; see `image_replies.Steps`
 
 
 class DescribeConfigs:
@@ -23,41 +28,52 @@ class DescribeConfigs:
         self._replicas = replicas
         self._config = config
         self._node_id = node_id
+        self._replies = ImageReplies()
 
     def __call__(self, request: Request) -> Answer:
+        key, image = self._replies.key(request), self._replicas.image
+        return self._replies.kept(key, image) or self._replies.make(
+            key, image, self._encode(request, image)
+        )
+
+    def _encode(self, request: Request, image: ClusterImage) -> Steps:
         asked = request.message
-        synonyms = asked.include_synonyms
-        documentation = getattr(asked, "include_documentation", False)
+        view = ConfigView(image, self._config, self._node_id)
         times_named = Counter((r.resource_type, r.resource_name) for r in asked.resources)
-        results = []
+        pieces = []
         for resource in asked.resources:
             error, message, settings = ErrorCode.none, None, list[Setting]()
             try:
                 # A few bytes ask for many kilobytes.
                 if times_named[resource.resource_type, resource.resource_name] > 1:
                     raise InvalidRequest(f"{resource.resource_name!r} is named more than once")
-                settings = self._settings(resource)
+                settings = self._settings(resource, view, image)
             except BrokerError as problem:
                 error, message = error_of(problem)
-            wanted = resource.configuration_keys
-            results.append(
-                {
-                    "error_code": error,
-                    "error_message": message,
-                    "resource_type": resource.resource_type,
-                    "resource_name": resource.resource_name,
-                    "configs": [
-                        described_fields(setting, synonyms=synonyms, documentation=documentation)
-                        for setting in settings
-                        if wanted is None or setting.name in wanted
-                    ],
-                }
-            )
-        return reply(request, {"throttle_time": 0, "results": results})
+            keys = resource.configuration_keys
+            wanted = None if keys is None else frozenset(keys)
+            result = {
+                "error_code": error,
+                "error_message": message,
+                "resource_type": resource.resource_type,
+                "resource_name": resource.resource_name,
+                "configs": [
+                    described_fields(
+                        setting,
+                        synonyms=asked.include_synonyms,
+                        documentation=getattr(asked, "include_documentation", False),
+                    )
+                    for setting in settings
+                    if wanted is None or setting.name in wanted
+                ],
+            }
+            pieces.append(encode_items(request.api_key, request.version, ("results",), [result]))
+            yield _RESOURCE_UNITS + len(settings)
+        fields = {"throttle_time": 0, "results": join_items(pieces)}
+        return encode_response(request.api_key, request.version, fields)
 
-    def _settings(self, resource: Any) -> list[Setting]:
-        image, name = self._replicas.image, resource.resource_name
-        view = ConfigView(image, self._config, self._node_id)
+    def _settings(self, resource: Any, view: ConfigView, image: ClusterImage) -> list[Setting]:
+        name = resource.resource_name
         if resource.resource_type == Resource.TOPIC:
             check_topic_name(name)
             topic = image.topics.get(name)

@@ -84,13 +84,16 @@ async def _describe(
 
 
 def _look_at(directory: LogDirectory, partitions: Sequence[TopicPartition]) -> Sizes:
-    """How large these logs are. One that has no directory yet, or no more, has no bytes."""
+    """How large these logs are. One that has no directory yet, or no more, has no bytes; one that
+    cannot be looked at is left out."""
     sizes = {}
     for tp in partitions:
         try:
             seen = directory.peek(tp)
         except FileNotFoundError:
             seen = None
+        except PermissionError:
+            continue
         sizes[tp] = 0 if seen is None else seen.size_bytes
     return sizes
 

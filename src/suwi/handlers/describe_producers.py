@@ -5,7 +5,8 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.handlers.errors import error_of, reply
+from suwi.handlers.errors import error_of
+from suwi.handlers.slices import Sliced, SlicedResponse, in_slices
 from suwi.model.errors import InvalidRequest
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
@@ -17,22 +18,23 @@ class DescribeProducers:
         self._replicas = replicas
 
     def __call__(self, request: Request) -> Answer:
+        return in_slices(self._answer(request))
+
+    def _answer(self, request: Request) -> Sliced:
         times_named = Counter(
             (topic.name, index)
             for topic in request.message.topics
             for index in topic.partition_indexes
         )
-        topics = [
-            {
-                "name": topic.name,
-                "partitions": [
-                    self._describe(topic.name, index, times_named[topic.name, index])
-                    for index in topic.partition_indexes
-                ],
-            }
-            for topic in request.message.topics
-        ]
-        return reply(request, {"throttle_time": 0, "topics": topics})
+        response = SlicedResponse(request)
+        for topic in request.message.topics:
+            if response.begin_topic(name=topic.name):
+                yield
+            for index in topic.partition_indexes:
+                times = times_named[topic.name, index]
+                if response.add(self._describe(topic.name, index, times)):
+                    yield
+        return response.reply()
 
     def _describe(self, topic: str, index: int, times_named: int) -> dict[str, Any]:
         error, message, producers = ErrorCode.none, None, list[dict[str, Any]]()

@@ -29,4 +29,6 @@ def error_of(error: Exception) -> tuple[ErrorCode, str | None]:
 
 def reply(request: Request, fields: dict[str, Any]) -> Reply:
     """A response from the fields of all versions; see `wire.codec.encode_response`."""
+    if request.throttle_ms and "throttle_time" in fields:
+        fields = {**fields, "throttle_time": request.throttle_ms}
     return Reply([encode_response(request.api_key, request.version, fields)])

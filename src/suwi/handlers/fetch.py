@@ -2,7 +2,8 @@
 
 v5: log start offset. v7: sessions. v9: epoch check. v11: reading from followers (KIP-392).
 v12: diverging epochs. v13: topic ids. v15: the epoch of a follower that asks (KIP-903).
-Followers fetch like consumers do, but up to the end; where they fetch from is what they have.
+Followers fetch like consumers do, but up to the end; where they fetch from is what they have. They
+are brokers that have proven to be some.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from suwi.handlers.errors import error_of
+from suwi.handlers.fetch_in_slices import LargeFetch
 from suwi.handlers.fetch_sessions import (
     FetchSession,
     FetchSessions,
@@ -30,6 +32,7 @@ from suwi.metadata.image import ClusterImage
 from suwi.metadata.store import Unavailable
 from suwi.model.errors import (
     BrokerError,
+    KafkaStorageError,
     NotLeaderOrFollower,
     OffsetOutOfRange,
     StaleBrokerEpoch,
@@ -39,8 +42,9 @@ from suwi.model.ids import LeaderEpoch, NodeId, Offset
 from suwi.net.answers import Answer, Exclusive, Outcome, Promise, Reply
 from suwi.net.dispatch import Request
 from suwi.records.compression import Compression
+from suwi.replica.leadership import Follower
 from suwi.replica.nearest import NearestReplica
-from suwi.replica.partition import Partition
+from suwi.replica.partition import LogNotReady, Partition, wait_until_ready
 from suwi.replica.replicas import Replicas
 from suwi.wire.fetch import (
     AbortedTransaction,
@@ -56,6 +60,7 @@ from suwi.wire.fetch import (
 
 _TOPIC_IDS_FROM = 13
 _FROM_FOLLOWERS_FROM = 11
+_ERROR_OF_REQUEST_FROM = 7
 _ZSTD_FROM = 10
 # A client that asked for more patience asks again; one that is gone, with requests still waiting
 # behind this one, is found out by then.
@@ -63,34 +68,58 @@ _WAIT_MS_MAX = 300_000
 # Below v10 every batch header is looked at before it is sent.
 _SCANNED_BYTES_MAX = 1024 * 1024
 _READ_COMMITTED = 1
+LARGE_PARTITIONS = 128
+"""With more a fetch goes in slices: `fetch_in_slices.py`."""
 
 
 # So long the metadata may take to say whether this broker still leads.
 _SURE_S = 5.0
+# And so long logs may take to be opened.
+_READY_S = 5.0
 
 
 class _NotSure(NotLeaderOrFollower):
     """A consumer knows of more than this leader: perhaps another leads by now."""
 
 
-class _Found(NamedTuple):
+class Found(NamedTuple):
     """What there is for one partition: an answer without records, and where they lie."""
 
     key: PartitionKey
     answer: FetchedPartition
     slice: LogSlice | None
+    follower: Follower | None = None
+    """Who asks, if it is a replica that has got an answer without an error."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a follower has yet to hear of a watermark, or of where the log starts."""
+        answer, follower = self.answer, self.follower
+        return follower is not None and (
+            follower.watermark_told < answer.high_watermark
+            or follower.start_told < answer.log_start_offset
+        )
+
+    def told(self) -> None:
+        """The answer is on its way to a follower."""
+        answer, follower = self.answer, self.follower
+        if follower is not None:
+            follower.watermark_told = Offset(answer.high_watermark)
+            follower.start_told = Offset(answer.log_start_offset)
 
 
 @dataclass(slots=True)
-class _Look:
+class Look:
     """One look at all partitions of a fetch."""
 
-    found: list[_Found] = field(default_factory=list)
+    left_bytes: int
+    found: list[Found] = field(default_factory=list)
     size_bytes: int = 0
     has_news: bool = False
-    """An error or a divergence: not worth waiting on."""
+    """An error, a divergence, a watermark to tell a follower of: not worth waiting on."""
     is_in_doubt: bool = False
-    """A leader was asked for more than it has: it may lead no more."""
+    """A leader was asked for more than it has, and may lead no more; or a log is not ready yet."""
+    not_ready: list[Partition] | None = None
 
 
 class Fetch:
@@ -115,6 +144,8 @@ class Fetch:
     def __call__(self, request: Request) -> Answer:
         version = request.version
         asked = decode_fetch_request(version, request.body)
+        if asked.replica_id >= 0 and not request.client.is_peer:
+            return _refuse_stranger(version, asked)
         loop = asyncio.get_running_loop()
         try:
             session, is_full = self._sessions.open(
@@ -123,11 +154,13 @@ class Fetch:
         except BrokerError as error:
             return Reply(encode_fetch_response(version, [], error_code=error.code))
         partitions = session.asked() if session is not None else list(asked_partitions(asked))
-        listener = request.connection.listener_name
-        job = _Job(self, version, listener, asked, session, is_full, partitions)
+        listener = request.client.listener
+        job = Job(self, version, listener, asked, session, is_full, partitions)
+        if len(partitions) > LARGE_PARTITIONS:
+            return Exclusive(LargeFetch(job, min(asked.max_wait_ms, _WAIT_MS_MAX) / 1000).answer())
         look = job.look()
         if look.is_in_doubt:
-            return Exclusive(job.make_sure())
+            return Exclusive(job.look_again_and_reply(look))
         if job.is_enough(look):
             return job.reply(look)
         wait_ms = min(asked.max_wait_ms, _WAIT_MS_MAX)
@@ -163,7 +196,7 @@ class Fetch:
 
 
 @dataclass(slots=True)
-class _Job:
+class Job:
     """One fetch request on its way."""
 
     fetch: Fetch
@@ -179,50 +212,60 @@ class _Job:
 
     # -- looking -------------------------------------------------------------------------------
 
-    def look(self) -> _Look:
-        look = _Look()
-        left = min(self.asked.max_bytes, self.fetch.bytes_max)
+    def look(self) -> Look:
+        look = self.begin_look()
         for key, asked in self.partitions:
-            try:
-                found = self._look_at(key, asked, left, whole_batch=look.size_bytes == 0)
-            except Exception as error:
-                look.has_news = True
-                look.is_in_doubt |= isinstance(error, _NotSure)
-                look.found.append(_Found(key, self._refused(key, error), None))
-                continue
-            look.found.append(found)
-            answer = found.answer
-            look.has_news |= (
-                answer.diverging_epoch is not None
-                or answer.error_code != 0
-                or answer.preferred_read_replica >= 0
-            )
-            if found.slice is not None:
-                look.size_bytes += found.slice.size_bytes
-                left = max(0, left - found.slice.size_bytes)
-        if self.asked.replica_id >= 0 and not look.has_news:
-            look.has_news = self._is_behind(look)
+            look.found.append(self.examine(look, key, asked))
         self.is_first_look = False
         return look
 
-    def _partition(self, key: PartitionKey) -> Partition:
+    def begin_look(self) -> Look:
+        return Look(min(self.asked.max_bytes, self.fetch.bytes_max))
+
+    def examine(self, look: Look, key: PartitionKey, asked: FetchPartition) -> Found:
+        """Look at one partition, as a part of this look. Never raises."""
+        try:
+            found = self._look_at(key, asked, look.left_bytes, whole_batch=look.size_bytes == 0)
+        except Exception as error:
+            look.has_news = True
+            if isinstance(error, _NotSure):
+                look.is_in_doubt = True
+            elif isinstance(error, LogNotReady) and self.asked.replica_id < 0:
+                # A consumer waits; to a follower the other partitions matter more.
+                look.is_in_doubt = True
+                look.not_ready = [*(look.not_ready or ()), error.partition]
+            return self.refuse(key, error)
+        if found.slice is not None:
+            look.size_bytes += found.slice.size_bytes
+            look.left_bytes = max(0, look.left_bytes - found.slice.size_bytes)
+        answer = found.answer
+        if (
+            answer.error_code != 0
+            or answer.diverging_epoch is not None
+            or answer.preferred_read_replica >= 0
+            or (found.follower is not None and found.is_behind)
+        ):
+            look.has_news = True
+        return found
+
+    def partition(self, key: PartitionKey) -> Partition:
         leader_only = self.asked.replica_id >= 0 or self.version < _FROM_FOLLOWERS_FROM
         return self.fetch.partition_of(key, leader_only=leader_only)
 
     def _look_at(
         self, key: PartitionKey, asked: FetchPartition, left: int, *, whole_batch: bool
-    ) -> _Found:
-        partition = self._partition(key)
+    ) -> Found:
+        partition = self.partition(key)
         partition.check_epoch(asked.current_leader_epoch)
         bytes_max = min(asked.max_bytes, left)
         diverging = _divergence(partition, asked)
         if self.asked.replica_id >= 0:
             return self._look_for_follower(key, partition, asked, diverging, bytes_max, whole_batch)
         if diverging is not None:
-            return _Found(key, _answer(partition, asked, diverging_epoch=diverging), None)
+            return Found(key, _answer(partition, asked, diverging_epoch=diverging), None)
         nearest = self._nearest(partition, asked)
         if nearest is not None:
-            return _Found(key, _answer(partition, asked, preferred_read_replica=nearest), None)
+            return Found(key, _answer(partition, asked, preferred_read_replica=nearest), None)
         if self.version < _ZSTD_FROM:
             bytes_max = min(bytes_max, _SCANNED_BYTES_MAX)
         committed_only = self.asked.isolation_level == _READ_COMMITTED
@@ -235,13 +278,13 @@ class _Job:
         if found is not None and self.version < _ZSTD_FROM:
             _refuse_zstd(found)
         if not committed_only:
-            return _Found(key, _answer(partition, asked), found)
+            return Found(key, _answer(partition, asked), found)
         stable = partition.last_stable_offset
         aborted = [
             AbortedTransaction(txn.producer_id, txn.first_offset)
             for txn in (partition.log.aborted_between(first, stable) if found is not None else ())
         ]
-        return _Found(key, _answer(partition, asked, aborted=aborted), found)
+        return Found(key, _answer(partition, asked, aborted=aborted), found)
 
     def _check_leads(self, partition: Partition, epoch: int) -> None:
         """Only the leader knows that an offset does not exist: consumers reset their position.
@@ -264,24 +307,26 @@ class _Job:
         diverging: EpochEnd | None,
         bytes_max: int,
         whole_batch: bool,
-    ) -> _Found:
+    ) -> Found:
         node = NodeId(self.asked.replica_id)
         self.fetch.check_follower(partition, node, self.asked.replica_epoch)
         if diverging is not None:
             # Hazard 5: what diverges is no progress.
-            return _Found(key, _answer(partition, asked, diverging_epoch=diverging), None)
+            return Found(key, _answer(partition, asked, diverging_epoch=diverging), None)
         offset = Offset(asked.fetch_offset)
         in_range = partition.log.start_offset <= offset <= partition.log.end_offset
         if not in_range or _is_strange(partition, asked, node):
             # The follower goes on where this log starts.
             code = OffsetOutOfRange.code
-            return _Found(key, _answer(partition, asked, error_code=code), None)
+            return Found(key, _answer(partition, asked, error_code=code), None)
         if self.is_first_look:
             partition.record_progress(
                 node, offset, Offset(asked.log_start_offset), self.asked.replica_epoch
             )
         found = partition.read_for_follower(offset, bytes_max, whole_batch=whole_batch)
-        return _Found(key, _answer(partition, asked), found)
+        assert partition.leadership is not None
+        follower = partition.leadership.followers[node]
+        return Found(key, _answer(partition, asked), found, follower)
 
     def _nearest(self, partition: Partition, asked: FetchPartition) -> NodeId | None:
         """A replica that is nearer to the consumer than this one, the leader."""
@@ -290,21 +335,7 @@ class _Job:
             return None
         return nearest.choose(partition.leadership, Offset(asked.fetch_offset), self.asked.rack_id)
 
-    def _is_behind(self, look: _Look) -> bool:
-        """Whether a follower has yet to hear of a watermark, or of where the log starts."""
-        for key, answer, _ in look.found:
-            if answer.error_code == 0:
-                leadership = self._partition(key).leadership
-                assert leadership is not None
-                follower = leadership.followers[NodeId(self.asked.replica_id)]
-                if (
-                    follower.watermark_told < answer.high_watermark
-                    or follower.start_told < answer.log_start_offset
-                ):
-                    return True
-        return False
-
-    def is_enough(self, look: _Look) -> bool:
+    def is_enough(self, look: Look) -> bool:
         return (
             look.has_news
             or look.size_bytes >= self.asked.min_bytes
@@ -312,61 +343,85 @@ class _Job:
             or self.asked.max_wait_ms <= 0
         )
 
-    async def make_sure(self) -> Reply:
-        """Look again when the metadata is fresh; where it is not to be had, nothing is sure."""
+    async def look_again_and_reply(self, look: Look) -> Reply:
+        await self.make_sure(look)
+        return self.reply(self.look())
+
+    async def make_sure(self, look: Look) -> None:
+        """Wait until logs are ready, or else until the metadata is fresh; where it is not to be
+        had, nothing is sure."""
+        if look.not_ready is not None:
+            await wait_until_ready(look.not_ready, _READY_S)
+            return
         with contextlib.suppress(Unavailable):
             await self.fetch.synced(_SURE_S)
             self.is_sure = True
-        return self.reply(self.look())
 
     def watched(self) -> list[Partition]:
         """The partitions that may have more to read later."""
         watched: list[Partition] = []
         for key, _ in self.partitions:
             with contextlib.suppress(BrokerError):  # Then it was refused, which is news.
-                watched.append(self._partition(key))
+                watched.append(self.partition(key))
         return watched
 
     # -- answering -----------------------------------------------------------------------------
 
-    def reply(self, look: _Look) -> Reply:
+    def reply(self, look: Look) -> Reply:
         releases: list[Callable[[], None]] = []
+        try:
+            body = self._encode(look, releases)
+        except BaseException:
+            _release_all(releases)
+            raise
+        return Reply(body, partial(_release_all, releases) if releases else None)
+
+    def _encode(self, look: Look, releases: list[Callable[[], None]]) -> list[Chunk]:
+        """The answer in pieces; of files those whose `releases` the caller has to see to."""
         topics: dict[TopicKey, list[FetchedPartition]] = {}
-        if self.asked.replica_id >= 0:
-            self._tell_watermarks(look)
-        for key, answer, found in look.found:
+        for one in look.found:
+            key, answer, found, follower = one
+            if follower is not None:
+                one.told()
+            if found is not None:
+                try:
+                    region, release = found.pin()
+                except KafkaStorageError as error:
+                    answer, found = self.refuse(key, error).answer, None
+                else:
+                    releases.append(release)
+                    answer = answer._replace(records=region)
             if self.session is not None:
                 news = self.session.changed(key, answer, has_records=found is not None)
                 if not news and not self.is_full:
                     continue
-            if found is not None:
-                answer = answer._replace(records=_records(found, releases))
             topics.setdefault(key[0], []).append(answer)
         hints = [found.answer.current_leader for found in look.found] if look.has_news else ()
-        body = encode_fetch_response(
+        return encode_fetch_response(
             self.version,
             [_fetched_topic(topic, partitions) for topic, partitions in topics.items()],
             session_id=self.session.id if self.session is not None else 0,
             node_endpoints=hinted_endpoints(self.fetch.image, self.listener, hints),
         )
-        return Reply(body, partial(_release_all, releases) if releases else None)
 
-    def _refused(self, key: PartitionKey, error: Exception) -> FetchedPartition:
+    def refuse(self, key: PartitionKey, error: Exception) -> Found:
         code: ErrorCode = error_of(error)[0]
         topic, index = key
         name = topic if isinstance(topic, str) else self.fetch.name_of(topic)
         hint = leader_hint(self.fetch.image, name, index, code)
-        return FetchedPartition(index, code, current_leader=hint)
+        return Found(key, FetchedPartition(index, code, current_leader=hint), None)
 
-    def _tell_watermarks(self, look: _Look) -> None:
-        node = NodeId(self.asked.replica_id)
-        for key, answer, _ in look.found:
-            if answer.error_code == 0 and answer.diverging_epoch is None:
-                leadership = self._partition(key).leadership
-                assert leadership is not None
-                follower = leadership.followers[node]
-                follower.watermark_told = Offset(answer.high_watermark)
-                follower.start_told = Offset(answer.log_start_offset)
+
+def _refuse_stranger(version: int, asked: FetchRequest) -> Reply:
+    """A client that fetches as a replica: its fetch would count as a replica's progress."""
+    code = ErrorCode.cluster_authorization_failed
+    if version >= _ERROR_OF_REQUEST_FROM:
+        return Reply(encode_fetch_response(version, [], error_code=code))
+    topics = [
+        FetchedTopic(name, topic_id, [FetchedPartition(p.partition, code) for p in partitions])
+        for name, topic_id, partitions in asked.topics
+    ]
+    return Reply(encode_fetch_response(version, topics))
 
 
 class _Wait:
@@ -375,7 +430,7 @@ class _Wait:
 
     __slots__ = ("_job", "_planned", "_timer", "_watched", "promise")
 
-    def __init__(self, job: _Job, patience_s: float) -> None:
+    def __init__(self, job: Job, patience_s: float) -> None:
         """The job has just looked, and there was too little."""
         self.promise = Promise(self._end)
         self._job = job
@@ -424,12 +479,6 @@ def _answer(
         partition.log_as_it_is.start_offset,
         **facts,
     )
-
-
-def _records(found: LogSlice, releases: list[Callable[[], None]]) -> Chunk:
-    region, release = found.pin()
-    releases.append(release)
-    return region
 
 
 def _release_all(releases: list[Callable[[], None]]) -> None:

@@ -73,14 +73,7 @@ class FetchSession:
         known = self.partitions.get(key)
         if known is None:
             return True
-        news = (
-            has_records
-            or fetched.error_code != 0
-            or fetched.high_watermark != known.high_watermark
-            or fetched.log_start_offset != known.log_start_offset
-            or fetched.diverging_epoch is not None
-            or fetched.preferred_read_replica >= 0
-        )
+        news = has_records or _differs(known, fetched)
         known.high_watermark = fetched.high_watermark
         known.log_start_offset = fetched.log_start_offset
         if fetched.error_code != 0 or fetched.diverging_epoch is not None:
@@ -89,6 +82,21 @@ class FetchSession:
         if has_records:
             self.partitions.move_to_end(key)  # The next response begins with another.
         return news
+
+    def would_change(self, key: PartitionKey, fetched: FetchedPartition) -> bool:
+        """Whether the client would hear of this partition, records apart."""
+        known = self.partitions.get(key)
+        return known is None or _differs(known, fetched)
+
+
+def _differs(known: _Remembered, fetched: FetchedPartition) -> bool:
+    return (
+        fetched.error_code != 0
+        or fetched.high_watermark != known.high_watermark
+        or fetched.log_start_offset != known.log_start_offset
+        or fetched.diverging_epoch is not None
+        or fetched.preferred_read_replica >= 0
+    )
 
 
 class FetchSessions:

@@ -1,21 +1,31 @@
-"""ListOffsets v1-v11. Offsets by time. v4: epochs. v7: max timestamp. v8-v11: tiered storage."""
+"""ListOffsets v1-v11. Offsets by time. v4: epochs. v7: max timestamp. v8-v11: tiered storage.
+
+Right after an election the leader may know of less than its predecessor told: until its watermark
+has reached where its epoch began, consumers are told that the end is not known (KIP-207).
+"""
 
 import asyncio
 from collections import Counter
+from enum import Enum
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.handlers.errors import error_of, reply
-from suwi.log.partition_log import PartitionLog
-from suwi.model.errors import InvalidRequest, UnsupportedVersion
-from suwi.model.ids import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, Offset
+from suwi.handlers.errors import error_of
+from suwi.handlers.slices import SlicedResponse
+from suwi.model.errors import (
+    InvalidRequest,
+    LeaderNotAvailable,
+    OffsetNotAvailable,
+    UnsupportedVersion,
+)
+from suwi.model.ids import NO_EPOCH, NO_NODE, NO_OFFSET, NO_TIMESTAMP, Offset
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 from suwi.records.batch import read_header
 from suwi.records.record import iter_records
 from suwi.replica.intake import takes_long
-from suwi.replica.partition import Partition
+from suwi.replica.partition import Partition, wait_until_ready
 from suwi.replica.replicas import Replicas
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP = -1, -2, -3
@@ -33,6 +43,18 @@ _READ_COMMITTED = 1
 # Nobody has looked into these batches yet: each may unpack to a hundred times its size.
 _UNPACKINGS_MAX = 2
 
+_OFFSET_NOT_AVAILABLE_FROM = 5
+_READY_S = 5.0
+
+
+class _Reader(Enum):
+    """Who asks, and so how far the log goes for him."""
+
+    UNCOMMITTED = "read_uncommitted"
+    COMMITTED = "read_committed"
+    REPLICA = "replica"
+
+
 Found = tuple[int, Offset]
 """A timestamp and its offset."""
 _NOTHING: Found = (NO_TIMESTAMP, NO_OFFSET)
@@ -44,15 +66,16 @@ class ListOffsets:
         self._unpacking = asyncio.Semaphore(_UNPACKINGS_MAX)
 
     async def __call__(self, request: Request) -> Reply:
-        topics = []
+        response = SlicedResponse(request)
         for topic in request.message.topics:
+            if response.begin_topic(name=topic.name):
+                await asyncio.sleep(0)
             times_asked = Counter(asked.partition_index for asked in topic.partitions)
-            partitions = [
-                await self._answer(request, topic.name, asked, times_asked[asked.partition_index])
-                for asked in topic.partitions
-            ]
-            topics.append({"name": topic.name, "partitions": partitions})
-        return reply(request, {"throttle_time": 0, "topics": topics})
+            for asked in topic.partitions:
+                times = times_asked[asked.partition_index]
+                if response.add(await self._answer(request, topic.name, asked, times)):
+                    await asyncio.sleep(0)
+        return response.reply()
 
     async def _answer(
         self, request: Request, topic: str, asked: Any, times_asked: int
@@ -66,9 +89,7 @@ class ListOffsets:
                 raise UnsupportedVersion(f"timestamp {asked.timestamp} means nothing here")
             partition = self._replicas.leader_of(topic, asked.partition_index)
             partition.check_epoch(getattr(asked, "current_leader_epoch", NO_EPOCH))
-            committed = getattr(request.message, "isolation_level", 0) == _READ_COMMITTED
-            limit = partition.last_stable_offset if committed else partition.high_watermark
-            timestamp, offset = await self._find(partition, asked.timestamp, limit)
+            timestamp, offset = await self._find(partition, asked.timestamp, _reader_of(request))
             error, epoch = ErrorCode.none, NO_EPOCH
             if offset != NO_OFFSET:
                 log = partition.log
@@ -76,6 +97,8 @@ class ListOffsets:
                 epoch = partition.leader_epoch if is_empty else log.epochs.epoch_at(offset)
         except Exception as problem:
             error, _ = error_of(problem)
+            if error is OffsetNotAvailable.code and request.version < _OFFSET_NOT_AVAILABLE_FROM:
+                error = LeaderNotAvailable.code
             (timestamp, offset), epoch = _NOTHING, NO_EPOCH
         return {
             "partition_index": asked.partition_index,
@@ -85,9 +108,15 @@ class ListOffsets:
             "leader_epoch": epoch,
         }
 
-    async def _find(self, partition: Partition, timestamp: int, limit: Offset) -> Found:
+    async def _find(self, partition: Partition, timestamp: int, reader: _Reader) -> Found:
+        if not partition.is_ready:
+            await wait_until_ready([partition], _READY_S)
         log = partition.log
+        limit = _end_for(partition, reader)
+        is_known = reader is _Reader.REPLICA or partition.watermark_is_known
         if timestamp == _LATEST:
+            if not is_known:
+                raise _not_known_yet(partition)
             return NO_TIMESTAMP, limit
         if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
             return NO_TIMESTAMP, log.start_offset
@@ -97,16 +126,22 @@ class ListOffsets:
             newest, start = log.batch_of_max_timestamp(), log.start_offset
             found = await self._in_batch(newest.read(), None, start) if newest else _NOTHING
         else:
-            found = await self._first_at(log, timestamp)
-        return found if found[1] < limit else _NOTHING
+            found = await self._first_at(partition, timestamp)
+        if NO_OFFSET < found[1] < limit:
+            return found
+        if not is_known:
+            raise _not_known_yet(partition)
+        return _NOTHING
 
-    async def _first_at(self, log: PartitionLog, timestamp: int) -> Found:
+    async def _first_at(self, partition: Partition, timestamp: int) -> Found:
+        log = partition.log
         batch = log.batch_at_time(timestamp)
         while batch is not None:
             data = batch.read()
             found = await self._in_batch(data, timestamp, log.start_offset)
             if found != _NOTHING:
                 return found
+            partition.check_open()
             # The record lies before the start of the log, or compaction left only its batch.
             batch = log.batch_at_time(timestamp, Offset(read_header(data).next_offset))
         return _NOTHING
@@ -117,6 +152,27 @@ class ListOffsets:
         loop = asyncio.get_running_loop()
         async with self._unpacking:
             return await loop.run_in_executor(None, _first_record, data, timestamp, start)
+
+
+def _reader_of(request: Request) -> _Reader:
+    if request.message.replica_id != NO_NODE:
+        return _Reader.REPLICA
+    committed = getattr(request.message, "isolation_level", 0) == _READ_COMMITTED
+    return _Reader.COMMITTED if committed else _Reader.UNCOMMITTED
+
+
+def _end_for(partition: Partition, reader: _Reader) -> Offset:
+    if reader is _Reader.REPLICA:
+        return partition.log.end_offset
+    if reader is _Reader.COMMITTED:
+        return partition.last_stable_offset
+    return partition.high_watermark
+
+
+def _not_known_yet(partition: Partition) -> OffsetNotAvailable:
+    return OffsetNotAvailable(
+        f"{partition.partition}: the new leader does not know yet what is committed"
+    )
 
 
 def _first_record(data: bytes, timestamp: int | None, start: Offset) -> Found:

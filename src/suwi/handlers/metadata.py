@@ -3,8 +3,16 @@
 v1: no topics means none, null means all. v4: the client may forbid creation. v10: topic ids.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -12,7 +20,8 @@ from kio.schema.errors import ErrorCode
 from suwi.controller.topic_admin import NewTopic
 from suwi.controller.topic_names import INTERNAL_TOPICS, check_topic_name
 from suwi.handlers import authorized_operations
-from suwi.handlers.errors import error_of, reply
+from suwi.handlers.errors import error_of
+from suwi.handlers.image_replies import ImageReplies, Key, Steps, run_sliced
 from suwi.metadata.image import BrokerInfo, ClusterImage, PartitionState, Topic
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import (
@@ -26,11 +35,15 @@ from suwi.net.answers import Answer, Exclusive, NoReply, Reply
 from suwi.net.dispatch import Request
 from suwi.replica.doubts import Doubts
 from suwi.replica.replicas import Replicas
+from suwi.wire.codec import encode_items, encode_response, join_items
+from suwi.wire.encoder import EncodedItems
 
 _CREATION_CAN_BE_FORBIDDEN_FROM = 4
+_PARTITIONS_AT_ONCE: Final = 200
+_TOPIC_UNITS: Final = 2  # what a topic costs without its partitions; see `image_replies.Steps`
 
-CreateTopic: TypeAlias = Callable[[NewTopic], Awaitable[object]]
-"""Has the controller make a topic, whoever that is. Raises a `BrokerError`."""
+CreateTopic: TypeAlias = Callable[[NewTopic, Request], Awaitable[object]]
+"""Has the controller make a topic, whoever that is, for a request. Raises a `BrokerError`."""
 
 
 class Metadata:
@@ -41,36 +54,29 @@ class Metadata:
         self._create = create
         self._config = config
         self._doubts = doubts
+        self._replies = ImageReplies()
 
     def __call__(self, request: Request) -> Answer:
+        key = self._replies.key(request)
         if self._doubts.concern(lambda image: _topics(image, request)):
-            return Exclusive(self._settle_and_reply(request))
-        return self._answer_now(request)
+            return Exclusive(self._settle_and_reply(request, key))
+        return self._answer_now(request, key)
 
-    async def _settle_and_reply(self, request: Request) -> Reply | NoReply:
+    async def _settle_and_reply(self, request: Request, key: Key | None) -> Reply | NoReply:
         await self._doubts.settled(lambda image: _topics(image, request))
-        answer = self._answer_now(request)
+        answer = self._answer_now(request, key)
         return answer if isinstance(answer, Reply) else await answer.reply
 
-    def _answer_now(self, request: Request) -> Reply | Exclusive:
+    def _answer_now(self, request: Request, key: Key | None) -> Reply | Exclusive:
         image = self._replicas.image
-        asked = request.message.topics
-        if _asks_for_all(request):
-            answers = [self._describe(topic, request) for topic in image.topics.values()]
-            return self._reply(request, answers)
-        asked = _without_repetition(asked)
-        missing = [
-            topic.name
-            for topic in asked
-            if _id_of(topic) is None
-            and topic.name is not None
-            and topic.name not in image.topics
-            # Internal topics are made by their coordinators, with partitions of their own number.
-            and topic.name not in INTERNAL_TOPICS
-        ]
-        if missing and self._may_create(request):
-            return Exclusive(self._create_and_reply(request, asked, missing))
-        return self._reply(request, [self._answer(topic, request) for topic in asked])
+        kept = self._replies.kept(key, image)
+        if kept is not None:
+            return kept  # So nothing that it asks for is to be created.
+        if not _asks_for_all(request) and self._may_create(request):
+            missing = _missing(request, image)
+            if missing:
+                return Exclusive(self._create_and_reply(request, missing))
+        return self._replies.make(key, image, self._encode(request, {}, image))
 
     def _may_create(self, request: Request) -> bool:
         return self._config.auto_create_topics_enable and (
@@ -78,84 +84,78 @@ class Metadata:
             or request.message.allow_auto_topic_creation
         )
 
-    async def _create_and_reply(
-        self, request: Request, asked: Sequence[Any], missing: Sequence[str]
-    ) -> Reply:
-        failed: dict[str, Exception] = {}
+    async def _create_and_reply(self, request: Request, missing: Sequence[str]) -> Reply:
+        failed: dict[str, BrokerError] = {}
         for name in missing:
             new = NewTopic(
                 name, self._config.num_partitions, self._config.default_replication_factor
             )
             try:
-                await self._create(new)
+                await self._create(new, request)
             except TopicAlreadyExists:
                 pass  # Another client asked for it at the same time.
             except BrokerError as error:
                 failed[name] = error
-        answers = [
-            self._refusal(topic.name, None, failed[topic.name], request)
-            if topic.name in failed
-            else self._answer(topic, request)
-            for topic in asked
-        ]
-        return self._reply(request, answers)
+        return Reply([await run_sliced(self._encode(request, failed, self._replicas.image))])
 
-    def _answer(self, asked: Any, request: Request) -> dict[str, Any]:
-        topic_id, name = _id_of(asked), asked.name
-        image = self._replicas.image
-        try:
-            if topic_id is not None:
-                topic = image.topics_by_id.get(topic_id)
-                if topic is None:
-                    raise UnknownTopicId(f"no topic has the id {topic_id}")
-                return self._describe(topic, request)
-            check_topic_name(name or "")
-            topic = image.topics.get(name)
-            if topic is None:
-                raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
-            return self._describe(topic, request)
-        except BrokerError as error:
-            return self._refusal(name, topic_id, error, request)
+    def _encode(
+        self, request: Request, failed: Mapping[str, BrokerError], image: ClusterImage
+    ) -> Steps:
+        """The body of the reply; `failed` says which topics could not be created."""
+        pieces = []
+        for asked, found in _found(request, failed, image):
+            if isinstance(found, Topic):
+                piece = yield from self._describe(found, request, image)
+            else:
+                piece = self._refuse(asked, found, request)
+            pieces.append(piece)
+            yield _TOPIC_UNITS
+        return self._encode_whole(request, image, join_items(pieces))
 
-    def _refusal(
-        self, name: str | None, topic_id: UUID | None, error: Exception, request: Request
-    ) -> dict[str, Any]:
+    def _refuse(self, asked: Any, error: BrokerError, request: Request) -> EncodedItems:
+        name, topic_id = asked.name, _id_of(asked)
         code, _ = error_of(error)
-        # Up to v11 the name must not be null.
-        return {
+        fields = {
             "error_code": code,
+            # Up to v11 the name must not be null.
             "name": name if name is not None or request.version >= 12 else "",
             "topic_id": topic_id,
             "partitions": (),
         }
+        return encode_items(request.api_key, request.version, ("topics",), [fields])
 
-    def _describe(self, topic: Topic, request: Request) -> dict[str, Any]:
-        image = self._replicas.image
-        partitions = [
-            partition_fields(index, state, image) for index, state in enumerate(topic.partitions)
-        ]
+    def _describe(
+        self, topic: Topic, request: Request, image: ClusterImage
+    ) -> Generator[int, None, EncodedItems]:
+        pieces = []
+        for first in range(0, len(topic.partitions), _PARTITIONS_AT_ONCE):
+            states = topic.partitions[first : first + _PARTITIONS_AT_ONCE]
+            fields = [partition_fields(n, state, image) for n, state in enumerate(states, first)]
+            pieces.append(
+                encode_items(request.api_key, request.version, ("topics", "partitions"), fields)
+            )
+            yield len(states)
         asked = getattr(request.message, "include_topic_authorized_operations", False)
-        return {
+        whole = {
             "error_code": ErrorCode.none,
             "name": topic.name,
             "topic_id": topic.id,
             "is_internal": topic.name in INTERNAL_TOPICS,
-            "partitions": partitions,
+            "partitions": join_items(pieces),
             "topic_authorized_operations": authorized_operations.on_topic(asked),
         }
+        return encode_items(request.api_key, request.version, ("topics",), [whole])
 
-    def _reply(self, request: Request, topics: list[dict[str, Any]]) -> Reply:
-        image = self._replicas.image
+    def _encode_whole(self, request: Request, image: ClusterImage, topics: EncodedItems) -> bytes:
         asked = getattr(request.message, "include_cluster_authorized_operations", False)
-        return reply(
-            request,
+        return encode_response(
+            request.api_key,
+            request.version,
             {
                 "throttle_time": 0,
                 # Also those that have just gone, until their sessions end: librdkafka drops who is
                 # missing here before it has moved what that one led, and stands still for a second.
-                "brokers": broker_fields(
-                    image.registered.values(), request.connection.listener_name, "node_id"
-                ),
+                "brokers": broker_fields(image.registered.values(), request.listener, "node_id"),
                 "cluster_id": image.cluster_id,
                 "controller_id": -1 if image.controller is None else image.controller,
                 "topics": topics,
@@ -214,6 +214,48 @@ def _topics(image: ClusterImage, request: Request) -> Iterator[Topic]:
         topic = by_id or image.topics.get(asked.name)
         if topic is not None:
             yield topic
+
+
+def _missing(request: Request, image: ClusterImage) -> list[str]:
+    """Names that are asked for and could be created."""
+    return [
+        topic.name
+        for topic in _without_repetition(request.message.topics)
+        if _id_of(topic) is None
+        and topic.name is not None
+        and topic.name not in image.topics
+        # Internal topics are made by their coordinators, with partitions of their own number.
+        and topic.name not in INTERNAL_TOPICS
+    ]
+
+
+def _found(
+    request: Request, failed: Mapping[str, BrokerError], image: ClusterImage
+) -> Iterator[tuple[Any, Topic | BrokerError]]:
+    """Each topic that is asked for, and why there is none of that name."""
+    if _asks_for_all(request):
+        for topic in image.topics.values():
+            yield None, topic
+        return
+    for asked in _without_repetition(request.message.topics):
+        try:
+            yield asked, failed.get(asked.name) or _find(asked, image)
+        except BrokerError as error:
+            yield asked, error
+
+
+def _find(asked: Any, image: ClusterImage) -> Topic:
+    topic_id, name = _id_of(asked), asked.name
+    if topic_id is not None:
+        topic = image.topics_by_id.get(topic_id)
+        if topic is None:
+            raise UnknownTopicId(f"no topic has the id {topic_id}")
+        return topic
+    check_topic_name(name or "")
+    topic = image.topics.get(name)
+    if topic is None:
+        raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+    return topic
 
 
 def _without_repetition(asked: Sequence[Any]) -> list[Any]:

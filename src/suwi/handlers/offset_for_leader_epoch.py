@@ -1,13 +1,15 @@
 """OffsetForLeaderEpoch v2-v4. Where an epoch ends, so that a reader finds out what it has lost.
 
-v3: who asks, a follower or a consumer; before, only consumers do.
+v3: who asks, a follower (a broker that has proven to be one) or a consumer; before, only consumers
+do.
 """
 
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.handlers.errors import error_of, reply
+from suwi.handlers.errors import error_of
+from suwi.handlers.slices import Sliced, SlicedResponse, in_slices
 from suwi.model.ids import NO_EPOCH, NO_NODE, NO_OFFSET, LeaderEpoch
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
@@ -19,18 +21,23 @@ class OffsetForLeaderEpoch:
         self._replicas = replicas
 
     def __call__(self, request: Request) -> Answer:
+        return in_slices(self._answer(request))
+
+    def _answer(self, request: Request) -> Sliced:
         is_follower = getattr(request.message, "replica_id", NO_NODE) >= 0
-        topics = [
-            {
-                "topic": topic.topic,
-                "partitions": [
-                    self._find(topic.topic, asked, is_follower=is_follower)
-                    for asked in topic.partitions
-                ],
-            }
-            for topic in request.message.topics
-        ]
-        return reply(request, {"throttle_time": 0, "topics": topics})
+        is_refused = is_follower and not request.client.is_peer
+        response = SlicedResponse(request)
+        for topic in request.message.topics:
+            if response.begin_topic(topic=topic.topic):
+                yield
+            for asked in topic.partitions:
+                if is_refused:
+                    answer = _answer(asked, ErrorCode.cluster_authorization_failed)
+                else:
+                    answer = self._find(topic.topic, asked, is_follower=is_follower)
+                if response.add(answer):
+                    yield
+        return response.reply()
 
     def _find(self, topic: str, asked: Any, *, is_follower: bool) -> dict[str, Any]:
         error, epoch, end = ErrorCode.none, NO_EPOCH, NO_OFFSET
@@ -42,9 +49,15 @@ class OffsetForLeaderEpoch:
             epoch, end = partition.log.epochs.end_of(LeaderEpoch(asked.leader_epoch), log_end)
         except Exception as problem:
             error, _ = error_of(problem)
-        return {
-            "error_code": error,
-            "partition": asked.partition,
-            "leader_epoch": epoch,
-            "end_offset": end,
-        }
+        return _answer(asked, error, epoch, end)
+
+
+def _answer(
+    asked: Any, error: ErrorCode, epoch: int = NO_EPOCH, end: int = NO_OFFSET
+) -> dict[str, Any]:
+    return {
+        "error_code": error,
+        "partition": asked.partition,
+        "leader_epoch": epoch,
+        "end_offset": end,
+    }

@@ -1,6 +1,7 @@
 """Produce v3-v13. Answers after acks. v7: zstd. v8: record errors. v13: topic ids.
 
-Each partition is judged and appended by itself; one that fails does not keep the others back.
+Each partition is judged and appended by itself (`_append_one`), whichever way its request was
+decoded; one that fails does not keep the others back.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from suwi.model.errors import (
     InvalidRequiredAcks,
     InvalidTopic,
     InvalidTxnState,
+    RejectedRecords,
     RequestTimedOut,
     TransactionAbortable,
 )
@@ -38,8 +40,8 @@ from suwi.net.answers import (
 )
 from suwi.net.dispatch import Request
 from suwi.records.batch import BatchHeader, read_header
-from suwi.replica.intake import convert, judge, needs_records, stamped, takes_long
-from suwi.replica.partition import Partition
+from suwi.replica.intake import Intake, convert, judge, needs_records, stamped, takes_long
+from suwi.replica.partition import LogNotReady, Partition, wait_until_ready
 from suwi.replica.replicas import Replicas
 from suwi.wire.produce import (
     PartitionProduced,
@@ -47,6 +49,7 @@ from suwi.wire.produce import (
     ProducePartition,
     ProduceRequest,
     ProduceTopic,
+    RecordError,
     TopicProduced,
     decode_plain_request,
     decode_produce_request,
@@ -63,6 +66,7 @@ _LEADER_HINTS_FROM = 10
 # Threads share their processor with the event loop, and each may hold a large batch unpacked.
 _CONVERSIONS_MAX = 2
 _NO_TIME = -1
+_READY_S_MAX = 10.0
 
 
 class _Waiting(NamedTuple):
@@ -100,41 +104,37 @@ class Produce:
                 if answer is not None:
                     return answer
         asked = decode_produce_request(version, request.body)
-        form = _Form(version, request.connection.listener_name)
-        if self._any_takes_long(asked):
+        form = _Form(version, request.client.listener)
+        if self._any_must_wait(asked):
             # The request outlives this call, its bytes in the receive buffer do not.
             asked = decode_produce_request(version, memoryview(bytearray(request.body)))
-            return Exclusive(self._convert_and_append(asked, form))
+            return Exclusive(self._prepare_and_append(asked, form))
         return self._append(asked, form, {})
 
     def _append_plain(self, plain: PlainRequest, request: Request) -> Reply | Later | None:
-        """A batch that is stored as it came, in short. None: it is not that."""
+        """The only batch of a request, which is stored as it came, in short. None: not that."""
         acks, timeout_ms, name, topic_id, index, records = plain
         if acks != _ACKS_ALL and acks != _ACKS_LEADER:
             return None
         version = request.version
         try:
             partition = self._partition(name, topic_id, index)
-            intake = partition.intake
-            if intake.reads_records or intake.stamps:
+            if not partition.intake.keeps_as_is:
                 return None
-            if acks == _ACKS_ALL:
-                partition.check_enough_replicas()
-            now_ms = self._clock.now_ms()
-            header = judge(intake, records, now_ms=now_ms, produce_version=version)
-            if header.is_transactional:
-                return None
-            base_offset, last_offset, _ = partition.append(records, header, now_ms)
+            base_offset, end_offset = self._append_one(
+                partition, records, acks, version, self._clock.now_ms(), None
+            )
+        except LogNotReady:
+            return None
         except Exception as error:
-            form = _Form(version, request.connection.listener_name)
+            form = _Form(version, request.client.listener)
             return self._refuse(form, name, topic_id, index, error)
         topic = topic_id if name is None else name
         start_offset = partition.log_as_it_is.start_offset
         body = encode_produced_one(version, topic, index, base_offset, start_offset)
-        end_offset = Offset(last_offset + 1)
         if partition.is_committed(end_offset) or not partition.must_wait(acks):
             return Reply([body])
-        form = _Form(version, request.connection.listener_name)  # The request does not outlive us.
+        form = _Form(version, request.client.listener)  # The request does not outlive us.
 
         def answer(errors: Mapping[int, Exception]) -> Reply:
             if errors:
@@ -142,6 +142,34 @@ class Produce:
             return Reply([body])
 
         return _Commits(answer).later([(partition, end_offset)], timeout_ms / 1000)
+
+    def _append_one(
+        self,
+        partition: Partition,
+        records: memoryview | None,
+        acks: int,
+        version: int,
+        now_ms: int,
+        converted: memoryview | BrokerError | None,
+    ) -> tuple[Offset, Offset]:
+        """Judge and append one partition's batch: its first offset, and the one after its last.
+
+        The only way into a log for clients. Raises a `BrokerError`; then nothing was appended.
+        """
+        if acks == _ACKS_ALL:
+            partition.check_enough_replicas()
+        if not records:
+            raise InvalidRecord("a produce request needs one batch for each partition")
+        intake = partition.intake
+        header = judge(intake, records, now_ms=now_ms, produce_version=version)
+        if header.is_transactional:
+            is_old = version < _TRANSACTION_ABORTABLE_FROM
+            refusal = InvalidTxnState if is_old else TransactionAbortable
+            raise refusal("transactions are not supported yet")
+        if not intake.keeps_as_is:
+            records, header = _as_stored(intake, records, header, now_ms, converted)
+        base_offset, last_offset, _ = partition.append(records, header, now_ms)
+        return base_offset, Offset(last_offset + 1)
 
     def _refuse(
         self, form: _Form, name: str | None, topic_id: UUID | None, index: int, error: Exception
@@ -163,15 +191,13 @@ class Produce:
                     if acks not in (-1, 0, 1):
                         raise InvalidRequiredAcks(f"acks must be -1, 0 or 1, not {acks}")
                     partition = self._partition(name, topic_id, index)
-                    if acks == _ACKS_ALL:
-                        partition.check_enough_replicas()
                     done = converted.get((topic_number, number)) if converted else None
-                    batch, header = self._admit(partition, records, version, now_ms, done)
-                    base_offset, last_offset, _ = partition.append(batch, header, now_ms)
+                    base_offset, end_offset = self._append_one(
+                        partition, records, acks, version, now_ms, done
+                    )
                 except Exception as error:
                     produced.append(_refused(index, error))
                     continue
-                end_offset = Offset(last_offset + 1)
                 if not partition.is_committed(end_offset) and partition.must_wait(acks):
                     waiting.append(_Waiting(topic_number, number, partition, end_offset))
                 time_ms = now_ms if partition.intake.stamps else _NO_TIME
@@ -229,40 +255,34 @@ class Produce:
             raise InvalidTopic(f"clients must not write to the internal topic {name}")
         return self._replicas.leader_of(name, index)
 
-    def _admit(
-        self,
-        partition: Partition,
-        records: memoryview | None,
-        version: int,
-        now_ms: int,
-        converted: memoryview | BrokerError | None,
-    ) -> tuple[memoryview, BatchHeader]:
-        """The batch as it will be stored, with its header. Raises a `BrokerError`."""
-        if not records:
-            raise InvalidRecord("a produce request needs one batch for each partition")
-        intake = partition.intake
-        header = judge(intake, records, now_ms=now_ms, produce_version=version)
-        if header.is_transactional:
-            is_old = version < _TRANSACTION_ABORTABLE_FROM
-            refusal = InvalidTxnState if is_old else TransactionAbortable
-            raise refusal("transactions are not supported yet")
-        if intake.reads_records and needs_records(intake, header):
-            if isinstance(converted, BrokerError):
-                raise converted
-            records = converted or convert(intake, records, header)
-            header = read_header(records)
-        if intake.stamps:
-            header = stamped(records, now_ms)
-        return records, header
+    # -- logs that are not open, and batches whose records must be read, where that takes long ----
 
-    # -- batches whose records must be read, where that takes long -------------------------------
-
-    def _any_takes_long(self, asked: ProduceRequest) -> bool:
+    def _any_must_wait(self, asked: ProduceRequest) -> bool:
         for topic in asked.topics:
             for partition in topic[2]:
-                if self._takes_long(topic, partition):
+                if not self._is_ready(topic, partition[0]) or self._takes_long(topic, partition):
                     return True
         return False
+
+    def _is_ready(self, topic: ProduceTopic, index: int) -> bool:
+        """Whether a batch could be appended at once, or refused at once."""
+        try:
+            partition = self._partition(topic[0], topic[1], index)
+            return partition.is_ready or partition.prepare()
+        except BrokerError:
+            return True  # `_append` meets the same error and answers it.
+
+    async def _wait_until_ready(self, asked: ProduceRequest) -> None:
+        """Nothing is refused only because its log is being opened: what the client has sent behind
+        it would then be out of order."""
+        waiting = [
+            self._partition(topic[0], topic[1], index)
+            for topic in asked.topics
+            for index, _ in topic[2]
+            if not self._is_ready(topic, index)
+        ]
+        if waiting:
+            await wait_until_ready(waiting, min(asked.timeout_ms / 1000, _READY_S_MAX))
 
     def _takes_long(self, topic: ProduceTopic, asked: ProducePartition) -> bool:
         name, topic_id, _ = topic
@@ -278,7 +298,8 @@ class Produce:
         except BrokerError:
             return False  # `_append` meets the same error and answers it.
 
-    async def _convert_and_append(self, asked: ProduceRequest, form: _Form) -> Reply | NoReply:
+    async def _prepare_and_append(self, asked: ProduceRequest, form: _Form) -> Reply | NoReply:
+        await self._wait_until_ready(asked)
         loop = asyncio.get_running_loop()
         converted: dict[tuple[int, int], memoryview | BrokerError] = {}
         for topic_number, topic in enumerate(asked.topics):
@@ -369,9 +390,29 @@ class _Commits:
         self._open.clear()
 
 
+def _as_stored(
+    intake: Intake,
+    records: memoryview,
+    header: BatchHeader,
+    now_ms: int,
+    converted: memoryview | BrokerError | None,
+) -> tuple[memoryview, BatchHeader]:
+    """The batch in the form that the topic stores, with its header. Raises a `BrokerError`."""
+    if intake.reads_records and needs_records(intake, header):
+        if isinstance(converted, BrokerError):
+            raise converted
+        records = converted or convert(intake, records, header)
+        header = read_header(records)
+    if intake.stamps:
+        header = stamped(records, now_ms)
+    return records, header
+
+
 def _refused(index: int, error: Exception) -> PartitionProduced:
     code, message = error_of(error)
-    return PartitionProduced(index, code, error_message=message)
+    reasons = error.reasons if isinstance(error, RejectedRecords) else {}
+    named = [RecordError(number, reason) for number, reason in reasons.items()]
+    return PartitionProduced(index, code, record_errors=named, error_message=message)
 
 
 def _close_where_refused(answers: list[TopicProduced]) -> None:

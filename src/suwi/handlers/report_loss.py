@@ -1,4 +1,4 @@
-"""ReportLoss v0, Suwi's own and never advertised: a replica had to give up records that were
+"""ReportLoss v0, Suwi's own, between brokers: a replica had to give up records that were
 committed, or may have been.
 
 Request: `{"broker": 1, "partition": "orders-0", "ranges": [{"epoch": 3, "first": 7, "end": 9}],
@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from suwi.controller.office import Office
 from suwi.handlers.errors import error_of
+from suwi.handlers.json_body import read_json
 from suwi.model.errors import BrokerError
 from suwi.net.answers import Answer, CloseConnection, Exclusive, Reply
 from suwi.net.dispatch import Request
@@ -26,9 +27,9 @@ class ReportLoss:
 
     def __call__(self, request: Request) -> Answer:
         try:
-            value = json.loads(bytes(request.body))
+            value = read_json(request)
             report = {key: value[key] for key in _FACTS}
-        except (ValueError, KeyError, TypeError) as error:
+        except KeyError as error:
             raise CloseConnection(f"ReportLoss: {error}") from error
         return Exclusive(self._remember(report))
 

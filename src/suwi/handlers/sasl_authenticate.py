@@ -8,7 +8,7 @@ from suwi.handlers.errors import reply
 from suwi.model.errors import IllegalSaslState
 from suwi.net.answers import Answer, Reply
 from suwi.net.dispatch import Request
-from suwi.net.sasl_gate import answer_and_close, log_refusal
+from suwi.net.sasl_gate import answer_and_close, refused
 from suwi.security.mechanism import Authenticated, Refused
 
 
@@ -22,13 +22,13 @@ def sasl_authenticate(request: Request) -> Answer:
     except IllegalSaslState as error:
         return _failure(request, error.code, str(error))
     except Refused as error:
-        log_refusal(connection, str(error))
+        refused(connection, session, error)
         failure = _failure(request, ErrorCode.sasl_authentication_failed, str(error))
         return answer_and_close(connection, failure)
     lifetime_ms = 0
     if isinstance(step, Authenticated):
         assert session.principal is not None
-        connection.authenticated(session.principal)
+        connection.authenticated(session.principal, is_peer=session.is_peer)
         lifetime_ms = session.lifetime_ms
     return reply(
         request,

@@ -8,7 +8,7 @@ from suwi.handlers.errors import reply
 from suwi.model.errors import IllegalSaslState, UnsupportedSaslMechanism
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
-from suwi.net.sasl_gate import answer_and_close, log_refusal
+from suwi.net.sasl_gate import answer_and_close, refused
 
 _REQUESTS_FROM = 1
 
@@ -28,7 +28,7 @@ def sasl_handshake(request: Request) -> Answer:
     except IllegalSaslState as error:
         return reply(request, {"error_code": error.code, "mechanisms": []})
     except UnsupportedSaslMechanism as error:
-        log_refusal(request.connection, str(error))
+        refused(request.connection, session, error)
         return answer_and_close(
             request.connection, reply(request, {**fields, "error_code": error.code})
         )

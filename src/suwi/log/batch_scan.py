@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from suwi.env import File
@@ -21,7 +22,7 @@ from suwi.records.batch import (
 from suwi.records.checksum import crc32c
 
 _HEADERS_CHUNK_BYTES = 8192
-_BODIES_CHUNK_BYTES = 1 << 20
+_BODIES_CHUNK_BYTES = 1 << 18
 
 
 def scan_headers(file: File, start: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
@@ -41,6 +42,19 @@ def scan_headers(file: File, start: int, end: int) -> Iterator[tuple[int, BatchH
             return
         yield position, header
         position = following
+
+
+def header_row(file: File, start: int, end: int, count_max: int) -> list[tuple[int, BatchHeader]]:
+    """The next headers from `start` on, as `scan_headers` finds them; at what is no batch the row
+    ends, and the next one raises CorruptMessage."""
+    row: list[tuple[int, BatchHeader]] = []
+    try:
+        for found in islice(scan_headers(file, start, end), count_max):
+            row.append(found)  # noqa: PERF402 - those before a bad one are kept
+    except CorruptMessage:
+        if not row:
+            raise
+    return row
 
 
 class Row(NamedTuple):

@@ -143,7 +143,7 @@ class CleanedSegment:
         first, disk, stem = old[0], self._disk, self._stem
         suffixes = [s for s in names.SEGMENT_FILES if disk.exists(stem + s + names.CLEANED)]
         gone: list[str] = []
-        with owner.state.guard(always_offline=True):
+        with owner.guard(always_offline=True):
             for suffix in suffixes:
                 disk.rename(stem + suffix + names.CLEANED, stem + suffix + names.SWAP)
             # The producers at the start of the first are those at the start of the new one.

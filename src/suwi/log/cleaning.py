@@ -1,7 +1,6 @@
 """One round of compaction of one log, as steps that a shell drives.
 
-`clean` is a generator: what it yields is to be run in a thread, and the result sent back in; what
-it does itself, it does on the event loop. `run_steps` is the shell for those who have no loop.
+`clean` is a generator, see `log/steps.py`: what it yields is to be run in a thread.
 A job has closed segments and memory of its own, and never sees the log. Back on the loop the round
 first makes sure that the log is still the one it began with.
 Invariant: segments are replaced from the oldest on, each replacement lasting before the next one:
@@ -9,11 +8,11 @@ a tombstone never goes before what it deletes.
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, pairwise
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from suwi.env import File
 from suwi.log.batch_filter import BatchFilter, LastBatch
@@ -28,6 +27,7 @@ from suwi.log.cleaned_txns import CleanedTransactions
 from suwi.log.cleaning_plan import CleaningPlan, group_segments
 from suwi.log.offset_map import OffsetMap, keys_that_fit
 from suwi.log.segment import Segment
+from suwi.log.steps import Steps
 from suwi.log.txn_index import AbortedTxn, TxnIndex
 from suwi.model.ids import NO_OFFSET, Offset
 from suwi.records.batch import BatchHeader
@@ -37,8 +37,6 @@ from suwi.records.retain import scan_keys, stored_section
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Job = Callable[[], Any]
-Steps = Generator[Job, Any, T]
 
 _JOB_HEADERS = 2000
 
@@ -61,22 +59,6 @@ class Cleaned:
     keys: int = 0
 
 
-def run_steps(steps: Steps[T], wrap: Callable[[Job], Job] = lambda job: job) -> T:
-    """Drive a round here and now. `wrap` is told of each job before it runs."""
-    try:
-        job = next(steps)
-        while True:
-            try:
-                result = wrap(job)()
-            except BaseException as error:
-                job = steps.throw(error)
-            else:
-                job = steps.send(result)
-    except StopIteration as done:
-        value: T = done.value
-        return value
-
-
 def clean(
     plan: CleaningPlan,
     done: Cleaned,
@@ -96,7 +78,7 @@ def clean(
     except Exception as error:
         cleaning.check()  # A job that the log was cut or deleted under may say anything.
         if isinstance(error, OSError):
-            raise plan.log.state.failed(error) from error
+            raise plan.log.failed(error, cleaning.generation) from error
         raise
 
 
@@ -116,19 +98,19 @@ class _Cleaning:
         self._now_ms = now_ms
         self._map_bytes_max = map_bytes_max
         self._remove_later = remove_later
-        self._generation = plan.log.generation
+        self.generation = plan.log.generation
         self._segments = [s for s in plan.log.segments() if s.base_offset < plan.end]
         self._to_do = list(self._segments)
 
     def check(self) -> None:
         """Go on only with the log that the round began with."""
         owner = self._log
-        if owner.generation != self._generation or not owner.config.is_compacted:
+        if owner.generation != self.generation or not owner.config.is_compacted:
             raise CleaningAborted(f"{owner.partition} was truncated, deleted or reconfigured")
         # Retention takes the oldest first.
         if self._to_do and self._to_do[0] not in owner.segments():
             raise CleaningAborted(f"retention removed what was to be compacted: {owner.partition}")
-        owner.state.check()
+        owner.check()
 
     def run(self) -> Steps[None]:
         yield partial(remove_cleaned, self._disk, self._log.dir)

@@ -6,8 +6,7 @@ because the kernel may have dropped the bytes it could not write.
 
 import errno
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from suwi.log.segment import TornSegment
 from suwi.model.errors import KafkaStorageError
@@ -23,27 +22,18 @@ class DirectoryState:
         self.path = path
         self.offline_because: Exception | None = None
         self.is_full = False
+        self.full_errors = 0
+        """How many writes failed because the disk was full."""
         self._on_offline = on_offline
 
     def check(self) -> None:
         if self.offline_because is not None:
             raise KafkaStorageError(f"{self.path} is offline: {self.offline_because}")
 
-    @contextmanager
-    def guard(self, *, always_offline: bool = False) -> Iterator[None]:
-        """Turn an OSError inside into the error to answer with.
-
-        `always_offline`: what is inside cannot be left half done, not even for lack of space.
-        """
-        try:
-            yield
-        except (OSError, TornSegment) as error:
-            judge = self.take_offline if always_offline else self.failed
-            raise judge(error) from error
-
     def failed(self, error: OSError | TornSegment) -> KafkaStorageError:
         """Judge a failure; the error to answer with. A full disk heals, all else does not."""
         if isinstance(error, OSError) and error.errno in _NO_SPACE:
+            self.full_errors += 1
             if not self.is_full:
                 self.is_full = True
                 log.warning("disk full", extra={"dir": self.path})

@@ -8,6 +8,7 @@ Invariant: a pinned file is never closed.
 import resource
 from collections import OrderedDict
 from itertools import islice
+from posixpath import dirname
 
 from typing_extensions import Buffer
 
@@ -54,6 +55,9 @@ class FileCache:
         self._disk = disk
         self._open_files_max = open_files_max
         self._files: OrderedDict[str, File] = OrderedDict()
+        self._paths: dict[str, dict[str, None]] = {}
+        """The open files of each directory: to forget one costs what it holds, however many other
+        files are open."""
         self._pins: dict[File, int] = {}
         self._forgotten: set[File] = set()
 
@@ -73,6 +77,7 @@ class FileCache:
             return file
         file = self._disk.open(path, create=create)
         files[path] = file
+        self._paths.setdefault(dirname(path), {})[path] = None
         if len(files) > self._open_files_max:
             self._close_oldest(keep=path)
         return file
@@ -95,7 +100,7 @@ class FileCache:
 
     def forget(self, path: str) -> None:
         """The file is about to be renamed or removed: close it as soon as nobody has it pinned."""
-        file = self._files.pop(path, None)
+        file = self._take(path)
         if file is None:
             return
         if file in self._pins:
@@ -104,13 +109,30 @@ class FileCache:
             file.close()
 
     def forget_dir(self, directory: str) -> None:
-        """`forget` every file below a directory."""
-        below = f"{directory}/"
-        for path in [path for path in self._files if path.startswith(below)]:
+        """`forget` every file in a directory."""
+        for path in list(self._paths.get(directory, ())):
             self.forget(path)
+
+    def forget_tree(self, directory: str) -> None:
+        """`forget` every file in a directory and below it."""
+        below = f"{directory}/"
+        for found in [d for d in self._paths if d == directory or d.startswith(below)]:
+            self.forget_dir(found)
+
+    def _take(self, path: str) -> File | None:
+        file = self._files.pop(path, None)
+        if file is not None:
+            directory = dirname(path)
+            paths = self._paths[directory]
+            del paths[path]
+            if not paths:
+                del self._paths[directory]
+        return file
 
     def _close_oldest(self, keep: str) -> None:
         surplus = len(self._files) - self._open_files_max
         idle = (p for p, file in self._files.items() if p != keep and file not in self._pins)
         for path in list(islice(idle, surplus)):
-            self._files.pop(path).close()
+            file = self._take(path)
+            assert file is not None
+            file.close()

@@ -6,6 +6,7 @@ and no others.
 
 import logging
 from collections.abc import Iterator, Sequence
+from posixpath import abspath
 
 from suwi.env import Env
 from suwi.log.file_cache import FileCache
@@ -18,7 +19,8 @@ log = logging.getLogger(__name__)
 
 class LogDirectories:
     def __init__(self, env: Env, paths: Sequence[str], files: FileCache) -> None:
-        self._all = [LogDirectory(env, path.rstrip("/") or "/", files) for path in paths]
+        # Once and for all: clients are told these paths, and a relative one means nothing to them.
+        self._all = [LogDirectory(env, abspath(path), files) for path in paths]
         self._homes: dict[TopicPartition, LogDirectory] = {}
         self._counts = {directory.path: 0 for directory in self._all}
         self._some_unread = False

@@ -17,8 +17,10 @@ from suwi.log import checkpoints, names
 from suwi.log.directory_state import DirectoryState
 from suwi.log.file_cache import FileCache
 from suwi.log.partition_log import PartitionLog
-from suwi.log.recovery import OpenOptions, open_log
+from suwi.log.recovery import OpenOptions, opening_log
 from suwi.log.rewriting import rewrite_unsynced
+from suwi.log.steps import Job, Steps, run_steps
+from suwi.log.stray import UnreadableTopicId, holds_batches
 from suwi.model.ids import LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig
 
@@ -53,6 +55,13 @@ class Peek(NamedTuple):
     segments: int
 
 
+class Due(NamedTuple):
+    """A checkpoint file that must be written before something may go on."""
+
+    checkpoint: str
+    version: int
+
+
 class LogDirectory:
     def __init__(self, env: Env, path: str, files: FileCache) -> None:
         self.path = path
@@ -63,7 +72,6 @@ class LogDirectory:
         self.lost_power = False
         """What was not synced may be lost: the machine was another, or a sync failed."""
         self.high_watermarks: dict[TopicPartition, Offset] = {}
-        self._watermarks_fell = False
         self._env = env
         self.disk = self._disk = env.disk
         self._files = files
@@ -74,8 +82,11 @@ class LogDirectory:
         self._cleaned_to: dict[TopicPartition, Offset] = {}
         self._in_checkpoints: set[TopicPartition] = set()
         """Partitions that some checkpoint file names, whether they are still here or not."""
+        self._forgetting: list[Due] = []
+        """What must be written until no checkpoint names a deleted partition any more."""
         self._checkpoint_lock = threading.Lock()
         self._checkpoint_version = 0
+        self._checkpoints_newest: dict[str, tuple[int, dict[TopicPartition, Offset]]] = {}
         self._checkpoints_written: dict[str, int] = {}
 
     # -- taking possession ---------------------------------------------------------------------
@@ -259,20 +270,43 @@ class LogDirectory:
         topic_id: TopicId,
         config: TopicConfig,
         leader_epoch_max: LeaderEpoch | None,
+        *,
+        has_other_replicas: bool = False,
     ) -> PartitionLog:
+        """As `opening`, here and now."""
+        return run_steps(
+            self.opening(
+                partition,
+                topic_id,
+                config,
+                leader_epoch_max,
+                has_other_replicas=has_other_replicas,
+            )
+        )
+
+    def opening(
+        self,
+        partition: TopicPartition,
+        topic_id: TopicId,
+        config: TopicConfig,
+        leader_epoch_max: LeaderEpoch | None,
+        *,
+        has_other_replicas: bool = False,
+    ) -> Steps[PartitionLog]:
         """The partition's log, opened (and recovered, after an unclean stop) at the first call.
 
-        A directory of an earlier topic of the same name is put away first. Raises OSError.
+        A directory of an earlier topic of the same name is put away first. Raises OSError, and
+        UnreadableTopicId where whose it is cannot be told and matters.
         """
-        opened = self._logs.get(partition)
-        if opened is not None:
-            return opened
+        known = self._logs.get(partition)
+        if known is not None:
+            return known
         directory = self.dir_of(partition)
         is_new = not self._disk.exists(directory)
         if not is_new:
-            is_new = self._put_away_stranger(partition, topic_id)
+            is_new = self._put_away_stranger(partition, topic_id, has_other_replicas)
         if is_new:
-            self._forget_checkpoints_of(partition)
+            yield from self._forgetting_checkpoints_of(partition)
             # Before anything else is in it: where a power loss leaves records, it leaves this file,
             # too, if perhaps empty.
             self._disk.make_dirs(directory)
@@ -285,24 +319,28 @@ class LogDirectory:
             leader_epoch_max=leader_epoch_max,
             was_compacted=partition in self._cleaned_to,
         )
-        opened = open_log(self._files, directory, partition, config, self.state, options)
+        opened = yield from opening_log(
+            self._files, directory, partition, config, self.state, options
+        )
         opened.cleaned_to = self._cleaned_to.get(partition, opened.start_offset)
         if config.segment_jitter_ms:
             opened.roll_jitter_ms = self._env.random.below(config.segment_jitter_ms)
         self._logs[partition] = opened
         return opened
 
-    def _put_away_stranger(self, partition: TopicPartition, topic_id: TopicId) -> bool:
-        """Hazard 21: data of a deleted topic must not come back under a new one's name.
-
-        A power loss may leave the file without what it said, if no sync vouched for either it or
-        the records beside it.
-        """
+    def _put_away_stranger(
+        self, partition: TopicPartition, topic_id: TopicId, has_other_replicas: bool
+    ) -> bool:
+        """Hazard 21: data of a deleted topic must not come back under a new one's name."""
         path = self._metadata_of(partition)
         found = checkpoints.read_topic_id(self._disk, path)
         if found == topic_id:
             return False
-        if found is None and (not self._disk.exists(path) or self._is_vouched_for(partition)):
+        if found is None:
+            if self._disk.exists(path) and self._has_strange_records(partition):
+                self._set_aside_if_known_elsewhere(partition, topic_id, has_other_replicas)
+                return True
+            # Not in a thread: by the time it is done another topic may have this name.
             checkpoints.write_topic_id(self._disk, path, topic_id, sync=True)
             return False
         log.warning(
@@ -311,6 +349,27 @@ class LogDirectory:
         )
         self.put_away(partition)
         return True
+
+    def _has_strange_records(self, partition: TopicPartition) -> bool:
+        """Whether a directory with an unreadable topic id has records that may be another topic's.
+
+        A power loss may leave the file without what it said, but not if a sync vouched for the
+        records beside it: it was synced with them.
+        """
+        if self._is_vouched_for(partition):
+            return False
+        return holds_batches(self._disk, self.dir_of(partition))
+
+    def _set_aside_if_known_elsewhere(
+        self, partition: TopicPartition, topic_id: TopicId, has_other_replicas: bool
+    ) -> None:
+        """Where this replica counts as suspect, others tell what it missed: it may start empty.
+
+        Else the controller would take it for whole. Raises UnreadableTopicId.
+        """
+        if not (has_other_replicas and self.lost_power):
+            raise UnreadableTopicId(partition, self.dir_of(partition), topic_id)
+        self.set_aside(partition)
 
     def _is_vouched_for(self, partition: TopicPartition) -> bool:
         """Whether some of the log is known to have been synced."""
@@ -323,33 +382,65 @@ class LogDirectory:
 
     def put_away(self, partition: TopicPartition) -> str | None:
         """Rename a partition's directory for deletion; its new path, to remove at leisure."""
+        return self._rename(partition, names.delete_dir_name)
+
+    def put_away_unknown(self, partition: TopicPartition) -> str | None:
+        """As `put_away`, of a directory that does not say whose it is: records in it are kept."""
+        if not holds_batches(self._disk, self.dir_of(partition)):
+            return self.put_away(partition)
+        self.set_aside(partition)
+        return None
+
+    def doubt(self, partition: TopicPartition) -> None:
+        """What was synced may have been an earlier topic's: it says nothing of whose this is."""
+        self._recovery_points.pop(partition, None)
+
+    def set_aside(self, partition: TopicPartition) -> None:
+        """Rename a partition's directory so that nothing uses it, and nothing removes it."""
+        path = self._rename(partition, names.stray_dir_name)
+        log.warning("stray directory set aside", extra={"partition": str(partition), "path": path})
+
+    def _rename(
+        self, partition: TopicPartition, name: Callable[[TopicPartition, str], str]
+    ) -> str | None:
         opened = self._logs.pop(partition, None)
         directory = self.dir_of(partition)
         self._drop_offsets(partition)
         if opened is not None:
-            opened.generation += 1
+            opened.close()
         # Also where opening it failed halfway: those who come next would write into old files.
         self._files.forget_dir(directory)
         if not self._disk.exists(directory):
             return None
-        gone = self._at(names.delete_dir_name(partition, self._env.random.uuid().hex))
+        gone = self._at(name(partition, self._env.random.uuid().hex))
         self._disk.rename(directory, gone)
         return gone
 
-    def _forget_checkpoints_of(self, partition: TopicPartition) -> None:
+    def _forgetting_checkpoints_of(self, partition: TopicPartition) -> Steps[None]:
         """A new partition must not find the offsets of a deleted one of its name after a crash."""
         self._drop_offsets(partition)
-        if partition not in self._in_checkpoints:
-            return
-        stale, self._in_checkpoints = self._in_checkpoints, set()
-        written = [
-            self._write(self._checkpoint_job(names.HIGH_WATERMARKS, self.high_watermarks)),
-            self._write(self._checkpoint_job(names.RECOVERY_POINTS, self._recovery_points)),
-            self._write(self._checkpoint_job(names.LOG_START_OFFSETS, self._start_offsets)),
-            self._write(self._checkpoint_job(names.CLEANER_OFFSETS, self._cleaned_to)),
-        ]
-        if not all(written):
+        stale: set[TopicPartition] = set()
+        if partition in self._in_checkpoints:
+            stale, self._in_checkpoints = self._in_checkpoints, set()
+            self._forgetting = [self._due(name) for name in self._offsets()]
+        try:
+            # Perhaps another partition has begun with it, and for this one too.
+            for due in self._forgetting:
+                if not self.is_written(due):
+                    yield self.job_for(due)
+        except OSError as error:
+            # The next checkpoint makes up for a full disk.
+            self.state.failed(error)
             self._in_checkpoints |= stale
+
+    def _offsets(self) -> dict[str, dict[TopicPartition, Offset]]:
+        """What each checkpoint file says."""
+        return {
+            names.HIGH_WATERMARKS: self.high_watermarks,
+            names.RECOVERY_POINTS: self._recovery_points,
+            names.LOG_START_OFFSETS: self._start_offsets,
+            names.CLEANER_OFFSETS: self._cleaned_to,
+        }
 
     def _drop_offsets(self, partition: TopicPartition) -> None:
         self._recovery_points.pop(partition, None)
@@ -362,17 +453,37 @@ class LogDirectory:
     def write_high_watermarks(self, known: Iterable[tuple[TopicPartition, Offset]]) -> bool:
         return self._write(self.high_watermarks_job(known))
 
-    def lower_watermark(self, partition: TopicPartition, offset: Offset) -> None:
-        """No more than this is committed; see `write_lowered_watermarks`."""
-        if offset < self.high_watermarks.get(partition, Offset(0)):
-            self.high_watermarks[partition] = offset
-            self._watermarks_fell = True
+    def lower_watermark(self, partition: TopicPartition, offset: Offset) -> list[Due]:
+        """No more than this is committed; what must be written before the next append."""
+        if offset >= self.high_watermarks.get(partition, Offset(0)):
+            return []
+        self.high_watermarks[partition] = offset
+        return [self._due(names.HIGH_WATERMARKS)]
 
-    def write_lowered_watermarks(self) -> bool:
-        """All of them at once: after a power loss there may be thousands. Whether that worked."""
-        if self._watermarks_fell:
-            self._watermarks_fell = not self.write_high_watermarks(())
-        return not self._watermarks_fell
+    def became_shorter(self, shorter: PartitionLog) -> list[Due]:
+        """A log was truncated; what must be written before the next append to it."""
+        due: list[Due] = []
+        partition = shorter.partition
+        if shorter.recovery_point < self._recovery_points.get(partition, Offset(0)):
+            # Else what is appended now would be taken, after a crash, for what was synced before.
+            self._recovery_points[partition] = shorter.recovery_point
+            due.append(self._due(names.RECOVERY_POINTS))
+        if shorter.start_moved:
+            # Nor must it be taken for what was deleted there before.
+            self._note_start(shorter)
+            due.append(self._due(names.LOG_START_OFFSETS))
+        return due
+
+    def _due(self, name: str) -> Due:
+        self._checkpoint_version += 1
+        return Due(name, self._checkpoint_version)
+
+    def is_written(self, due: Due) -> bool:
+        return self._checkpoints_written.get(due.checkpoint, 0) >= due.version
+
+    def job_for(self, due: Due) -> Job:
+        """Writes down what is due, and all that has changed in that checkpoint since."""
+        return self._checkpoint_job(due.checkpoint, self._offsets()[due.checkpoint])
 
     def write_recovery_points(self) -> bool:
         return self._write(self.recovery_points_job())
@@ -394,13 +505,16 @@ class LogDirectory:
         return self._checkpoint_job(names.RECOVERY_POINTS, self._recovery_points)
 
     def start_offsets_job(self) -> Callable[[], None]:
-        for partition, opened in self._logs.items():
-            # Where a segment starts at it, the files say it themselves.
-            if opened.start_offset > opened.segments()[0].base_offset:
-                self._start_offsets[partition] = opened.start_offset
-            else:
-                self._start_offsets.pop(partition, None)
+        for opened in self._logs.values():
+            self._note_start(opened)
         return self._checkpoint_job(names.LOG_START_OFFSETS, self._start_offsets)
+
+    def _note_start(self, opened: PartitionLog) -> None:
+        # Where a segment starts at it, the files say it themselves.
+        if opened.start_offset > opened.first_base_offset:
+            self._start_offsets[opened.partition] = opened.start_offset
+        else:
+            self._start_offsets.pop(opened.partition, None)
 
     def cleaner_offsets_job(self) -> Callable[[], None]:
         """Write down how far each compacted log is compacted."""
@@ -414,16 +528,19 @@ class LogDirectory:
     def _checkpoint_job(
         self, name: str, offsets: dict[TopicPartition, Offset]
     ) -> Callable[[], None]:
-        """Write the offsets as they are now, unless a later job was faster. Raises OSError."""
+        """Write the offsets as they are now, or as a later job has them: one write serves all that
+        wait for it, and there may be thousands. Raises OSError."""
         self._in_checkpoints.update(offsets)
         self._checkpoint_version += 1
-        version, frozen = self._checkpoint_version, dict(offsets)
+        version = self._checkpoint_version
+        self._checkpoints_newest[name] = (version, dict(offsets))
 
         def write() -> None:
             with self._checkpoint_lock:
                 if version > self._checkpoints_written.get(name, 0):
+                    newest, frozen = self._checkpoints_newest[name]
                     checkpoints.write_offsets(self._disk, self._at(name), frozen)
-                    self._checkpoints_written[name] = version
+                    self._checkpoints_written[name] = newest
 
         return write
 
@@ -445,7 +562,7 @@ class LogDirectory:
         whole = clean and self.state.offline_because is None
         if whole and self.write_recovery_points() and self.write_start_offsets():
             self._mark_clean()
-        self._files.forget_dir(self.path)
+        self._files.forget_tree(self.path)
         self._lock.release()
         self._lock = None
 

@@ -1,5 +1,7 @@
 """The names of files in a data directory, as Apache Kafka gives them."""
 
+from collections.abc import Iterable
+
 from suwi.model.ids import Offset, PartitionIndex, TopicPartition
 
 LOG = ".log"
@@ -11,6 +13,8 @@ DELETED = ".deleted"
 CLEANED = ".cleaned"
 SWAP = ".swap"
 DELETE_DIR = "-delete"
+STRAY_DIR = "-stray"
+"""A directory that is set aside, and that nobody removes but its owner."""
 
 SEGMENT_FILES = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
 """The files of one segment, in the order in which they are renamed."""
@@ -45,13 +49,37 @@ def parse_offset_name(name: str, suffix: str) -> Offset | None:
     return Offset(int(stem))
 
 
+def is_segment(name: str) -> bool:
+    return parse_offset_name(name, LOG) is not None
+
+
+def offsets_by_suffix(found: Iterable[str]) -> dict[str, list[Offset]]:
+    """The offsets that files are named by, in the order of the names; one look at each name."""
+    offsets: dict[str, list[Offset]] = {}
+    for name in found:
+        stem = name[:20]
+        if len(stem) == 20 and stem.isascii() and stem.isdigit():
+            offsets.setdefault(name[20:], []).append(Offset(int(stem)))
+    return offsets
+
+
 def partition_dir_name(partition: TopicPartition) -> str:
     return f"{partition.topic}-{partition.partition}"
 
 
 def delete_dir_name(partition: TopicPartition, unique: str) -> str:
-    """`orders-0.{unique}-delete`; a long topic's name is cut to keep the whole within 255 bytes."""
-    suffix = f"-{partition.partition}.{unique}{DELETE_DIR}"
+    """`orders-0.{unique}-delete`: of a deleted partition, to be removed."""
+    return _renamed_dir_name(partition, unique, DELETE_DIR)
+
+
+def stray_dir_name(partition: TopicPartition, unique: str) -> str:
+    """`orders-0.{unique}-stray`: of records that belong to no topic that is known, to be kept."""
+    return _renamed_dir_name(partition, unique, STRAY_DIR)
+
+
+def _renamed_dir_name(partition: TopicPartition, unique: str, ending: str) -> str:
+    """A long topic's name is cut to keep the whole within 255 bytes."""
+    suffix = f"-{partition.partition}.{unique}{ending}"
     return partition.topic[: 255 - len(suffix)] + suffix
 
 

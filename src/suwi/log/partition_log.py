@@ -5,21 +5,25 @@ All calls are synchronous and made on the event loop; a `SyncJob` runs in a thre
 Invariant: start_offset <= end_offset; segments adjoin; offsets and epochs never fall.
 """
 
+import errno
 import logging
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from posixpath import dirname
 from typing import NamedTuple
 
-from suwi.env import File, FileRegion
+from suwi.env import Disk, File, FileRegion
 from suwi.log import checkpoints, names
 from suwi.log.directory_state import DirectoryState
 from suwi.log.epochs import LeaderEpochs
 from suwi.log.file_cache import FileCache
-from suwi.log.producer_loading import load_producers, remove_snapshots
+from suwi.log.producer_loading import find_snapshots, loading_producers, remove_snapshots
 from suwi.log.producer_snapshot import encode_snapshot
 from suwi.log.producers import Producers
 from suwi.log.segment import RELATIVE_OFFSET_MAX, Located, Segment, TornSegment
+from suwi.log.steps import TURN, Steps, run_steps
 from suwi.log.sync_job import SyncJob
 from suwi.log.txn_index import AbortedTxn
 from suwi.model.errors import (
@@ -35,6 +39,12 @@ from suwi.records.batch import LOG_OVERHEAD_BYTES, BatchHeader, batches, compute
 from suwi.records.record import read_marker
 
 log = logging.getLogger(__name__)
+
+_GONE = frozenset({errno.ENOENT, errno.EBADF})
+"""How a file answers that was renamed, removed or closed meanwhile."""
+_FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
+SEGMENTS_AT_ONCE = 16
+"""How many segments' files are renamed before others have their turn: a millisecond or two."""
 
 
 class Appended(NamedTuple):
@@ -62,12 +72,18 @@ class LogSlice(NamedTuple):
         except FileNotFoundError:
             raise  # Retention took the segment; the disk is well.
         except OSError as error:
-            raise self.log.state.failed(error) from error
+            raise self.log.failed(error, self.log.generation) from error
 
     def pin(self) -> tuple[FileRegion, Callable[[], None]]:
-        """The range for sending, and what to call when it is sent or given up."""
+        """The range for sending, and what to call when it is sent or given up.
+
+        Raises KafkaStorageError.
+        """
         owner, generation = self.log, self.log.generation
-        file = owner.files.pin(self.path)
+        try:
+            file = owner.files.pin(self.path)
+        except OSError as error:
+            raise owner.failed(error, generation) from error
         region = FileRegion(
             file, self.position, self.size_bytes, lambda: owner.generation == generation
         )
@@ -107,6 +123,8 @@ class PartitionLog:
         self.generation = 0
         """Rises when readable bytes may become others: truncation, deletion of the log. (A segment
         that retention or compaction removes stays as it is for those who have it open.)"""
+        self.is_closed = False
+        """Deleted: its files have other names, and its own may be another log's by now."""
         self.roll_jitter_ms = 0
         self._segments = segments
         self._bases = [segment.base_offset for segment in segments]
@@ -116,6 +134,9 @@ class PartitionLog:
         self._names_synced = 0
         """Which version of the directory's names survives a power loss."""
         self._truncation_synced = not was_cut
+        self.producers_are_known = True
+        """Not so while a truncation goes on: nothing may be appended then."""
+        self._to_remove: list[str] = []
 
     # -- what it holds -------------------------------------------------------------------------
 
@@ -131,8 +152,57 @@ class PartitionLog:
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self._segments)
 
+    @property
+    def first_base_offset(self) -> Offset:
+        """Where its oldest segment starts."""
+        return self._bases[0]
+
     def segments(self) -> list[Segment]:
         return list(self._segments)
+
+    # -- whether it can be used ----------------------------------------------------------------
+
+    def close(self) -> None:
+        """It was deleted: whoever still has it may not use it any more."""
+        self.is_closed = True
+        self.generation += 1
+
+    def check(self) -> None:
+        """Raises KafkaStorageError where it was deleted or its data directory is offline."""
+        if self.is_closed:
+            raise KafkaStorageError(f"{self.partition} was deleted")
+        self.state.check()
+
+    def failed(
+        self, error: OSError | TornSegment, generation: int, *, always_offline: bool = False
+    ) -> KafkaStorageError:
+        """Judge a failure, of a call here or of a job in a thread; the error to answer with.
+
+        `generation` is the log's when the work began. Where it was truncated or deleted since, a
+        file that is gone is no fault of the disk. Anything else is, even then: a sync reports a
+        lost write once, and not to the one whose write it was.
+        `always_offline`: what failed cannot be left half done, not even for lack of space.
+        """
+        is_current = not self.is_closed and generation == self.generation
+        if isinstance(error, OSError) and error.errno in _GONE and not is_current:
+            return KafkaStorageError(f"{self.partition} has changed meanwhile")
+        if always_offline:
+            return self.state.take_offline(error)
+        if isinstance(error, OSError) and error.errno in _FORBIDDEN:
+            # This log's directory, not the disk; what is in it is as it was.
+            log.warning("no access to a log", extra={"dir": self.dir, "reason": str(error)})
+            return KafkaStorageError(f"{self.partition}: {error.strerror}")
+        return self.state.failed(error)
+
+    @contextmanager
+    def guard(self, *, always_offline: bool = False) -> Iterator[None]:
+        """Where the log can be used, turn a failure inside into the error to answer with."""
+        self.check()
+        generation = self.generation
+        try:
+            yield
+        except (OSError, TornSegment) as error:
+            raise self.failed(error, generation, always_offline=always_offline) from error
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -144,6 +214,7 @@ class PartitionLog:
         Raises OutOfOrderSequence, InvalidProducerEpoch, FencedLeaderEpoch or KafkaStorageError:
         nothing is appended.
         """
+        self.check()
         if header.producer_id >= 0:
             earlier = self.producers.check(header)
             if earlier is not None:
@@ -168,6 +239,7 @@ class PartitionLog:
         Raises CorruptMessage where one is damaged, InvalidRecord where they do not follow on or
         their epochs cannot be right; what came before that stays.
         """
+        self.check()
         for position, header in batches(records):
             if header.base_offset < self._end_offset:
                 raise InvalidRecord(f"offset {header.base_offset} is before {self._end_offset}")
@@ -190,7 +262,6 @@ class PartitionLog:
         A leader's `header` is the client's, which does not know its place: most batches need no
         header of their own for that.
         """
-        self.state.check()
         last_offset = Offset(base_offset + header.last_offset_delta)
         marker = read_marker(batch, header) if header.is_control else None
         try:
@@ -199,7 +270,7 @@ class PartitionLog:
                 segment = self.roll(now_ms, self._base_for(base_offset, last_offset))
             segment.append(batch, base_offset, last_offset, header.max_timestamp)
         except (OSError, TornSegment) as error:
-            raise self.state.failed(error) from error
+            raise self.failed(error, self.generation) from error
         # The batch is in the log: from here on nothing may fail.
         if self.state.is_full:
             self.state.has_space()
@@ -224,7 +295,7 @@ class PartitionLog:
         try:
             checkpoints.write_epochs(self.files.disk, path, self.epochs.entries())
         except OSError as error:
-            raise self.state.failed(error) from error
+            raise self.failed(error, self.generation) from error
         self._epochs_written = True
         self._names_version += 1
 
@@ -293,12 +364,13 @@ class PartitionLog:
         except OSError:
             # An empty segment left behind would hide what the old one still takes in.
             stem = f"{self.dir}/{names.offset_name(base_offset)}"
-            for path in mark_deleted(self.files, stem):
-                self.files.disk.remove(path)
+            remove_files(self.files.disk, mark_deleted(self.files, stem))
             raise
 
     def write_snapshot(self) -> None:
         """Keep the producers at the end offset. Not vital: the log says it too."""
+        if not self.producers_are_known:
+            return
         if self._end_offset == self._bases[0] and not self.producers:
             return  # Nobody is known who would have to be remembered.
         path = f"{self.dir}/{names.offset_name(self._end_offset)}{names.SNAPSHOT}"
@@ -323,7 +395,7 @@ class PartitionLog:
                 f"{self.partition}: offset {offset} is not within "
                 f"{self.start_offset} to {self._end_offset}"
             )
-        self.state.check()
+        self.check()
         if offset >= limit:
             return None
         try:
@@ -337,7 +409,7 @@ class PartitionLog:
                 beyond = segment.locate(limit)
                 end = beyond.position if beyond is not None else end
         except OSError as error:
-            raise self.state.failed(error) from error
+            raise self.failed(error, self.generation) from error
         size_bytes = min(bytes_max, end - batch.position)
         if size_bytes < batch.size_bytes:
             if not whole_batch or batch.position + batch.size_bytes > end:
@@ -365,7 +437,7 @@ class PartitionLog:
         before it, ask again from the end of the batch on.
         """
         from_offset = max(from_offset, self.start_offset)
-        with self.state.guard():
+        with self.guard():
             for segment in self._segments[max(bisect_right(self._bases, from_offset) - 1, 0) :]:
                 batch = segment.locate_time(timestamp, from_offset) if segment.size_bytes else None
                 if batch is not None:
@@ -374,14 +446,14 @@ class PartitionLog:
 
     def batch_of_max_timestamp(self) -> LogSlice | None:
         """The first batch that has the newest timestamp; None in an empty log."""
-        with self.state.guard():
+        with self.guard():
             newest = max(segment.max_timestamp for segment in self._segments)
         return self.batch_at_time(newest) if newest >= 0 else None
 
     def aborted_between(self, first: Offset, end: Offset) -> list[AbortedTxn]:
         """Aborted transactions with records from `first` up to but without `end`."""
         number = max(bisect_right(self._bases, first) - 1, 0)
-        with self.state.guard():
+        with self.guard():
             return [
                 aborted
                 for segment in self._segments[number:]
@@ -407,13 +479,13 @@ class PartitionLog:
         """
         if count == 0:
             return []
-        self.state.check()
+        self.check()
         assert count < len(self._segments)
         gone = self._segments[:count]
         del self._segments[:count], self._bases[:count]
         # The files first: on a full disk nothing else could be written.
         renamed: list[str] = []
-        with self.state.guard(always_offline=True):
+        with self.guard(always_offline=True):
             for segment in gone:
                 renamed += mark_deleted(self.files, segment.path(""))
         self.advance_start(self._bases[0])
@@ -429,19 +501,22 @@ class PartitionLog:
         self._names_version += 1
 
     def truncate_to(self, offset: Offset) -> None:
+        """As `truncating`, here and now."""
+        run_steps(self.truncating(offset))
+
+    def truncating(self, offset: Offset) -> Steps[None]:
         """Remove the records at and above `offset`; a batch that holds it goes whole.
 
-        The recovery point and `cleaned_to` may fall, so their checkpoints must be written before
-        the next append.
+        After each step the log is a prefix of what it was, `producers` are known again after the
+        last one. The recovery point and `cleaned_to` may fall, so their checkpoints must be written
+        before the next append.
         Below its first segment nothing is left of the log, and it goes on at `offset`.
         """
         if offset >= self._end_offset:
             return
-        self.state.check()
-        self.generation += 1
-        self._names_version += 1
-        self._truncation_synced = False
-        with self.state.guard(always_offline=True):
+        self.check()
+        yield from self._cutting_segments_above(offset)
+        with self._cut():
             while len(self._segments) > 1 and self._bases[-1] > offset:
                 self._remove_last_segment()
             if offset < self._bases[0]:
@@ -449,6 +524,53 @@ class PartitionLog:
                 self._segments.append(self._create_segment(offset, 0))
                 self._bases.append(offset)
             self._segments[-1].truncate(offset)
+        yield from self.reloading_producers()
+        yield from self._removing_files()
+
+    def restart_at(self, offset: Offset) -> None:
+        """As `restarting_at`, here and now."""
+        run_steps(self.restarting_at(offset))
+
+    def restarting_at(self, offset: Offset) -> Steps[None]:
+        """Give up all records and go on at `offset`: the leader has nothing that follows on these.
+
+        As with `truncating`, checkpoints must be written before the next append.
+        """
+        self.check()
+        yield from self._cutting_segments_above(Offset(-1))
+        with self._cut():
+            while self._segments:
+                self._remove_last_segment()
+            self._segments.append(self._create_segment(offset, 0))
+            self._bases.append(offset)
+            self.epochs = LeaderEpochs()
+            self._epochs_shrank()
+            self.start_offset = self.recovery_point = self.cleaned_to = offset
+            self.start_moved = True
+        with self.guard(always_offline=True):
+            yield partial(remove_snapshots, self.files.disk, self.dir)
+        self.producers = Producers(end_offset=offset)
+        self.producers_are_known = True
+        yield from self._removing_files()
+
+    def _cutting_segments_above(self, offset: Offset) -> Steps[None]:
+        """Remove most of the segments above `offset`, some at a time and the last ones first: at
+        any time what is left is a log without holes."""
+        while len(self._bases) - bisect_right(self._bases, offset) > SEGMENTS_AT_ONCE:
+            with self._cut():
+                for _ in range(SEGMENTS_AT_ONCE):
+                    self._remove_last_segment()
+            yield TURN
+
+    @contextmanager
+    def _cut(self) -> Iterator[None]:
+        """Readable bytes go: whoever has this log in hand has to look again."""
+        self.generation += 1
+        self._names_version += 1
+        self._truncation_synced = False
+        self.producers_are_known = False
+        with self.guard(always_offline=True):
+            yield
             self._end_offset = self._segments[-1].next_offset
             self.recovery_point = min(self.recovery_point, self._end_offset)
             if self._end_offset < self.start_offset:
@@ -457,30 +579,25 @@ class PartitionLog:
             self.cleaned_to = min(self.cleaned_to, self._end_offset)
             if self.epochs.truncate_end(self._end_offset):
                 self._epochs_shrank()
-            self.producers = load_producers(
-                self.files, self.dir, self._segments, self.start_offset, self._end_offset
+
+    def reloading_producers(self) -> Steps[None]:
+        """Find out what is known of producers at the end of a log that has become shorter."""
+        with self.guard(always_offline=True):
+            snapshots = yield partial(find_snapshots, self.files.disk, self.dir)
+            self.producers = yield from loading_producers(
+                self.files, self.dir, self._segments, self.start_offset, self._end_offset, snapshots
             )
+        self.producers_are_known = True
 
-    def restart_at(self, offset: Offset) -> None:
-        """Give up all records and go on at `offset`: the leader has nothing that follows on these.
-
-        As after `truncate_to`, checkpoints must be written before the next append.
-        """
-        self.state.check()
-        self.generation += 1
-        self._names_version += 1
-        self._truncation_synced = False
-        with self.state.guard(always_offline=True):
-            while self._segments:
-                self._remove_last_segment()
-            self._segments.append(self._create_segment(offset, 0))
-            self._bases.append(offset)
-            self._end_offset = self.start_offset = self.recovery_point = self.cleaned_to = offset
-            self.start_moved = True
-            self.epochs = LeaderEpochs()
-            self._epochs_shrank()
-            remove_snapshots(self.files, self.dir)
-            self.producers = Producers(end_offset=offset)
+    def _removing_files(self) -> Steps[None]:
+        """Truncated segments have other names by now; freeing a large file takes its time."""
+        paths, self._to_remove = self._to_remove, []
+        if not paths:
+            return
+        try:
+            yield partial(remove_files, self.files.disk, paths)
+        except OSError as error:
+            log.warning("cannot remove", extra={"dir": self.dir, "reason": str(error)})
 
     def forget_epochs_beyond_end(self) -> None:
         """An epoch that began at the end and wrote nothing is no part of this log's history."""
@@ -491,8 +608,7 @@ class PartitionLog:
         """The last one first: whatever a crash leaves behind is without holes."""
         segment = self._segments.pop()
         self._bases.pop()
-        for path in mark_deleted(self.files, segment.path("")):
-            self.files.disk.remove(path)
+        self._to_remove += mark_deleted(self.files, segment.path(""))
 
     # -- durability ----------------------------------------------------------------------------
 
@@ -513,7 +629,7 @@ class PartitionLog:
         end_offset = self._end_offset if up_to is None else up_to
         if end_offset <= self.recovery_point and self._truncation_synced:
             return None
-        self.state.check()
+        self.check()
         self._write_epochs()
         names_changed = self._names_version > self._names_synced
         return SyncJob(
@@ -548,7 +664,7 @@ class PartitionLog:
         except OSError as error:
             for file in pinned:
                 self.files.unpin(file)
-            raise self.state.failed(error) from error
+            raise self.failed(error, self.generation) from error
         return tuple(pinned)
 
     def synced(self, job: SyncJob) -> None:
@@ -562,8 +678,12 @@ class PartitionLog:
 
     def sync_failed(self, job: SyncJob, error: OSError) -> None:
         """Whatever the reason, a full disk too: what was not synced may be lost."""
+        self.sync_abandoned(job)
+        self.failed(error, job.generation, always_offline=True)
+
+    def sync_abandoned(self, job: SyncJob) -> None:
+        """It says nothing of what is on the disk."""
         self._unpin(job)
-        self.state.take_offline(error)
 
     def _unpin(self, job: SyncJob) -> None:
         for file in job.files:
@@ -574,8 +694,7 @@ class PartitionLog:
 
         Raises KafkaStorageError: then the stop is not clean.
         """
-        self.state.check()
-        with self.state.guard():
+        with self.guard():
             self.active.finish()
         self._write_epochs()
         self.write_snapshot()
@@ -590,7 +709,16 @@ def mark_deleted(files: FileCache, stem: str, suffixes: tuple[str, ...] = _ALL_F
     for suffix in suffixes:
         path = stem + suffix
         files.forget(path)
-        if files.disk.exists(path):
+        try:
             files.disk.rename(path, path + names.DELETED)
-            renamed.append(path + names.DELETED)
+        except FileNotFoundError:
+            continue
+        renamed.append(path + names.DELETED)
     return renamed
+
+
+def remove_files(disk: Disk, paths: list[str]) -> None:
+    """Remove those that are still there; in a thread."""
+    for path in paths:
+        with suppress(FileNotFoundError):
+            disk.remove(path)

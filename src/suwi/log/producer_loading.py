@@ -1,15 +1,21 @@
-"""The producers of a log at an offset: from the newest good snapshot, and the batches after."""
+"""The producers of a log at an offset: from the newest good snapshot, and the batches after.
+
+A segment may hold millions of batches, so they are taken in a row at a time, see `log/steps.py`.
+"""
 
 import logging
+from bisect import bisect_right
 from collections.abc import Iterable
 from itertools import pairwise
 
+from suwi.env import Disk
 from suwi.log import names
-from suwi.log.batch_scan import scan_headers
+from suwi.log.batch_scan import header_row
 from suwi.log.file_cache import FileCache
 from suwi.log.producer_snapshot import DamagedSnapshot, decode_snapshot
 from suwi.log.producers import Producers
 from suwi.log.segment import Segment
+from suwi.log.steps import TURN, Steps
 from suwi.model.errors import CorruptMessage, InvalidRecord
 from suwi.model.ids import Offset
 from suwi.records.batch import BatchHeader
@@ -17,84 +23,114 @@ from suwi.records.record import Marker, read_marker
 
 log = logging.getLogger(__name__)
 
+BATCHES_AT_ONCE = 256
+"""How many batches are taken in before others have their turn: about a millisecond."""
 
-def load_producers(
+
+def loading_producers(
     files: FileCache,
     directory: str,
     segments: list[Segment],
     start: Offset,
     end: Offset,
-) -> Producers:
+    snapshots: list[Offset],
+) -> Steps[Producers]:
     """The producers as the batches from `start` to `end` leave them.
 
-    Snapshots above `end` speak of what is no longer there, and are removed.
+    `snapshots` are those in the directory, in order. The ones above `end` speak of what is no
+    longer there, and are removed.
     """
-    snapshot = _newest_snapshot(files, directory, end)
-    producers = snapshot if snapshot is not None else Producers(end_offset=start)
+    newest = _newest_snapshot(files.disk, directory, snapshots, end)
+    producers = newest if newest is not None else Producers(end_offset=start)
     ends = [following.base_offset for _, following in pairwise(segments)] + [end]
-    for segment, upper_bound in zip(segments, ends, strict=False):
-        if segment.size_bytes and upper_bound > producers.end_offset:
-            _replay_segment(files, segment, producers, end)
+    for segment in segments[bisect_right(ends, producers.end_offset) :]:
+        if segment.size_bytes:
+            yield from _replaying_segment(files, segment, producers, end)
     producers.end_offset = end
     return producers
 
 
-def remove_stray_snapshots(files: FileCache, directory: str, bases: Iterable[Offset]) -> None:
+def find_snapshots(disk: Disk, directory: str) -> list[Offset]:
+    """Where there are snapshots, in order. In a thread: there may be thousands."""
+    return names.offsets_by_suffix(disk.list_dir(directory)).get(names.SNAPSHOT, [])
+
+
+def remove_stray_snapshots(
+    disk: Disk, directory: str, snapshots: list[Offset], bases: Iterable[Offset]
+) -> None:
     """Keep those at the start of a segment, which a truncation may need, and the newest."""
     kept = set(bases)
-    for offset in _snapshot_offsets(files, directory)[:-1]:
+    for offset in snapshots[:-1]:
         if offset not in kept:
-            files.disk.remove(_snapshot_path(directory, offset))
+            disk.remove(_snapshot_path(directory, offset))
 
 
-def remove_snapshots(files: FileCache, directory: str) -> None:
+def remove_snapshots(disk: Disk, directory: str) -> None:
     """Nothing is left of what they speak of."""
-    for offset in _snapshot_offsets(files, directory):
-        files.disk.remove(_snapshot_path(directory, offset))
+    for offset in find_snapshots(disk, directory):
+        disk.remove(_snapshot_path(directory, offset))
 
 
-def _newest_snapshot(files: FileCache, directory: str, end: Offset) -> Producers | None:
-    disk = files.disk
-    for offset in reversed(_snapshot_offsets(files, directory)):
-        path = _snapshot_path(directory, offset)
-        if offset > end:
-            disk.remove(path)
-            continue
-        try:
-            return Producers(decode_snapshot(disk.read_bytes(path)), offset)
-        except DamagedSnapshot as error:
-            log.warning("producer snapshot damaged", extra={"path": path, "reason": str(error)})
-            disk.remove(path)
+def _newest_snapshot(
+    disk: Disk, directory: str, snapshots: list[Offset], end: Offset
+) -> Producers | None:
+    """The newest one that can be used; what cannot goes, from the list too."""
+    while snapshots:
+        path = _snapshot_path(directory, snapshots[-1])
+        if snapshots[-1] <= end:
+            try:
+                return Producers(decode_snapshot(disk.read_bytes(path)), snapshots[-1])
+            except DamagedSnapshot as error:
+                log.warning("producer snapshot damaged", extra={"path": path, "reason": str(error)})
+        disk.remove(path)
+        snapshots.pop()
     return None
-
-
-def _snapshot_offsets(files: FileCache, directory: str) -> list[Offset]:
-    found = files.disk.list_dir(directory)
-    offsets = (names.parse_offset_name(name, names.SNAPSHOT) for name in found)
-    return sorted(offset for offset in offsets if offset is not None)
 
 
 def _snapshot_path(directory: str, offset: Offset) -> str:
     return f"{directory}/{names.offset_name(offset)}{names.SNAPSHOT}"
 
 
-def _replay_segment(files: FileCache, segment: Segment, producers: Producers, end: Offset) -> None:
+def _replaying_segment(
+    files: FileCache, segment: Segment, producers: Producers, end: Offset
+) -> Steps[None]:
     path = segment.log_path
     try:
-        first = segment.locate(producers.end_offset)
-        if first is None:
-            return
-        for position, header in scan_headers(files.get(path), first.position, segment.size_bytes):
-            if header.base_offset >= end:
+        found = segment.locate(producers.end_offset)
+        position = found.position if found is not None else segment.size_bytes
+        while position < segment.size_bytes:
+            row = header_row(files.get(path), position, segment.size_bytes, BATCHES_AT_ONCE)
+            if not row or row[0][1].base_offset >= end:
                 return
-            if header.producer_id >= 0 and header.base_offset >= producers.end_offset:
-                producers.replay(header, _marker_at(files, path, position, header))
+            _replay_row(files, path, row, producers, end)
+            position = row[-1][0] + row[-1][1].size_bytes
+            yield TURN
     except (CorruptMessage, InvalidRecord) as error:
         log.warning("batch unreadable", extra={"path": path, "reason": str(error)})
 
 
+def _replay_row(
+    files: FileCache,
+    path: str,
+    row: list[tuple[int, BatchHeader]],
+    producers: Producers,
+    end: Offset,
+) -> None:
+    """Take in the batches of a row that lie below `end` and are not taken in yet."""
+    first = producers.end_offset
+    usual: list[BatchHeader] = []
+    for position, header in row:
+        if not first <= header.base_offset < end:
+            continue
+        if header.is_control:
+            producers.replay_all(usual)
+            usual = []
+            producers.replay(header, _marker_at(files, path, position, header))
+        else:
+            usual.append(header)
+    producers.replay_all(usual)
+
+
 def _marker_at(files: FileCache, path: str, position: int, header: BatchHeader) -> Marker | None:
-    """The transaction marker in the batch at `position`, where it is a control batch."""
-    if not header.is_control:
-        return None
+    """The transaction marker in the control batch at `position`."""
     return read_marker(files.get(path).pread(header.size_bytes, position), header)

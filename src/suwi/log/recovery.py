@@ -1,12 +1,14 @@
 """Opening a partition's directory: what is there is checked, mended or cut to a valid prefix.
 
-`open_log` is the one entrance. After a clean stop it reads names, sizes and the last index entries;
-after an unclean one it checks every batch from the recovery point on.
+`opening_log` is the one entrance, `open_log` the same without a loop.
+After a clean stop it reads names, sizes and the last index entries; after an unclean one it checks
+every batch from the recovery point on.
 Invariant: the log it returns is a prefix of what was written, and every batch it checked is whole.
 """
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 from suwi.log import checkpoints, names
@@ -15,10 +17,16 @@ from suwi.log.cleaned_segment import complete_swaps
 from suwi.log.directory_state import DirectoryState
 from suwi.log.epochs import LeaderEpochs
 from suwi.log.file_cache import FileCache
-from suwi.log.partition_log import PartitionLog, mark_deleted
-from suwi.log.producer_loading import load_producers, remove_stray_snapshots
+from suwi.log.partition_log import (
+    SEGMENTS_AT_ONCE,
+    PartitionLog,
+    mark_deleted,
+    remove_files,
+)
+from suwi.log.producer_loading import loading_producers, remove_stray_snapshots
 from suwi.log.producers import Producers
 from suwi.log.segment import Segment
+from suwi.log.steps import TURN, Steps, run_steps
 from suwi.log.valid_prefix import ValidPrefix
 from suwi.model.errors import CorruptMessage, InvalidRecord
 from suwi.model.ids import NO_TIMESTAMP, LeaderEpoch, Offset, TopicPartition
@@ -55,19 +63,31 @@ def open_log(
     state: DirectoryState,
     options: OpenOptions,
 ) -> PartitionLog:
+    """As `opening_log`, here and now."""
+    return run_steps(opening_log(files, directory, partition, config, state, options))
+
+
+def opening_log(
+    files: FileCache,
+    directory: str,
+    partition: TopicPartition,
+    config: TopicConfig,
+    state: DirectoryState,
+    options: OpenOptions,
+) -> Steps[PartitionLog]:
     """Open or create a partition's log. Raises OSError."""
     files.disk.make_dirs(directory)
-    segments = _find_segments(files, directory, config, options)
+    segments, snapshots = yield from _finding_segments(files, directory, config, options)
     epochs_path = f"{directory}/{names.LEADER_EPOCHS}"
     saved_epochs = checkpoints.read_epochs(files.disk, epochs_path)
     epochs = LeaderEpochs(saved_epochs)
-    first = _first_to_recover(segments, config, options)
+    first = yield from _finding_first_to_recover(segments, config, options)
     if _lacks_epochs(saved_epochs, segments, options):
         first = 0
     producers = None
     if first is not None:
-        recovery = Recovery(files, directory, config, options, epochs)
-        producers = recovery.run(segments, first)
+        recovery = Recovery(files, directory, config, options, epochs, snapshots)
+        producers = yield from recovery.run(segments, first)
     end = segments[-1].next_offset
     start = Offset(max(min(options.start_offset, end), segments[0].base_offset))
     # An epoch that starts at the end has no records; it may be one that was truncated.
@@ -76,8 +96,9 @@ def open_log(
     if epochs.entries() != (saved_epochs or []):
         checkpoints.write_epochs(files.disk, epochs_path, epochs.entries())
     if producers is None:
-        producers = load_producers(files, directory, segments, start, end)
-    remove_stray_snapshots(files, directory, (segment.base_offset for segment in segments))
+        producers = yield from loading_producers(files, directory, segments, start, end, snapshots)
+    bases = (segment.base_offset for segment in segments)
+    remove_stray_snapshots(files.disk, directory, snapshots, bases)
     return PartitionLog(
         files,
         directory,
@@ -93,10 +114,11 @@ def open_log(
     )
 
 
-def _find_segments(
+def _finding_segments(
     files: FileCache, directory: str, config: TopicConfig, options: OpenOptions
-) -> list[Segment]:
-    """The segments that are there, or a first one. Their files are complete, not yet checked."""
+) -> Steps[tuple[list[Segment], list[Offset]]]:
+    """The segments that are there, or a first one, and where there are snapshots. Their files are
+    complete, not yet checked."""
     disk = files.disk
     found = disk.list_dir(directory)
     if any(name.endswith((names.SWAP, names.CLEANED)) for name in found):
@@ -105,28 +127,31 @@ def _find_segments(
     for name in found:
         if name.endswith(_LEFTOVERS):
             disk.remove(f"{directory}/{name}")
-    present = set(found)
-    parsed = (names.parse_offset_name(name, names.LOG) for name in found)
-    bases = sorted(base for base in parsed if base is not None)
-    _remove_orphans(files, directory, found, {names.offset_name(base) for base in bases})
+    offsets = names.offsets_by_suffix(found)
+    yield TURN
+    snapshots = offsets.get(names.SNAPSHOT, [])
+    _remove_orphans(files, directory, offsets)
+    present = {suffix: set(offsets.get(suffix, ())) for suffix in _INDEXES}
     segments: list[Segment] = []
-    for base in bases:
+    for base in offsets.get(names.LOG, []):
         stem = f"{directory}/{names.offset_name(base)}"
         is_empty = disk.size(stem + names.LOG) == 0
         if is_empty and segments and _reaches_beyond(segments[-1], base):
             # A roll that went wrong: it would hide what the segment before it holds.
-            for path in mark_deleted(files, stem):
-                disk.remove(path)
+            remove_files(disk, mark_deleted(files, stem))
+            snapshots = [offset for offset in snapshots if offset != base]
             continue
         for suffix in _INDEXES:
-            if names.offset_name(base) + suffix not in present:
+            if base not in present[suffix]:
                 disk.open(stem + suffix, create=True).close()
         segments.append(_segment(files, directory, base, config, options))
+        if len(segments) % SEGMENTS_AT_ONCE == 0:
+            yield TURN
     if not segments:
         segments.append(
             _segment(files, directory, options.start_offset, config, options, create=True)
         )
-    return segments
+    return segments, snapshots
 
 
 def _lacks_epochs(
@@ -168,18 +193,18 @@ def _segment(
     )
 
 
-def _remove_orphans(files: FileCache, directory: str, found: list[str], stems: set[str]) -> None:
+def _remove_orphans(files: FileCache, directory: str, offsets: dict[str, list[Offset]]) -> None:
     """Index files without a log: their segment was removed, and the work not finished."""
-    for name in found:
-        for suffix in (*_INDEXES, names.TXN_INDEX):
-            base = names.parse_offset_name(name, suffix)
-            if base is not None and names.offset_name(base) not in stems:
-                files.disk.remove(f"{directory}/{name}")
+    bases = set(offsets.get(names.LOG, ()))
+    for suffix in (*_INDEXES, names.TXN_INDEX):
+        for base in offsets.get(suffix, ()):
+            if base not in bases:
+                files.disk.remove(f"{directory}/{names.offset_name(base)}{suffix}")
 
 
-def _first_to_recover(
+def _finding_first_to_recover(
     segments: list[Segment], config: TopicConfig, options: OpenOptions
-) -> int | None:
+) -> Steps[int | None]:
     """From which segment on every batch must be checked; None where that is not needed.
 
     Those before the recovery point were synced: only their indexes are looked at.
@@ -193,6 +218,8 @@ def _first_to_recover(
             return number
         if _lacks_indexes(segment, config):
             _rebuild(segment)
+        if number % SEGMENTS_AT_ONCE == SEGMENTS_AT_ONCE - 1:
+            yield TURN
     if first < len(segments):
         return first
     try:
@@ -236,7 +263,11 @@ class Recovery:
         config: TopicConfig,
         options: OpenOptions,
         epochs: LeaderEpochs,
+        snapshots: list[Offset],
     ) -> None:
+        """`snapshots`: those in the directory, in order; it removes from the list what it removes
+        there."""
+        self._snapshots = snapshots
         self._files = files
         self._dir = directory
         self._has_gaps = config.is_compacted or options.was_compacted
@@ -248,21 +279,21 @@ class Recovery:
         self._gaps = 0
         self._last_seen: BatchHeader | None = None
 
-    def run(self, segments: list[Segment], first: int) -> Producers:
+    def run(self, segments: list[Segment], first: int) -> Steps[Producers]:
         """Check `segments` from number `first` on; drop from the list what is not valid."""
         self._last_epoch = _last_epoch_of(self._files, segments[first - 1]) if first else -1
-        producers = self._producers_before(segments, first)
+        producers = yield from self._loading_producers_before(segments, first)
         for number in range(first, len(segments)):
             following = segments[number + 1] if number + 1 < len(segments) else None
             segment = segments[number]
             found_bytes = segment.size_bytes
-            while not self._recover_segment(segment, producers, following):
+            while not (yield from self._recovering_segment(segment, producers, following)):
                 # The last batch was taken in and then proved damaged: again, without it.
-                producers = self._producers_before(segments, number)
+                producers = yield from self._loading_producers_before(segments, number)
             if following is None:
                 break
             if segment.size_bytes < found_bytes or not self._adjoin(segment, following):
-                self._drop(segments, number + 1)
+                yield from self._dropping(segments, number + 1)
                 break
             segment.finish()
         return producers
@@ -278,27 +309,29 @@ class Recovery:
             return following.base_offset >= end
         return self._has_gaps or self._gaps > 0
 
-    def _producers_before(self, segments: list[Segment], number: int) -> Producers:
-        return load_producers(
+    def _loading_producers_before(self, segments: list[Segment], number: int) -> Steps[Producers]:
+        return loading_producers(
             self._files,
             self._dir,
             segments[:number],
             segments[0].base_offset,
             segments[number].base_offset,
+            self._snapshots,
         )
 
-    def _drop(self, segments: list[Segment], number: int) -> None:
-        for segment in reversed(segments[number:]):
+    def _dropping(self, segments: list[Segment], number: int) -> Steps[None]:
+        while len(segments) > number:
+            segment = segments.pop()
             log.warning("segment after a damaged one dropped", extra={"path": segment.path("")})
-            for path in mark_deleted(self._files, segment.path("")):
-                self._files.disk.remove(path)
+            yield partial(
+                remove_files, self._files.disk, mark_deleted(self._files, segment.path(""))
+            )
         # Else a second power loss could bring them back after batches that were written since.
-        self._files.disk.sync_dir(self._dir)
-        del segments[number:]
+        yield partial(self._files.disk.sync_dir, self._dir)
 
-    def _recover_segment(
+    def _recovering_segment(
         self, segment: Segment, producers: Producers, following: Segment | None
-    ) -> bool:
+    ) -> Steps[bool]:
         """Index the valid batches, cut the file after them, take in epochs and producers.
 
         False where the last batch taken in proved damaged: it is cut off, but was taken in.
@@ -309,7 +342,8 @@ class Recovery:
         segment.txn_index.reset()
         file = self._files.pin(segment.log_path)
         try:
-            self._take_in(segment, scan_rows(file, 0, found_bytes), prefix, producers)
+            rows = scan_rows(file, 0, found_bytes)
+            yield from self._taking_in(segment, rows, prefix, producers)
             if following is not None:
                 prefix.end_before(*self._start_of(following))
             elif self._gaps + prefix.gaps == 1 and not self._has_gaps:
@@ -324,7 +358,7 @@ class Recovery:
                     },
                 )
                 file.truncate(prefix.size_bytes)
-                file.sync()  # Else what was cut off could follow on new batches after a power loss.
+                yield file.sync  # Else what was cut off could come back after a power loss.
         finally:
             self._files.unpin(file)
         if prefix.size_bytes < segment.size_bytes:
@@ -346,9 +380,9 @@ class Recovery:
             pass
         return segment.base_offset, _EPOCH_UNKNOWN
 
-    def _take_in(
+    def _taking_in(
         self, segment: Segment, rows: Iterator[Row], prefix: ValidPrefix, producers: Producers
-    ) -> None:
+    ) -> Steps[None]:
         """Take in batches until one is not valid: usual ones many at a time, others one by one."""
         self._last_seen = None
         try:
@@ -366,6 +400,7 @@ class Recovery:
                         number += 1
                     else:
                         return
+                yield TURN
         except (CorruptMessage, InvalidRecord):
             pass  # What is no batch ends the prefix.
         finally:

@@ -1,7 +1,7 @@
 """Which of the oldest segments may go: by age, by size, or because nobody may read them any more.
 
-The rules are pure functions over `SegmentFacts`; `apply_retention` gathers the facts, rolls where
-everything is to go, and takes the segments out of the log.
+The rules are pure functions over `SegmentFacts`; `applying_retention` gathers the facts, rolls
+where everything is to go, and takes the segments out of the log, some at a time.
 Invariant: nothing at or above the high watermark goes, and segments go from the oldest on, without
 a hole.
 """
@@ -12,8 +12,9 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from suwi.log import names
-from suwi.log.partition_log import PartitionLog
+from suwi.log.partition_log import SEGMENTS_AT_ONCE, PartitionLog
 from suwi.log.segment import Segment
+from suwi.log.steps import TURN, Steps, run_steps
 from suwi.model.ids import Offset
 from suwi.model.topic_config import TopicConfig
 
@@ -83,13 +84,21 @@ def _count_expired(now_ms: int, age_ms_max: int, committed: Iterable[SegmentFact
 
 
 def apply_retention(partition_log: PartitionLog, high_watermark: Offset, now_ms: int) -> list[str]:
-    """Take out of the log what may go; the paths of the files to delete, at leisure.
+    """As `applying_retention`, here and now; the paths of the files to delete."""
+    gone: list[str] = []
+    run_steps(applying_retention(partition_log, high_watermark, now_ms, gone))
+    return gone
+
+
+def applying_retention(
+    partition_log: PartitionLog, high_watermark: Offset, now_ms: int, gone: list[str]
+) -> Steps[None]:
+    """Take out of the log what may go; the paths of the files to delete, at leisure, are added to
+    `gone`.
 
     Where all segments are to go a new active one is made first. Raises KafkaStorageError.
     """
-    state = partition_log.state
-    state.check()
-    with state.guard():
+    with partition_log.guard():
         facts = _facts_of(partition_log)
         count = count_deletable(
             facts,
@@ -109,7 +118,16 @@ def apply_retention(partition_log: PartitionLog, high_watermark: Offset, now_ms:
                 "start_offset": max(partition_log.start_offset, facts[count - 1].end_offset),
             },
         )
-    return partition_log.take_oldest(count)
+    generation, doomed = partition_log.generation, partition_log.segments()[:count]
+    for first in range(0, count, SEGMENTS_AT_ONCE):
+        some = doomed[first : first + SEGMENTS_AT_ONCE]
+        if first:
+            yield TURN
+            # Compaction may have replaced them, a truncation have made the log shorter.
+            is_same = partition_log.generation == generation
+            if not is_same or partition_log.segments()[: len(some)] != some:
+                return
+        gone += partition_log.take_oldest(len(some))
 
 
 def _can_roll(partition_log: PartitionLog, now_ms: int) -> bool:

@@ -23,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor  # noqa: TID251 - see Embedded
 from contextvars import Context, copy_context
 from typing import Any, TypeVar
 
+from suwi.env.local_disk import LocalDisk
 from suwi.metadata.ledger import Changed, Elected, Event, Ledger, Registered
 from suwi.metadata.local import Committed, Decide, LocalView
 from suwi.metadata.store import (
@@ -69,6 +70,8 @@ class _File:
     """The SQLite side. Every method runs on the store's worker thread."""
 
     def __init__(self, path: str) -> None:
+        with contextlib.suppress(OSError):  # SQLite says it better.
+            LocalDisk().open(path, create=True).close()  # For its owner alone, as its journal then.
         # A lock held by another process stays until that process ends: waiting is no use.
         self._db = sqlite3.connect(path, timeout=0, isolation_level=None)
         try:
@@ -151,6 +154,7 @@ class EmbeddedStore:
         self._expiries: dict[int, asyncio.TimerHandle] = {}
         self._commits: set[asyncio.Task[Any]] = set()
         self._broken: Exception | None = None
+        self._is_closed = False
 
     @classmethod
     async def open(cls, path: str, *, session_timeout_s: float = 6.0) -> "EmbeddedStore":
@@ -161,13 +165,20 @@ class EmbeddedStore:
         # A worker of its own: in the shared pool a commit would queue behind long log jobs.
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="suwi-metadata")
 
+        opened: list[_File] = []
+
         def load() -> tuple[_File, Ledger]:
-            file = _File(path)
-            return file, file.load()
+            opened.append(_File(path))
+            return opened[0], opened[0].load()
+
+        def let_go() -> None:
+            for file in opened:
+                file.close()
 
         try:
             file, ledger = await asyncio.get_running_loop().run_in_executor(executor, load)
         except BaseException:
+            executor.submit(let_go)  # By the thread that has opened it, when it has.
             executor.shutdown(wait=False)
             raise
         return cls(file, ledger, executor, session_timeout_s)
@@ -185,8 +196,9 @@ class EmbeddedStore:
         for view in list(self._views):
             await view.close()
         async with self._turn:
-            if self._broken is None:
-                self._broken = Closed("closed")
+            self._broken = Closed("closed")
+            if not self._is_closed:
+                self._is_closed = True
                 await asyncio.get_running_loop().run_in_executor(self._executor, self._file.close)
         # Of brokers that died and did not wait for them.
         await asyncio.gather(*self._commits, return_exceptions=True)
@@ -204,7 +216,8 @@ class EmbeddedStore:
         return commit.result()
 
     def _begin_commit(self, decide: Decide) -> "asyncio.Task[Committed | Conflict | Unknown]":
-        task = asyncio.get_running_loop().create_task(self._commit(decide), context=Context())
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self._commit(decide), context=Context())  # owner: _ended
         self._commits.add(task)
         task.add_done_callback(self._ended, context=Context())
         return task

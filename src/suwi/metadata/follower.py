@@ -1,13 +1,17 @@
 """Following the store: one `ClusterImage` after another, in sequence.
 
-`start` loads the first image; from then on every change leads to a new one, and `on_image` is
-called with the old and the new. Never an older sequence: a gap means reading everything again.
+`start` loads the first image; from then on every change leads to a new one, which is handed to all
+subscribers, one image after another. Never an older sequence: a gap means reading everything again.
+Invariants: `reached`, `until` and `synced` return only when all subscribers have applied the image;
+once the follower has failed, they raise rather than wait.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
+from suwi.env.tasks import STOP_BROKER, Tasks, cancel_and_wait
 from suwi.metadata.image import ClusterImage, ImageBuilder
 from suwi.metadata.store import Gap, MetadataStore, Unavailable
 from suwi.model.ids import NodeId
@@ -18,14 +22,18 @@ BROKERS = "brokers/"
 """Under which brokers register."""
 _RETRY_S = 0.1
 
+ApplyImage: TypeAlias = Callable[[ClusterImage, ClusterImage], Awaitable[None] | None]
+"""Takes in the next image, given the last. What takes long is a coroutine, in slices."""
+
 
 class MetadataFollower:
-    def __init__(
-        self, store: MetadataStore, on_image: Callable[[ClusterImage, ClusterImage], None]
-    ) -> None:
+    def __init__(self, store: MetadataStore, tasks: Tasks) -> None:
         self.image = ClusterImage()
         self._store = store
-        self._on_image = on_image
+        self._tasks = tasks
+        self._subscribers: list[ApplyImage] = []
+        self._failure: Exception | None = None
+        self._is_applying = False
         self._builder = ImageBuilder()
         self._controller: NodeId | None = None
         self._changed = asyncio.Event()
@@ -34,18 +42,20 @@ class MetadataFollower:
         self._unsubscribe: Callable[[], None] | None = None
         self._task: asyncio.Task[None] | None = None
 
+    def subscribe(self, apply_image: ApplyImage) -> None:
+        """To be told of each new image, after those who subscribed before."""
+        self._subscribers.append(apply_image)
+
     async def start(self) -> None:
         """Load the first image and follow from there."""
         self._unsubscribe = self._store.subscribe(self._changed.set)
         await self._load()
-        self._task = asyncio.create_task(self._follow())
+        self._task = self._tasks.start(self._run, name="metadata follower", on_failure=STOP_BROKER)
 
     async def stop(self) -> None:
         if self._unsubscribe is not None:
             self._unsubscribe()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await cancel_and_wait(self._task)
 
     async def reached(self, sequence: int) -> None:
         """Wait until this broker's image shows change number `sequence`."""
@@ -65,6 +75,7 @@ class MetadataFollower:
         try:
             async with asyncio.timeout(within_s):
                 await self._store.sync()
+                self._check()
                 waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 self._syncs.append(waiter)
                 self._changed.set()
@@ -73,28 +84,45 @@ class MetadataFollower:
             raise Unavailable(f"no answer within {within_s} s") from error
 
     async def until(self, condition: Callable[[ClusterImage], bool]) -> None:
-        """Wait for an image of which that is true."""
-        if condition(self.image):
+        """Wait for an image of which that is true. Raises `Unavailable` if none will come."""
+        if not self._is_applying and condition(self.image):
             return
+        self._check()
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append((condition, waiter))
         self._changed.set()
         await waiter
 
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise Unavailable(f"the metadata is no longer followed: {self._failure!r}")
+
+    async def _run(self) -> None:
+        try:
+            await self._follow()
+        except Exception as error:
+            self._failure = error
+            waiting = [*self._syncs, *(waiter for _, waiter in self._waiters)]
+            for waiter in waiting:
+                if not waiter.done():
+                    waiter.set_exception(Unavailable("the metadata is no longer followed"))
+            raise
+
     async def _follow(self) -> None:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            syncs, self._syncs = self._syncs, []
+            asked = len(self._syncs)
             try:
                 await self._catch_up()
-                for waiter in syncs:
-                    if not waiter.done():
-                        waiter.set_result(None)
             except Unavailable:
-                self._syncs += syncs
                 await asyncio.sleep(_RETRY_S)
                 self._changed.set()
+                continue
+            synced, self._syncs = self._syncs[:asked], self._syncs[asked:]
+            for waiter in synced:
+                if not waiter.done():
+                    waiter.set_result(None)
 
     async def _catch_up(self) -> None:
         await self._read_controller()
@@ -106,7 +134,7 @@ class MetadataFollower:
         for change in changes:
             assert change.sequence > image.sequence
             image = self._builder.apply(change.sequence, change.values)
-        self._publish(image)
+        await self._publish(image)
 
     async def _load(self) -> None:
         await self._read_controller()
@@ -115,17 +143,19 @@ class MetadataFollower:
             log.warning("store shows older state: ignored", extra={"sequence": snapshot.sequence})
             return
         entries = {key: entry.value for key, entry in snapshot.entries.items()}
-        self._publish(self._builder.load(snapshot.sequence, entries))
+        await self._publish(self._builder.load(snapshot.sequence, entries))
 
     async def _read_controller(self) -> None:
         controller = await self._store.current_controller()
         self._controller = controller.node_id if controller else None
 
-    def _publish(self, image: ClusterImage) -> None:
+    async def _publish(self, image: ClusterImage) -> None:
         old, new = self.image, image.with_controller(self._controller)
         self.image = new
         if new != old:
-            self._on_image(old, new)
+            self._is_applying = True
+            await self._apply(old, new)
+            self._is_applying = False
         waiting, self._waiters = self._waiters, []
         for condition, waiter in waiting:
             if waiter.done():
@@ -134,3 +164,17 @@ class MetadataFollower:
                 waiter.set_result(None)
             else:
                 self._waiters.append((condition, waiter))
+
+    async def _apply(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Every subscriber gets the image, whatever another makes of it. Raises the first error:
+        a broker that has applied half of an image must not go on as if it were whole."""
+        failed: Exception | None = None
+        for apply_image in self._subscribers:
+            try:
+                applying = apply_image(old, new)
+                if applying is not None:
+                    await applying
+            except Exception as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed

@@ -6,6 +6,7 @@ Entries in the store: `cluster` (its id), `topics/NAME` (id, partition count, co
 was set while running; ID is `default` for all), `scram/USER` (what is kept of a user's password)
 `live/ID` (the brokers that live, as the controller has journaled their births and deaths),
 `deletions/ID` (topics that were deleted while a broker was away, by their ids) and `events/NUMBER`.
+Secrets of the cluster (`scram-decoys`, `peer-secret`) are in no image.
 A topic exists when its `topics/` entry does; that entry is written last and deleted first.
 """
 
@@ -39,6 +40,8 @@ EVENTS = "events/"
 SCRAM = "scram/"
 SCRAM_DECOYS = "scram-decoys"
 """A secret of the cluster: what users that do not exist look like."""
+PEER_SECRET = "peer-secret"
+"""A secret of the cluster: by it brokers prove that they are brokers. In no image."""
 ALL_BROKERS = "default"
 """In place of a broker's id: the configuration of all of them."""
 
@@ -137,6 +140,8 @@ class ImageBuilder:
 
     def __init__(self) -> None:
         self._entries: dict[str, bytes] = {}
+        self._shards: dict[str, list[PartitionState]] = {}
+        """By their keys, as they were parsed: of a large topic only what changed is parsed anew."""
         self._topics: dict[str, Topic] = {}
         self._scram: Mapping[str, Mapping[str, ScramCredential]] = MappingProxyType({})
         self._registered: Mapping[NodeId, BrokerInfo] = MappingProxyType({})
@@ -145,6 +150,7 @@ class ImageBuilder:
 
     def load(self, sequence: int, entries: Mapping[str, bytes]) -> ClusterImage:
         self._entries = dict(entries)
+        self._shards = {}
         names = [key.removeprefix(TOPICS) for key in entries if key.startswith(TOPICS)]
         self._topics = {name: self._read_topic(name) for name in sorted(names)}
         self._scram = self._read_scram()
@@ -162,6 +168,7 @@ class ImageBuilder:
             else:
                 self._entries[key] = value
             if key.startswith((TOPICS, PARTITIONS)):
+                self._shards.pop(key, None)
                 touched[key.split("/")[1]] = None
         if any(key.startswith(SCRAM) for key in values):
             self._scram = self._read_scram()
@@ -237,14 +244,24 @@ class ImageBuilder:
         head = json.loads(self._entries[TOPICS + name])
         states: list[PartitionState] = []
         for shard in range(-(-head["partitions"] // SHARD_PARTITIONS)):
-            states += decode_shard(self._entries[shard_key(name, shard)])
+            states += self._read_shard(shard_key(name, shard))
         states = states[: head["partitions"]]
         assert len(states) == head["partitions"]
         return Topic(name, TopicId(UUID(head["id"])), head["configs"], tuple(states))
 
+    def _read_shard(self, key: str) -> list[PartitionState]:
+        states = self._shards.get(key)
+        if states is None:
+            states = self._shards[key] = decode_shard(self._entries[key])
+        return states
+
 
 def shard_key(topic: str, shard: int) -> str:
     return f"{PARTITIONS}{topic}/{shard}"
+
+
+def shard_count(topic: Topic) -> int:
+    return -(-len(topic.partitions) // SHARD_PARTITIONS)
 
 
 def encode_topic(topic: Topic) -> bytes:
@@ -259,7 +276,7 @@ def encode_topic(topic: Topic) -> bytes:
 def encode_shards(topic: Topic, only: Iterable[int] | None = None) -> dict[str, bytes]:
     """The partition states of a topic, as entries; all shards, or `only` some."""
     if only is None:
-        only = range(-(-len(topic.partitions) // SHARD_PARTITIONS))
+        only = range(shard_count(topic))
     shards = {}
     for number in only:
         first = number * SHARD_PARTITIONS

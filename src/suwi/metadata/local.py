@@ -38,6 +38,8 @@ class Committed(NamedTuple):
 
 
 class LocalView(abc.ABC):
+    is_shared = False
+
     def __init__(self) -> None:
         self._session: LocalSession | None = None
         self._callbacks: dict[int, Callable[[], None]] = {}

@@ -210,6 +210,10 @@ class Session(Protocol):
 
 
 class MetadataStore(Protocol):
+    @property
+    def is_shared(self) -> bool:
+        """Whether brokers of other processes may use the same store."""
+
     async def read(self, key: str) -> Entry | None: ...
 
     async def read_all(self, prefix: str = "") -> Snapshot:

@@ -145,6 +145,8 @@ def _settle(future: asyncio.Future[Any], result: Any) -> None:
 
 
 class ZookeeperStore:
+    is_shared = True
+
     def __init__(self, connection: Connection, root: str, session_timeout_s: float) -> None:
         self._connection = connection
         self._client = connection.client

@@ -16,6 +16,7 @@ from suwi.model.config_kinds import (
     INT32_MAX,
     BadConfig,
     BadValue,
+    Key,
     Kind,
     boolean,
     double,
@@ -26,7 +27,13 @@ from suwi.model.config_kinds import (
     list_of,
     text,
 )
-from suwi.model.security_config import SECURITY_KEYS, Scope, SecurityConfig, split_scope
+from suwi.model.security_config import (
+    LISTENER_PREFIX,
+    SECURITY_KEYS,
+    Scope,
+    SecurityConfig,
+    split_scope,
+)
 from suwi.model.topic_config import TOPIC_KEYS, TopicConfig
 
 
@@ -281,17 +288,33 @@ BROKER_KEYS = dict(sorted(keys_of(BrokerConfig).items(), key=lambda k: k[0] in S
 # Other names of the same key, with the name Suwi uses.
 SYNONYMS = {"broker.id": "node.id", "log.dir": "log.dirs"}
 
+_NO_EFFECT = "Accepted without effect: there is no such {} here."
+_THREADS, _BUFFER = _NO_EFFECT.format("pool of threads"), _NO_EFFECT.format("buffer")
+KEYS_WITHOUT_EFFECT = {
+    declared.name: declared
+    for declared in (
+        Key("background.threads", int32(1), 10, _THREADS),
+        Key("log.cleaner.io.buffer.load.factor", double(0, sys.float_info.max), 0.9, _BUFFER),
+        Key("log.cleaner.io.buffer.size", int32(0), 524_288, _BUFFER),
+        Key("log.cleaner.threads", int32(1), 1, _THREADS),
+        Key("num.io.threads", int32(1), 8, _THREADS),
+        Key("num.network.threads", int32(1), 3, _THREADS),
+        Key("num.recovery.threads.per.data.dir", int32(1), 2, _THREADS),
+        Key("num.replica.fetchers", int32(1), 1, _THREADS),
+    )
+}
+"""Kafka's keys for threads and buffers that it takes new values of while running: so they are taken
+here, too."""
+
 # Kafka's keys that a server.properties often has and that steer nothing here. Each is said once at
 # the start, so that nobody believes in an effect.
-IGNORED_BROKER_KEYS = frozenset(
+IGNORED_BROKER_KEYS = KEYS_WITHOUT_EFFECT.keys() | frozenset(
     """
-    background.threads compression.gzip.level compression.lz4.level compression.zstd.level
+    compression.gzip.level compression.lz4.level compression.zstd.level
     controller.listener.names controller.quorum.bootstrap.servers controller.quorum.voters
     group.initial.rebalance.delay.ms
     leader.imbalance.per.broker.percentage
-    log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.threads
-    metadata.log.dir num.io.threads num.network.threads
-    num.recovery.threads.per.data.dir num.replica.fetchers offsets.topic.num.partitions
+    metadata.log.dir offsets.topic.num.partitions
     offsets.topic.replication.factor process.roles queued.max.requests
     share.coordinator.state.topic.min.isr share.coordinator.state.topic.replication.factor
     socket.listen.backlog.size socket.receive.buffer.bytes socket.send.buffer.bytes
@@ -339,6 +362,8 @@ def parse_broker_config(properties: Mapping[str, str]) -> ParsedConfig:
                 ranks[attribute] = rank
                 topic[attribute] = _parse(given, kind, value, factor)
         elif name in IGNORED_BROKER_KEYS:
+            if name in KEYS_WITHOUT_EFFECT:
+                _parse(given, KEYS_WITHOUT_EFFECT[name].kind, value)
             ignored.append(given)
         elif (scope := split_scope(name)) is not None:
             attribute, declared = SECURITY_KEYS[scope[1]]
@@ -377,9 +402,13 @@ def _unknown(name: str) -> BadConfig:
 
 
 def _suggestion(name: str) -> str:
+    close = _close_to(name)
+    return f"; did you mean {close!r}?" if close is not None else ""
+
+
+def _close_to(name: str) -> str | None:
     known = [*BROKER_KEYS, *_TOPIC_DEFAULTS, *SYNONYMS]
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return next(iter(difflib.get_close_matches(name, known, n=1)), None)
 
 
 _TOPIC_DEFAULTS: dict[str, tuple[str, Kind, int, int]] = {
@@ -392,6 +421,7 @@ _TOPIC_DEFAULTS: dict[str, tuple[str, Kind, int, int]] = {
 DYNAMIC_BROKER_KEYS = frozenset(
     {
         *_TOPIC_DEFAULTS,
+        *KEYS_WITHOUT_EFFECT,
         "log.cleaner.backoff.ms",
         "log.cleaner.dedupe.buffer.size",
         "log.cleaner.io.max.bytes.per.second",
@@ -400,6 +430,17 @@ DYNAMIC_BROKER_KEYS = frozenset(
     }
 )
 """Keys that a running broker takes a new value for."""
+
+
+def resembles_key(name: str) -> bool:
+    """Whether an unknown name was meant as a key, as far as one can tell."""
+    is_refused = name.endswith(tuple(_REFUSED))
+    return is_refused or name.startswith(LISTENER_PREFIX) or _close_to(name) is not None
+
+
+def rack_of(rack: str, node_id: int) -> str:
+    """Of several brokers in one process, which share their settings: the rack of one of them."""
+    return rack.replace("{node}", str(node_id))
 
 
 def is_broker_key(name: str) -> bool:

@@ -3,6 +3,7 @@
 A handler maps a `BrokerError` to its code once per partition; anything else is a bug of ours.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from kio.schema.errors import ErrorCode
@@ -52,6 +53,15 @@ class RecordListTooLarge(BrokerError):
 
 class InvalidRecord(BrokerError):
     code = ErrorCode.invalid_record
+
+
+class RejectedRecords(InvalidRecord):
+    """Some records of a batch are invalid: all of it is refused, and these are named (KIP-467)."""
+
+    def __init__(self, message: str, reasons: Mapping[int, str]) -> None:
+        """`reasons` are by the place of the record in its batch, from 0 on."""
+        super().__init__(message)
+        self.reasons = reasons
 
 
 class InvalidTimestamp(BrokerError):
@@ -176,6 +186,10 @@ class ReplicaNotAvailable(BrokerError):
 
 class LeaderNotAvailable(BrokerError):
     code = ErrorCode.leader_not_available
+
+
+class OffsetNotAvailable(BrokerError):
+    code = ErrorCode.offset_not_available
 
 
 class UnsupportedSaslMechanism(BrokerError):

@@ -15,6 +15,7 @@ from suwi.net.answers import (
     Promise,
     Reply,
 )
+from suwi.net.client_identity import ClientIdentity
 from suwi.net.connection import Connection, Dispatch
 from suwi.net.dispatch import Dispatcher, Handler, Request
 from suwi.net.limits import Limits
@@ -25,6 +26,7 @@ __all__ = [
     "Answer",
     "Budget",
     "Chunk",
+    "ClientIdentity",
     "CloseConnection",
     "Connection",
     "Dispatch",

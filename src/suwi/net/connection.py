@@ -3,7 +3,8 @@
 Bytes enter at `get_buffer`/`buffer_updated`, whole frames go to `dispatch`, replies to `Output`.
 A frame is a writable view of receive memory and is valid only until `dispatch` returns.
 Invariants: replies leave in request order; nothing keeps a view of the shared buffer past
-`buffer_updated`; reading stops while too much is in flight or an exclusive request runs.
+`buffer_updated`; reading stops while too much is in flight, an exclusive request runs, or whole
+requests wait for this connection's next turn (see `turns`).
 """
 
 import asyncio
@@ -14,13 +15,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol, TypeAlias, cast
 
+from suwi.env.hang_up import has_hung_up
 from suwi.net.answers import Answer, CloseConnection, Exclusive, NoReply, Outcome, Reply
 from suwi.net.buffers import SHARED_BYTES, ReceiveBuffers
+from suwi.net.client_identity import ClientIdentity
+from suwi.net.disconnected import without_reply
 from suwi.net.limits import Limits
 from suwi.net.output import WRITE_BYTES, Output
 from suwi.net.slot import Slot, as_promise
+from suwi.net.turns import Turns
 from suwi.net.unsent import Unsent
 from suwi.security.distinguished_name import principal_of_peer
+from suwi.security.peer_proof import PeerChallenge
 from suwi.security.principal import ANONYMOUS, Principal
 from suwi.security.sasl_session import SaslSession
 
@@ -40,10 +46,13 @@ class Keeper(Protocol):
 
     def closed(self, connection: "Connection") -> None: ...
 
+    def authentication_failed(self, mechanism: str, reason: str, peer: str, user: str) -> None: ...
+
 
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_active_at",
+        "_awaits_turn",
         "_blocked",
         "_buffers",
         "_closing",
@@ -55,6 +64,7 @@ class Connection(asyncio.BufferedProtocol):
         "_flush_planned",
         "_frame_end",
         "_held",
+        "_hung_up",
         "_keeper",
         "_lacks_memory",
         "_limits",
@@ -71,15 +81,14 @@ class Connection(asyncio.BufferedProtocol):
         "_stashed",
         "_stopping",
         "_transport",
+        "_turns",
         "_unsent",
         "_window_at",
         "_window_had_bytes",
-        "client_software_name",
-        "client_software_version",
-        "listener_name",
+        "client",
+        "peer_challenge",
         "peer_host",
         "peer_port",
-        "principal",
         "sasl",
     )
 
@@ -91,20 +100,20 @@ class Connection(asyncio.BufferedProtocol):
         limits: Limits,
         buffers: ReceiveBuffers,
         unsent: Unsent,
+        turns: Turns,
         keeper: Keeper,
     ) -> None:
-        self.listener_name = listener_name
+        self.client = ClientIdentity(listener_name)
         self.peer_host = ""
         self.peer_port = 0
-        self.client_software_name = ""  # as the client says in ApiVersions (KIP-511)
-        self.client_software_version = ""
-        self.principal = ANONYMOUS
+        self.peer_challenge: PeerChallenge | None = None  # what a broker has yet to prove
         self.sasl: SaslSession | None = None  # on listeners with SASL, from the first request on
         self._loop = loop
         self._dispatch = dispatch
         self._limits = limits
         self._buffers = buffers
         self._unsent = unsent
+        self._turns = turns
         self._keeper = keeper
         self._transport: asyncio.Transport
         self._output: Output
@@ -126,6 +135,8 @@ class Connection(asyncio.BufferedProtocol):
         # Serving.
         self._serving = False
         self._blocked = False  # no further request may start
+        self._awaits_turn = False  # others come first
+        self._hung_up = False  # the peer has closed, behind what is held of it
         self._exclusive = False
         self._flush_planned = False
         self._stopping = False
@@ -142,8 +153,8 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(peer, tuple) and len(peer) >= 2:
             self.peer_host, self.peer_port = str(peer[0]), int(peer[1])
         tls = transport.get_extra_info("ssl_object")
-        if tls is not None:
-            self.principal = principal_of_peer(tls)
+        principal = ANONYMOUS if tls is None else principal_of_peer(tls)
+        self.client = self.client._replace(host=self.peer_host, principal=principal)
         self._output = Output(self._loop, transport, self._output_moved, self._abort)
         self._output.begin()
         refused = self._keeper.opened(self)
@@ -211,13 +222,14 @@ class Connection(asyncio.BufferedProtocol):
         try:
             start = self._serve(view, start, end)
             self._flush()
-            while self._blocked and not self._is_blocked():  # the flush made room
-                self._blocked = False
-                start = self._serve(view, start, end)
-                self._flush()
         finally:
             self._serving = False
-        self._hold(view, start, end)
+        if self._blocked and not self._is_blocked():  # the flush made room
+            self._blocked = False
+            if start < end:
+                self._end_turn()
+        if start < end or self._held is not None:
+            self._hold(view, start, end)
         if self._blocked or not self._reading:
             self._pace()
 
@@ -226,6 +238,8 @@ class Connection(asyncio.BufferedProtocol):
         dispatch = self._dispatch
         output = self._output
         slots = self._slots
+        served = served_max = 0
+        ends_at = 0.0
         while not self._blocked and end - at >= 4:
             (size_bytes,) = _read_size(view, at)
             if not 0 <= size_bytes <= self._limits.request_bytes_max:
@@ -234,6 +248,13 @@ class Connection(asyncio.BufferedProtocol):
             stop = at + 4 + size_bytes
             if stop > end:
                 break
+            if served:
+                if served == 1:
+                    served_max, ends_at = self._turns.limits(self._active_at)
+                if served >= served_max or self._loop.time() >= ends_at:
+                    self._end_turn()
+                    break
+            served += 1
             frame = view[at + 4 : stop]
             at = stop
             try:
@@ -254,6 +275,28 @@ class Connection(asyncio.BufferedProtocol):
                 if self._is_full():
                     self._blocked = True
         return at
+
+    # Turns
+
+    def _end_turn(self) -> None:
+        """Leave the requests at hand for the next turn."""
+        self._awaits_turn = self._blocked = True
+        self._turns.join(self)
+
+    def take_turn(self) -> bool:
+        self._awaits_turn = False
+        if self._closing:
+            return False
+        self._proceed()
+        return True
+
+    def _take_held(self, held: memoryview) -> None:
+        """Go on with requests that had to wait."""
+        if not self._reading and not self._hung_up and has_hung_up(self._transport):
+            self._hung_up = True
+            self._dispatch = without_reply(self._dispatch)
+        self._active_at = self._loop.time()
+        self._take(held, self._start, self._end)
 
     # Bytes that must wait
 
@@ -415,7 +458,13 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _is_blocked(self) -> bool:
-        return self._exclusive or self._stopping or self._closing or self._is_full()
+        return (
+            self._exclusive
+            or self._awaits_turn
+            or self._stopping
+            or self._closing
+            or self._is_full()
+        )
 
     def _proceed(self) -> None:
         """Something left or arrived: start held requests if they may, and read on."""
@@ -425,7 +474,7 @@ class Connection(asyncio.BufferedProtocol):
             self._blocked = self._is_blocked()
             held = self._held
             if not self._blocked and held is not None:
-                self._take(held, self._start, self._end)
+                self._take_held(held)
                 return
         if self._stopping and not self._slots and self._output.is_empty:
             self._close()
@@ -445,10 +494,17 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._transport.pause_reading()
 
-    def authenticated(self, principal: Principal) -> None:
+    def authenticated(self, principal: Principal, *, is_peer: bool = False) -> None:
         """The peer has shown who it is: its requests are served from now on."""
-        self.principal = principal
+        self.client = self.client._replace(principal=principal, is_peer=is_peer)
         self._limits = self._limits.authenticated or self._limits
+
+    def authentication_failed(self, mechanism: str, reason: str, user: str = "") -> None:
+        """The peer is not who it says, as far as it said: tell whoever looks after that."""
+        self._keeper.authentication_failed(mechanism, reason, str(self), user)
+
+    def serve_with(self, dispatch: Dispatch) -> None:
+        self._dispatch = dispatch
 
     # Ends
 
@@ -467,10 +523,13 @@ class Connection(asyncio.BufferedProtocol):
             return
         if limits.authenticated and (now - self._opened_at) * 1000 > limits.authenticate_ms_max:
             self._abort("not authenticated in time")
-        elif quiet_ms > limits.idle_ms_max and not any(slot.wait for slot in self._slots):
+        elif quiet_ms > limits.idle_ms_max and not self._awaits_us():
             self._abort("idle for too long")
         elif self._held is not None and self._reading:
             self._check_progress(now)
+
+    def _awaits_us(self) -> bool:
+        return self._awaits_turn or any(slot.wait for slot in self._slots)
 
     def _check_progress(self, now: float) -> None:
         limits = self._limits

@@ -1,8 +1,9 @@
-"""From a frame to its handler: header, version check, body.
+"""From a frame to its handler: header, version check, whom the API is for, body.
 
 A `Dispatcher` is what a `Listener` calls for each frame. Handlers are plain functions of a
 `Request`; one written as a coroutine function is exclusive.
-Invariant: a peer's bytes end in a handler call or in `CloseConnection`, never in anything else.
+Invariants: a peer's bytes end in a handler call, in a refusal or in `CloseConnection`, never in
+anything else; what is for brokers reaches its handler only from a proven one.
 """
 
 import struct
@@ -10,27 +11,52 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeAlias
 
 from suwi.net.answers import Answer, CloseConnection, Exclusive, Later, NoReply, Reply
+from suwi.net.client_identity import ClientIdentity
 from suwi.net.connection import Connection
-from suwi.wire.codec import read_request
+from suwi.security.principal import Principal
+from suwi.wire.codec import encode_response, read_request
 from suwi.wire.errors import MalformedRequest
 from suwi.wire.headers import read_request_header
-from suwi.wire.versions import APIS, RAW_BODY, SMALL_REQUEST_BYTES_MAX, ApiKey
+from suwi.wire.versions import APIS, ApiKey, Audience
 
 _UNSUPPORTED_VERSION: Final = 35
+_CLUSTER_AUTHORIZATION_FAILED: Final = 31
 _CORRELATION_ID: Final = struct.Struct(">i")
 _ANSWERS: Final = (Reply, Later, Exclusive, NoReply)  # made once: a union would be made each time
+# How Kafka's APIs for brokers tell anybody else that it is none.
+_REFUSALS: Final[Mapping[int, Mapping[str, Any]]] = {
+    ApiKey.ALTER_PARTITION: {"throttle_time": 0, "topics": ()},
+    ApiKey.ENVELOPE: {"response_data": None},
+    ApiKey.BROKER_HEARTBEAT: {
+        "throttle_time": 0,
+        "is_caught_up": False,
+        "is_fenced": False,
+        "should_shut_down": False,
+    },
+    ApiKey.ALLOCATE_PRODUCER_IDS: {
+        "throttle_time": 0,
+        "producer_id_start": -1,
+        "producer_id_len": 0,
+    },
+}
 
 
 class Request:
-    """One request, as its handler sees it."""
+    """One request, as its handler sees it: what is asked, by whom, and over which connection.
+
+    This is Kafka's RequestContext as well. `client` is who asks: of a forwarded request it is the
+    client of the other broker, while the connection is that broker's.
+    """
 
     __slots__ = (
         "api_key",
         "body",
+        "client",
         "client_id",
         "connection",
         "correlation_id",
         "message",
+        "throttle_ms",
         "version",
     )
 
@@ -43,6 +69,7 @@ class Request:
         body: memoryview,
         message: Any,
         connection: Connection,
+        client: ClientIdentity,
     ) -> None:
         self.api_key = api_key
         self.version = version
@@ -51,6 +78,20 @@ class Request:
         self.body = body  # receive memory, writable, valid only until the handler returns
         self.message = message  # kio's entity; None for APIs in RAW_BODY
         self.connection = connection
+        self.client = client
+        self.throttle_ms = 0  # what the reply tells the client to wait (KIP-219)
+
+    @property
+    def principal(self) -> Principal:
+        return self.client.principal
+
+    @property
+    def listener(self) -> str:
+        return self.client.listener
+
+    @property
+    def client_host(self) -> str:
+        return self.client.host
 
     def __repr__(self) -> str:
         name = APIS[self.api_key].name
@@ -65,12 +106,13 @@ class Dispatcher:
 
     def __init__(self, handlers: Mapping[int, Handler]) -> None:
         self._handlers = {int(key): handler for key, handler in handlers.items()}
-        # One look-up on the hot path: whether a version is served and by whom, whether the handler
-        # reads the body itself, and the (empty) tag section that may end the response header.
+        # One look-up on the hot path: whether a version is served and by whom, how long a request
+        # may be (unless the handler reads the body itself), and the (empty) tag section that may
+        # end the response header.
         self._routes = {
             (key, version): (
-                handler,
-                key in RAW_BODY,
+                _for_peers(handler) if APIS[key].audience is Audience.PEERS else handler,
+                APIS[key].parsed_bytes_max,
                 b"\0" if APIS[key].response_header_has_tags(version) else b"",
             )
             for key, handler in self._handlers.items()
@@ -83,13 +125,22 @@ class Dispatcher:
             route = self._routes.get((api_key, version))
             if route is None:
                 return self._refuse_version(api_key, version, correlation_id)
-            handler, takes_raw_body, end_of_header = route
+            handler, parsed_bytes_max, end_of_header = route
             body, message = frame[body_at:], None
-            if not takes_raw_body:
-                _check_size(api_key, len(frame))
+            if parsed_bytes_max is not None:
+                _check_size(api_key, len(frame), parsed_bytes_max)
                 message = read_request(api_key, version, frame, body_at)
             answer = handler(
-                Request(api_key, version, correlation_id, client_id, body, message, connection)
+                Request(
+                    api_key,
+                    version,
+                    correlation_id,
+                    client_id,
+                    body,
+                    message,
+                    connection,
+                    connection.client,
+                )
             )
         except MalformedRequest as error:
             raise CloseConnection(str(error)) from error
@@ -110,6 +161,22 @@ class Dispatcher:
         return _CORRELATION_ID.pack(correlation_id), Reply([body])
 
 
-def _check_size(api_key: int, size_bytes: int) -> None:
-    if size_bytes > SMALL_REQUEST_BYTES_MAX:
+def _for_peers(handler: Handler) -> Handler:
+    def handle(request: Request) -> Answer | Coroutine[Any, Any, Reply | NoReply]:
+        return handler(request) if request.client.is_peer else _refuse(request)
+
+    return handle
+
+
+def _refuse(request: Request) -> Reply:
+    """Tell a client that this is for brokers, in the API's own form if that is Kafka's."""
+    fields = _REFUSALS.get(request.api_key)
+    if fields is None:
+        raise CloseConnection(f"{APIS[request.api_key].name} is for brokers")
+    refusal = {**fields, "error_code": _CLUSTER_AUTHORIZATION_FAILED}
+    return Reply([encode_response(request.api_key, request.version, refusal)])
+
+
+def _check_size(api_key: int, size_bytes: int, bytes_max: int) -> None:
+    if size_bytes > bytes_max:
         raise CloseConnection(f"a request of {size_bytes} bytes to {APIS[api_key].name}")

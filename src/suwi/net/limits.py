@@ -17,6 +17,10 @@ class Limits(NamedTuple):
     # request still waiting: its own size). Reading pauses while either is reached.
     in_flight_requests_max: int = 1_000
     in_flight_bytes_max: int = 16 * 1024 * 1024
+    # How much a connection with many requests at hand has served before others get their turn. The
+    # time is that of the loop; the number bounds it as well where that stands still.
+    turn_ms_max: float = 2.0
+    turn_requests_max: int = 128
     # All connections together: memory lent to frames that have not fully arrived.
     unfinished_bytes_max: int = 512 * 1024 * 1024
     # All connections together: replies in memory that peers have not taken yet.

@@ -10,8 +10,10 @@ import socket
 
 from suwi.net.buffers import ReceiveBuffers
 from suwi.net.connection import Connection, Dispatch, Keeper
+from suwi.net.failed_authentications import FailedAuthentications
 from suwi.net.limits import Limits
 from suwi.net.tls_door import ServerContexts, TlsDoor
+from suwi.net.turns import Turns
 from suwi.net.unsent import Unsent
 
 log = logging.getLogger(__name__)
@@ -25,13 +27,14 @@ _SEND_BUFFER_BYTES = 512 * 1024
 
 
 class Budget:
-    """What all listeners of one broker share: memory and the number of connections."""
+    """What all listeners of one broker share: memory, turns and the number of connections."""
 
     def __init__(self, limits: Limits, *, poison: bool = False) -> None:
         """`poison` overwrites each frame after its handler, to catch views that were kept."""
         self.limits = limits
         self.buffers = ReceiveBuffers(limits.unfinished_bytes_max, poison=poison)
         self.unsent = Unsent(limits.unsent_bytes_max)
+        self.turns = Turns(limits.turn_requests_max, limits.turn_ms_max)
         self.connections = 0
         self._by_host: dict[str, int] = {}
 
@@ -70,6 +73,7 @@ class Listener:
         self.name = name
         self.host = host
         self.port = port  # after `start` the one that was bound, where 0 was asked for
+        self.failed_authentications = FailedAuthentications(name)
         self._dispatch = dispatch
         self._budget = budget
         self._tls = tls
@@ -92,13 +96,21 @@ class Listener:
 
         def connection(keeper: Keeper) -> Connection:
             return Connection(
-                loop, self.name, self._dispatch, limits, budget.buffers, budget.unsent, keeper
+                loop,
+                self.name,
+                self._dispatch,
+                limits,
+                budget.buffers,
+                budget.unsent,
+                budget.turns,
+                keeper,
             )
 
         def door() -> asyncio.BaseProtocol:
             if tls is None:
                 return connection(self)
-            return TlsDoor(tls, connection, self, limits.authenticate_ms_max / 1000)
+            handshake_s_max = limits.authenticate_ms_max / 1000
+            return TlsDoor(tls, connection, self, budget.turns, handshake_s_max)
 
         # asyncio accepts as many at a time as it is told to queue, before any of them is looked at:
         # a storm of connections would take all file descriptors. So it is told two numbers.
@@ -140,6 +152,12 @@ class Listener:
         limit.cancel()
         await server.wait_closed()
 
+    def serve_with(self, dispatch: Dispatch) -> None:
+        """Have every further request served by that, whichever connection it comes over."""
+        self._dispatch = dispatch
+        for connection in self.connections:
+            connection.serve_with(dispatch)
+
     def _abort_all(self) -> None:
         for connection in self.connections:
             connection.abort()
@@ -159,6 +177,10 @@ class Listener:
         self._budget.dismiss(connection.peer_host)
         if self._emptied is not None and not self._connections and not self._emptied.done():
             self._emptied.set_result(None)
+
+    def authentication_failed(self, mechanism: str, reason: str, peer: str, user: str) -> None:
+        now_s = asyncio.get_running_loop().time()
+        self.failed_authentications.add(mechanism, reason, peer, user, now_s)
 
     def knocked(self, door: TlsDoor) -> str | None:
         """A peer that has not finished its TLS handshake counts as a connection, too."""

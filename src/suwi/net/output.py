@@ -24,8 +24,10 @@ SMALL_REGION_BYTES = 32 * 1024
 # A reply as small as most: one piece with its header, in a row of its own before the queue.
 _MERGED_BYTES_MAX = 4 * 1024
 _REGION_PIECE_BYTES = 1024 * 1024
-# After so many bytes in one go the other connections get their turn.
+# After so many bytes in one go the other connections get their turn; to read a small region takes
+# as long as to send some kilobytes.
 _TURN_BYTES = 4 * 1024 * 1024
+_READ_COST_BYTES = 2 * 1024
 _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSOCK, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 _PREFIX = struct.Struct(">i")
@@ -225,11 +227,14 @@ class Output:
         return len(data)
 
     def _send_memory(self) -> int:
-        """Send what is in memory at the head of the queue, small regions too, in one write."""
+        """Send what is in memory at the head of the queue, small regions too, in one write.
+
+        Returns what that cost, in bytes.
+        """
         items = self._items
         parts: list[bytes | bytearray | memoryview] = []
-        size_bytes = region_bytes = 0
-        while items and size_bytes < WRITE_BYTES:
+        size_bytes = region_bytes = cost_bytes = 0
+        while items and size_bytes + cost_bytes < WRITE_BYTES:
             item = items[0]
             if isinstance(item, _MEMORY):
                 if len(item) > WRITE_BYTES:
@@ -254,13 +259,14 @@ class Output:
                 parts.append(data)
                 region_bytes += len(data)
                 size_bytes += len(data)
+                cost_bytes += _READ_COST_BYTES
             else:
                 break
             items.popleft()
         self.queued_bytes -= size_bytes - region_bytes
         if size_bytes:
             self._transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
-        return size_bytes
+        return size_bytes + cost_bytes
 
     def _read_small(self, region: FileRegion) -> bytes | bytearray | None:
         """The bytes of a small region that is at hand; None leaves it to `_send_region`."""

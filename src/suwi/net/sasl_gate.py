@@ -6,7 +6,6 @@ Invariant: without a valid authentication only ApiVersions and the SASL requests
 """
 
 import asyncio
-import logging
 import struct
 from collections.abc import Callable
 from typing import Final
@@ -18,11 +17,10 @@ from suwi.security.mechanism import Refused
 from suwi.security.sasl_session import SaslRules, SaslSession
 from suwi.wire.versions import ApiKey
 
-log = logging.getLogger(__name__)
-
 _BEFORE: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 _TO_PROVE_AGAIN: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 _LAST_WORD_S: Final = 0.05
+_NO_MECHANISM: Final = "unknown"
 _read_api_key = struct.Struct(">h").unpack_from
 
 
@@ -59,19 +57,18 @@ class SaslGate:
         try:
             step = session.respond(token, self._now_s())
         except (Refused, IllegalSaslState) as error:
-            log_refusal(connection, str(error))
+            refused(connection, session, error)
             return answer_and_close(connection, None)
         if session.principal is not None:
-            connection.authenticated(session.principal)
+            connection.authenticated(session.principal, is_peer=session.is_peer)
         return Reply([step.token])
 
 
-def log_refusal(connection: Connection, reason: str) -> None:
-    """Without the name the peer gave: people type passwords there."""
-    log.info(
-        "authentication refused",
-        extra={"peer": str(connection), "listener": connection.listener_name, "reason": reason},
-    )
+def refused(connection: Connection, session: SaslSession, error: Exception) -> None:
+    """Count and log it. The user is logged under the name that was given, if the mechanism has
+    one."""
+    user = error.user if isinstance(error, Refused) else ""
+    connection.authentication_failed(session.mechanism or _NO_MECHANISM, str(error), user)
 
 
 def answer_and_close(connection: Connection, reply: Reply | None) -> Exclusive:

@@ -30,7 +30,7 @@ def as_promise(loop: asyncio.AbstractEventLoop, reply: Awaitable[Reply | NoReply
     """What a handler left to be awaited, whatever kind it is, as a promise."""
     if isinstance(reply, Promise):
         return reply
-    future = asyncio.ensure_future(reply, loop=loop)
+    future = asyncio.ensure_future(reply, loop=loop)  # owner: the connection
     promise = Promise(future.cancel)
     future.add_done_callback(partial(_pass_on, promise))
     return promise

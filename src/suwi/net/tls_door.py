@@ -2,22 +2,31 @@
 
 A TLS listener accepts with a `TlsDoor`. It asks for the context that is in force now, so that
 renewed certificates hold from the next peer on. Peers that never finish their handshake count
-like connections and are cut off.
+like connections and are cut off. A handshake takes a millisecond or two of the loop, most of it for
+the peer's first message, so each waits for a turn like requests do. One that is refused is told
+why, with TLS's alert: else it would take it for a broken connection, and try again and again.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 from suwi.net.connection import Connection, Keeper
+from suwi.net.turns import Turns
 
 log = logging.getLogger(__name__)
 
 NewConnection: TypeAlias = Callable[[Keeper], Connection]
+
+_MECHANISM = "TLS"
+# For so long a refused peer may read its alert, and what it sends is thrown away.
+_LINGER_S = 1.0
+_LINGER_READ_BYTES = 16 * 1024
 
 
 class ServerContexts(Protocol):
@@ -40,6 +49,7 @@ class TlsDoor(asyncio.Protocol):
         contexts: ServerContexts,
         new_connection: NewConnection,
         keeper: Doorkeeper,
+        turns: Turns,
         handshake_s_max: float,
     ) -> None:
         self.peer_host = ""
@@ -47,9 +57,10 @@ class TlsDoor(asyncio.Protocol):
         self._contexts = contexts
         self._new_connection = new_connection
         self._keeper = keeper
+        self._turns = turns
         self._handshake_s_max = handshake_s_max
+        self._accepted: socket.socket | None = None  # until it belongs to the handshake
         self._handshake: asyncio.Task[None] | None = None
-        self._has_begun = False
 
     # asyncio.Protocol: the peer as it was accepted
 
@@ -61,7 +72,8 @@ class TlsDoor(asyncio.Protocol):
         refused = self._keeper.knocked(self)
         if refused is None:
             try:
-                self._begin(transport.get_extra_info("socket").fileno())
+                self._take_over(transport.get_extra_info("socket").fileno())
+                self._turns.join(self)
             except OSError as error:  # out of descriptors
                 self._keeper.left(self)
                 refused = str(error)
@@ -69,37 +81,51 @@ class TlsDoor(asyncio.Protocol):
             log.info("connection closed", extra={"peer": self._peer, "reason": refused})
         transport.abort()
 
-    def _begin(self, accepted_fd: int) -> None:
+    def _take_over(self, accepted_fd: int) -> None:
         # TLS wants the socket for itself, before anything is read from it.
-        accepted = socket.socket(fileno=os.dup(accepted_fd))
-        accepted.setblocking(False)
-        loop = asyncio.get_running_loop()
-        self._handshake = loop.create_task(self._shake_hands(accepted))
-        self._handshake.add_done_callback(lambda _: self._ended(accepted))
+        self._accepted = socket.socket(fileno=os.dup(accepted_fd))
+        self._accepted.setblocking(False)
 
-    def _ended(self, accepted: socket.socket) -> None:
+    def take_turn(self) -> bool:
+        if self._accepted is None:
+            return False
+        loop = asyncio.get_running_loop()
+        self._handshake = loop.create_task(self._shake_hands(self._accepted))  # owner: itself
+        self._handshake.add_done_callback(lambda _: self._ended())
+        return True
+
+    def _ended(self) -> None:
         self._keeper.left(self)
-        if not self._has_begun:
-            accepted.close()
+        if self._accepted is not None:
+            self._accepted.close()
+            self._accepted = None
 
     async def _shake_hands(self, accepted: socket.socket) -> None:
-        self._has_begun = True
+        self._accepted = None
+        context = _AlertingContext(self._contexts.current(), accepted)
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: self._new_connection(self),
                 accepted,
-                ssl=self._contexts.current(),
+                ssl=cast(ssl.SSLContext, context),
                 ssl_handshake_timeout=self._handshake_s_max,
             )
         except OSError as error:  # of TLS, of the socket, and of time
             reason = getattr(error, "reason", None) or str(error) or "the peer is gone"
-            log.info("TLS handshake failed", extra={"peer": self._peer, "reason": reason})
+            self._keeper.authentication_failed(
+                _MECHANISM, f"TLS handshake failed: {reason}", self._peer, ""
+            )
+            await context.linger()
         except Exception as error:
             log.error("TLS handshake failed", extra={"peer": self._peer}, exc_info=error)
+        finally:
+            context.close()
 
     def close(self) -> None:
         if self._handshake is not None:
             self._handshake.cancel()
+        else:
+            self._ended()
 
     # Keeper: the connection behind the door
 
@@ -109,3 +135,60 @@ class TlsDoor(asyncio.Protocol):
 
     def closed(self, connection: Connection) -> None:
         self._keeper.closed(connection)
+
+    def authentication_failed(self, mechanism: str, reason: str, peer: str, user: str) -> None:
+        self._keeper.authentication_failed(mechanism, reason, peer, user)
+
+
+class _AlertingContext:
+    """A TLS context for one handshake. asyncio closes a connection whose handshake fails without
+    sending the alert that TLS has ready: this one sends it, and lets the peer read it."""
+
+    def __init__(self, context: ssl.SSLContext, accepted: socket.socket) -> None:
+        self._context = context
+        self._accepted = accepted
+        self._alerted: socket.socket | None = None
+
+    def wrap_bio(
+        self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, **given: Any
+    ) -> ssl.SSLObject:
+        tls = self._context.wrap_bio(incoming, outgoing, **given)
+        shake_hands = tls.do_handshake
+
+        def do_handshake() -> None:
+            try:
+                shake_hands()
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                raise
+            except ssl.SSLError:
+                self._send(outgoing.read())
+                del tls.do_handshake
+                raise
+            del tls.do_handshake  # What holds itself is not freed at once.
+
+        tls.do_handshake = do_handshake  # type: ignore[method-assign]
+        return tls
+
+    def _send(self, alert: bytes) -> None:
+        if not alert:
+            return
+        with contextlib.suppress(OSError):
+            # asyncio closes its own, and a connection lives as long as one of them.
+            self._alerted = socket.socket(fileno=os.dup(self._accepted.fileno()))
+            self._alerted.setblocking(False)
+            self._alerted.send(alert)
+            self._alerted.shutdown(socket.SHUT_WR)
+
+    async def linger(self) -> None:
+        """Where bytes are unread, closing would reset the connection, and the alert be lost."""
+        if self._alerted is None:
+            return
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_LINGER_S):
+                while await loop.sock_recv(self._alerted, _LINGER_READ_BYTES):
+                    pass
+
+    def close(self) -> None:
+        if self._alerted is not None:
+            self._alerted.close()

@@ -143,6 +143,19 @@ def batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
         position = following
 
 
+def end_of_batches(buffer: memoryview, count: int) -> int:
+    """Where the first `count` batches of the buffer end; its own end where there are no more."""
+    position, end = 0, len(buffer)
+    for _ in range(count):
+        if position + HEADER_BYTES > end:
+            return end
+        (batch_length,) = _INT32.unpack_from(buffer, position + _LENGTH_AT)
+        if batch_length < BATCH_LENGTH_MIN:
+            return end  # That is no batch: whoever reads it will say so.
+        position += LOG_OVERHEAD_BYTES + batch_length
+    return min(position, end)
+
+
 def compute_crc(buffer: Buffer, position: int, size_bytes: int) -> int:
     """CRC-32C of the batch of `size_bytes` at `position`: from the attributes to its end."""
     view = buffer if type(buffer) is memoryview else memoryview(buffer)

@@ -12,6 +12,7 @@ from suwi.model.errors import (
     InvalidRecord,
     InvalidTimestamp,
     MessageTooLarge,
+    RejectedRecords,
     UnsupportedCompressionType,
 )
 from suwi.model.ids import NO_TIMESTAMP
@@ -34,6 +35,8 @@ _CODEC_MAX: Final = max(Compression)
 _PRODUCE_VERSION_OF_ZSTD: Final = 7
 # Length, attributes, two deltas, lengths of key and value, number of headers: a byte each.
 _RECORD_BYTES_MIN: Final = 7
+# A batch may hold far more, and the answer is to stay in proportion to the request.
+_RECORDS_NAMED_MAX: Final = 100
 _FOREVER_MS: Final = 2**63 - 1
 _HOUR_MS: Final = 3_600_000
 
@@ -119,15 +122,24 @@ def validate_produced_records(
 ) -> None:
     """Parse every record of a batch that passed `validate_produced_batch`.
 
-    A compacted topic needs keys. Costs time in proportion to the records: large batches belong
-    in a thread.
+    A compacted topic needs keys; records that have none are named. Costs time in proportion to the
+    records: large batches belong in a thread.
     """
+    keyless = 0
+    reasons: dict[int, str] = {}
     records = iter_records(batch, header, decompressed_bytes=decompressed_bytes, with_headers=False)
     for expected, record in enumerate(records, header.base_offset):
         if record.offset != expected:
             raise InvalidRecord(f"record {expected} of the batch says it is {record.offset}")
         if needs_keys and record.key is None:
-            raise InvalidRecord("a compacted topic takes no record without a key")
+            keyless += 1
+            if keyless <= _RECORDS_NAMED_MAX:
+                reasons[expected - header.base_offset] = "a compacted topic needs a key"
+    if keyless:
+        raise RejectedRecords(
+            f"a compacted topic takes no record without a key: {keyless} of the batch have none",
+            reasons,
+        )
 
 
 def _check_codec(codec: int, produce_version: int) -> None:

@@ -4,20 +4,27 @@
 """
 
 import asyncio
-from typing import Protocol
+from typing import Final, Protocol
 
+from suwi.env.tasks import RESTART, Tasks, cancel_and_wait
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.ids import NodeId
 from suwi.replica.fetcher import Fetchers
 from suwi.replica.isr_changes import IsrChanges
 from suwi.replica.leadership import Proposal
 from suwi.replica.partition import Partition
-from suwi.replica.peers import Peers
+from suwi.replica.peers import HasBrokerEpoch, Peers
+
+_ISR_SHRINK: Final = "isr shrink"
+_PARTITIONS_PER_SLICE: Final = 256
 
 
 class Copying(Protocol):
     def assign(self, partition: Partition) -> None:
         """Copy a partition from its leader, under its present epoch."""
+
+    def assigned(self) -> None:
+        """All that an image assigns has been assigned: fetch it now."""
 
     def release(self, partition: Partition) -> None:
         """Copy it no more."""
@@ -30,6 +37,8 @@ class Copying(Protocol):
 class _NotCopying:
     def assign(self, partition: Partition) -> None:
         """Before the broker is in service nothing is copied; then everything is assigned anew."""
+
+    def assigned(self) -> None: ...
 
     def release(self, partition: Partition) -> None: ...
 
@@ -45,15 +54,21 @@ NOT_COPYING = _NotCopying()
 class PeerCopying:
     """Copying over the network."""
 
-    def __init__(self, node_id: NodeId, peers: Peers, config: BrokerConfig, owner: "Owner") -> None:
-        self._fetchers = Fetchers(node_id, peers, config, lambda: owner.broker_epoch)
-        self._isr_changes = IsrChanges(node_id, peers, lambda: owner.broker_epoch)
+    def __init__(
+        self, node_id: NodeId, peers: Peers, config: BrokerConfig, owner: "Owner", tasks: Tasks
+    ) -> None:
+        self._fetchers = Fetchers(node_id, peers, config, owner, tasks)
+        self._isr_changes = IsrChanges(node_id, peers, owner, tasks)
         self._owner = owner
         self._period_s = config.replica_lag_time_max_ms / 2000
-        self._task = asyncio.get_running_loop().create_task(self._watch_laggards())
+        self._task = tasks.start(self._watch_laggards, name=_ISR_SHRINK, on_failure=RESTART)
+        self._tasks = tasks
 
     def assign(self, partition: Partition) -> None:
         self._fetchers.assign(partition)
+
+    def assigned(self) -> None:
+        self._fetchers.assigned()
 
     def release(self, partition: Partition) -> None:
         self._fetchers.release(partition)
@@ -67,17 +82,19 @@ class PeerCopying:
     async def _watch_laggards(self) -> None:
         while True:
             await asyncio.sleep(self._period_s)
-            for partition in self._owner.led():
-                partition.drop_laggards()
+            for number, partition in enumerate(self._owner.led(), start=1):
+                try:
+                    partition.drop_laggards()
+                except Exception as error:
+                    self._tasks.count(_ISR_SHRINK, error)  # The others go on.
+                if number % _PARTITIONS_PER_SLICE == 0:
+                    await asyncio.sleep(0)
 
     async def stop(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await cancel_and_wait(self._task)
         await self._isr_changes.stop()
         await self._fetchers.stop()
 
 
-class Owner(Protocol):
-    broker_epoch: int
-
+class Owner(HasBrokerEpoch, Protocol):
     def led(self) -> list[Partition]: ...

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from suwi.client.connection import PeerConnection
 from suwi.metadata.follower import MetadataFollower
 from suwi.metadata.image import ClusterImage, Topic
+from suwi.metadata.store import Unavailable
 from suwi.model.ids import NodeId
 
 _DOUBT_S_MAX = 0.3
@@ -47,7 +48,7 @@ class Doubts:
         try:
             async with asyncio.timeout(_DOUBT_S_MAX):
                 await self._follower.until(lambda image: not self._concern(image, topics))
-        except TimeoutError:
+        except (TimeoutError, Unavailable):
             pass
 
     def _concern(

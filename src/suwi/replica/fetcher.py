@@ -7,18 +7,20 @@ Invariant: what is appended was fetched under the leader epoch that the partitio
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
 from suwi.client.connection import PeerConnection
+from suwi.env.tasks import RESTART, Tasks, cancel_and_wait
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import BrokerError
 from suwi.model.ids import LeaderEpoch, NodeId, Offset
+from suwi.records.batch import end_of_batches
 from suwi.replica.fetch_session import FetchSession, Key, fetch_request
 from suwi.replica.partition import Partition
-from suwi.replica.peers import Peers
+from suwi.replica.peers import HasBrokerEpoch, Peers
 from suwi.wire.errors import MalformedResponse
 from suwi.wire.fetch import (
     FetchedPartition,
@@ -32,6 +34,16 @@ log = logging.getLogger(__name__)
 
 _VERSION = APIS[ApiKey.FETCH].max_version
 _PAUSE_S_MIN = 0.01
+_DOUBLINGS_MAX = 20
+TASK: Final = "replica fetcher"
+# What a follower takes in before others have their turn.
+_BATCHES_A_TURN = 256
+_BYTES_A_TURN = 1 << 20
+_COST_BYTES = 1 << 12
+"""What a partition costs that has no more than a few records, in bytes."""
+_WAIT_MS_MAX_FOR_OTHERS = 20
+"""How long the leader may hold an answer back while logs are being prepared that are to be fetched
+as well: nobody should have to wait for one that is ready."""
 
 
 @dataclass(slots=True)
@@ -60,6 +72,8 @@ class _Asked:
 
     copies: dict[Key, _Copy] = field(default_factory=dict)
     wanted: dict[Key, FetchPartition] = field(default_factory=dict)
+    others_will_follow: bool = False
+    """Some logs are being opened or truncated."""
 
 
 class Fetcher:
@@ -69,19 +83,23 @@ class Fetcher:
         node_id: NodeId,
         peers: Peers,
         config: BrokerConfig,
-        broker_epoch: Callable[[], int],
+        owner: HasBrokerEpoch,
+        tasks: Tasks,
     ) -> None:
         self._leader = leader
         self._node_id = node_id
         self._peers = peers
         self._config = config
-        self._broker_epoch = broker_epoch
+        self._owner = owner
+        self._tasks = tasks
         self._copies: dict[Key, _Copy] = {}
         self._changed = asyncio.Event()
         self._connection: PeerConnection | None = None
         self._session = FetchSession()
         self._is_waiting = False
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._has_new = False
+        """Whether partitions were added that the request under way does not ask for."""
+        self._task = tasks.start(self._run, name=TASK, on_failure=RESTART)
 
     def __len__(self) -> int:
         return len(self._copies)
@@ -89,18 +107,24 @@ class Fetcher:
     def add(self, partition: Partition) -> None:
         key = (partition.topic_id, int(partition.partition.partition))
         self._copies[key] = _Copy(partition, partition.leader_epoch)
+        self._has_new = True
+
+    def added(self) -> None:
+        """All that an image adds has been added: once for them all, since the next connection may
+        have to log in again."""
+        if not self._has_new:
+            return
         self._changed.set()
         if self._is_waiting and self._connection is not None:
-            # The leader may hold its answer back for half a second, and producers wait for this
-            # partition: hang up and ask again, for this one too.
+            # The leader may hold its answer back for half a second, and producers wait for these
+            # partitions: hang up and ask again, for them too.
             self._connection.abort()
 
     def remove(self, partition: Partition) -> None:
         self._copies.pop((partition.topic_id, int(partition.partition.partition)), None)
 
     async def stop(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await cancel_and_wait(self._task)
 
     # -- asking --------------------------------------------------------------------------------
 
@@ -118,14 +142,10 @@ class Fetcher:
                 except (OSError, MalformedResponse, TimeoutError) as error:
                     failures += 1
                     await self._after_failure(error, failures)
-        except asyncio.CancelledError:
-            raise
-        except Exception:
-            log.exception("fetcher stopped", extra={"leader": self._leader})
-            raise
         finally:
             if self._connection is not None:
                 self._connection.abort()
+                self._connection = None
 
     async def _connect(self) -> PeerConnection:
         async with asyncio.timeout(self._config.replica_socket_timeout_ms / 1000):
@@ -137,7 +157,12 @@ class Fetcher:
         while True:
             self._changed.clear()
             now_s = loop.time()
-            ends = [c.paused_until_s for c in self._copies.values() if c.is_current]
+            ends = []
+            for copy in self._copies.values():
+                if copy.partition.is_preparing:
+                    copy.partition.when_ready(self._changed.set)
+                elif copy.is_current:
+                    ends.append(copy.paused_until_s)
             if any(end <= now_s for end in ends):
                 return
             try:
@@ -156,7 +181,10 @@ class Fetcher:
             "cannot fetch",
             extra={"leader": self._leader, "reason": str(error), "failures": failures},
         )
-        pause_s = min(_PAUSE_S_MIN * 2**failures, self._config.replica_fetch_backoff_ms / 1000)
+        pause_s = min(
+            _PAUSE_S_MIN * 2 ** min(failures, _DOUBLINGS_MAX),
+            self._config.replica_fetch_backoff_ms / 1000,
+        )
         try:
             async with asyncio.timeout(pause_s):
                 await self._changed.wait()
@@ -165,13 +193,19 @@ class Fetcher:
 
     async def _fetch(self, connection: PeerConnection) -> None:
         asked = self._ask()
+        self._has_new = False
+        if not asked.wanted:
+            return  # All are paused, or not ready yet.
         config = self._config
+        wait_ms_max = config.replica_fetch_wait_max_ms
+        if asked.others_will_follow:
+            wait_ms_max = min(wait_ms_max, _WAIT_MS_MAX_FOR_OTHERS)
         request = fetch_request(
             self._session,
             asked.wanted,
             replica_id=self._node_id,
-            replica_epoch=self._broker_epoch(),
-            wait_ms_max=config.replica_fetch_wait_max_ms,
+            replica_epoch=self._owner.broker_epoch,
+            wait_ms_max=wait_ms_max,
             bytes_min=config.replica_fetch_min_bytes,
             bytes_max=config.replica_fetch_response_max_bytes,
         )
@@ -186,6 +220,7 @@ class Fetcher:
         response = decode_fetch_response(_VERSION, body)
         self._session.answered(response)
         synced: list[Partition] = []
+        taken_bytes = 0
         for topic in response.topics:
             assert topic.topic_id is not None
             for fetched in topic.partitions:
@@ -194,13 +229,17 @@ class Fetcher:
                 if copy is None or self._copies.get(key) is not copy or not copy.is_current:
                     taken = False
                 else:
-                    taken = self._take_in(copy, asked.wanted[key], fetched)
+                    taken = await self._take_in_pieces(copy, asked.wanted[key], fetched)
+                    taken_bytes += _COST_BYTES + len(_records(fetched))
                     if copy.partition.must_sync_first:
                         synced.append(copy.partition)
                 if not taken:
                     # The leader believes that this follower has heard its watermark: let it tell
                     # everything again.
                     self._session.restart()
+                if taken_bytes >= _BYTES_A_TURN:
+                    taken_bytes = 0
+                    await asyncio.sleep(0)
         for partition in synced:
             await self._sync(partition)
 
@@ -215,10 +254,16 @@ class Fetcher:
             if copy.paused_until_s > now_s:
                 continue
             try:
+                if not copy.partition.prepare():
+                    asked.others_will_follow = True
+                    continue
                 partition_log = copy.partition.log
-                partition_log.state.check()
+                partition_log.check()
             except BrokerError as error:
                 self._pause(copy, error)
+                continue
+            except Exception as error:
+                self._fail(copy, error)
                 continue
             asked.copies[key] = copy
             asked.wanted[key] = FetchPartition(
@@ -232,6 +277,26 @@ class Fetcher:
         return asked
 
     # -- taking in -----------------------------------------------------------------------------
+
+    async def _take_in_pieces(
+        self, copy: _Copy, asked: FetchPartition, fetched: FetchedPartition
+    ) -> bool:
+        """As `_take_in`; of many small batches some at a time, others have their turn between."""
+        records = _records(fetched)
+        end = end_of_batches(records, _BATCHES_A_TURN)
+        if end == len(records):
+            return self._take_in(copy, asked, fetched)
+        while self._take_in(copy, asked, fetched._replace(records=records[:end])):
+            records = records[end:]
+            reached = copy.partition.log_as_it_is.end_offset
+            if not records or copy.partition.is_preparing or reached <= asked.fetch_offset:
+                return True
+            asked = asked._replace(fetch_offset=reached)
+            await asyncio.sleep(0)
+            if not copy.is_current:
+                break
+            end = end_of_batches(records, _BATCHES_A_TURN)
+        return False
 
     def _take_in(self, copy: _Copy, asked: FetchPartition, fetched: FetchedPartition) -> bool:
         """Do as the leader says; whether that was possible."""
@@ -248,7 +313,7 @@ class Fetcher:
                 partition.diverge(LeaderEpoch(epoch), Offset(end_offset))
             elif partition.log.end_offset == asked.fetch_offset:
                 partition.append_fetched(
-                    memoryview(fetched.records or b""),  # type: ignore[arg-type]
+                    _records(fetched),
                     copy.epoch,
                     Offset(fetched.high_watermark),
                     Offset(fetched.log_start_offset),
@@ -257,7 +322,15 @@ class Fetcher:
         except BrokerError as error:
             self._pause(copy, error)
             return False
+        except Exception as error:
+            self._fail(copy, error)
+            return False
         return True
+
+    def _fail(self, copy: _Copy, error: Exception) -> None:
+        """What one partition's data brings about must not stop the others: it is tried again."""
+        self._tasks.count(TASK, error)
+        self._pause(copy, repr(error))
 
     def _pause(self, copy: _Copy, reason: object) -> None:
         first = copy.pause_s == 0.0
@@ -280,6 +353,12 @@ class Fetcher:
             log.error(
                 "not synced", extra={"partition": str(partition.partition), "reason": str(error)}
             )
+        except Exception as error:
+            self._tasks.count(TASK, error)
+
+
+def _records(fetched: FetchedPartition) -> memoryview:
+    return memoryview(fetched.records or b"")  # type: ignore[arg-type]
 
 
 class Fetchers:
@@ -290,12 +369,14 @@ class Fetchers:
         node_id: NodeId,
         peers: Peers,
         config: BrokerConfig,
-        broker_epoch: Callable[[], int],
+        owner: HasBrokerEpoch,
+        tasks: Tasks,
     ) -> None:
         self._node_id = node_id
         self._peers = peers
         self._config = config
-        self._broker_epoch = broker_epoch
+        self._owner = owner
+        self._tasks = tasks
         self._fetchers: dict[NodeId, Fetcher] = {}
         self._homes: dict[Partition, NodeId] = {}
 
@@ -306,10 +387,14 @@ class Fetchers:
         fetcher = self._fetchers.get(leader)
         if fetcher is None:
             fetcher = self._fetchers[leader] = Fetcher(
-                leader, self._node_id, self._peers, self._config, self._broker_epoch
+                leader, self._node_id, self._peers, self._config, self._owner, self._tasks
             )
         self._homes[partition] = leader
         fetcher.add(partition)
+
+    def assigned(self) -> None:
+        for fetcher in self._fetchers.values():
+            fetcher.added()
 
     def release(self, partition: Partition) -> None:
         home = self._homes.pop(partition, None)

@@ -6,36 +6,45 @@ One for each replica, so it holds little: with many partitions they are all ther
 from collections.abc import Callable
 
 from suwi.log.log_directories import LogDirectories
-from suwi.log.log_directory import LogDirectory
+from suwi.log.log_directory import Due, LogDirectory
 from suwi.log.partition_log import PartitionLog
-from suwi.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
+from suwi.log.steps import Steps
+from suwi.metadata.image import PartitionState
+from suwi.model.ids import Offset, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig
 
 
 class Home:
-    __slots__ = ("_directories", "_epoch_of", "_is_new", "_partition", "_topic_id")
+    __slots__ = ("_directories", "_due", "_is_new", "_partition", "_state_of", "_topic_id")
 
     def __init__(
         self,
         directories: LogDirectories,
         partition: TopicPartition,
         topic_id: TopicId,
-        epoch_of: Callable[[TopicPartition], LeaderEpoch | None],
+        state_of: Callable[[TopicPartition], PartitionState | None],
         *,
         is_new: bool,
     ) -> None:
-        """`epoch_of` tells a partition's leader epoch; with `is_new` the topic was just made."""
+        """`state_of` tells what the cluster knows of it; with `is_new` the topic was just made."""
         self._directories = directories
         self._partition = partition
         self._topic_id = topic_id
-        self._epoch_of = epoch_of
+        self._state_of = state_of
         self._is_new = is_new
+        self._due: list[Due] = []
 
-    def open_log(self, config: TopicConfig) -> PartitionLog:
+    def opening_log(self, config: TopicConfig) -> Steps[PartitionLog]:
         """Raises KafkaStorageError, OSError."""
         home = self._directories.home_of(self._partition, is_new=self._is_new)
-        epoch = self._epoch_of(self._partition)
-        return home.log_of(self._partition, self._topic_id, config, epoch)
+        state = self._state_of(self._partition)
+        return home.opening(
+            self._partition,
+            self._topic_id,
+            config,
+            state.leader_epoch if state is not None else None,
+            has_other_replicas=state is not None and len(state.replicas) > 1,
+        )
 
     @property
     def checkpointed_watermark(self) -> Offset:
@@ -44,19 +53,29 @@ class Home:
 
     def lower_watermark(self, high_watermark: Offset) -> None:
         """No more than this is committed, whatever was written down."""
-        self._directory.lower_watermark(self._partition, high_watermark)
+        self._due += self._directory.lower_watermark(self._partition, high_watermark)
 
-    def write_watermarks(self) -> bool:
-        """Write down those that were lowered; whether that worked."""
-        return self._directory.write_lowered_watermarks()
-
-    def after_truncation(self, shorter: PartitionLog, high_watermark: Offset) -> None:
-        """To be called before anything is appended to a log that has become shorter."""
+    def became_shorter(self, shorter: PartitionLog, high_watermark: Offset) -> None:
+        """The log was truncated."""
         self.lower_watermark(high_watermark)
-        self._directory.write_recovery_points()
-        if shorter.start_moved:
-            # What is appended now must not be taken for what was deleted there before.
-            self._directory.write_start_offsets()
+        self._due += self._directory.became_shorter(shorter)
+
+    @property
+    def has_due(self) -> bool:
+        """Whether something must be written down before the next append."""
+        return any(not self._directory.is_written(due) for due in self._due)
+
+    def writing_due(self) -> Steps[None]:
+        """Write it down. Raises KafkaStorageError."""
+        while self._due:
+            directory, due = self._directory, self._due[0]
+            if not directory.is_written(due):
+                directory.state.check()
+                try:
+                    yield directory.job_for(due)
+                except OSError as error:
+                    raise directory.state.failed(error) from error
+            self._due = [other for other in self._due if not directory.is_written(other)]
 
     @property
     def _directory(self) -> LogDirectory:

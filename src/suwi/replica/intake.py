@@ -46,11 +46,14 @@ class Intake(NamedTuple):
     needs_keys: bool
     reads_records: bool
     """Whether there can be batches whose records must be read."""
+    keeps_as_is: bool
+    """Whether every batch is stored as it came."""
 
 
 def intake_of(config: TopicConfig) -> Intake:
     stamps = config.message_timestamp_type == "LogAppendTime"
     codec = _CODECS.get(config.compression_type)
+    reads_records = codec is not None or config.is_compacted
     return Intake(
         BatchRules(
             message_bytes_max=config.max_message_bytes,
@@ -61,7 +64,8 @@ def intake_of(config: TopicConfig) -> Intake:
         stamps,
         codec,
         config.is_compacted,
-        codec is not None or config.is_compacted,
+        reads_records,
+        not (reads_records or stamps),
     )
 
 

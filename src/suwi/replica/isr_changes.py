@@ -7,17 +7,17 @@ its partition epoch.
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
 from suwi.client.connection import PeerConnection
+from suwi.env.tasks import RESTART, Tasks, cancel_and_wait
 from suwi.model.ids import NodeId
 from suwi.replica.leadership import Proposal
 from suwi.replica.partition import Partition
-from suwi.replica.peers import Peers
+from suwi.replica.peers import HasBrokerEpoch, Peers
 from suwi.wire.errors import MalformedResponse
 from suwi.wire.versions import APIS, ApiKey
 
@@ -45,10 +45,11 @@ _OVERTAKEN = frozenset(
 
 
 class IsrChanges:
-    def __init__(self, node_id: NodeId, peers: Peers, broker_epoch: Callable[[], int]) -> None:
+    def __init__(self, node_id: NodeId, peers: Peers, owner: HasBrokerEpoch, tasks: Tasks) -> None:
         self._node_id = node_id
         self._peers = peers
-        self._broker_epoch = broker_epoch
+        self._owner = owner
+        self._tasks = tasks
         self._waiting: dict[Partition, Proposal] = {}
         self._wanted = asyncio.Event()
         self._connection: PeerConnection | None = None
@@ -58,12 +59,12 @@ class IsrChanges:
         self._waiting[partition] = proposal
         self._wanted.set()
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task = self._tasks.start(
+                self._run, name="in-sync set proposals", on_failure=RESTART
+            )
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await cancel_and_wait(self._task)
 
     async def _run(self) -> None:
         pause_s = _PAUSE_S_MIN
@@ -71,31 +72,33 @@ class IsrChanges:
             while True:
                 await self._wanted.wait()
                 self._wanted.clear()
-                sent, self._waiting = self._waiting, {}
-                sent = {p: proposal for p, proposal in sent.items() if _still_stands(p, proposal)}
-                if not sent:
-                    continue
-                try:
-                    retried = await self._send(sent)
-                except (OSError, MalformedResponse, TimeoutError) as error:
-                    log.info("controller not reached", extra={"reason": str(error)})
-                    self._hang_up()
-                    retried = sent
-                if not retried:
+                if await self._send_waiting():
                     pause_s = _PAUSE_S_MIN
                     continue
-                # What was proposed since then is the later word.
-                self._waiting = {**retried, **self._waiting}
                 self._wanted.set()
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _PAUSE_S_MAX)
-        except asyncio.CancelledError:
-            raise
-        except Exception:
-            log.exception("in-sync sets are no longer reported")
-            raise
         finally:
             self._hang_up()
+            if self._waiting:
+                self._wanted.set()
+
+    async def _send_waiting(self) -> bool:
+        """Send what waits; False where some of it must be sent again."""
+        sent, self._waiting = self._waiting, {}
+        sent = {p: proposal for p, proposal in sent.items() if _still_stands(p, proposal)}
+        if not sent:
+            return True
+        retried = sent
+        try:
+            retried = await self._send(sent)
+        except (OSError, MalformedResponse, TimeoutError) as error:
+            log.info("controller not reached", extra={"reason": str(error)})
+            self._hang_up()
+        finally:
+            # What was proposed since then is the later word.
+            self._waiting = {**retried, **self._waiting}
+        return not retried
 
     def _hang_up(self) -> None:
         if self._connection is not None:
@@ -121,7 +124,12 @@ class IsrChanges:
                 partition = by_key.get((topic.topic_id, outcome.partition_index))
                 if partition is None:
                     continue
-                if not _heard(partition, proposals[partition], outcome):
+                try:
+                    heard = _heard(partition, proposals[partition], outcome)
+                except Exception as error:
+                    self._tasks.count("in-sync set proposals", error)
+                    heard = True  # The others' answers count all the same.
+                if not heard:
                     retried[partition] = proposals[partition]
         return retried
 
@@ -143,7 +151,7 @@ class IsrChanges:
             )
         return {
             "broker_id": self._node_id,
-            "broker_epoch": self._broker_epoch(),
+            "broker_epoch": self._owner.broker_epoch,
             "topics": [
                 {"topic_id": topic_id, "partitions": partitions}
                 for topic_id, partitions in topics.items()

@@ -1,10 +1,8 @@
 """Which replica a consumer should read from (KIP-392): one in its own rack, if it has enough."""
 
-from collections.abc import Callable
-
-from suwi.metadata.image import ClusterImage
 from suwi.model.ids import NO_OFFSET, NodeId, Offset
 from suwi.replica.leadership import Leadership
+from suwi.replica.peers import HasImage
 
 RACK_AWARE = "RackAwareReplicaSelector"
 """The last word of the class name that Kafka's `replica.selector.class` takes."""
@@ -13,13 +11,13 @@ RACK_AWARE = "RackAwareReplicaSelector"
 class NearestReplica:
     """Asked by a leader; the image says where brokers stand."""
 
-    def __init__(self, node_id: NodeId, image: Callable[[], ClusterImage]) -> None:
+    def __init__(self, node_id: NodeId, metadata: HasImage) -> None:
         self._node_id = node_id
-        self._image = image
+        self._metadata = metadata
 
     def choose(self, leadership: Leadership, offset: Offset, rack: str) -> NodeId | None:
         """The follower in `rack` that has most, if the leader stands elsewhere; else None."""
-        brokers = self._image().brokers
+        brokers = self._metadata.image.brokers
         if self._node_id in brokers and brokers[self._node_id].rack == rack:
             return None
         near = [

@@ -2,18 +2,25 @@
 
 Produce enters at `append`, readers at `read`, followers' progress at `record_progress`, waiting at
 `when_committed` and `watch`; a follower's fetcher at `append_fetched`, `diverge`, `start_over`.
+What takes long, opening and truncating its log, is done in turns of the loop (`preparation.py`):
+until then it is not ready, and whoever wants to read or write is told to try again.
 Invariant: start offset <= last stable offset <= high watermark <= end offset.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from suwi.env import Clock
+from suwi.env.tasks import Tasks
 from suwi.log.epochs import LeaderEpochs
 from suwi.log.partition_log import Appended, LogSlice, PartitionLog
-from suwi.log.retention import apply_retention
+from suwi.log.retention import applying_retention
+from suwi.log.steps import Job, Steps, after_each, run_steps
+from suwi.log.stray import UnreadableTopicId
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import (
     BrokerError,
@@ -38,12 +45,28 @@ from suwi.records.batch import BatchHeader, batches
 from suwi.replica.home import Home
 from suwi.replica.intake import intake_of
 from suwi.replica.leadership import UNKNOWN_EPOCH, IsLive, Leadership, Proposal
+from suwi.replica.log_sync import sync_log
 from suwi.replica.loss import Loss, lost_between
+from suwi.replica.preparation import Turns, run_at_once, run_in_turns
+from suwi.replica.storage_refusals import StorageRefusals
 from suwi.replica.waiting import OnCommit, Waiting
 
 log = logging.getLogger(__name__)
 
 _ACKS_ALL = -1
+_PREPARATION = "log preparation"
+
+
+class LogNotReady(NotLeaderOrFollower):
+    """The log is being opened or truncated: whoever can wait does so, see `Partition.settled`."""
+
+    def __init__(self, partition: "Partition") -> None:
+        super().__init__(f"the log of {partition.partition} is not ready yet")
+        self.partition = partition
+
+
+class _FollowsRefused(KafkaStorageError):
+    """The producer has to go back to a batch that was refused: see `StorageRefusals`."""
 
 
 class Surroundings(NamedTuple):
@@ -51,9 +74,11 @@ class Surroundings(NamedTuple):
 
     node_id: NodeId
     clock: Clock
+    turns: Turns
     lag_s_max: float
     """After how long a follower that has not caught up is out of sync."""
     is_live: IsLive
+    tasks: Tasks
     on_append: Callable[["Partition"], None] = lambda _: None
     """Told once of a partition that has changed, and again after `touched` is reset."""
     propose: Callable[["Partition", Proposal], None] = lambda *_: None
@@ -89,12 +114,20 @@ class Partition:
         self._home = home
         self._around = around
         self._log: PartitionLog | None = None
+        self._is_ready = False
+        """Whether the log can be used: it is open, whole and, of a leader, in office."""
+        self._preparation: asyncio.Task[None] | None = None
+        """Opens or truncates the log; owned by this partition, ends when it is closed."""
+        self._failure: BrokerError | None = None
+        """Why the last preparation came to nothing."""
+        self._ready_watchers: dict[Callable[[], None], None] = {}
         self._in_office = False
         self._has_enough_replicas = True
         self._high_watermark = Offset(0)
-        self._watermark_fell = True
-        """Whether more may be written down as committed than is: when it is opened, and after a
-        truncation. What is appended next must not be taken for it after a crash."""
+        self.offline_because: str | None = None
+        """Why its log could not be opened; the next use tries again."""
+        self._refusals: StorageRefusals | None = None
+        """Made at the first refusal: most replicas never see one."""
         self._waiting = Waiting()
         self._sync: asyncio.Task[None] | None = None
         self._closed: BrokerError | None = None
@@ -103,8 +136,9 @@ class Partition:
 
     @property
     def log(self) -> PartitionLog:
-        if self._log is None or (self.leadership is not None and not self._in_office):
-            self._open()
+        """The log, ready for use. Raises a `BrokerError` where it is not, see `prepare`."""
+        if not self._is_ready:
+            self._get_ready()
         assert self._log is not None
         return self._log
 
@@ -130,33 +164,26 @@ class Partition:
         """Whether it was deleted, or this broker stops."""
         return self._closed is not None
 
+    def check_open(self) -> None:
+        """For those who had to wait. Raises what has become of it: deleted, or its broker stops."""
+        if self._closed is not None:
+            raise self._closed
+
     @property
     def is_leader(self) -> bool:
         return self.leadership is not None
 
-    def open(self) -> None:
-        """Open the log now, rather than at the first use."""
-        self._open()
-
-    def _open(self) -> None:
-        if self._closed is not None:
-            raise self._closed
-        if self._log is None:
-            try:
-                self._log = self._home.open_log(self.config)
-            except OSError as error:
-                raise KafkaStorageError(f"{self.partition}: {error}") from error
-            known = self._home.checkpointed_watermark
-            self._high_watermark = max(self._log.start_offset, min(known, self._log.end_offset))
-            self._home.lower_watermark(self._high_watermark)
-        if self.leadership is not None and not self._in_office:
-            self._enter_office(self._log, self.leadership)
-
     @property
     def high_watermark(self) -> Offset:
-        if self._log is None or (self.leadership is not None and not self._in_office):
-            self._open()
+        if not self._is_ready:
+            self._get_ready()
         return self._high_watermark
+
+    @property
+    def watermark_is_known(self) -> bool:
+        """Whether all is known to be committed that was so when this leader's epoch began."""
+        leadership = self.leadership
+        return leadership is None or self.high_watermark >= leadership.epoch_start
 
     @property
     def last_stable_offset(self) -> Offset:
@@ -184,6 +211,167 @@ class Partition:
             raise FencedLeaderEpoch(f"epoch {known_to_client} is over: {self.leader_epoch}")
         raise UnknownLeaderEpoch(f"epoch {known_to_client} is not known yet: {self.leader_epoch}")
 
+    # -- getting ready -------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Open the log here and now, in a thread if nothing else uses the logs yet."""
+        run_steps(self._opening())
+        self._is_ready = self.leadership is None and self._is_whole()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its log can be used; if not, see `prepare`."""
+        return self._is_ready
+
+    @property
+    def is_preparing(self) -> bool:
+        """Whether its log is being opened or truncated."""
+        return self._preparation is not None
+
+    def prepare(self) -> bool:
+        """Whether it is ready. If not, it will be: see `when_ready`.
+
+        Raises why that came to nothing the last time; the next call tries again.
+        """
+        if self._is_ready:
+            return True
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+        try:
+            self._get_ready()
+        except BrokerError:
+            if self._preparation is None:
+                raise
+        return self._is_ready
+
+    def when_ready(self, watcher: Callable[[], None]) -> None:
+        """Call `watcher` once, when what is going on has come to an end, a good one or not."""
+        self._ready_watchers[watcher] = None
+
+    async def settled(self) -> None:
+        """Wait until nothing is going on. Raises why it came to nothing."""
+        while self._preparation is not None:
+            await asyncio.wait([self._preparation])
+        if self._failure is not None:
+            raise self._failure
+
+    def _get_ready(self) -> None:
+        """Get ready if that does not take long; else begin with it, and raise."""
+        if self._closed is not None:
+            raise self._closed
+        if self._preparation is None:
+            # To take office is to write a file, and thousands may have to at once.
+            if self._is_whole() and (self.leadership is None or self._around.turns.take()):
+                self._become_ready()
+                return
+            self._run(self._opening_and_writing())
+        if not self._is_ready:
+            raise LogNotReady(self)
+
+    def _is_whole(self) -> bool:
+        partition_log = self._log
+        return (
+            partition_log is not None
+            and self._preparation is None
+            and partition_log.producers_are_known
+            and not self._home.has_due
+        )
+
+    def _become_ready(self) -> None:
+        assert self._log is not None
+        if self.leadership is not None and not self._in_office:
+            self._enter_office(self._log, self.leadership)
+        self._is_ready = True
+
+    def _run(self, steps: Steps[None]) -> None:
+        """Change the log, at once as far as this turn of the loop allows. Raises a `BrokerError`
+        of that part; the rest is done in the background."""
+        assert self._preparation is None
+        self._is_ready = False
+        self._failure = None
+        job = run_at_once(steps, self._around.turns)
+        if job is None:
+            self._become_ready()
+        else:
+            self._preparation = self._around.tasks.start(
+                partial(self._run_on, steps, job),
+                name=_PREPARATION,
+                on_failure=lambda _: None,  # `_run_on` has dealt with it.
+            )
+
+    async def _run_on(self, steps: Steps[None], job: Job) -> None:
+        try:
+            turns = self._around.turns
+            if await run_in_turns(steps, job, turns, lambda: self._closed is None):
+                self._become_ready()
+        except BrokerError as error:
+            self._failure = error
+        except Exception as error:
+            self._around.tasks.count(_PREPARATION, error)
+            self._failure = KafkaStorageError(f"{self.partition}: {error!r}")
+        finally:
+            self._preparation = None
+        if self._failure is not None:
+            log.error("not ready", extra=self._fields(self._failure))
+            self._resign()
+        watchers, self._ready_watchers = self._ready_watchers, {}
+        for watcher in watchers:
+            watcher()
+
+    def _opening(self) -> Steps[None]:
+        if self._log is not None:
+            return
+        try:
+            opened = yield from self._home.opening_log(self.config)
+        except UnreadableTopicId as error:
+            self._went_offline(error)
+            raise
+        except OSError as error:
+            self._went_offline(error)
+            raise KafkaStorageError(f"{self.partition}: {error}") from error
+        if self.offline_because is not None:
+            self.offline_because = None
+            log.info("replica online again", extra={"partition": str(self.partition)})
+        opened.config = self.config  # It may have changed meanwhile.
+        self._log = opened
+        known = self._home.checkpointed_watermark
+        self._high_watermark = max(opened.start_offset, min(known, opened.end_offset))
+        self._home.lower_watermark(self._high_watermark)
+
+    def _went_offline(self, error: Exception) -> None:
+        """A log that cannot be opened is this replica's trouble, and no other's."""
+        if self.offline_because is None:
+            log.error("replica offline", extra=self._fields(error))
+        self.offline_because = str(error)
+
+    def _opening_and_writing(self) -> Steps[None]:
+        """From whatever state to one in which records can be appended: none of them must be taken,
+        after a crash, for what was written down of others."""
+        yield from self._opening()
+        assert self._log is not None
+        if not self._log.producers_are_known:
+            yield from self._log.reloading_producers()
+        yield from self._home.writing_due()
+
+    def _syncing(self, partition_log: PartitionLog) -> Steps[None]:
+        """What a follower says with its next fetch is what it vouches for."""
+        job = partition_log.sync_job()
+        if job is None:
+            return
+        try:
+            yield job.run
+        except OSError as error:
+            partition_log.sync_failed(job, error)
+            raise KafkaStorageError(f"{self.partition}: {error}") from error
+        except GeneratorExit:
+            partition_log.sync_abandoned(job)
+            raise
+        partition_log.synced(job)
+
+    def _fields(self, reason: object) -> dict[str, str]:
+        return {"partition": str(self.partition), "reason": str(reason)}
+
     # -- taking and giving up the lead ---------------------------------------------------------
 
     def lead(self, state: PartitionState, broker_epoch: int) -> None:
@@ -202,15 +390,16 @@ class Partition:
             epoch_start=Offset(0),  # known when the log is open
             now_s=asyncio.get_running_loop().time(),
         )
+        self._is_ready = False
         self._count_replicas(self.leadership)
         if self._log is not None or len(state.replicas) > 1:
             try:
-                self._open()
+                self._get_ready()
             except KafkaStorageError as error:
-                log.error(
-                    "cannot lead", extra={"partition": str(self.partition), "reason": str(error)}
-                )
+                log.error("cannot lead", extra=self._fields(error))
                 self._resign()
+            except NotLeaderOrFollower:
+                pass  # It takes office when its log is ready.
 
     def follow(self, state: PartitionState) -> None:
         """Another broker leads, or nobody does."""
@@ -228,6 +417,7 @@ class Partition:
         """Whatever was under way in the last epoch must be tried again, perhaps elsewhere."""
         self.leadership = None
         self._in_office = False
+        self._is_ready = self._is_whole()
         self.leader = state.leader if state is not None else NO_NODE
         if state is not None:
             self.leader_epoch = state.leader_epoch
@@ -295,21 +485,28 @@ class Partition:
             raise NotLeaderOrFollower(f"{self.partition} is led by another broker")
         try:
             partition_log = self.log
-            if self._watermark_fell:
-                self._write_watermark(partition_log)
+            if self._refusals is not None and self._refusals.holds_back(
+                header, partition_log.producers
+            ):
+                raise _FollowsRefused(f"{self.partition}: an earlier batch could not be stored")
             appended = partition_log.append_as_leader(batch, header, self.leader_epoch, now_ms)
+        except _FollowsRefused:
+            raise
+        except LogNotReady:
+            self._note_refusal(header)  # It may be ready for the next batch of the same producer.
+            raise
         except KafkaStorageError:
+            self._note_refusal(header)
             self._resign()
             raise
         if not appended.is_duplicate:
             self._after_append(partition_log, self.leadership)
         return appended
 
-    def _write_watermark(self, partition_log: PartitionLog) -> None:
-        partition_log.state.check()
-        if not self._home.write_watermarks():
-            raise KafkaStorageError(f"{self.partition}: its watermark cannot be written down")
-        self._watermark_fell = False
+    def _note_refusal(self, header: BatchHeader) -> None:
+        if header.producer_id >= 0 and not header.is_control:
+            self._refusals = self._refusals or StorageRefusals()
+            self._refusals.note(header)
 
     def _after_append(self, partition_log: PartitionLog, leadership: Leadership) -> None:
         if not self.touched:
@@ -373,11 +570,18 @@ class Partition:
         unsynced = partition_log.end_offset - partition_log.recovery_point
         is_due = unsynced >= self.config.flush_messages or not partition_log.truncation_is_safe
         if self._sync is None and is_due:
-            self._sync = asyncio.get_running_loop().create_task(self._sync_until_done())
+            self._sync = self._around.tasks.start(
+                partial(self._sync_until_done, partition_log),
+                name="log sync",
+                on_failure=self._sync_failed,
+            )
 
-    async def _sync_until_done(self) -> None:
+    def _sync_failed(self, error: Exception) -> None:
+        """Nobody foresaw it: who waits must try again, and the next append syncs anew."""
+        self._waiting.fail(KafkaStorageError(f"{self.partition} cannot be synced: {error!r}"))
+
+    async def _sync_until_done(self, partition_log: PartitionLog) -> None:
         """One sync serves all that wait; those who come meanwhile are served by the next."""
-        partition_log = self.log
         try:
             while self._closed is None:
                 try:
@@ -400,22 +604,15 @@ class Partition:
         """Sync what is there; whether there was anything. Raises KafkaStorageError."""
         if self._closed is not None:
             return False  # Deleted: its files are no longer where they were.
-        job = partition_log.sync_job()
-        if job is None:
-            return False
-        try:
-            await asyncio.get_running_loop().run_in_executor(None, job.run)
-        except OSError as error:
-            partition_log.sync_failed(job, error)
-            raise KafkaStorageError(f"{self.partition}: {error}") from error
-        partition_log.synced(job)
-        return True
+        return await sync_log(partition_log)
 
     @property
     def must_sync_first(self) -> bool:
         """Whether a follower has to sync before it may say with a fetch what it has."""
-        return self._log is not None and (
-            self.config.flush_messages == 1 or not self._log.truncation_is_safe
+        return (
+            self._is_ready
+            and self._log is not None
+            and (self.config.flush_messages == 1 or not self._log.truncation_is_safe)
         )
 
     def delete_before(self, offset: Offset) -> None:
@@ -425,14 +622,17 @@ class Partition:
         self._touch()
         self._waiting.tell_all()
 
-    def retain(self, now_ms: int) -> list[str]:
-        """Take out what is too old or too much; the files to delete. Raises KafkaStorageError.
+    def retaining(self, now_ms: int, gone: list[str]) -> Steps[None]:
+        """Take out what is too old or too much; files to delete are added to `gone`. Raises
+        KafkaStorageError.
 
         Even from a leader that a full disk keeps from its office: this makes room.
         """
         if self._log is None:
-            self._open()
-        return apply_retention(self.log_as_it_is, self._high_watermark, now_ms)
+            self.prepare()
+        if self._log is None or self._preparation is not None:
+            return  # It has its turn at the next check.
+        yield from applying_retention(self._log, self._high_watermark, now_ms, gone)
 
     @property
     def low_watermark(self) -> Offset:
@@ -555,13 +755,26 @@ class Partition:
         """Take in what the leader sent. Raises CorruptMessage, InvalidRecord, KafkaStorageError."""
         assert self.leadership is None
         partition_log = self.log
+        room_at = _room_wanted(partition_log, records)
+        if room_at is not None:
+            # The bytes are kept for longer than this call.
+            kept = memoryview(bytes(records))
+            self._run(self._restarting_with(room_at, kept, leader_epoch, watermark, start))
+        else:
+            self._take_in(partition_log, records, leader_epoch, watermark, start)
+
+    def _take_in(
+        self,
+        partition_log: PartitionLog,
+        records: memoryview,
+        leader_epoch: LeaderEpoch,
+        watermark: Offset,
+        start: Offset,
+    ) -> None:
         start = max(start, partition_log.start_offset)
         if records:
-            self._make_room(records)
             self._touch()
             try:
-                if self._watermark_fell:
-                    self._write_watermark(partition_log)
                 now_ms = self._around.clock.now_ms()
                 partition_log.append_as_follower(records, leader_epoch, now_ms)
             except KafkaStorageError:
@@ -582,15 +795,6 @@ class Partition:
             self._touch()
             self._advance(known)
 
-    def _make_room(self, records: memoryview) -> None:
-        """A log that starts within a batch, since records were deleted, is copied with all of that
-        batch: an empty copy must begin where the batch does."""
-        partition_log = self.log
-        if partition_log.start_offset == partition_log.end_offset:
-            _, first = next(batches(records))
-            if first.base_offset < partition_log.end_offset <= first.last_offset:
-                self._restart_at(Offset(first.base_offset))
-
     def diverge(self, epoch: LeaderEpoch, end_offset: Offset) -> None:
         """The leader's log has `epoch` up to `end_offset`, and parts from this one at the latest
         there. Hazards 1 and 3: truncate by epoch, never by watermark, and then ask again."""
@@ -605,19 +809,43 @@ class Partition:
         partition_log = self.log
         if not partition_log.start_offset <= start < partition_log.end_offset:
             log.info("starting over", extra={"partition": str(self.partition), "at": start})
-            self._restart_at(start)
+            self._run(self._restarting(start))
 
-    def _restart_at(self, start: Offset) -> None:
-        self.log.restart_at(start)
-        self._high_watermark = start
-        self._became_shorter()
+    def _restarting(self, start: Offset) -> Steps[None]:
+        partition_log = self.log_as_it_is
+        yield from after_each(partition_log.restarting_at(start), self._follow_end)
+        yield from self._writing_shorter(partition_log)
+        yield from self._syncing(partition_log)
+
+    def _restarting_with(
+        self,
+        at: Offset,
+        records: memoryview,
+        leader_epoch: LeaderEpoch,
+        watermark: Offset,
+        start: Offset,
+    ) -> Steps[None]:
+        """Begin anew with these records, unless the leader is another by then."""
+        partition_log = self.log_as_it_is
+        start = max(start, partition_log.start_offset)
+        yield from after_each(partition_log.restarting_at(at), self._follow_end)
+        yield from self._writing_shorter(partition_log)
+        if self.leadership is None and self.leader_epoch == leader_epoch:
+            self._take_in(partition_log, records, leader_epoch, watermark, start)
+        yield from self._syncing(partition_log)
 
     def _truncate(self, offset: Offset) -> None:
-        partition_log = self.log
+        self._run(self._truncating(offset))
+
+    def _truncating(self, offset: Offset) -> Steps[None]:
+        """Once begun it goes on to its end, whoever leads by then: the leader that this log was
+        compared with has said that what goes is not its own."""
+        partition_log = self.log_as_it_is
         start, end = partition_log.start_offset, partition_log.end_offset
         losable_end = self._losable_end(partition_log)
         epochs = LeaderEpochs(partition_log.epochs.entries())
-        partition_log.truncate_to(offset)
+        committed = self._high_watermark
+        yield from after_each(partition_log.truncating(offset), self._follow_end)
         partition_log.forget_epochs_beyond_end()
         log.info(
             "truncated",
@@ -628,9 +856,6 @@ class Partition:
                 "epoch": self.leader_epoch,
             },
         )
-        committed = self._high_watermark
-        self._high_watermark = min(committed, partition_log.end_offset)
-        self._became_shorter()
         first = max(partition_log.end_offset, start)  # A batch that holds `offset` went whole.
         if first < losable_end:
             loss = lost_between(
@@ -638,6 +863,19 @@ class Partition:
             )
             log.error("records are lost", extra={"loss": str(loss)})
             self._around.on_loss(loss)
+        yield from self._writing_shorter(partition_log)
+        yield from self._syncing(partition_log)
+
+    def _follow_end(self) -> None:
+        """The log became shorter: so did what is committed."""
+        partition_log = self.log_as_it_is
+        end_offset = min(self._high_watermark, partition_log.end_offset)
+        self._high_watermark = max(partition_log.start_offset, end_offset)
+
+    def _writing_shorter(self, partition_log: PartitionLog) -> Steps[None]:
+        self._home.became_shorter(partition_log, self._high_watermark)
+        self._touch()
+        yield from self._home.writing_due()
 
     def _losable_end(self, partition_log: PartitionLog) -> Offset:
         """Up to where the records are, or may be, committed: as far as this replica knows. If all
@@ -646,7 +884,23 @@ class Partition:
         is_older = partition_log.epochs.latest < self._unclean_epoch
         return partition_log.end_offset if is_older else self._high_watermark
 
-    def _became_shorter(self) -> None:
-        self._watermark_fell = True
-        self._home.after_truncation(self.log, self._high_watermark)
-        self._touch()
+
+async def wait_until_ready(partitions: Iterable[Partition], within_s: float) -> None:
+    """Wait until these logs can be used, or cannot be: whoever uses them is told."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            for partition in partitions:
+                with suppress(BrokerError):
+                    if not partition.prepare():
+                        await partition.settled()
+
+
+def _room_wanted(partition_log: PartitionLog, records: memoryview) -> Offset | None:
+    """A log that starts within a batch, since records were deleted, is copied with all of that
+    batch: where an empty copy must begin then. None: it is right as it is."""
+    if not records or partition_log.start_offset != partition_log.end_offset:
+        return None
+    _, first = next(batches(records))
+    if first.base_offset < partition_log.end_offset <= first.last_offset:
+        return Offset(first.base_offset)
+    return None

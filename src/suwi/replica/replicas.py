@@ -1,32 +1,67 @@
 """The partitions that this broker has a replica of, kept in step with the cluster image.
 
-`follow` takes in each new image; handlers look partitions up with `leader_of` and `replica_of`.
-Invariant: a partition is led here only in a life of this broker that the controller has journaled.
+`apply_image` takes in each new image; handlers look partitions up with `leader_of` and
+`replica_of`; coordinators hear of roles in their topics with `subscribe`.
+Invariants: a partition is led here only in a life of this broker that the controller has journaled.
+What fails for one partition in a way nobody foresaw leaves the others alone: it is out of service
+here, in `failed`, and is tried again.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final, Protocol
 from uuid import UUID
 
 from suwi.env import Clock
+from suwi.env.tasks import RESTART, Tasks, cancel_and_wait
 from suwi.log.log_directories import LogDirectories
+from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.metadata.image import ClusterImage, PartitionState, Topic, partitions_of
-from suwi.model.broker_config import BrokerConfig, parse_broker_config
 from suwi.model.errors import (
+    BrokerError,
+    KafkaStorageError,
     NotLeaderOrFollower,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId, PartitionIndex, TopicPartition
-from suwi.model.topic_config import parse_topic_config
+from suwi.model.ids import (
+    NO_NODE,
+    NodeId,
+    PartitionIndex,
+    TopicId,
+    TopicPartition,
+)
+from suwi.model.topic_config import TopicConfig, parse_topic_config
 from suwi.replica.copying import NOT_COPYING, Copying
 from suwi.replica.home import Home
-from suwi.replica.leadership import UNKNOWN_EPOCH
+from suwi.replica.leadership import UNKNOWN_EPOCH, Proposal
 from suwi.replica.loss import Loss
 from suwi.replica.partition import Partition, Surroundings
+from suwi.replica.preparation import Turns
 from suwi.replica.stats import ReplicationStats
 
 log = logging.getLogger(__name__)
+
+_PARTITIONS_PER_SLICE: Final = 32
+"""So many change their roles before others get the event loop again."""
+_RETRY_S_MIN: Final = 1.0
+_RETRY_S_MAX: Final = 60.0
+TASK: Final = "change of role"
+
+
+class RoleListener(Protocol):
+    """Told what becomes of each partition here, in order; an error in it stays with it."""
+
+    def on_leader(self, partition: Partition) -> None:
+        """This broker leads from `partition.leader_epoch` on."""
+
+    def on_follower(self, partition: Partition) -> None:
+        """Another broker leads, or nobody does."""
+
+    def on_gone(self, partition: Partition) -> None:
+        """Deleted, or moved away."""
 
 
 class Replicas:
@@ -35,34 +70,41 @@ class Replicas:
         node_id: NodeId,
         directories: LogDirectories,
         clock: Clock,
-        config: BrokerConfig,
+        config: DynamicBrokerConfig,
+        tasks: Tasks,
         on_put_away: Callable[[str], None],
         on_loss: Callable[[Loss], None] = lambda _: None,
     ) -> None:
+        """`on_put_away` is told the path of a directory that may be removed."""
         self.image = ClusterImage()
         self.broker_epoch = UNKNOWN_EPOCH
         """This broker's own, while it is registered."""
         self.copying: Copying = NOT_COPYING
         self.stats = ReplicationStats()
         self.directories = directories
+        self.failed: dict[TopicPartition, str] = {}
+        """Partitions that are out of service here for a reason that nobody foresaw."""
         self._node_id = node_id
         self._config = config
-        self._defaults = config.topic
+        self._tasks = tasks
         self._on_put_away = on_put_away
-        """Told the path of a directory that may be removed."""
+        self._listeners: list[RoleListener] = []
+        self._retrying: asyncio.Task[None] | None = None
         # By topic and index: a plain tuple finds too, and is made faster than a `TopicPartition`.
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._led: dict[tuple[str, int], Partition] = {}
         self._touched: list[Partition] = []
-        self._epoch_of = self._leader_epoch
+        self._state_of = self._partition_state
         """Made once: every partition keeps it."""
         self._around = Surroundings(
             node_id,
             clock,
-            config.replica_lag_time_max_ms / 1000,
+            Turns(),
+            config.static.replica_lag_time_max_ms / 1000,
             self._is_live,
+            tasks,
             self._touched.append,
-            lambda partition, proposal: self.copying.propose(partition, proposal),
+            self._propose,
             self.stats.isr_changed,
             on_loss,
         )
@@ -80,8 +122,11 @@ class Replicas:
         found = self._led.get((topic, partition))
         if found is not None:
             return found
-        if self.image.partition(TopicPartition(topic, PartitionIndex(partition))) is None:
+        tp = TopicPartition(topic, PartitionIndex(partition))
+        if self.image.partition(tp) is None:
             raise UnknownTopicOrPartition(f"{topic}-{partition} does not exist")
+        if tp in self.failed:
+            raise KafkaStorageError(f"{tp} is out of service here: {self.failed[tp]}")
         raise NotLeaderOrFollower(f"{topic}-{partition} is led by another broker")
 
     def replica_of(self, topic: str, partition: int) -> Partition:
@@ -114,31 +159,103 @@ class Replicas:
         broker = self.image.brokers.get(node)
         return broker is not None and epoch in (UNKNOWN_EPOCH, broker.epoch)
 
-    # -- following the image -------------------------------------------------------------------
+    def _propose(self, partition: Partition, proposal: Proposal) -> None:
+        self.copying.propose(partition, proposal)
 
-    def follow(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Take in the next image: begin, change and end what differs from the last."""
+    # -- applying images -----------------------------------------------------------------------
+
+    def subscribe(self, listener: RoleListener) -> None:
+        self._listeners.append(listener)
+
+    async def apply_image(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Take in the next image, in slices: begin, change and end what differs from the last."""
         self.image = new
-        if new.broker_configs != old.broker_configs:
-            self._configure_all()
+        for number, step in enumerate(self._steps(old, new), start=1):
+            self._isolated(*step)
+            if number % _PARTITIONS_PER_SLICE == 0:
+                await asyncio.sleep(0)
+        self.copying.assigned()
+        if self.failed and (self._retrying is None or self._retrying.done()):
+            self._retrying = self._tasks.start(
+                self._retry_failed, name="retry of failed partitions", on_failure=RESTART
+            )
+
+    def _steps(
+        self, old: ClusterImage, new: ClusterImage
+    ) -> Iterator[tuple[TopicPartition, Callable[[], None]]]:
+        """What is to be done, partition by partition."""
         for name, topic in old.topics.items():
             successor = new.topics.get(name)
             if successor is None or successor.id != topic.id:
-                self._delete(topic)
-        # What this broker may do depends on its own journaled life.
+                for tp, _ in partitions_of(topic):
+                    yield tp, partial(self._delete, tp, topic.id)
+        # What this broker may do depends on its own journaled life, what a topic's configuration is
+        # on the defaults.
         all_anew = old.registered.get(self._node_id) != new.registered.get(self._node_id)
+        all_anew |= old.broker_configs != new.broker_configs
         for name, topic in new.topics.items():
             if all_anew or old.topics.get(name) is not topic:
                 # What exists when the broker starts may have its data anywhere.
-                self._follow_topic(topic, is_new=old.sequence > 0)
+                yield from self._topic_steps(topic, is_new=old.sequence > 0)
         if old.brokers != new.brokers:
-            self._reconsider_watermarks()
+            # A broker came or went: leaders may have waited for one that was about to join.
+            for partition in list(self._led.values()):
+                yield partition.partition, partition.live_brokers_changed
+
+    def _topic_steps(
+        self, topic: Topic, *, is_new: bool
+    ) -> Iterator[tuple[TopicPartition, Callable[[], None]]]:
+        config = parse_topic_config(topic.configs, self._config.current.topic)
+        for tp, state in partitions_of(topic):
+            yield tp, partial(self._apply_state, tp, topic.id, state, config, is_new=is_new)
+
+    def _isolated(self, tp: TopicPartition, step: Callable[[], None]) -> None:
+        """What one partition's data or state brings about must not stop the others."""
+        try:
+            step()
+            self.failed.pop(tp, None)
+        except Exception as error:
+            self.fail(tp, error)
+
+    def fail(self, tp: TopicPartition, error: Exception) -> None:
+        """Take a partition out of service until a retry works. Never raises."""
+        self._tasks.count(TASK, error)
+        log.error("partition failed", extra={"partition": str(tp), "reason": repr(error)})
+        self.failed[tp] = repr(error)
+        self._led.pop(tp, None)
+        partition = self._partitions.get(tp)
+        if partition is not None:
+            try:
+                self.copying.release(partition)
+                partition.stand_by()
+            except Exception as further:
+                self._tasks.count(TASK, further)
+
+    async def _retry_failed(self) -> None:
+        pause_s = _RETRY_S_MIN
+        while self.failed:
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _RETRY_S_MAX)
+            for tp in list(self.failed):
+                topic = self.image.topics.get(tp.topic)
+                if topic is None or tp.partition >= len(topic.partitions):
+                    self.failed.pop(tp, None)  # Deleted: its directory is found at the next start.
+                    continue
+                for other, step in self._topic_steps(topic, is_new=False):
+                    if other == tp:
+                        self._isolated(tp, step)
+            self.copying.assigned()
+
+    async def stop(self) -> None:
+        await cancel_and_wait(self._retrying)
 
     def live_as(self, broker_epoch: int) -> None:
         """This broker is registered, or (UNKNOWN_EPOCH) no longer so and may lead nothing."""
         self.broker_epoch = broker_epoch
         for topic in self.image.topics.values():
-            self._follow_topic(topic, is_new=False)
+            for step in self._topic_steps(topic, is_new=False):
+                self._isolated(*step)
+        self.copying.assigned()
 
     @property
     def _may_lead(self) -> bool:
@@ -149,45 +266,49 @@ class Replicas:
             and journaled.epoch == self.broker_epoch
         )
 
-    def _configure_all(self) -> None:
-        """The defaults of all topics changed while running."""
-        effective = {**self._config.given, **self.image.dynamic_config(self._node_id)}
-        self._defaults = parse_broker_config(effective).config.topic
-        configs = {
-            name: parse_topic_config(topic.configs, self._defaults)
-            for name, topic in self.image.topics.items()
-        }
-        for partition in self:
-            config = configs.get(partition.partition.topic)
-            if config is not None:
-                partition.configure(config)
-
-    def _follow_topic(self, topic: Topic, *, is_new: bool) -> None:
-        config = parse_topic_config(topic.configs, self._defaults)
-        for tp, state in partitions_of(topic):
-            if self._node_id not in state.replicas:
-                self._drop(tp)
-                continue
-            known = self._partitions.get(tp)
-            if known is None:
-                home = Home(self.directories, tp, topic.id, self._epoch_of, is_new=is_new)
-                known = self._partitions[tp] = Partition(tp, topic.id, config, home, self._around)
-            elif known.config != config:
-                known.configure(config)
-            self._take_role(known, state)
+    def _apply_state(
+        self,
+        tp: TopicPartition,
+        topic_id: TopicId,
+        state: PartitionState,
+        config: TopicConfig,
+        *,
+        is_new: bool,
+    ) -> None:
+        known = self._partitions.get(tp)
+        if known is not None and known.topic_id != topic_id:
+            self._delete(tp, known.topic_id)
+            known = None
+        if self._node_id not in state.replicas:
+            self._drop(tp)
+            return
+        if known is None:
+            home = Home(self.directories, tp, topic_id, self._state_of, is_new=is_new)
+            known = self._partitions[tp] = Partition(tp, topic_id, config, home, self._around)
+        elif known.config != config:
+            known.configure(config)
+        self._take_role(known, state)
 
     def _take_role(self, partition: Partition, state: PartitionState) -> None:
+        before = partition.leader_epoch, partition.is_leader
         if state.leader == self._node_id and self._may_lead:
             self.copying.release(partition)
             partition.lead(state, self.broker_epoch)
             self._led[partition.partition] = partition
+            if (partition.leader_epoch, True) != before:
+                self._tell_role(lambda listener: listener.on_leader(partition))
             return
         self._led.pop(partition.partition, None)
         if state.leader == self._node_id:
             # Of an earlier life of this broker: the controller has not spoken yet.
             self.copying.release(partition)
             partition.stand_by()
-            return
+        else:
+            self._follow_leader(partition, state)
+        if (partition.leader_epoch, False) != before:
+            self._tell_role(lambda listener: listener.on_follower(partition))
+
+    def _follow_leader(self, partition: Partition, state: PartitionState) -> None:
         is_same = partition.leader == state.leader and partition.leader_epoch == state.leader_epoch
         partition.follow(state)
         if state.leader == NO_NODE:
@@ -197,31 +318,37 @@ class Replicas:
             # the same: with the next fetch, which names the last epoch it follows on.
             self.copying.assign(partition)
 
-    def _reconsider_watermarks(self) -> None:
-        """A broker came or went: leaders may have waited for one that was about to join."""
-        for partition in self._led.values():
-            partition.live_brokers_changed()
+    def _tell_role(self, tell: Callable[[RoleListener], None]) -> None:
+        for listener in self._listeners:
+            try:
+                tell(listener)
+            except Exception as error:
+                self._tasks.count("role listener", error)
 
-    def _drop(self, tp: TopicPartition) -> None:
+    def _drop(self, tp: TopicPartition, reason: BrokerError | None = None) -> None:
         known = self._partitions.pop(tp, None)
         self._led.pop(tp, None)
         if known is not None:
             self.copying.release(known)
-            known.close()
+            known.close(reason)
+            self._tell_role(lambda listener: listener.on_gone(known))
 
-    def _leader_epoch(self, tp: TopicPartition) -> LeaderEpoch | None:
-        state = self.image.partition(tp)
-        return state.leader_epoch if state is not None else None
+    def _partition_state(self, tp: TopicPartition) -> PartitionState | None:
+        return self.image.partition(tp)
 
-    def _delete(self, topic: Topic) -> None:
-        for tp, _ in partitions_of(topic):
-            known = self._partitions.pop(tp, None)
-            self._led.pop(tp, None)
-            if known is not None:
-                self.copying.release(known)
-                known.close(UnknownTopicOrPartition(f"{tp} was deleted"))
-            for directory in self.directories.usable():
+    def _delete(self, tp: TopicPartition, topic_id: TopicId) -> None:
+        known = self._partitions.get(tp)
+        if known is not None and known.topic_id != topic_id:
+            return  # Another topic has its name by now.
+        self._drop(tp, UnknownTopicOrPartition(f"{tp} was deleted"))
+        for directory in self.directories.usable():
+            try:
                 gone = directory.put_away(tp)
-                if gone is not None:
-                    self._on_put_away(gone)
-            self.directories.forget(tp)
+            except OSError as error:
+                # Of use to nobody: the next start names it as a directory of an unknown topic.
+                log.error("cannot set aside", extra={"partition": str(tp), "reason": str(error)})
+                directory.state.failed(error)
+                continue
+            if gone is not None:
+                self._on_put_away(gone)
+        self.directories.forget(tp)

@@ -5,8 +5,10 @@ change the partition there and then: it is in the middle of a change itself.
 """
 
 import logging
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
+from operator import itemgetter
 
 from suwi.model.errors import BrokerError
 from suwi.model.ids import Offset
@@ -16,6 +18,7 @@ log = logging.getLogger(__name__)
 Watcher = Callable[[], None]
 OnCommit = Callable[[BrokerError | None], None]
 """Called when the records are committed, or with the reason why they will not be."""
+_END_OFFSET = itemgetter(0)
 
 
 class Waiting:
@@ -28,7 +31,13 @@ class Waiting:
         self._at_end: dict[Watcher, None] = {}
 
     def add(self, end_offset: Offset, on_commit: OnCommit) -> None:
-        self._producers.append((end_offset, on_commit))
+        producers = self._producers
+        if not producers or producers[-1][0] <= end_offset:
+            producers.append((end_offset, on_commit))
+        else:
+            # A duplicate waits for the batch that came first, which lies below later ones.
+            at = bisect_right(producers, end_offset, key=_END_OFFSET)
+            producers.insert(at, (end_offset, on_commit))
 
     def watch(self, watcher: Watcher, *, also_uncommitted: bool) -> None:
         (self._at_end if also_uncommitted else self._at_watermark)[watcher] = None

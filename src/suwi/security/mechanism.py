@@ -23,7 +23,12 @@ class Refused(Exception):
     """The peer is not who it says, or does not follow the mechanism.
 
     The text goes to the peer and to the log: it says nothing of what was wrong with whose secret.
+    `user` is the name that the peer gave, and goes to the log only.
     """
+
+    def __init__(self, reason: str, *, user: str = "") -> None:
+        super().__init__(reason)
+        self.user = user
 
 
 class ServerMechanism(Protocol):

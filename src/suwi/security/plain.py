@@ -43,11 +43,12 @@ class PlainServer:
         except ValueError:
             raise Refused("Authentication failed: not a PLAIN message") from None
         if not name or not password:
-            raise Refused(_REFUSAL)
+            raise Refused(_REFUSAL, user=name)
         if authorization_id not in ("", name):
-            raise Refused("Authentication failed: the authorization id is not the user's name")
+            reason = "Authentication failed: the authorization id is not the user's name"
+            raise Refused(reason, user=name)
         if not self._users.knows(name, password):
-            raise Refused(_REFUSAL)
+            raise Refused(_REFUSAL, user=name)
         return Authenticated(name, b"")
 
 

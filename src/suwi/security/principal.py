@@ -15,5 +15,13 @@ ANONYMOUS: Final = Principal("User", "ANONYMOUS")
 """Whoever came through a listener that asks for no name."""
 
 
+def parse_principal(text: str) -> Principal:
+    """From `User:alice`. Raises ValueError."""
+    kind, colon, name = text.partition(":")
+    if not (kind and colon and name):
+        raise ValueError(f"{text!r} is no principal")
+    return Principal(kind, name)
+
+
 def user(name: str) -> Principal:
     return Principal("User", name)

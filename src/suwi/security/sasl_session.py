@@ -24,11 +24,20 @@ class MechanismRules(NamedTuple):
     """How long an authentication holds; 0: as long as the connection."""
 
 
+class PeerLogIn(NamedTuple):
+    """Who is a broker. The mechanism counts too: its name may be anybody's in another one."""
+
+    mechanism: str
+    principal: Principal
+
+
 class SaslRules(NamedTuple):
     """What a listener asks for."""
 
     mechanisms: Mapping[str, MechanismRules]
     failure_delay_ms: int = 100
+    peer: PeerLogIn | None = None
+    """How other brokers of this cluster log in, if they do."""
 
 
 class SaslSession:
@@ -112,6 +121,15 @@ class SaslSession:
         self.is_refused = True
         self.open_until_s = -math.inf
         self._server = None
+
+    @property
+    def is_peer(self) -> bool:
+        return (self._name, self.principal) == self.rules.peer
+
+    @property
+    def mechanism(self) -> str:
+        """The one that was chosen; empty before."""
+        return self._name
 
     @property
     def lifetime_ms(self) -> int:

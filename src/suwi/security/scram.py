@@ -120,7 +120,7 @@ class ScramServer:
                 return Challenge(self._first(text).encode())
             return Authenticated(self._user, self._final(text, self._credential).encode())
         except (ValueError, binascii.Error):
-            raise Refused(_MALFORMED) from None
+            raise Refused(_MALFORMED, user=self._user) from None
 
     def _first(self, text: str) -> str:
         flag, authorization_id, bare = text.split(",", 2)
@@ -134,7 +134,8 @@ class ScramServer:
         if not self._user or not nonce:
             raise ValueError
         if authorization_id and _unescape(_attribute("a", authorization_id)) != self._user:
-            raise Refused("Authentication failed: the authorization id is not the user's name")
+            reason = "Authentication failed: the authorization id is not the user's name"
+            raise Refused(reason, user=self._user)
         self._credential, self._is_real = self._lookup(self._user)
         self._channel_binding = f"{flag},{authorization_id},".encode()
         self._nonce = nonce + self._nonce
@@ -156,7 +157,8 @@ class ScramServer:
         if not (is_bound and is_ours and is_proven and self._is_real):
             raise Refused(
                 "Authentication failed during authentication due to invalid credentials with "
-                f"SASL mechanism {self._mechanism.sasl_name}"
+                f"SASL mechanism {self._mechanism.sasl_name}",
+                user=self._user,
             )
         return f"v={_base64(self._mechanism.hmac(credential.server_key, message))}"
 

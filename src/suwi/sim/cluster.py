@@ -7,21 +7,18 @@ happens to the network and the disks is done to `simulation.network` and `node.m
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from suwi.broker.broker import Broker
 from suwi.client.addresses import Address
 from suwi.client.cluster import Cluster
 from suwi.client.settings import ClientSettings
+from suwi.env.tasks import TaskFailure
 from suwi.metadata.memory import MemoryStore, MemoryView
 from suwi.model.broker_config import BrokerConfig, parse_broker_config
 from suwi.model.ids import NodeId
 from suwi.sim.incarnation import Incarnation
 from suwi.sim.simulation import Machine, Simulation
-
-if TYPE_CHECKING:
-    from suwi.sim.task_failures import Supervision
 
 PORT = 9092
 DATA = "/data"
@@ -40,8 +37,8 @@ class SimNode:
         self.in_service = asyncio.Event()
         """Set while its process runs and has told that it is ready."""
         self.start_failure: Exception | None = None
-        self.stopped_because: dict[str, str] = {}
-        """The lives that the broker itself ended, and why."""
+        self.failures: list[TaskFailure] = []
+        """Why its processes stopped by themselves, if any did."""
         self._cluster = cluster
         self._store_is_cut = False
 
@@ -68,9 +65,6 @@ class SimNode:
         incarnation.on_revoke(lambda: self._ended(view))
         for callback in self._cluster.on_birth:
             callback(self)
-        if self._cluster.supervision is not None:
-            ended = self._cluster.supervision.ended(self.broker)
-            self.machine.spawn(self._end_with(ended, incarnation), name=f"end {incarnation.name}")
         starting = self.machine.spawn(self.broker.start(), name=f"start {incarnation.name}")
         return asyncio.create_task(self._wait_for(starting, incarnation))
 
@@ -87,19 +81,21 @@ class SimNode:
             return
         error = starting.exception()
         if error is None:
+            assert self.broker is not None
             self._cluster.say(f"{life.name} is in service")
             self.in_service.set()
+            self.machine.spawn(self._end_with(self.broker, life), name=f"failure of {life.name}")
         else:
             assert isinstance(error, Exception), error
             self._cluster.say(f"{life.name} cannot start: {error!r}")
             self.start_failure = error
             self.machine.kill()
 
-    async def _end_with(self, ended: Awaitable[str], life: Incarnation) -> None:
-        """The broker stops by itself: so does its process."""
-        reason = await ended
-        self._cluster.say(f"{life.name} stopped by itself: {reason}")
-        self.stopped_because[life.name] = reason
+    async def _end_with(self, broker: Broker, life: Incarnation) -> None:
+        """A broker that has stopped by itself ends its process."""
+        failure = await broker.wait_failed()
+        self._cluster.say(f"{life.name} has stopped by itself: {failure}")
+        self.failures.append(failure)
         self.machine.kill()
 
     def _ended(self, view: MemoryView) -> None:
@@ -183,8 +179,6 @@ class SimCluster:
         """Told when a process ends, and again, with True, when its machine has lost power."""
         self.story: deque[str] = deque(maxlen=400)
         """What happened when, for people."""
-        self.supervision: Supervision | None = None
-        """How brokers tell that a task of theirs has failed."""
         self._settings = dict(settings or {})
         self.nodes = {NodeId(n): SimNode(self, NodeId(n)) for n in range(1, brokers + 1)}
 

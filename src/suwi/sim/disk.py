@@ -260,6 +260,10 @@ class SimDisk:
                 raise _error(errno.EEXIST if last else errno.ENOTDIR, path)
             directory = node
 
+    def is_open_to_others(self, path: str) -> bool:
+        self.check()
+        return False  # Nobody else uses a simulated machine.
+
     def rename(self, old: str, new: str) -> None:
         self.begin("rename", old)
         old_parts, new_parts = _parts(old), _parts(new)

@@ -109,13 +109,6 @@ class SimNetwork:
     def connections(self, host: str) -> int:
         return sum(end.host == host and not end.closed for end in self._ends)
 
-    def connected(self, source: str, target: str) -> bool:
-        """Whether a connection that `source` has made to `target` is open."""
-        return any(
-            end.host == source and end.peer_host == target and end.is_caller and not end.closed
-            for end in self._ends
-        )
-
     # The end of processes and machines.
 
     def kill(self, incarnation: Incarnation) -> None:

@@ -45,7 +45,7 @@ class Session:
 
     def start(self, work: Coroutine[Any, Any, _T]) -> "asyncio.Task[_T]":
         """Begin something whose result a later `run` waits for."""
-        task = self._loop.create_task(work)
+        task = self._loop.create_task(work)  # owner: a later `run`
         # What it sends before its first wait leaves now, not when somebody asks for the result.
         self._loop.run_until_complete(asyncio.sleep(0))
         return task

@@ -14,6 +14,7 @@ from suwi.client.cluster import Cluster
 from suwi.client.errors import is_transient
 from suwi.controller.events import Event, events
 from suwi.env import SystemRandom
+from suwi.env.tasks import TaskFailure, Tasks
 from suwi.metadata.embedded import EmbeddedStore
 from suwi.metadata.follower import MetadataFollower
 from suwi.metadata.image import ClusterImage, PartitionState
@@ -64,7 +65,8 @@ class Brokers:
         self._store = store = await EmbeddedStore.open(
             f"{self._directory}/suwi-metadata.sqlite", session_timeout_s=self._session_timeout_s
         )
-        self._follower = MetadataFollower(store.view(), self._follow)
+        self._follower = MetadataFollower(store.view(), Tasks(self._not_followed))
+        self._follower.subscribe(self._follow)
         await self._follower.start()
         self._nodes = {
             n: Node(n, self._loop, store, f"{self._directory}/{n}", self._settings, self._count)
@@ -74,6 +76,9 @@ class Brokers:
         for problem in await asyncio.gather(*starting, return_exceptions=True):
             if problem is not None:
                 raise problem
+
+    def _not_followed(self, failure: TaskFailure) -> None:
+        raise failure.error
 
     def _follow(self, _old: ClusterImage, new: ClusterImage) -> None:
         self._image = new

@@ -267,6 +267,9 @@ class DriveDisk(LocalDisk):
     def make_dirs(self, path: str) -> None:
         self._call(super().make_dirs, path)
 
+    def is_open_to_others(self, path: str) -> bool:
+        return bool(self._call(super().is_open_to_others, path))
+
     def rename(self, old: str, new: str) -> None:
         self._call(super().rename, old, new)
 

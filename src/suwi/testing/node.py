@@ -41,6 +41,7 @@ class Node:
         self._process: Process | None = None
         self._view: EmbeddedView | None = None
         self._lives = 0
+        self._watch: asyncio.Task[None] | None = None
         self._reservation: Reservation | None = None
 
     @property
@@ -76,8 +77,14 @@ class Node:
             await self.kill()
             raise error
         self.port = broker.listeners[0].port
+        self._watch = self._loop.create_task(self._end_with(broker, process))
         if self._reservation is None:
             self._reservation = Reservation(self.port)
+
+    async def _end_with(self, broker: Broker, process: Process) -> None:
+        """A broker that has stopped by itself ends its process."""
+        await broker.wait_failed()
+        await self._loop.kill(process)
 
     def _make_broker(self, env: Env, view: EmbeddedView) -> Broker:
         properties = {
@@ -99,6 +106,8 @@ class Node:
 
     async def kill(self) -> None:
         """As SIGKILL: what was written stays; its session times out."""
+        if self._watch is not None:
+            self._watch.cancel()
         if self._process is not None:
             await self._loop.kill(self._process)
 

@@ -1,18 +1,19 @@
 """Any message to and from bytes, by API key and version, with kio's schemas.
 
 Reading gives kio's frozen entities; writing takes plain dicts with kio's field names, holding the
-fields of all versions at once (see `encoder`). Times may be given in milliseconds.
+fields of all versions at once (see `encoder`). Times may be given in milliseconds. A long array is
+written piece by piece with `encode_items` and `join_items`.
 Invariant: bytes of a peer end in an entity or in `MalformedMessage`, never in anything else.
 """
 
 from collections.abc import Callable, Collection
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeAlias
 
 from kio.serial import entity_reader
 from typing_extensions import Buffer
 
-from suwi.wire.encoder import Fields, Path, compile_encoder
+from suwi.wire.encoder import EncodedItems, Fields, Path, compile_encoder
 from suwi.wire.errors import InvalidFields, MalformedMessage, MalformedRequest, MalformedResponse
 from suwi.wire.guard import compile_guard
 from suwi.wire.schema import Direction, Structure, entity_type, structure
@@ -52,6 +53,18 @@ def encode_response(api_key: int, version: int, fields: Fields) -> bytes:
     return _encoder(api_key, version, Direction.RESPONSE)(fields)
 
 
+def encode_items(api_key: int, version: int, path: Path, items: Collection[Fields]) -> EncodedItems:
+    """Structures in an array of a response, which `path` leads to: a long one piece by piece."""
+    encode = _item_encoder(api_key, version, path)
+    return EncodedItems(len(items), b"".join([encode(item) for item in items]))
+
+
+def join_items(pieces: Collection[EncodedItems]) -> EncodedItems:
+    return EncodedItems(
+        sum(piece.length for piece in pieces), b"".join([piece.data for piece in pieces])
+    )
+
+
 @cache
 def _reader(api_key: int, version: int, direction: Direction) -> _Read:
     read_entity = entity_reader(entity_type(api_key, version, direction))
@@ -72,21 +85,30 @@ def _reader(api_key: int, version: int, direction: Direction) -> _Read:
 
 @cache
 def _encoder(api_key: int, version: int, direction: Direction) -> Callable[[Fields], bytes]:
+    return compile_encoder(
+        structure(api_key, version, direction), partial(_check_names, api_key, direction)
+    )
+
+
+@cache
+def _item_encoder(api_key: int, version: int, path: Path) -> Callable[[Fields], bytes]:
+    item = _descend(structure(api_key, version, Direction.RESPONSE), path)
+    assert item is not None, f"{APIS[api_key].name} v{version} has no {'.'.join(path)}"
+    return compile_encoder(item, partial(_check_names, api_key, Direction.RESPONSE), path)
+
+
+def _check_names(api_key: int, direction: Direction, path: Path, names: Collection[str]) -> None:
     api = APIS[api_key]
-
-    def check_names(path: Path, names: Collection[str]) -> None:
-        unknown = set(names)
-        # The newest versions first: they have nearly every name, and each one costs an import.
-        for other in range(api.max_version, api.min_version - 1, -1):
-            at_path = _descend(structure(api_key, other, direction), path)
-            if at_path is not None:
-                unknown -= {field.name for field in at_path.all_fields()}
-            if not unknown:
-                return
-        where = ".".join((f"{api.name} {direction.value}", *path))
-        raise InvalidFields(f"{where} has no field {sorted(unknown)} in any version")
-
-    return compile_encoder(structure(api_key, version, direction), check_names)
+    unknown = set(names)
+    # The newest versions first: they have nearly every name, and each one costs an import.
+    for other in range(api.max_version, api.min_version - 1, -1):
+        at_path = _descend(structure(api_key, other, direction), path)
+        if at_path is not None:
+            unknown -= {field.name for field in at_path.all_fields()}
+        if not unknown:
+            return
+    where = ".".join((f"{api.name} {direction.value}", *path))
+    raise InvalidFields(f"{where} has no field {sorted(unknown)} in any version")
 
 
 def _descend(top: Structure, path: Path) -> Structure | None:

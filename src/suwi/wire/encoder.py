@@ -1,7 +1,8 @@
 """Writes messages from plain dicts, compiled once per message version from kio's schema.
 
 `compile_encoder` makes an encoder. The dicts hold the fields of all versions at once: what the
-version at hand does not know is left out, what is missing takes the schema's default.
+version at hand does not know is left out, what is missing takes the schema's default. Of a large
+array parts may be encoded already (`EncodedItems`).
 Invariant: the bytes are those of kio's own writer, in about a quarter of its time.
 """
 
@@ -10,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
 from operator import itemgetter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from suwi.wire.errors import InvalidFields
 from suwi.wire.primitives import tag_section, uvarint
@@ -29,8 +30,18 @@ _NO_UUID: Final = bytes(UUID_BYTES)
 _WRONG_VALUE: Final = (TypeError, ValueError, AttributeError, struct.error)
 
 
-def compile_encoder(structure: Structure, check_names: CheckNames) -> Callable[[Fields], bytes]:
-    write = _structure_writer(structure, (), check_names)
+class EncodedItems(NamedTuple):
+    """Structures in an array that are encoded already: the value of the array, in place of them."""
+
+    length: int
+    data: bytes
+
+
+def compile_encoder(
+    structure: Structure, check_names: CheckNames, path: Path = ()
+) -> Callable[[Fields], bytes]:
+    """`path` leads to the structure where it is a part of a message."""
+    write = _structure_writer(structure, path, check_names)
 
     def encode(fields: Fields) -> bytes:
         out: list[bytes] = []
@@ -219,8 +230,12 @@ def _array_writer(field: Field, flexible: bool, path: Path, check_names: CheckNa
         write_item = _scalar_writer(field, flexible, path, check_names)
 
     def write(items: Collection[Any], out: list[bytes]) -> None:
-        count = len(items)
+        encoded = items if isinstance(items, EncodedItems) else None
+        count = len(items) if encoded is None else encoded.length
         out.append(uvarint(count + 1) if flexible else _INT32.pack(count))
+        if encoded is not None:
+            out.append(encoded.data)
+            return
         for item in items:
             write_item(item, out)
 

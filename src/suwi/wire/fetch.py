@@ -305,34 +305,63 @@ def encode_fetch_response(
             start = _ERROR_AND_SESSION.pack(throttle_ms, error_code, session_id)
             start += b"\2" + _encode_topic_key(version, name, topic_id) + b"\2"
             return _encode_plain(start, partitions[0])
-    end = b"\0" if flexible else b""
     chunks: list[Chunk] = []
-    if version >= _SESSIONS_FROM:
-        parts = [_ERROR_AND_SESSION.pack(throttle_ms, error_code, session_id)]
-    else:
-        parts = [_INT32.pack(throttle_ms)]
-    parts.append(count(len(topics), flexible))
+    parts = [encode_fetch_start(version, error_code, session_id, throttle_ms, len(topics))]
     for name, topic_id, partitions in topics:
-        parts.append(_encode_topic_key(version, name, topic_id))
-        parts.append(count(len(partitions), flexible))
-        for partition in partitions:
-            records = partition.records
-            size_bytes = _size_bytes(records)
-            parts.append(_encode_fetched(version, partition, size_bytes))
-            if records is not None and size_bytes:
-                chunks += (b"".join(parts), records)
-                parts = []
-            if flexible:
-                parts.append(_fetched_tags(partition))
-        parts.append(end)
-    if node_endpoints and version >= _ENDPOINTS_FROM:
-        parts.append(tag_section({0: encode_endpoints(node_endpoints)}))
-    else:
-        parts.append(end)
+        parts.append(encode_topic_start(version, name, topic_id, len(partitions)))
+        parts = encode_fetched_partitions(version, partitions, chunks, parts)
+        if flexible:
+            parts.append(b"\0")
+    parts.append(encode_fetch_end(version, node_endpoints))
     last = b"".join(parts)
     if last:
         chunks.append(last)
     return chunks
+
+
+def encode_fetch_start(
+    version: int, error_code: int, session_id: int, throttle_ms: int, topics: int
+) -> bytes:
+    """Everything before the first topic."""
+    size = count(topics, version >= _FLEXIBLE_FROM)
+    if version >= _SESSIONS_FROM:
+        return _ERROR_AND_SESSION.pack(throttle_ms, error_code, session_id) + size
+    return _INT32.pack(throttle_ms) + size
+
+
+def encode_topic_start(
+    version: int, name: str | None, topic_id: UUID | None, partitions: int
+) -> bytes:
+    """Everything of a topic before its first partition."""
+    size = count(partitions, version >= _FLEXIBLE_FROM)
+    return _encode_topic_key(version, name, topic_id) + size
+
+
+def encode_fetched_partitions(
+    version: int,
+    partitions: Sequence[FetchedPartition],
+    chunks: list[Chunk],
+    parts: list[bytes],
+) -> list[bytes]:
+    """Add partitions to the chunks, after `parts`; the parts that belong to the next chunk."""
+    flexible = version >= _FLEXIBLE_FROM
+    for partition in partitions:
+        records = partition.records
+        size_bytes = _size_bytes(records)
+        parts.append(_encode_fetched(version, partition, size_bytes))
+        if records is not None and size_bytes:
+            chunks += (b"".join(parts), records)
+            parts = []
+        if flexible:
+            parts.append(_fetched_tags(partition))
+    return parts
+
+
+def encode_fetch_end(version: int, node_endpoints: Sequence[NodeEndpoint]) -> bytes:
+    """Everything after the last topic."""
+    if node_endpoints and version >= _ENDPOINTS_FROM:
+        return tag_section({0: encode_endpoints(node_endpoints)})
+    return b"\0" if version >= _FLEXIBLE_FROM else b""
 
 
 def _is_plain(fetched: FetchedPartition) -> bool:

@@ -1,12 +1,13 @@
 """The version table: every API that Suwi speaks, and in which versions.
 
-`APIS` maps an API key to its entry; `advertised` makes the list that ApiVersions answers with.
+`APIS` maps an API key to its entry, which also says whom the API is for; `advertised` makes the
+list that ApiVersions answers with.
 Invariant: the ranges are those of Apache Kafka 4.3, because clients infer from them what the broker
 can do. An API is advertised only where a handler for it exists.
 """
 
 from collections.abc import Iterable, Mapping
-from enum import IntEnum
+from enum import Enum, IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -17,6 +18,12 @@ SMALL_REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024
 # Array items and tags of one request together: topics, partitions, settings, replicas. Each may
 # cost the broker a kilobyte and ten microseconds, whatever little it takes on the wire.
 REQUEST_ITEMS_MAX: Final = 100_000
+
+# What clients send to Suwi's own APIs is JSON; the worst of this size takes 10 ms to decode.
+CLIENT_JSON_BYTES_MAX: Final = 64 * 1024
+
+# What an envelope adds to the request inside: the client's name, host and principal.
+_ENVELOPE_BYTES_MAX: Final = 64 * 1024
 
 
 class ApiKey(IntEnum):
@@ -66,6 +73,7 @@ class ApiKey(IntEnum):
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     ALTER_USER_SCRAM_CREDENTIALS = 51
     ALTER_PARTITION = 56
+    ENVELOPE = 58
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     BROKER_HEARTBEAT = 63
@@ -79,6 +87,8 @@ class ApiKey(IntEnum):
     DESCRIBE_BROKER = 20_001
     REPORT_LOSS = 20_002
     DESCRIBE_EVENTS = 20_003
+    PEER_CHALLENGE = 20_004
+    PEER_PROOF = 20_005
     """Suwi's own: see `handlers/describe_replicas.py`."""
 
 
@@ -91,8 +101,21 @@ RAW_BODY: Final = frozenset(
         ApiKey.DESCRIBE_BROKER,
         ApiKey.REPORT_LOSS,
         ApiKey.DESCRIBE_EVENTS,
+        ApiKey.PEER_CHALLENGE,
+        ApiKey.PEER_PROOF,
     }
 )
+
+_SUWIS_FROM: Final = ApiKey.DESCRIBE_REPLICAS
+
+
+class Audience(Enum):
+    """Who may send a request."""
+
+    CLIENTS = "clients"
+    """Whoever the listener lets in."""
+    PEERS = "peers"
+    """Brokers of this cluster that have proven to be some: it changes what the cluster knows."""
 
 
 class Api(NamedTuple):
@@ -108,8 +131,26 @@ class Api(NamedTuple):
     """The first version with compact fields and tags (KIP-482), which also changes the headers."""
     advertised_from: int
     """The lowest version in the answer to ApiVersions; below `min_version` for Produce only."""
-    between_brokers: bool
-    """Served to other brokers (and Suwi's tools) and never advertised."""
+    audience: Audience
+    by_controller: bool
+    """Only the controller carries it out: what clients send to another broker is forwarded."""
+
+    @property
+    def is_advertised(self) -> bool:
+        """Suwi's own APIs are not: clients would not know them."""
+        return self.audience is Audience.CLIENTS and self.key < _SUWIS_FROM
+
+    @property
+    def is_forwarded(self) -> bool:
+        return self.by_controller and self.audience is Audience.CLIENTS
+
+    @property
+    def parsed_bytes_max(self) -> int | None:
+        """How long a request may be that is parsed for its handler; None: the handler does it."""
+        if self.key in RAW_BODY:
+            return None
+        extra_bytes = _ENVELOPE_BYTES_MAX if self.key is ApiKey.ENVELOPE else 0
+        return SMALL_REQUEST_BYTES_MAX + extra_bytes
 
     def serves(self, version: int) -> bool:
         return self.min_version <= version <= self.max_version
@@ -129,7 +170,8 @@ def _entry(
     flexible_from: int | None,
     *,
     advertised_from: int | None = None,
-    between_brokers: bool = False,
+    audience: Audience = Audience.CLIENTS,
+    by_controller: bool = False,
 ) -> Api:
     return Api(
         key=key,
@@ -139,8 +181,14 @@ def _entry(
         max_version=max_version,
         flexible_from=flexible_from,
         advertised_from=min_version if advertised_from is None else advertised_from,
-        between_brokers=between_brokers,
+        audience=audience,
+        by_controller=by_controller,
     )
+
+
+def _peers(key: ApiKey, min_version: int, max_version: int) -> Api:
+    """What a broker asks of the controller."""
+    return _entry(key, min_version, max_version, 0, audience=Audience.PEERS, by_controller=True)
 
 
 _ENTRIES = (
@@ -161,8 +209,8 @@ _ENTRIES = (
     _entry(ApiKey.LIST_GROUPS, 0, 5, 3),
     _entry(ApiKey.SASL_HANDSHAKE, 0, 1, None),
     _entry(ApiKey.API_VERSIONS, 0, 4, 3),
-    _entry(ApiKey.CREATE_TOPICS, 2, 7, 5),
-    _entry(ApiKey.DELETE_TOPICS, 1, 6, 4),
+    _entry(ApiKey.CREATE_TOPICS, 2, 7, 5, by_controller=True),
+    _entry(ApiKey.DELETE_TOPICS, 1, 6, 4, by_controller=True),
     _entry(ApiKey.DELETE_RECORDS, 0, 2, 2),
     _entry(ApiKey.INIT_PRODUCER_ID, 0, 5, 2),
     _entry(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, 4),
@@ -175,34 +223,38 @@ _ENTRIES = (
     _entry(ApiKey.CREATE_ACLS, 1, 3, 2),
     _entry(ApiKey.DELETE_ACLS, 1, 3, 2),
     _entry(ApiKey.DESCRIBE_CONFIGS, 1, 4, 4),
-    _entry(ApiKey.ALTER_CONFIGS, 0, 2, 2),
+    _entry(ApiKey.ALTER_CONFIGS, 0, 2, 2, by_controller=True),
     _entry(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, 2),
     _entry(ApiKey.SASL_AUTHENTICATE, 0, 2, 2),
-    _entry(ApiKey.CREATE_PARTITIONS, 0, 3, 2),
+    _entry(ApiKey.CREATE_PARTITIONS, 0, 3, 2, by_controller=True),
     _entry(ApiKey.DELETE_GROUPS, 0, 2, 2),
-    _entry(ApiKey.ELECT_LEADERS, 0, 2, 2),
-    _entry(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, 1),
-    _entry(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, 0),
-    _entry(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, 0),
+    _entry(ApiKey.ELECT_LEADERS, 0, 2, 2, by_controller=True),
+    _entry(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, 1, by_controller=True),
+    _entry(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, 0, by_controller=True),
+    _entry(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, 0, by_controller=True),
     _entry(ApiKey.OFFSET_DELETE, 0, 0, None),
     _entry(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, 1),
     _entry(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, 1),
     _entry(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, 0),
-    _entry(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, 0),
-    _entry(ApiKey.ALTER_PARTITION, 2, 3, 2, between_brokers=True),
+    _entry(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, 0, by_controller=True),
+    _peers(ApiKey.ALTER_PARTITION, 2, 3),
+    _peers(ApiKey.ENVELOPE, 0, 0),
     _entry(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0),
     _entry(ApiKey.DESCRIBE_PRODUCERS, 0, 0, 0),
-    _entry(ApiKey.BROKER_HEARTBEAT, 0, 1, 0, between_brokers=True),
+    _peers(ApiKey.BROKER_HEARTBEAT, 0, 1),
     _entry(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, 0),
     _entry(ApiKey.LIST_TRANSACTIONS, 0, 2, 0),
-    _entry(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0, 0, between_brokers=True),
+    _peers(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0),
     _entry(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, 0),
     _entry(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, 0),
     _entry(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0),
-    _entry(ApiKey.DESCRIBE_REPLICAS, 0, 0, 0, between_brokers=True),
-    _entry(ApiKey.DESCRIBE_BROKER, 0, 0, 0, between_brokers=True),
-    _entry(ApiKey.REPORT_LOSS, 0, 0, 0, between_brokers=True),
-    _entry(ApiKey.DESCRIBE_EVENTS, 0, 0, 0, between_brokers=True),
+    _entry(ApiKey.DESCRIBE_REPLICAS, 0, 0, 0),
+    _entry(ApiKey.DESCRIBE_BROKER, 0, 0, 0),
+    _peers(ApiKey.REPORT_LOSS, 0, 0),
+    _entry(ApiKey.DESCRIBE_EVENTS, 0, 0, 0),
+    # Open to everybody: who proves to be a broker is none before.
+    _entry(ApiKey.PEER_CHALLENGE, 0, 0, 0),
+    _entry(ApiKey.PEER_PROOF, 0, 0, 0),
 )
 
 APIS: Final[Mapping[int, Api]] = MappingProxyType({int(api.key): api for api in _ENTRIES})
@@ -210,4 +262,4 @@ APIS: Final[Mapping[int, Api]] = MappingProxyType({int(api.key): api for api in 
 
 def advertised(handled: Iterable[int]) -> tuple[Api, ...]:
     """What to advertise where handlers exist for these API keys, in the order of the keys."""
-    return tuple(APIS[key] for key in sorted(handled) if not APIS[key].between_brokers)
+    return tuple(APIS[key] for key in sorted(handled) if APIS[key].is_advertised)

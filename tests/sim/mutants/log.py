@@ -15,7 +15,7 @@ def _stays(self: LogDirectory, partition: Any) -> None:
     """Of a deleted topic only the name is forgotten."""
     opened = self._logs.pop(partition, None)
     if opened is not None:
-        opened.generation += 1
+        opened.close()
     self._files.forget_dir(self.dir_of(partition))
 
 

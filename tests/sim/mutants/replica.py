@@ -24,7 +24,7 @@ _follow = Partition.follow
 def _follow_from_the_watermark(self: Partition, state: PartitionState) -> None:
     is_new = self.leader_epoch != state.leader_epoch
     _follow(self, state)
-    if is_new and not self.is_closed:
+    if is_new and not self.is_closed and self.prepare():
         self._truncate(self.high_watermark)
 
 

@@ -1,0 +1,69 @@
+"""Before a broker is in service: ports accept, but clients wait.
+
+A client that is told half a truth (no brokers, no controller) believes it for minutes. So a
+`StartGate` stands before the dispatcher until the broker is in service. ApiVersions, log-ins and
+other brokers pass; the first request of a client waits, and its connection reads nothing more until
+then, but not for ever. After `open` the gate is taken away: see `Listener.serve_with`.
+"""
+
+import asyncio
+import struct
+from typing import Final
+
+from suwi.net.answers import Answer, CloseConnection, Exclusive, NoReply, Reply
+from suwi.net.connection import Connection, Dispatch
+from suwi.wire.versions import ApiKey
+
+_AT_ONCE: Final = frozenset(
+    {
+        ApiKey.API_VERSIONS,
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
+        ApiKey.PEER_CHALLENGE,
+        ApiKey.PEER_PROOF,
+    }
+)
+# librdkafka gives up after 10 s.
+_WAIT_S_MAX: Final = 8.0
+# Of all requests that wait; no connection has more than one.
+_WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
+_read_api_key = struct.Struct(">h").unpack_from
+
+
+class StartGate:
+    def __init__(self, dispatch: Dispatch) -> None:
+        self._dispatch = dispatch
+        self._opened = asyncio.Event()
+        self._waiting_bytes = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self._opened.is_set()
+
+    def open(self) -> None:
+        self._opened.set()
+
+    def __call__(self, connection: Connection, frame: memoryview) -> tuple[bytes, Answer]:
+        api_key = _read_api_key(frame)[0] if len(frame) >= 2 else -1
+        if api_key in _AT_ONCE or connection.client.is_peer or self.is_open:
+            return self._dispatch(connection, frame)
+        if self._waiting_bytes + len(frame) > _WAITING_BYTES_MAX:
+            raise CloseConnection("the broker is starting, and too many requests wait for it")
+        # The frame is gone when this returns. Its header is not known yet: it is part of the reply.
+        return b"", Exclusive(self._serve_later(connection, bytearray(frame)))
+
+    async def _serve_later(self, connection: Connection, frame: bytearray) -> Reply | NoReply:
+        self._waiting_bytes += len(frame)
+        try:
+            async with asyncio.timeout(_WAIT_S_MAX):
+                await self._opened.wait()
+        except TimeoutError:
+            raise CloseConnection("the broker is still starting") from None
+        finally:
+            self._waiting_bytes -= len(frame)
+        header, answer = self._dispatch(connection, memoryview(frame))
+        if not isinstance(answer, Reply | NoReply):
+            answer = await answer.reply
+        if isinstance(answer, NoReply):
+            return answer
+        return Reply([header, *answer.chunks], answer.release)

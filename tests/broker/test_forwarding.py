@@ -1,0 +1,213 @@
+"""Requests for the controller through another broker: carried out for the client that sent them."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from suwi.client.addresses import Address
+from suwi.client.connection import PeerConnection
+from suwi.client.security import connect_securely, read_client_security
+from suwi.env import LocalDisk
+from suwi.handlers.create_topics import CreateTopics
+from suwi.handlers.envelope import Envelope
+from suwi.net.dispatch import Request
+from suwi.sim import Simulation
+from suwi.sim.cluster import PORT, SimCluster
+from suwi.wire.codec import encode_request
+from suwi.wire.headers import request_header
+from suwi.wire.versions import APIS, ApiKey
+from tests.broker.test_between_brokers import other_than, peer
+from tests.broker.test_simulated_cluster import controller, create, image, run, until
+from tests.broker.test_strangers import REFUSED, is_hung_up_on
+from tests.security.clients import Access, client_properties
+
+_SASL = {
+    "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    "listener.name.plaintext.plain.sasl.jaas.config": (
+        'PlainLoginModule required username="broker" password="hush" '
+        'user_broker="hush" user_alice="secret";'
+    ),
+}
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+    """What reaches the controller's CreateTopics."""
+    requests: list[Request] = []
+    handle = CreateTopics.__call__
+
+    async def remember(self: CreateTopics, request: Request) -> Any:
+        requests.append(request)
+        return await handle(self, request)
+
+    monkeypatch.setattr(CreateTopics, "__call__", remember)
+    return requests
+
+
+def who(request: Request) -> tuple[str, str | None, str]:
+    return str(request.principal), request.client_id, request.client_host
+
+
+def test_a_forwarded_request_is_carried_out_for_its_client(served: list[Request]) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        to = other_than(controller(cluster))
+        client = await PeerConnection.open(f"b{to}", PORT, client_id="me")
+        created = await create(client)
+        assert created.error_code == 0
+        (request,) = served
+        assert who(request) == ("User:ANONYMOUS", "me", "outside")
+        # The connection that it came over is a broker's; its client is none.
+        assert request.connection.client.is_peer
+        assert not request.client.is_peer
+
+    run(scenario)
+
+
+def test_a_forwarded_request_keeps_the_principal_that_its_client_has_proven(
+    served: list[Request],
+) -> None:
+    simulation = Simulation(1)
+    alice = Access("SASL_PLAINTEXT", None, None, "PLAIN", "alice", "secret")
+
+    async def main() -> None:
+        cluster = SimCluster(simulation, settings=_SASL)
+        await cluster.start()
+        random = simulation.random.stream("client")
+        security = read_client_security(client_properties(alice), LocalDisk(), random)
+        to = other_than(controller(cluster))
+        client = await connect_securely(security, "me")(Address(f"b{to}", PORT))
+        created = await create(client)
+        assert created.error_code == 0
+        assert [who(request) for request in served] == [("User:alice", "me", "outside")]
+
+    simulation.run(main())
+
+
+def test_a_topic_that_is_made_because_it_was_asked_about_is_made_for_who_asked(
+    served: list[Request],
+) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        to = other_than(controller(cluster))
+        client = await PeerConnection.open(f"b{to}", PORT, client_id="me")
+        asked = {"topics": [{"name": "new"}], "allow_auto_topic_creation": True}
+        answer = await client.call(ApiKey.METADATA, 4, asked)
+        assert answer.topics[0].error_code == 0
+        assert [who(request) for request in served] == [("User:ANONYMOUS", "me", "outside")]
+
+    run(scenario)
+
+
+def envelope(api_key: int, version: int, body: bytes, principal: bytes = b"User:alice") -> bytes:
+    fields = {
+        "request_data": request_header(api_key, version, 7, "me") + body,
+        "request_principal": principal,
+        "client_host_address": b"10.0.0.1",
+    }
+    return encode_request(ApiKey.ENVELOPE, 0, fields)
+
+
+_CREATE_NOTHING = encode_request(
+    ApiKey.CREATE_TOPICS, 7, {"topics": [], "timeout": 1000, "validate_only": False}
+)
+
+
+def test_an_envelope_of_a_client_is_refused(served: list[Request]) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        client = await PeerConnection.open(f"b{controller(cluster)}", PORT)
+        answer = await client.call(
+            ApiKey.ENVELOPE,
+            0,
+            {
+                "request_data": request_header(ApiKey.CREATE_TOPICS, 7, 7, "me") + _CREATE_NOTHING,
+                "request_principal": b"User:admin",
+                "client_host_address": b"",
+            },
+        )
+        assert (answer.error_code, answer.response_data) == (REFUSED, None)
+        assert served == []
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        envelope(ApiKey.METADATA, 9, b""),
+        envelope(ApiKey.ENVELOPE, 0, b""),
+        envelope(ApiKey.ALTER_PARTITION, 3, b""),
+        envelope(ApiKey.CREATE_TOPICS, 1, b""),
+        envelope(ApiKey.CREATE_TOPICS, 99, b""),
+        envelope(ApiKey.CREATE_TOPICS, 7, b"\xff\xff"),
+        envelope(ApiKey.CREATE_TOPICS, 7, _CREATE_NOTHING, b""),
+        envelope(ApiKey.CREATE_TOPICS, 7, _CREATE_NOTHING, b"alice"),
+        envelope(ApiKey.CREATE_TOPICS, 7, _CREATE_NOTHING, b"User:\xff"),
+        encode_request(
+            ApiKey.ENVELOPE,
+            0,
+            {"request_data": b"", "request_principal": None, "client_host_address": b""},
+        ),
+    ],
+    ids=lambda body: f"{len(body)} bytes {body[:12].hex()}",
+)
+def test_an_envelope_with_anything_else_inside_closes_the_connection(body: bytes) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        boss = controller(cluster)
+        connection = await peer(cluster, other_than(boss), boss)
+        assert await is_hung_up_on(connection, ApiKey.ENVELOPE, body)
+        await asyncio.sleep(1)
+        assert controller(cluster) == boss
+
+    run(scenario)
+
+
+def test_only_what_the_table_names_is_forwarded() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        broker = cluster[1].broker
+        assert broker is not None
+        handlers: dict[int, Callable[..., Any]] = dict(broker._handlers())
+        opened = handlers[ApiKey.ENVELOPE]
+        assert isinstance(opened, Envelope)
+        assert set(opened._handlers) == {key for key in handlers if APIS[key].is_forwarded}
+        await until(lambda: len(image(cluster, 1).brokers) == 3)
+
+    run(scenario)
+
+
+def test_brokers_with_sasl_replicate_and_a_user_is_no_broker() -> None:
+    simulation = Simulation(2)
+    alice = Access("SASL_PLAINTEXT", None, None, "PLAIN", "alice", "secret")
+
+    async def main() -> None:
+        cluster = SimCluster(simulation, settings=_SASL)
+        await cluster.start()
+        random = simulation.random.stream("client")
+        security = read_client_security(client_properties(alice), LocalDisk(), random)
+        boss = controller(cluster)
+        client = await connect_securely(security, "me")(Address(f"b{boss}", PORT))
+        assert (await create(client)).error_code == 0
+        refused = await client.call(
+            ApiKey.BROKER_HEARTBEAT,
+            1,
+            {
+                "broker_id": 1,
+                "broker_epoch": image(cluster, boss).registered[1].epoch,  # type: ignore[index]
+                "current_metadata_offset": 0,
+                "want_fence": True,
+                "want_shut_down": True,
+            },
+        )
+        assert refused.error_code == REFUSED
+        # Nobody proves anything by a secret where there is SASL.
+        assert await is_hung_up_on(client, ApiKey.PEER_CHALLENGE, bytes(36))
+        leader = cluster[1].broker
+        assert leader is not None
+        partition = leader.replicas.leader_of("orders", 0)
+        await until(
+            lambda: all(f.end_offset == 0 for f in partition.leadership.followers.values())  # type: ignore[union-attr]
+        )
+
+    simulation.run(main())

@@ -1,0 +1,78 @@
+"""Whether brokers of a cluster can log in to each other, found out before anything listens."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from suwi.broker.broker import Broker
+from suwi.broker.listeners import parse_listeners
+from suwi.broker.peer_security import listener_between_brokers, peer_log_in
+from suwi.env import local_env
+from suwi.metadata.memory import MemoryStore, MemoryView
+from suwi.model.broker_config import BrokerConfig, parse_broker_config
+from suwi.model.config_kinds import BadConfig
+from suwi.security.principal import user
+from suwi.security.sasl_session import PeerLogIn
+from suwi.sim.random import SimRandom
+
+MECHANISM = "sasl.mechanism.inter.broker.protocol"
+JAAS = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+USERS = 'PlainLoginModule required user_alice="a" user_broker="b"'
+
+
+def config_of(given: Mapping[str, str] | None = None) -> BrokerConfig:
+    properties = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+        JAAS: f"{USERS};",
+        **(given or {}),
+    }
+    return parse_broker_config(properties).config
+
+
+def make(config: BrokerConfig, *, sharing: int = 1, is_shared: bool = False) -> Broker:
+    class View(MemoryView):
+        pass
+
+    View.is_shared = is_shared
+    return Broker(local_env(), config, View(MemoryStore(SimRandom(0))), sharing=sharing)
+
+
+def logging_in(mechanism: str = "PLAIN") -> BrokerConfig:
+    jaas = f'{USERS} username="broker" password="b";'
+    return config_of({MECHANISM: mechanism, JAAS: jaas})
+
+
+def test_a_broker_that_is_alone_needs_no_log_in() -> None:
+    make(config_of())
+
+
+@pytest.mark.parametrize("how", [{"sharing": 3}, {"is_shared": True}])
+def test_a_cluster_whose_brokers_cannot_log_in_does_not_start(how: dict[str, int]) -> None:
+    with pytest.raises(BadConfig, match=f"listener SASL_PLAINTEXT: .* set {MECHANISM}"):
+        make(config_of(), **how)  # type: ignore[arg-type]
+    with pytest.raises(BadConfig, match=r"cannot log in: sasl.jaas.config: username"):
+        make(config_of({MECHANISM: "PLAIN"}), **how)  # type: ignore[arg-type]
+    with pytest.raises(BadConfig, match=r"cannot log in: sasl.mechanism=GSSAPI: allowed: PLAIN"):
+        make(config_of({MECHANISM: "GSSAPI"}), **how)  # type: ignore[arg-type]
+    make(logging_in(), **how)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("how", [{"sharing": 3}, {"is_shared": True}])
+def test_only_the_listener_between_brokers_counts(how: dict[str, int]) -> None:
+    listeners = "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"
+    make(config_of({"listeners": listeners}), **how)  # type: ignore[arg-type]
+    with pytest.raises(BadConfig, match=f"set {MECHANISM}"):
+        make(
+            config_of({"listeners": listeners, "inter.broker.listener.name": "SASL_PLAINTEXT"}),
+            **how,  # type: ignore[arg-type]
+        )
+
+
+def test_brokers_are_known_by_the_user_and_mechanism_that_they_log_in_with() -> None:
+    config = logging_in()
+    (spec,) = parse_listeners(config)
+    assert listener_between_brokers(config, [spec]) == spec
+    assert peer_log_in(config, spec) == PeerLogIn("PLAIN", user("broker"))
+    assert peer_log_in(config_of(), spec) is None
+    assert peer_log_in(config, spec._replace(protocol="SSL")) is None

@@ -1,0 +1,87 @@
+"""`suwi repair`: mending a stopped broker's files."""
+
+from pathlib import Path
+
+import pytest
+
+from suwi.log import names
+from tests.broker_process import BrokerProcess
+from tests.cli.support import Suwi, write_lines
+
+ID, OTHER_ID = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
+
+
+@pytest.fixture
+def offline() -> Suwi:
+    return Suwi("nowhere.invalid:1")
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Path:
+    """A partition that does not say whose it is."""
+    (tmp_path / names.META_PROPERTIES).write_text("version=1\n")
+    directory = tmp_path / "orders-0"
+    directory.mkdir()
+    (directory / names.PARTITION_METADATA).write_bytes(b"")
+    return directory
+
+
+def repair(directory: Path, topic_id: str = ID) -> list[object]:
+    return ["repair", "partition-metadata", directory, "--topic-id", topic_id]
+
+
+def test_a_partition_is_told_which_topic_it_belongs_to(offline: Suwi, orders: Path) -> None:
+    for _ in range(2):
+        assert offline.ok(*repair(orders)) == f"{orders} belongs to the topic {ID}\n"
+    text = (orders / names.PARTITION_METADATA).read_text()
+    assert text == f"version: 0\ntopic_id: {ID}"
+
+
+def test_a_partition_that_says_whose_it_is_stays_as_it_is(offline: Suwi, orders: Path) -> None:
+    offline.ok(*repair(orders))
+    refusal = offline.refusal(*repair(orders, OTHER_ID))
+    assert refusal == f"{orders} belongs to the topic {ID}: unchanged"
+
+
+def test_what_is_no_id_is_refused(offline: Suwi, orders: Path) -> None:
+    assert "no topic id" in offline.misuse(*repair(orders, "orders"))
+
+
+def test_what_is_no_partition_is_refused(offline: Suwi, orders: Path) -> None:
+    assert "no partition" in offline.refusal(*repair(orders.parent))
+    (orders.parent / names.META_PROPERTIES).unlink()
+    assert "no partition" in offline.refusal(*repair(orders))
+
+
+def test_a_partition_with_an_unreadable_topic_id_is_kept_offline_until_it_is_repaired(
+    tmp_path: Path,
+) -> None:
+    """A single broker that has lost its checkpoints, too."""
+    data = tmp_path / "data"
+    with BrokerProcess(data) as broker:
+        suwi = Suwi(broker.address)
+        suwi.ok("topics", "create", "orders")
+        suwi.ok("topics", "create", "other")
+        for topic in ("orders", "other"):
+            suwi.ok("produce", topic, "--file", write_lines(tmp_path / "lines", "a", "b"))
+        broker.kill()
+    orders = data / "orders-0"
+    (orders / names.PARTITION_METADATA).write_bytes(b"")
+    (data / names.RECOVERY_POINTS).unlink(missing_ok=True)
+    with BrokerProcess(data) as broker:
+        suwi = Suwi(broker.address)
+        assert suwi.ok("consume", "other", "--from-beginning", "--no-follow") == "a\nb\n"
+        assert "orders-0: kafka storage error" in suwi.refusal("consume", "orders", "--no-follow")
+        text = suwi.ok("topics", "describe", "orders", "other")
+        assert text.count("kafka storage error") == 1
+        (described,) = suwi.json("topics", "describe", "orders")
+        assert described["partitions"][0]["problem"] == "kafka storage error"
+        topic_id = described["topic_id"]
+        command = f"suwi repair partition-metadata {orders} --topic-id {topic_id}"
+        assert command in broker.log
+        assert "stop it first" in suwi.refusal(*repair(orders))
+        broker.stop()
+    suwi.ok(*repair(orders, topic_id))
+    with BrokerProcess(data) as broker:
+        suwi = Suwi(broker.address)
+        assert suwi.ok("consume", "orders", "--from-beginning", "--no-follow") == "a\nb\n"

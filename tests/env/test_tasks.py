@@ -1,0 +1,79 @@
+"""What becomes of background work that fails in a way nobody foresaw."""
+
+import asyncio
+
+import pytest
+
+from suwi.env.tasks import RESTART, STOP_BROKER, TaskFailure, Tasks, cancel_and_wait
+from suwi.sim.simulation import Simulation
+
+
+class Bug(Exception):
+    pass
+
+
+async def _fails() -> None:
+    raise Bug
+
+
+def test_broker_wide_work_that_fails_is_reported_as_fatal_with_its_name() -> None:
+    fatal: list[TaskFailure] = []
+
+    async def main() -> None:
+        tasks = Tasks(fatal.append)
+        await tasks.start(_fails, name="metadata follower", on_failure=STOP_BROKER)
+        assert tasks.failures == {"metadata follower": 1}
+
+    asyncio.run(main())
+    assert [(failure.task, type(failure.error)) for failure in fatal] == [
+        ("metadata follower", Bug)
+    ]
+
+
+def test_work_that_is_restarted_goes_on_after_thousands_of_failures() -> None:
+    attempts = 0
+
+    async def main() -> None:
+        def fatal(failure: TaskFailure) -> None:
+            raise AssertionError(failure)
+
+        async def work() -> None:
+            nonlocal attempts
+            attempts += 1
+            if attempts <= 3000:
+                raise Bug
+
+        tasks = Tasks(fatal)
+        await tasks.start(work, name="retention", on_failure=RESTART)
+        assert tasks.failures["retention"] == 3000
+
+    Simulation(seed=1).run(main())
+    assert attempts == 3001
+
+
+def test_a_unit_of_its_own_is_told_and_nothing_else_happens() -> None:
+    told: list[Exception] = []
+
+    async def main() -> None:
+        tasks = Tasks(lambda failure: pytest.fail(str(failure)))
+        await tasks.start(_fails, name="sync", on_failure=told.append)
+
+    asyncio.run(main())
+    assert [type(error) for error in told] == [Bug]
+
+
+@pytest.mark.parametrize("on_failure", [STOP_BROKER, RESTART])
+def test_cancelling_is_no_failure(on_failure: object) -> None:
+    async def main() -> None:
+        tasks = Tasks(lambda failure: pytest.fail(str(failure)))
+        task = tasks.start(
+            asyncio.Event().wait,  # type: ignore[arg-type]
+            name="waits",
+            on_failure=on_failure,  # type: ignore[arg-type]
+        )
+        await asyncio.sleep(0)
+        await cancel_and_wait(task, None)
+        assert task.cancelled()
+        assert not tasks.failures
+
+    asyncio.run(main())

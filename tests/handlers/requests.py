@@ -1,0 +1,70 @@
+"""Requests and replicas for handlers that are called directly."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from suwi.net.answers import Answer, Exclusive, Later, NoReply, Reply
+from suwi.net.dispatch import Request
+from suwi.replica.partition import Partition
+from suwi.wire.codec import encode_request, read_request, read_response
+
+
+class Caller:
+    """What a handler reads of its connection."""
+
+    listener_name = "PLAINTEXT"
+
+
+def request_of(api_key: int, version: int, body: bytes | bytearray, message: Any = None) -> Request:
+    caller: Any = Caller()
+    return Request(api_key, version, 1, "test", memoryview(body), message, caller)
+
+
+def request(api_key: int, version: int, fields: Mapping[str, Any]) -> Request:
+    body = encode_request(api_key, version, fields)
+    return request_of(api_key, version, body, read_request(api_key, version, body))
+
+
+async def reply_of(answer: Answer | Coroutine[Any, Any, Reply | NoReply]) -> Reply:
+    """The reply, when it comes."""
+    if isinstance(answer, Later | Exclusive):
+        answer = await answer.reply  # type: ignore[assignment]
+    elif asyncio.iscoroutine(answer):
+        answer = await answer
+    assert isinstance(answer, Reply)
+    return answer
+
+
+async def response_to(asked: Request, answer: Answer | Coroutine[Any, Any, Reply | NoReply]) -> Any:
+    reply = await reply_of(answer)
+    body = b"".join(bytes(chunk) for chunk in reply.chunks)  # type: ignore[arg-type]
+    return read_response(asked.api_key, asked.version, body)
+
+
+class ManyReplicas:
+    """One partition under many numbers; counts how many were looked at in each turn of the loop."""
+
+    def __init__(self, partition: Partition) -> None:
+        self.by_turn: Counter[int] = Counter()
+        self._partition = partition
+        self._turn = 0
+        self._ticking: asyncio.Handle | None = None
+
+    def leader_of(self, topic: str, index: int) -> Partition:
+        if self._ticking is None:
+            self._tick()
+        self.by_turn[self._turn] += 1
+        return self._partition
+
+    replica_of = leader_of
+
+    def stop(self) -> None:
+        assert self._ticking is not None
+        self._ticking.cancel()
+
+    def _tick(self) -> None:
+        """Once per turn: what is planned in one turn runs in the next."""
+        self._turn += 1
+        self._ticking = asyncio.get_running_loop().call_soon(self._tick)

@@ -1,0 +1,263 @@
+"""A fetch of many partitions leaves turns of the loop to others, and misses nothing in them."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from suwi.handlers.fetch import LARGE_PARTITIONS, Fetch
+from suwi.handlers.fetch_in_slices import SLICE_COST
+from suwi.handlers.fetch_sessions import FetchSessions
+from suwi.net.answers import Exclusive, Reply
+from suwi.replica.partition import Partition
+from suwi.sim.random import SimRandom
+from suwi.wire.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    decode_fetch_response,
+    encode_fetch_request,
+)
+from suwi.wire.versions import ApiKey
+from tests.handlers.requests import request_of
+from tests.handlers.world import EPOCHS, OTHER, World, led, sent
+
+COUNT = 3 * SLICE_COST
+VERSION = 15
+
+
+class Counted:
+    """A broker with one topic; counts which partitions were looked at in each turn of the loop."""
+
+    def __init__(self, count: int = COUNT, *, followed: bool = False) -> None:
+        self.world = World()
+        self.world.add("t", [led(*([OTHER] if followed else []))] * count)
+        self.count = count
+        self.looked: Counter[int] = Counter()
+        self.by_turn: Counter[int] = Counter()
+        self._turn = 0
+        handler = Fetch(self.world.replicas, FetchSessions(10, SimRandom(1)), 1 << 30, self._synced)
+        self.handler = handler
+        original = handler.partition_of
+
+        def partition_of(key: tuple[object, int], *, leader_only: bool) -> Partition:
+            self.looked[key[1]] += 1
+            self.by_turn[self._turn] += 1
+            return original(key, leader_only=leader_only)  # type: ignore[arg-type]
+
+        handler.partition_of = partition_of  # type: ignore[method-assign, assignment]
+        self._tick()
+
+    def _tick(self) -> None:
+        self._turn += 1
+        self._ticking = asyncio.get_running_loop().call_soon(self._tick)
+
+    async def _synced(self, patience_s: float) -> None:
+        return
+
+    def stop(self) -> None:
+        self._ticking.cancel()
+
+    def begin(
+        self,
+        *,
+        offset: int = 0,
+        wait_ms: int = 0,
+        min_bytes: int = 1,
+        session: tuple[int, int] = (0, -1),
+        asked: Iterable[int] | None = None,
+        replica: bool = False,
+    ) -> asyncio.Future[Reply]:
+        partitions = [
+            FetchPartition(index, -1, offset, -1, -1, 1 << 20)
+            for index in (range(self.count) if asked is None else asked)
+        ]
+        topics = [FetchTopic(None, self.world.id_of("t"), partitions)] if partitions else []
+        request = FetchRequest(
+            wait_ms,
+            min_bytes,
+            1 << 30,
+            topics,
+            session_id=session[0],
+            session_epoch=session[1],
+            replica_id=OTHER if replica else -1,
+            replica_epoch=EPOCHS[OTHER] if replica else -1,
+        )
+        body = encode_fetch_request(VERSION, request)
+        answer = self.handler(request_of(ApiKey.FETCH, VERSION, body))
+        assert isinstance(answer, Exclusive)
+        return asyncio.ensure_future(answer.reply)  # type: ignore[arg-type]
+
+    def watchers(self) -> int:
+        return sum(
+            len(p._waiting._at_end) + len(p._waiting._at_watermark) for p in self.world.replicas
+        )
+
+
+def response(reply: Reply) -> FetchResponse:
+    return decode_fetch_response(VERSION, sent(reply))
+
+
+def indexes(answer: FetchResponse) -> list[int]:
+    return [partition.partition for topic in answer.topics for partition in topic.partitions]
+
+
+async def until_it_waits(broker: Counted, fetch: asyncio.Future[Reply]) -> None:
+    while broker.watchers() < broker.count:  # noqa: ASYNC110 (nothing tells us)
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not fetch.done()
+    broker.looked.clear()
+    broker.by_turn.clear()
+
+
+def test_many_partitions_are_looked_at_in_slices() -> None:
+    async def scenario() -> None:
+        broker = Counted()
+        for index in range(0, COUNT, 2):
+            broker.world.append("t", index, b"x")
+        answer = response(await broker.begin())
+        broker.stop()
+        assert max(broker.by_turn.values()) <= SLICE_COST
+        assert len(broker.by_turn) > 2 * COUNT // SLICE_COST  # Records count for more.
+        assert set(broker.looked.values()) == {1}
+        assert indexes(answer) == list(range(COUNT))
+        (topic,) = answer.topics
+        assert [bool(p.records) for p in topic.partitions] == [True, False] * (COUNT // 2)
+        assert not broker.world.files._pins
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("with_session", [False, True])
+def test_a_fetch_that_wakes_looks_only_at_what_has_changed(with_session: bool) -> None:
+    async def scenario() -> None:
+        broker = Counted()
+        session = (0, -1)
+        asked = None
+        if with_session:
+            opened = response(await broker.begin(session=(0, 0)))
+            session, asked = (opened.session_id, 1), ()
+        fetch = broker.begin(wait_ms=60_000, session=session, asked=asked)
+        await until_it_waits(broker, fetch)
+        broker.world.append("t", 5, b"x")
+        broker.world.append("t", 700, b"x")
+        answer = response(await fetch)
+        broker.stop()
+        assert broker.looked == {5: 1, 700: 1}
+        assert indexes(answer) == ([5, 700] if with_session else list(range(COUNT)))
+        assert broker.watchers() == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_change_while_the_others_are_looked_at_is_not_missed() -> None:
+    async def scenario() -> None:
+        broker = Counted()
+        fetch = broker.begin(wait_ms=60_000)
+        await asyncio.sleep(0)
+        assert 0 in broker.looked
+        assert COUNT - 1 not in broker.looked
+        broker.world.append("t", 0, b"x")
+        answer = response(await fetch)
+        broker.stop()
+        assert answer.topics[0].partitions[0].records
+
+    asyncio.run(scenario())
+
+
+def test_too_little_is_looked_for_again_and_not_held_meanwhile() -> None:
+    async def scenario() -> None:
+        broker = Counted()
+        broker.world.append("t", 3, b"x" * 50)
+        fetch = broker.begin(wait_ms=60_000, min_bytes=150)
+        await until_it_waits(broker, fetch)
+        assert not broker.world.files._pins
+        broker.world.append("t", 9, b"y" * 50)
+        answer = response(await fetch)
+        broker.stop()
+        found = [p.partition for p in answer.topics[0].partitions if p.records]
+        assert found == [3, 9]
+        assert broker.looked == {3: 1, 9: 1}
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_goes_away_leaves_neither_watchers_nor_pins() -> None:
+    async def scenario() -> None:
+        broker = Counted()
+        broker.world.append("t", 0, b"x")
+        fetch = broker.begin(wait_ms=60_000, min_bytes=1000)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert broker.world.files._pins
+        assert broker.watchers()
+        fetch.cancel()
+        await asyncio.gather(fetch, return_exceptions=True)
+        broker.stop()
+        assert not broker.world.files._pins
+        assert broker.watchers() == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_partition_whose_file_cannot_be_opened_is_refused_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        broker = Counted()
+        for index in (1, 2):
+            broker.world.append("t", index, b"x")
+        pin, files = broker.world.files.pin, broker.world.files
+
+        def failing(path: str) -> object:
+            if path.startswith("/data/t-1/"):
+                raise OSError(24, "too many open files")
+            return pin(path)
+
+        files.pin = failing  # type: ignore[method-assign, assignment]
+        answer = response(await broker.begin())
+        broker.stop()
+        partitions = answer.topics[0].partitions
+        assert partitions[1].error_code == ErrorCode.unknown_server_error
+        assert partitions[2].records
+        assert not files._pins
+
+    asyncio.run(scenario())
+
+
+def test_a_follower_of_a_new_leadership_is_told_once_and_then_waits() -> None:
+    """Its session remembers what it heard before: there is nothing to tell, and still no wait."""
+
+    async def scenario() -> None:
+        broker = Counted(LARGE_PARTITIONS + 1, followed=True)
+        opened = response(await broker.begin(session=(0, 0), replica=True))
+        state = led(OTHER, epoch=1)
+        broker.world.elect("t", 7, state)
+        number = opened.session_id
+        first = broker.begin(wait_ms=60_000, session=(number, 1), asked=(), replica=True)
+        assert indexes(response(await first)) == []
+        second = broker.begin(wait_ms=60_000, session=(number, 2), asked=(), replica=True)
+        await until_it_waits(broker, second)
+        second.cancel()
+        await asyncio.gather(second, return_exceptions=True)
+        broker.stop()
+
+    asyncio.run(scenario())
+
+
+def test_followers_of_many_partitions_commit_before_they_are_answered() -> None:
+    async def scenario() -> None:
+        broker = Counted(LARGE_PARTITIONS + 1, followed=True)
+        broker.world.append("t", 100, b"x")
+        assert response(await broker.begin(offset=0, replica=True)).topics
+        partition = broker.world.replicas.leader_of("t", 100)
+        assert partition.high_watermark == 0
+        await broker.begin(offset=1, replica=True)  # The others do not have that much.
+        assert partition.high_watermark == 1
+        broker.stop()
+
+    asyncio.run(scenario())

