@@ -15,12 +15,12 @@ from suwi.metadata.memory import Faults
 from suwi.model.ids import NO_NODE, NodeId
 from suwi.sim import disk_troubles
 from suwi.sim.cluster import SimCluster, SimNode
-from suwi.sim.held_back import HELD_BACK
 from suwi.sim.plots import fail_deletion, rebirth, relay
 from suwi.sim.random import SimRandom
-from suwi.sim.task_failures import Sabotage, fail_task
+from suwi.sim.task_failures import UNITS, Sabotage, fail_task
 from suwi.sim.watch import Watch
 
+FAIL_TASK = "fail task"
 _START_AGAIN_S = 0.5
 _AT_ONCE_MAX = 3
 """How many troubles there are at the same time, at most."""
@@ -34,9 +34,11 @@ class FaultPlan:
         random: SimRandom,
         *,
         kinds: Sequence[str] | None = None,
+        tasks: Sequence[str] = tuple(UNITS),
         power_losses: str = "budget",
     ) -> None:
-        """`power_losses`: "budget", or "any" where every message is synced before its answer."""
+        """`tasks` are those that may fail. `power_losses`: "budget", or "any" where every message
+        is synced before its answer."""
         self._cluster = cluster
         self.watch = watch
         self.random = random
@@ -49,14 +51,14 @@ class FaultPlan:
         self._without_power: set[NodeId] = set()
         """Nodes that lost power and are not back in every in-sync set."""
         self.is_healing = False
-        self.supervision = cluster.supervision
-        self.sabotage = Sabotage(cluster.simulation.loop) if cluster.supervision else None
+        self.tasks = list(tasks)
         self._kinds = list(kinds) if kinds is not None else self._draw_kinds()
+        if FAIL_TASK in self._kinds:
+            self.sabotage = Sabotage(cluster)
 
     def _draw_kinds(self) -> list[str]:
         share = self.random.choice((0.15, 0.4, 0.8))
-        drawn = [kind for kind in KINDS if self.random.chance(share)]
-        return [kind for kind in drawn if kind not in HELD_BACK] or ["kill"]
+        return [kind for kind in KINDS if self.random.chance(share)] or ["kill"]
 
     # -- for how long, and whom ------------------------------------------------------------------
 
@@ -422,7 +424,7 @@ KINDS: dict[str, Trouble] = {
     "fail disk once": disk_troubles.fail_once,
     "deny access": disk_troubles.deny_access,
     "fail deletion": fail_deletion,
-    "fail task": fail_task,
+    FAIL_TASK: fail_task,
     "slow threads": FaultPlan.slow_threads,
     "cut store": FaultPlan.cut_store,
     "expire": FaultPlan.expire,

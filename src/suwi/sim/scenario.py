@@ -6,7 +6,7 @@
 import asyncio
 import gc
 import logging
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,11 +17,10 @@ from suwi.sim import long_cut
 from suwi.sim.checkers import Broken, Committed, all_checkers
 from suwi.sim.cluster import SimCluster
 from suwi.sim.fault_plan import FaultPlan
-from suwi.sim.held_back import HELD_BACK, LONG_CUT, LOOK_UPS, PIPELINES
 from suwi.sim.history import History, Outcome
 from suwi.sim.random import SimRandom
 from suwi.sim.simulation import Simulation
-from suwi.sim.task_failures import Supervision, Unforeseen
+from suwi.sim.task_failures import UNITS, Unforeseen
 from suwi.sim.verdict import violations
 from suwi.sim.watch import Watch
 from suwi.sim.workload import NotHealed, Shape, Workload, WriterKind
@@ -40,6 +39,10 @@ _SETTINGS = {
     # So that there is some of it in so short a time.
     "log.retention.check.interval.ms": "1500",
     "log.cleaner.backoff.ms": "1500",
+    "log.segment.delete.delay.ms": "1500",
+    "log.flush.offset.checkpoint.interval.ms": "1500",
+    "log.flush.start.offset.checkpoint.interval.ms": "1500",
+    "producer.id.expiration.check.interval.ms": "1500",
 }
 
 
@@ -68,10 +71,8 @@ class Options:
     trouble_s: float = TROUBLE_S
     long_cut: bool | None = None
     """Whether a link is down for half an hour as well; drawn where it is None."""
-    forgives: Container[str] = frozenset(HELD_BACK)
-    """Kinds of violations that are let pass."""
-    supervision: Supervision | None = None
-    """How brokers tell of tasks that failed; without it no task is made to fail."""
+    tasks: Sequence[str] = tuple(UNITS)
+    """Those that may be made to fail."""
 
 
 def draw_shape(random: SimRandom) -> Shape:
@@ -97,8 +98,8 @@ def draw_shape(random: SimRandom) -> Shape:
         churns=random.chance(0.25),
         deletes=random.chance(0.25),
         pause_s_max=random.choice((0.3, 1.0, 1.0)),
-        looks_up_deleted=random.chance(0.5) and LOOK_UPS not in HELD_BACK,
-        pipelines=random.chance(0.25) and PIPELINES not in HELD_BACK,
+        looks_up_deleted=random.chance(0.5),
+        pipelines=random.chance(0.25),
         looks_up=random.chance(0.3),
         floods=random.chance(0.1),
         codec=random.choice((Compression.NONE, Compression.NONE, Compression.GZIP)),
@@ -119,15 +120,13 @@ class Scenario:
         self.shape = replace(drawn, **options.force)
         self.long_cut = options.long_cut
         if self.long_cut is None:
-            is_drawn = simulation.random.stream("long cut").chance(_LONG_CUT_CHANCE)
-            self.long_cut = is_drawn and LONG_CUT not in HELD_BACK
+            self.long_cut = simulation.random.stream("long cut").chance(_LONG_CUT_CHANCE)
         self.cluster = SimCluster(
             simulation,
             brokers=self.shape.brokers,
             session_timeout_s=SESSION_TIMEOUT_S,
             settings={**_SETTINGS, **(long_cut.SETTINGS if self.long_cut else {})},
         )
-        self.cluster.supervision = options.supervision
         self.committed = Committed()
         self.watch = Watch(self.cluster, all_checkers(self.committed))
         self.history = History()
@@ -136,6 +135,7 @@ class Scenario:
             self.watch,
             simulation.faults,
             kinds=options.kinds,
+            tasks=options.tasks,
             power_losses="any" if self.shape.flushes_each else "budget",
         )
         self.errors = _Errors()
@@ -166,7 +166,7 @@ class Scenario:
         self.errors.check()
         for loss in self.committed.losses:
             self.history.reported_lost(str(loss.log), loss.first, loss.end)
-        wrong = [v for v in violations(self.history) if v.kind not in self.options.forgives]
+        wrong = violations(self.history)
         if wrong:
             raise Broken("\n".join(str(each) for each in wrong))
 
@@ -216,6 +216,8 @@ class Scenario:
                 return f"{node.name} is not in service"
             if node.broker.replicas.image.sequence != sequence:
                 return f"{node.name} does not know change {sequence}"
+            if node.broker.replicas.failed:
+                return f"{node.name} has partitions out of service: {node.broker.replicas.failed}"
         return None
 
     def _not_in_sync(self) -> str | None:

@@ -1,30 +1,30 @@
-"""An exception that nobody foresaw, in a task of a given name, at a chosen moment.
+"""An exception that nobody foresaw, in a background task of a given name, at a drawn moment.
 
-`Sabotage` makes the next step of a matching task raise `Unforeseen` where it waits. `judge` then
-says whether the unit that the task belongs to failed as designed: a broker stops by itself with a
-reason, a partition fails alone, a task is started again and counted. How brokers are asked for that
-is not known here: `Supervision` is the adapter between them and the simulation.
+`fail_task` is a kind of trouble (`fault_plan`): `Sabotage` makes a task of one broker raise
+`Unforeseen` where it waits, and then the unit that the task belongs to must fail as designed.
+Invariant: every task that brokers start by name is in `UNITS`.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from enum import Enum
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from suwi.broker.broker import Broker
+from suwi.replica.replicas import TASK as CHANGE_OF_ROLE
 from suwi.sim.checkers import Broken
+from suwi.sim.cluster import SimCluster, SimNode
 from suwi.sim.incarnation import Incarnation
-from suwi.sim.loop import SimLoop
 
 if TYPE_CHECKING:
-    from suwi.sim.cluster import SimNode
     from suwi.sim.fault_plan import FaultPlan
 
-_FAILS_WITHIN_S = 15.0
-"""Within so long a matching task takes a step."""
-_FOLLOWS_WITHIN_S = 10.0
+_STRIKES_WITHIN_S = 5.0
+"""Within so long the task takes a step, or it is left alone."""
+_FOLLOWS_WITHIN_S = 30.0
+"""A broker that stops by itself hands its leaders over first, to brokers it may be cut off from."""
 _STEP_S = 0.05
+_FLUSH = "log flush"
 
 
 class Unforeseen(RuntimeError):
@@ -34,74 +34,102 @@ class Unforeseen(RuntimeError):
 class Unit(Enum):
     """What a task belongs to, and so what its failure must lead to."""
 
-    BROKER = "the broker stops by itself, with a reason"
-    PARTITION = "one partition fails, and is tried again"
-    RESTARTED = "the task is started again, and that is counted"
+    BROKER = "the broker stops by itself and says why"
+    PARTITION = "one partition is out of service until a retry works"
+    WORK = "it is counted, and the broker goes on"
 
 
-class Supervision(Protocol):
-    """How brokers tell what became of their tasks."""
-
-    @property
-    def tasks(self) -> Mapping[str, Unit]:
-        """Patterns of the names of all supervised tasks."""
-
-    async def ended(self, broker: Broker) -> str:
-        """Return, with the reason, when a broker has stopped by itself."""
-
-    def restarts(self, broker: Broker) -> int:
-        """How many tasks were started again."""
-
-    def failed_partitions(self, broker: Broker) -> int:
-        """How many partitions have failed so far."""
+UNITS = {
+    "broker registration": Unit.BROKER,
+    "controller election": Unit.BROKER,
+    "high watermark checkpoint": Unit.BROKER,
+    _FLUSH: Unit.BROKER,
+    "log start offset checkpoint": Unit.BROKER,
+    "metadata follower": Unit.BROKER,
+    "recovery point checkpoint": Unit.BROKER,
+    CHANGE_OF_ROLE: Unit.PARTITION,
+    "deferred deletion": Unit.WORK,
+    "election after power loss": Unit.WORK,
+    "failure detector": Unit.WORK,
+    "in-sync set proposals": Unit.WORK,
+    "isr shrink": Unit.WORK,
+    "log cleaner": Unit.WORK,
+    "log preparation": Unit.WORK,
+    "log retention": Unit.WORK,
+    "log sync": Unit.WORK,
+    "loss reports": Unit.WORK,
+    "preferred leader election": Unit.WORK,
+    "producer expiry": Unit.WORK,
+    "replica fetcher": Unit.WORK,
+    "retry of failed partitions": Unit.WORK,
+}
+"""By name of the task. A change of role is part of the metadata follower's work."""
 
 
 class Sabotage:
-    """Sees every task of a loop begin, and makes one of them fail when told to."""
+    """Sees every task of a cluster's brokers begin, and makes some of them fail when told to."""
 
-    def __init__(self, loop: SimLoop) -> None:
-        self.failed: str | None = None
-        """The name of the task that was made to fail."""
-        self._pattern: str | None = None
-        self._victim: Incarnation | None = None
-        loop.wrap_task = self._wrap
+    def __init__(self, cluster: SimCluster) -> None:
+        self._armed: set[tuple[str, Incarnation | None]] = set()
+        cluster.simulation.loop.wrap_task = self._wrap
+        cluster.on_birth.append(self._on_birth)
 
-    def arm(self, pattern: str, victim: Incarnation | None = None) -> None:
-        """The next step of a task of such a name, of one process or any, raises `Unforeseen`."""
-        self._pattern, self._victim, self.failed = pattern, victim, None
+    def arm(self, name: str, victim: Incarnation) -> None:
+        """The next step of a task of this name and process raises `Unforeseen`."""
+        self._armed.add((name, victim))
 
-    def disarm(self) -> None:
-        self._pattern = None
+    def is_armed(self, name: str, victim: Incarnation) -> bool:
+        """Whether it has not failed yet."""
+        return (name, victim) in self._armed
 
-    def strikes(self, name: str, owner: Incarnation | None) -> bool:
-        if self._pattern is None or not fnmatchcase(name, self._pattern):
+    def disarm(self, name: str, victim: Incarnation) -> None:
+        self._armed.discard((name, victim))
+
+    def _strikes(self, name: str, owner: Incarnation | None) -> bool:
+        if (name, owner) not in self._armed:
             return False
-        if self._victim is not None and owner is not self._victim:
-            return False
-        self._pattern, self.failed = None, name
+        self._armed.remove((name, owner))
         return True
 
     def _wrap(self, coroutine: Any, name: str, owner: Incarnation | None) -> Any:
-        return _Fragile(coroutine, lambda: self.strikes(name, owner))
+        if name not in UNITS:
+            return coroutine
+        return _Fragile(coroutine, lambda: self._strikes(name, owner))
+
+    def _on_birth(self, node: SimNode) -> None:
+        """A change of role is no task of its own, and does not wait."""
+        assert node.broker is not None
+        replicas, life = node.broker.replicas, node.machine.incarnation
+        apply_state = replicas._apply_state
+
+        def fragile(*given: Any, **named: Any) -> None:
+            if self._strikes(CHANGE_OF_ROLE, life):
+                raise Unforeseen("nobody thought of this")
+            apply_state(*given, **named)
+
+        replicas._apply_state = fragile  # type: ignore[method-assign]
 
 
 class _Fragile(Coroutine[Any, Any, Any]):
-    """A coroutine that an exception may be thrown into before any step but the first."""
+    """A supervised task's coroutine that an exception may be thrown into where its work waits."""
 
     def __init__(self, inner: Any, strikes: Callable[[], bool]) -> None:
         self._inner = inner
         self._strikes = strikes
-        self._has_begun = False
-        self.__qualname__ = getattr(inner, "__qualname__", type(inner).__qualname__)
+        self.__qualname__ = inner.__qualname__
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)  # cr_frame and the like, for those who look where it is.
 
     def send(self, value: Any) -> Any:
-        if self._has_begun and self._strikes():
+        if self._works() and self._strikes():
             return self._inner.throw(Unforeseen("nobody thought of this"))
-        self._has_begun = True
         return self._inner.send(value)
+
+    def _works(self) -> bool:
+        """Whether it has begun, and is not in the pause before it begins again."""
+        waits_for = self._inner.cr_await
+        return waits_for is not None and getattr(waits_for, "cr_code", None) is not _SLEEP
 
     def throw(self, *error: Any) -> Any:
         return self._inner.throw(*error)
@@ -113,102 +141,73 @@ class _Fragile(Coroutine[Any, Any, Any]):
         return self._inner.__await__()
 
 
-class Judged(Protocol):
-    """One process whose task failed, as the judge sees it."""
-
-    @property
-    def stopped_because(self) -> str | None:
-        """Why it stopped by itself; None while it runs, and where somebody else ended it."""
-
-    @property
-    def is_running(self) -> bool: ...
-
-    @property
-    def restarts(self) -> int: ...
-
-    @property
-    def failed_partitions(self) -> int: ...
-
-
-async def judge(
-    unit: Unit,
-    process: Judged,
-    fail: Callable[[], Awaitable[str | None]],
-    within_s: float = _FOLLOWS_WITHIN_S,
-) -> None:
-    """Let a task fail (`fail` returns its name) and see what becomes of it. Raises `Broken`."""
-    restarts, partitions = process.restarts, process.failed_partitions
-    name = await fail()
-    if name is None:
-        return  # No such task took a step in time.
-
-    def has_followed() -> bool:
-        match unit:
-            case Unit.BROKER:
-                return bool(process.stopped_because)
-            case Unit.PARTITION:
-                return process.is_running and process.failed_partitions == partitions + 1
-            case Unit.RESTARTED:
-                return process.is_running and process.restarts == restarts + 1
-
-    for _ in range(int(within_s / _STEP_S)):
-        if has_followed():
-            break
-        await asyncio.sleep(_STEP_S)
-    else:
-        raise Broken(f"{name} failed, and not so: {unit.value}")
-    if unit is not Unit.BROKER and process.failed_partitions > partitions + 1:
-        raise Broken(f"{name} failed, and {process.failed_partitions - partitions} partitions did")
-
-
-class _Node:
-    """A broker of a cluster as the judge sees it."""
-
-    def __init__(self, node: "SimNode", supervision: Supervision) -> None:
-        self._node = node
-        self._supervision = supervision
-        self._life = node.machine.incarnation
-        assert node.broker is not None
-        self._broker = node.broker
-
-    @property
-    def stopped_because(self) -> str | None:
-        return self._node.stopped_because.get(self._life.name)
-
-    @property
-    def is_running(self) -> bool:
-        return not self._life.revoked
-
-    @property
-    def restarts(self) -> int:
-        return self._supervision.restarts(self._broker)
-
-    @property
-    def failed_partitions(self) -> int:
-        return self._supervision.failed_partitions(self._broker)
+_SLEEP = asyncio.sleep.__code__
 
 
 async def fail_task(plan: "FaultPlan") -> None:
     """Of one broker one task fails; the broker is started again if that ended it."""
-    supervision, sabotage = plan.supervision, plan.sabotage
-    if supervision is None or sabotage is None:
-        return
 
-    async def act(node: "SimNode") -> None:
-        pattern = plan.random.choice(sorted(supervision.tasks))
-
-        async def fail() -> str | None:
-            plan.say(f"task {pattern} of {node.name} fails")
-            sabotage.arm(pattern, node.machine.incarnation)
-            for _ in range(int(_FAILS_WITHIN_S / _STEP_S)):
-                if sabotage.failed is not None or plan.is_healing:
-                    break
-                await asyncio.sleep(_STEP_S)
-            sabotage.disarm()
-            return sabotage.failed
-
-        await judge(supervision.tasks[pattern], _Node(node, supervision), fail)
-        await plan.for_a_while()
-        await plan.start(node)
+    async def act(node: SimNode) -> None:
+        if not node.in_service.is_set():
+            return  # A start that fails is told by `start`.
+        name = plan.random.choice(plan.tasks)
+        plan.say(f"task {name!r} of {node.name} fails")
+        await _fail(plan, name, node)
+        if not node.is_running:
+            await plan.for_a_while()
+            plan.say(f"start {node.name}")
+            await plan.start(node)
 
     await plan.alone(act)
+
+
+async def _fail(plan: "FaultPlan", name: str, node: SimNode) -> None:
+    """Let a task fail, and see what becomes of it. Raises `Broken`."""
+    assert node.broker is not None
+    expected, life = _Expected(name, node, node.broker), node.machine.incarnation
+    sabotage = plan.sabotage
+    sabotage.arm(name, life)
+    waited_s = 0.0
+    while sabotage.is_armed(name, life) and waited_s < _STRIKES_WITHIN_S and not plan.is_healing:
+        await asyncio.sleep(_STEP_S)
+        waited_s += _STEP_S
+    if sabotage.is_armed(name, life):
+        sabotage.disarm(name, life)
+        return  # There was no such task, or it had nothing to do.
+    plan.say(f"task {name!r} of {node.name} has failed")
+    for _ in range(int(_FOLLOWS_WITHIN_S / _STEP_S)):
+        if expected.is_seen():
+            return
+        await asyncio.sleep(_STEP_S)
+    raise Broken(f"{name!r} of {node.name} failed, and not so: {UNITS[name].value}")
+
+
+class _Expected:
+    """What must follow from the failure of a task of one broker's life."""
+
+    def __init__(self, name: str, node: SimNode, broker: Broker) -> None:
+        self._name = name
+        self._node = node
+        self._broker = broker
+        self._ended = len(node.failures)
+        self._counted = self._count()
+        self._failed = set(broker.replicas.failed)
+
+    def _count(self) -> int:
+        # A partition that cannot be compacted is counted by itself.
+        uncleanable = len(self._broker.compaction.uncleanable) if self._name == "log cleaner" else 0
+        return self._broker.tasks.failures[self._name] + uncleanable
+
+    def is_seen(self) -> bool:
+        ended = [failure.task for failure in self._node.failures[self._ended :]]
+        is_counted = self._count() > self._counted
+        match UNITS[self._name]:
+            case Unit.BROKER:
+                if self._name == _FLUSH and self._broker.failure is None:
+                    return is_counted  # A sync of one partition failed alone.
+                return is_counted and ended == [self._name]
+            case Unit.PARTITION:
+                out_of_service = set(self._broker.replicas.failed) - self._failed
+                return is_counted and not ended and len(out_of_service) <= 1
+            case Unit.WORK:
+                return is_counted and not ended and self._node.is_running
