@@ -76,7 +76,8 @@ class Churn:
             asyncio.create_task(_quietly(work))
             for work in (self._produce(), self._read(), self._produce())
         ]
-        await self._workload.stopped_within(self._random.uniform(0.1, 2))
+        # Not until the clients have rested, which may be half an hour: it is used meanwhile.
+        await asyncio.sleep(self._random.uniform(0.1, 2))
         await _quietly(self._disturb())
         look_ups = _LOOK_UPS_AT_ONCE if self._workload.shape.looks_up_deleted else 0
         busy += [asyncio.create_task(_quietly(self._look_up())) for _ in range(look_ups)]
