@@ -5,14 +5,18 @@ They have no number among the hazards and no transcript. Each has the fault scri
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from suwi.broker.lifelines import Lifelines
 from suwi.handlers.list_offsets import ListOffsets
 from suwi.log.log_directory import LogDirectory
-from suwi.log.partition_log import Appended, LogSlice, PartitionLog
+from suwi.log.partition_log import LogSlice
 from suwi.metadata.follower import MetadataFollower
 from suwi.replica.fetcher import Fetcher
+from suwi.replica.partition import Partition
+from suwi.replica.replicas import Replicas
+from suwi.replica.storage_refusals import StorageRefusals
 from suwi.sim.scenario import Options
 from tests.sim.mutants.mutant import FAULT, Mutant
 
@@ -31,34 +35,31 @@ async def _dies_of_failures(self: Fetcher, error: Exception, failures: int) -> N
 
 # -- an image that is applied in part --------------------------------------------------------------
 
-_publish = MetadataFollower._publish
+_apply = MetadataFollower._apply
 
 
-def _publishes_once(self: MetadataFollower, image: Any) -> None:
-    """What one subscriber could not do is never done: the image counts as applied."""
-    apply = self._on_image
-
-    def ends(old: Any, new: Any) -> None:
-        try:
-            apply(old, new)
-        except OSError:
-            assert self._task is not None
-            self._task.cancel()
-
-    self._on_image = ends
+async def _dies_of_an_image(self: MetadataFollower, old: Any, new: Any) -> None:
+    """What one subscriber could not do is never done, and nobody hears of it."""
     try:
-        _publish(self, image)
-    finally:
-        self._on_image = apply
+        await _apply(self, old, new)
+    except RuntimeError:
+        assert self._task is not None
+        self._task.cancel()
 
 
 _put_away = LogDirectory.put_away
 
 
 def _puts_away_or_raises(self: LogDirectory, partition: Any) -> str | None:
-    """Before anything could be done about it, the disk is asked: it may fail here."""
-    self._disk.exists(self.dir_of(partition))
-    return _put_away(self, partition)
+    """Nobody foresees that it may fail here."""
+    try:
+        return _put_away(self, partition)
+    except OSError as error:
+        raise RuntimeError("not foreseen") from error
+
+
+def _not_isolated(self: Replicas, tp: Any, step: Callable[[], None]) -> None:
+    step()
 
 
 # -- a deleted log that is taken for a broken disk -------------------------------------------------
@@ -66,9 +67,10 @@ def _puts_away_or_raises(self: LogDirectory, partition: Any) -> str | None:
 _first_at = ListOffsets._first_at
 
 
-async def _blames_the_disk(self: ListOffsets, log: PartitionLog, timestamp: int) -> Any:
+async def _blames_the_disk(self: ListOffsets, partition: Partition, timestamp: int) -> Any:
     """Look at the log again after the thread, though it may be deleted by then."""
-    found = await _first_at(self, log, timestamp)
+    log = partition.log
+    found = await _first_at(self, partition, timestamp)
     if not log.files.disk.exists(log.dir):
         raise log.state.take_offline(FileNotFoundError(log.dir))
     return found
@@ -77,20 +79,8 @@ async def _blames_the_disk(self: ListOffsets, log: PartitionLog, timestamp: int)
 # -- a refusal for storage after the sequence check ------------------------------------------------
 
 
-def _checks_sequences_first(
-    self: PartitionLog, batch: memoryview, header: Any, epoch: Any, now_ms: int
-) -> Appended:
-    from suwi.records.batch import place
-
-    if header.producer_id >= 0:
-        earlier = self.producers.check(header)
-        if earlier is not None:
-            return Appended(earlier.first_offset, earlier.last_offset, is_duplicate=True)
-    base_offset = self.end_offset
-    if epoch != self.epochs.latest:
-        self._begin_epoch(epoch, base_offset)
-    place(batch, base_offset, epoch)
-    return Appended(base_offset, self._write(batch, header, base_offset, now_ms))
+def _holds_nothing_back(self: StorageRefusals, header: Any, producers: Any) -> bool:
+    return False
 
 
 # -- pins ------------------------------------------------------------------------------------------
@@ -127,7 +117,8 @@ MUTANTS = (
         FAULT,
         "an error while an image is applied ends the metadata follower, and the broker goes on",
         (
-            (MetadataFollower, "_publish", _publishes_once),
+            (MetadataFollower, "_apply", _dies_of_an_image),
+            (Replicas, "_isolated", _not_isolated),
             (LogDirectory, "put_away", _puts_away_or_raises),
         ),
         options=Options(kinds=["fail deletion"], force={"churns": True}),
@@ -143,7 +134,7 @@ MUTANTS = (
         "sequence-before-storage",
         FAULT,
         "batches behind one that the disk refused are out of order",
-        ((PartitionLog, "append_as_leader", _checks_sequences_first),),
+        ((StorageRefusals, "holds_back", _holds_nothing_back),),
         options=Options(kinds=["fill disk"], force={"pipelines": True, "partitions": 2}),
     ),
     Mutant(

@@ -34,6 +34,7 @@ def script(name: str) -> Options:
         kinds=["fail task", "fail task", *more.get("kinds", ())],
         tasks=[name, *more.get("tasks", ())],
         force=more.get("force", {}),
+        long_cut=False,
     )
 
 
