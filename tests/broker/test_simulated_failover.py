@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from suwi.client.connection import PeerConnection
+from suwi.metadata.ledger import Elected
 from suwi.model.ids import NO_NODE, NodeId
 from suwi.sim.cluster import PORT, SimCluster
 from suwi.wire.versions import ApiKey
@@ -29,6 +30,12 @@ def run_patiently(
 ) -> None:
     """With sessions so long that nothing can wait for their end."""
     run(scenario, seed, session_timeout_s=SESSION_S, **options)
+
+
+async def depose(cluster: SimCluster) -> None:
+    term = cluster.store.ledger.controller
+    if term is not None:
+        await cluster.store.view().depose(term.epoch)
 
 
 def other_than(*numbers: int) -> int:
@@ -221,6 +228,50 @@ def test_a_fenced_broker_that_answers_is_in_service_again() -> None:
         await until(lambda: len(state(cluster, seen_by=victim).isr) == 2)
 
     run_patiently(scenario)
+
+
+def test_a_fenced_broker_that_becomes_the_controller_is_in_service_again() -> None:
+    """Nobody else would unfence it: the controller has connections to the others only."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        victim = other_than(controller(cluster))
+        boss = cluster[controller(cluster)].broker
+        assert boss is not None
+        life = image(cluster, victim).registered[NodeId(victim)]
+        network = cluster.simulation.network
+        network.partition([f"b{victim}"], [f"b{n}" for n in (1, 2, 3) if n != victim])
+        await boss.controllership.partitions.fence(NodeId(victim), life.epoch)
+        while controller(cluster) != victim:
+            await depose(cluster)
+            await asyncio.sleep(0.1)
+        network.heal()
+        await until(lambda: image(cluster, victim).brokers.get(NodeId(victim)) == life)
+
+    run_patiently(scenario)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_brokers_that_refuse_each_other_depose_no_controller_twice(seed: int) -> None:
+    """A firewall takes one broker from the two others, who can elect a controller of both."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        for _ in range(20):  # Until everybody has held on to everybody.
+            await depose(cluster)
+            await asyncio.sleep(1)
+        elections: list[bool] = []
+        cluster.store.observers.append(
+            lambda _, events: elections.extend(isinstance(event, Elected) for event in events)
+        )
+        network = cluster.simulation.network
+        for other in ("b2", "b3"):
+            network.refuse("b1", other)
+            network.refuse(other, "b1")
+        await asyncio.sleep(20)
+        assert sum(elections) <= 6
+        network.heal()
+        await until(lambda: len(image(cluster, 1).brokers) == 3)
+
+    run_patiently(scenario, seed)
 
 
 # -- controlled shutdown -------------------------------------------------------------------------

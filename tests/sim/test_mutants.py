@@ -1,15 +1,23 @@
 """Every hazard has a mutant and a transcript, and the transcript catches the mutant.
 
 Whether seeds catch it too, and how many that takes, is in docs/simulation.md: `make sim` looks.
+Mutants of faults and of tasks that fail have no transcript: a seed of their fault script must catch
+them, and pass without them.
 """
 
 import pytest
 
+from suwi.sim.one_seed import Failure, try_seed
+from suwi.sim.scenario import run_seed
 from tests.replica.test_transcripts import TRANSCRIPTS
 from tests.replica.transcript import parse, play, render
-from tests.sim.mutants import MUTANTS
+from tests.sim.mutants import FAULT
+from tests.sim.mutants import MUTANTS as ALL
 from tests.sim.mutants.mutant import Mutant
 
+MUTANTS = [mutant for mutant in ALL if mutant.hazard != FAULT]
+OF_FAULTS = [mutant for mutant in ALL if mutant.hazard == FAULT]
+SEEDS_MAX = 25
 HAZARDS = [*range(1, 14), 21, 22]
 BY_HAZARD = [(int(path.stem[:2]), path) for path in TRANSCRIPTS if path.stem[:2].isdigit()]
 
@@ -32,3 +40,13 @@ def test_a_transcript_of_its_hazard_catches_the_mutant(mutant: Mutant) -> None:
                 except Exception:  # A checker, or a broker that stopped itself.
                     caught = True
     assert caught, f"with {mutant.name} ({mutant.what}) all is as it should be"
+
+
+@pytest.mark.parametrize("mutant", OF_FAULTS, ids=lambda mutant: mutant.name)
+def test_a_seed_of_its_fault_script_catches_the_mutant_and_passes_without_it(
+    mutant: Mutant,
+) -> None:
+    outcomes = (try_seed(seed, mutant.name, None) for seed in range(SEEDS_MAX))
+    caught = next((each.seed for each in outcomes if isinstance(each, Failure)), None)
+    assert caught is not None
+    run_seed(caught, mutant.options)

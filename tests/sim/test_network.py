@@ -330,6 +330,24 @@ def test_connecting_over_a_cut_link_succeeds_after_healing_or_times_out() -> Non
     _simulate(scenario)
 
 
+def test_a_link_that_refuses_breaks_what_is_open_and_connects_nothing_until_it_is_healed() -> None:
+    async def scenario(simulation: Simulation, machine: Machine) -> None:
+        await machine.spawn(asyncio.start_server(_echo, "b1", 9092))
+        streams = await asyncio.open_connection("b1", 9092)
+        simulation.network.refuse("outside", "b1")
+        with pytest.raises(ConnectionResetError):
+            await streams[0].readexactly(1)
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("b1", 9092)
+        streams[1].close()
+        simulation.network.heal("b1", "outside")
+        again = await asyncio.open_connection("b1", 9092)
+        await _ask(again, b"again")
+        again[1].close()
+
+    _simulate(scenario)
+
+
 def test_a_slow_host_is_slow_both_ways() -> None:
     async def scenario(simulation: Simulation, machine: Machine) -> None:
         await machine.spawn(asyncio.start_server(_echo, "b1", 9092))

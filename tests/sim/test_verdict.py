@@ -40,7 +40,7 @@ def a_good_history() -> History:
             dirty.saw(P, offset, value)
     dirty.saw(P, 14, b"d0")
     reader.finished()
-    history.final(P, stored)
+    history.final(P, stored, timestamps=[(offset, 1000 + offset) for offset, _ in stored])
     return history
 
 
@@ -50,6 +50,15 @@ def found(history: History) -> set[str]:
 
 def test_a_good_history_has_nothing_wrong() -> None:
     assert violations(a_good_history()) == []
+
+
+def _look_up_wrongly(history: History) -> None:
+    history.looked_up("c", P, 1002, offset=3, timestamp=1003, leader_epoch=0)
+
+
+def _let_the_end_fall(history: History) -> None:
+    for offset, epoch in ((10, 3), (9, 4)):
+        history.looked_up("c", P, -1, offset=offset, timestamp=-1, leader_epoch=epoch)
 
 
 def _lose(history: History) -> None:
@@ -130,6 +139,8 @@ def _leave_the_last_unseen(history: History) -> None:
     ("plant", "kind"),
     [
         (_lose, "lost"),
+        (_look_up_wrongly, "wrong look-up"),
+        (_let_the_end_fall, "newest offset fell"),
         (_put_another_value, "two values"),
         (_invent, "invented"),
         (_store_what_was_refused, "invented"),
@@ -216,6 +227,23 @@ def test_what_retention_removed_is_not_missed() -> None:
     history = a_good_history()
     log = history.finals[P]
     history.final(P, [(o, v) for o, v in log.records.items() if o >= 3], start=3)
+    assert violations(history) == []
+
+
+def test_a_look_up_tells_the_first_record_that_is_new_enough_and_when_it_was() -> None:
+    history = a_good_history()
+    history.looked_up("c", P, 1002, offset=2, timestamp=1002, leader_epoch=0)
+    history.looked_up("c", P, 9999, offset=-1, timestamp=-1, leader_epoch=-1)
+    assert violations(history) == []
+    history.looked_up("c", P, 1002, offset=2, timestamp=1007, leader_epoch=0)
+    assert found(history) == {"wrong look-up"}
+
+
+def test_a_leader_of_an_earlier_epoch_may_tell_an_earlier_end() -> None:
+    history = a_good_history()
+    for offset, epoch in ((8, 3), (10, 4), (9, 3), (10, 4)):
+        history.looked_up("c", P, -1, offset=offset, timestamp=-1, leader_epoch=epoch)
+    history.looked_up("another", P, -1, offset=9, timestamp=-1, leader_epoch=4)
     assert violations(history) == []
 
 

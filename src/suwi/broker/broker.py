@@ -549,10 +549,15 @@ class Broker:
         await self._leave()
         for directory in self.directories:
             directory.close(clean=clean)
-        marks = [f"{directory.path}/{CLEAN_SHUTDOWN}" for directory in self.directories]
-        clean = all(self._env.disk.exists(mark) for mark in marks)
+        clean = all(self._is_marked_clean(directory.path) for directory in self.directories)
         log.info("broker stopped", extra={"node": self.node_id, "clean": clean})
         return clean
+
+    def _is_marked_clean(self, path: str) -> bool:
+        try:
+            return self._env.disk.exists(f"{path}/{CLEAN_SHUTDOWN}")
+        except OSError:
+            return False  # The next start will not see it either.
 
     async def _leave(self) -> None:
         await self._lifelines.stop()

@@ -149,6 +149,8 @@ class Controllership:
                         break
                     await self._look_at_registrations(term)
                     if self._term is None:
+                        # A wrong guess of the controller before: nobody else would undo it.
+                        await term.partitions.unfence(self._node_id, self._membership.epoch)
                         self._begin(term, background)
                 except Closed:
                     raise

@@ -50,6 +50,10 @@ class Lifelines:
         self._lines: dict[NodeId, _Lifeline] = {}
         self._seen: dict[NodeId, int] = {}
         """The last life of each broker that answered here."""
+        self._fenced: set[NodeId] = set()
+        self._deposed: set[NodeId] = set()
+        """Declared over once, and not again before they have answered: else brokers that a firewall
+        separates would fence and depose each other without end."""
         self._was_in_office = False
         self._is_stopped = False
 
@@ -92,6 +96,8 @@ class Lifelines:
         if life.epoch == UNKNOWN_EPOCH:
             return
         self._seen[life.node] = life.epoch
+        self._fenced.discard(life.node)
+        self._deposed.discard(life.node)
         known = self._metadata.image.registered.get(life.node)
         if known is None or known.epoch != life.epoch or not known.fenced or life.stopping:
             return
@@ -109,12 +115,14 @@ class Lifelines:
         if known is None or self._seen.get(node) != known.epoch:
             return
         if self._controllership.is_in_office:
-            if not known.fenced:
+            if not known.fenced and node not in self._fenced:
                 log.info("broker gone", extra={"broker": node, "epoch": known.epoch})
                 await self._controllership.partitions.fence(node, known.epoch)
-        elif controller_epoch is not None:
+                self._fenced.add(node)
+        elif controller_epoch is not None and node not in self._deposed:
             log.info("controller gone", extra={"broker": node, "epoch": controller_epoch})
             await self._store.depose(controller_epoch)
+            self._deposed.add(node)
 
 
 class _Lifeline:

@@ -51,9 +51,12 @@ class Disk(Protocol):
         """Open for reading and writing; `create` makes the file where it is missing, for its owner
         alone."""
 
-    def exists(self, path: str) -> bool: ...
+    def exists(self, path: str) -> bool:
+        """Whether there is such a name. Raises OSError where the disk cannot say: a file that could
+        not be looked at is not a missing one."""
 
-    def is_dir(self, path: str) -> bool: ...
+    def is_dir(self, path: str) -> bool:
+        """As `exists`, and it is a directory."""
 
     def list_dir(self, path: str) -> list[str]:
         """The names in a directory, sorted."""

@@ -99,7 +99,8 @@ def _run_mutants(options: argparse.Namespace) -> int:
                 break
         missed += failure is None
         reason = failure.error if failure else "nobody"
-        _say(f"{mutant.hazard:>6}  {mutant.name:28} {tried:>5}  {reason[:120]}")
+        hazard = mutant.hazard if mutant.hazard < module.FAULT else "-"
+        _say(f"{hazard:>6}  {mutant.name:28} {tried:>5}  {reason[:120]}")
     return 1 if missed else 0
 
 

@@ -92,6 +92,7 @@ class SimFile:
         if growth > 0 and lacking > 0:
             taken -= lacking
             if taken <= 0:
+                drive.faults.errors += 1
                 raise _error(errno.ENOSPC, self._path)
         self._write(payload[:taken], position)
         return taken
@@ -111,6 +112,7 @@ class SimFile:
         if size_bytes < 0:
             raise _error(errno.EINVAL, self._path)
         if size_bytes - len(self._node.content) > self._disk.drive.volume.free_bytes():
+            self._disk.drive.faults.errors += 1
             raise _error(errno.ENOSPC, self._path)
         self._change(Truncate(size_bytes))
 
@@ -220,11 +222,11 @@ class SimDisk:
         return self._open(path, create=create)
 
     def exists(self, path: str) -> bool:
-        self.check()
+        self.begin("stat", path)
         return self._find_or_none(path) is not None
 
     def is_dir(self, path: str) -> bool:
-        self.check()
+        self.begin("stat", path)
         return isinstance(self._find_or_none(path), DirNode)
 
     def list_dir(self, path: str) -> list[str]:

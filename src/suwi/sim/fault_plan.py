@@ -13,12 +13,14 @@ from typing import Any, TypeAlias
 
 from suwi.metadata.memory import Faults
 from suwi.model.ids import NO_NODE, NodeId
-from suwi.sim.cluster import DATA, SimCluster, SimNode
-from suwi.sim.faults import Operation
-from suwi.sim.plots import rebirth, relay
+from suwi.sim import disk_troubles
+from suwi.sim.cluster import SimCluster, SimNode
+from suwi.sim.plots import fail_deletion, rebirth, relay
 from suwi.sim.random import SimRandom
+from suwi.sim.task_failures import UNITS, Sabotage, fail_task
 from suwi.sim.watch import Watch
 
+FAIL_TASK = "fail task"
 _START_AGAIN_S = 0.5
 _AT_ONCE_MAX = 3
 """How many troubles there are at the same time, at most."""
@@ -32,9 +34,11 @@ class FaultPlan:
         random: SimRandom,
         *,
         kinds: Sequence[str] | None = None,
+        tasks: Sequence[str] = tuple(UNITS),
         power_losses: str = "budget",
     ) -> None:
-        """`power_losses`: "budget", or "any" where every message is synced before its answer."""
+        """`tasks` are those that may fail. `power_losses`: "budget", or "any" where every message
+        is synced before its answer."""
         self._cluster = cluster
         self.watch = watch
         self.random = random
@@ -47,7 +51,10 @@ class FaultPlan:
         self._without_power: set[NodeId] = set()
         """Nodes that lost power and are not back in every in-sync set."""
         self.is_healing = False
+        self.tasks = list(tasks)
         self._kinds = list(kinds) if kinds is not None else self._draw_kinds()
+        if FAIL_TASK in self._kinds:
+            self.sabotage = Sabotage(cluster)
 
     def _draw_kinds(self) -> list[str]:
         share = self.random.choice((0.15, 0.4, 0.8))
@@ -81,12 +88,15 @@ class FaultPlan:
             disk = node.machine.disk
             disk.faults.clear()
             disk.capacity_bytes = None
+            if node.is_running and disk_troubles.has_lost_a_directory(node):
+                self.say(f"restart {node.name}, whose data directory is offline")
+                node.kill()
         await asyncio.gather(*(self._bring_back(node) for node in self._cluster.nodes.values()))
 
     def say(self, what: str) -> None:
         self._cluster.say(f"* {what}")
 
-    async def _for_a_while(self) -> None:
+    async def for_a_while(self) -> None:
         """A moment, about a session's time, or much longer."""
         longest = self.random.choice((0.05, 0.5, 2.0, 1.5 * self.session_s, 3 * self.session_s))
         await self.pause(self.random.uniform(0, longest))
@@ -97,7 +107,7 @@ class FaultPlan:
             await asyncio.sleep(min(step_s, duration_s))
             duration_s -= step_s
 
-    def _pick(self) -> SimNode | None:
+    def pick(self) -> SimNode | None:
         """A running broker that nothing is happening to; leaders and the controller rather."""
         free = [n for n in self._cluster.nodes.values() if n.is_running and n.id not in self._busy]
         if not free:
@@ -124,9 +134,9 @@ class FaultPlan:
             else:
                 await asyncio.sleep(_START_AGAIN_S)
 
-    async def _alone(self, act: Callable[[SimNode], Awaitable[None]]) -> None:
+    async def alone(self, act: Callable[[SimNode], Awaitable[None]]) -> None:
         """Do something to one broker's process that nobody else interferes with."""
-        node = self._pick()
+        node = self.pick()
         if node is not None:
             with self.taking(node):
                 await act(node)
@@ -152,12 +162,12 @@ class FaultPlan:
     # -- processes -------------------------------------------------------------------------------
 
     async def kill(self) -> None:
-        await self._alone(self._kill)
+        await self.alone(self._kill)
 
     async def _kill(self, node: SimNode) -> None:
         self.say(f"kill {node.name}")
         node.kill()
-        await self._for_a_while()
+        await self.for_a_while()
         self.say(f"start {node.name}")
         await self.start(node)
 
@@ -170,7 +180,7 @@ class FaultPlan:
             await self.pause(_START_AGAIN_S)
 
     async def crash_in_a_write(self) -> None:
-        await self._alone(self._crash_in_a_write)
+        await self.alone(self._crash_in_a_write)
 
     async def _crash_in_a_write(self, node: SimNode) -> None:
         self.say(f"crash {node.name} in a write")
@@ -179,12 +189,12 @@ class FaultPlan:
         if node.is_running:
             node.kill()
         node.machine.disk.faults.clear()
-        await self._for_a_while()
+        await self.for_a_while()
         self.say(f"start {node.name}")
         await self.start(node)
 
     async def stop(self) -> None:
-        await self._alone(self._stop)
+        await self.alone(self._stop)
 
     async def _stop(self, node: SimNode) -> None:
         if not node.in_service.is_set():
@@ -195,18 +205,18 @@ class FaultPlan:
         if node.is_running:
             node.kill()
         await asyncio.wait([stopping])
-        await self._for_a_while()
+        await self.for_a_while()
         self.say(f"start {node.name}")
         await self.start(node)
 
     async def lose_power(self) -> None:
-        await self._alone(self._lose_power)
+        await self.alone(self._lose_power)
 
     async def _lose_power(self, node: SimNode) -> None:
         if not self.may_lose_power(node):
             return
         self.lose_power_of(node)
-        await self._for_a_while()
+        await self.for_a_while()
         self.say(f"start {node.name}")
         await self.start(node)
 
@@ -249,12 +259,12 @@ class FaultPlan:
         )
 
     async def freeze(self) -> None:
-        await self._alone(self._freeze)
+        await self.alone(self._freeze)
 
     async def _freeze(self, node: SimNode) -> None:
         self.say(f"freeze {node.name}")
         node.freeze()
-        await self._for_a_while()
+        await self.for_a_while()
         self.say(f"thaw {node.name}")
         node.thaw(self.random.uniform(0, 0.5))
 
@@ -268,12 +278,21 @@ class FaultPlan:
                     self.say(f"kill {node.name}")
                     node.kill()
                     await self.pause(self.random.uniform(0, 0.1))
-            await self._for_a_while()
+            await self.for_a_while()
             self.random.shuffle(nodes)
             for node in nodes:
                 self.say(f"start {node.name}")
                 await self.start(node)
                 await self.pause(self.random.uniform(0, 1))
+
+    async def slow_threads(self) -> None:
+        """Jobs wait long for their threads, and what they are about may be gone by then."""
+        loop = self._cluster.simulation.loop
+        usual_s, loop.job_delay_s_max = loop.job_delay_s_max, 2.0
+        self.say("threads are slow")
+        await self.pause(self.random.uniform(0.5, 4.0))
+        self.say("threads are fast again")
+        loop.job_delay_s_max = usual_s
 
     # -- the network -----------------------------------------------------------------------------
 
@@ -290,13 +309,13 @@ class FaultPlan:
         self.network.cut(one, other)
         if both:
             self.network.cut(other, one)
-        await self._for_a_while()
+        await self.for_a_while()
         self.say(f"mend {one} - {other}")
         self.network.heal(one, other)
 
     async def isolate(self) -> None:
         """One broker from the other brokers; clients and the store still reach it, or not."""
-        node = self._pick()
+        node = self.pick()
         if node is None:
             return
         others = [other.name for other in self._cluster.nodes.values() if other is not node]
@@ -308,82 +327,56 @@ class FaultPlan:
         self.network.partition([node.name], [*others, *(["c1", "c2"] if with_clients else [])])
         if with_store:
             node.cut_store()
-        await self._for_a_while()
+        await self.for_a_while()
         self.say(f"mend {node.name}")
         if with_store:
             node.heal_store()
         for other in [*others, "c1", "c2"]:
             self.network.heal(node.name, other)
 
+    async def refuse(self) -> None:
+        """A firewall between two brokers that answers with a reset, one way or both ways."""
+        one, other = self._two()
+        both = self.random.chance(0.5)
+        self.say(f"{one} is refused by {other}{' and the other way' if both else ''}")
+        self.network.refuse(one, other)
+        if both:
+            self.network.refuse(other, one)
+        await self.for_a_while()
+        self.say(f"{one} and {other} may talk again")
+        self.network.heal(one, other)
+
     async def reset(self) -> None:
-        node = self._pick()
+        node = self.pick()
         if node is not None:
             self.say(f"reset connections of {node.name}")
             self.network.reset(node.name)
 
     async def slow(self) -> None:
-        node = self._pick()
+        node = self.pick()
         if node is None:
             return
         delay_ms = self.random.choice((20, 200, 2000))
         self.say(f"slow {node.name} by {delay_ms} ms")
         self.network.slow(node.name, delay_ms)
-        await self._for_a_while()
+        await self.for_a_while()
         self.say(f"{node.name} is fast again")
         self.network.slow(node.name, 0)
-
-    # -- disks -----------------------------------------------------------------------------------
-
-    async def fill_disk(self) -> None:
-        node = self._pick()
-        if node is None:
-            return
-        disk = node.machine.disk
-        room = self.random.below(2000)
-        self.say(f"disk of {node.name} has {room} bytes left")
-        disk.capacity_bytes = disk.drive.volume.used_bytes + room
-        await self._for_a_while()
-        self.say(f"disk of {node.name} has space again")
-        node.machine.disk.capacity_bytes = None
-
-    async def stall_disk(self) -> None:
-        node = self._pick()
-        if node is not None:
-            duration_s = self.random.choice((0.1, 1.0, 1.5 * self.session_s))
-            self.say(f"disk of {node.name} stalls for {duration_s} s")
-            node.machine.disk.faults.stall(duration_s, "write")
-
-    async def fail_disk(self) -> None:
-        await self._alone(self._fail_disk)
-
-    async def _fail_disk(self, node: SimNode) -> None:
-        """One call fails, so its directory is out of use until the next start."""
-        operation: Operation = self.random.choice(("write", "sync", "read", "truncate"))
-        self.say(f"disk of {node.name} fails in a {operation}")
-        fault = node.machine.disk.faults.fail(operation, path=f"{DATA}/*")
-        await self._for_a_while()
-        faults = node.machine.disk.faults
-        if fault.times:
-            faults.remove(fault)
-        self.say(f"restart {node.name}")
-        if node.is_running:
-            node.kill()
-        await self.start(node)
 
     # -- the store -------------------------------------------------------------------------------
 
     async def cut_store(self) -> None:
-        node = self._pick()
+        node = self.pick()
         if node is None:
             return
         self.say(f"{node.name} cannot reach the store")
         node.cut_store()
-        await self._for_a_while()
+        await self.for_a_while()
         self.say(f"{node.name} can reach the store again")
         node.heal_store()
 
     async def expire(self) -> None:
-        node = self._pick()
+        node = self.pick()
         if node is not None and node.view is not None:
             self.say(f"the session of {node.name} expires")
             node.view.expire()
@@ -402,7 +395,7 @@ class FaultPlan:
                 unknown_dropped_chance=random.choice((0.0, 0.2)),
             )
         )
-        await self._for_a_while()
+        await self.for_a_while()
         self.say("the store is well")
         self._set_store_faults(Faults())
 
@@ -422,11 +415,17 @@ KINDS: dict[str, Trouble] = {
     "restart all": FaultPlan.restart_all,
     "cut": FaultPlan.cut,
     "isolate": FaultPlan.isolate,
+    "refuse": FaultPlan.refuse,
     "reset": FaultPlan.reset,
     "slow": FaultPlan.slow,
-    "fill disk": FaultPlan.fill_disk,
-    "stall disk": FaultPlan.stall_disk,
-    "fail disk": FaultPlan.fail_disk,
+    "fill disk": disk_troubles.fill,
+    "stall disk": disk_troubles.stall,
+    "fail disk": disk_troubles.fail_and_restart,
+    "fail disk once": disk_troubles.fail_once,
+    "deny access": disk_troubles.deny_access,
+    "fail deletion": fail_deletion,
+    FAIL_TASK: fail_task,
+    "slow threads": FaultPlan.slow_threads,
     "cut store": FaultPlan.cut_store,
     "expire": FaultPlan.expire,
     "worsen store": FaultPlan.worsen_store,

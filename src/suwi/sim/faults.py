@@ -60,6 +60,8 @@ class DiskFaults:
         """How often a read is not in the page cache."""
         self.crashes = 0
         """How many processes died in the middle of a call."""
+        self.errors = 0
+        """How many calls failed that would not have failed on a drive that is well and has room."""
         self._random = random
         self._faults: list[Fault] = []
         self._calls_left: int | None = None
@@ -101,7 +103,9 @@ class DiskFaults:
         self._calls_left = calls
 
     def remove(self, fault: Fault) -> None:
-        self._faults.remove(fault)
+        """Plan it no more, if it was not cleared with all others."""
+        if fault in self._faults:
+            self._faults.remove(fault)
 
     def clear(self) -> None:
         self._faults.clear()
@@ -126,6 +130,7 @@ class DiskFaults:
         for fault in self._faults:
             if (fault.error or fault.stall_s) and self._strikes(fault, operation, path):
                 if fault.error:
+                    self.errors += 1
                     return fault.error
                 stall(fault.stall_s)
         return 0

@@ -95,10 +95,25 @@ class FinalLog:
     start: int
     """Below it retention may have removed records."""
     records: dict[int, bytes]
+    timestamps: dict[int, int] = field(default_factory=dict)
+    """Of the records, by offset; empty where nobody noted them."""
 
     @property
     def end(self) -> int:
         return max(self.records, default=self.start - 1) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """A client asked for an offset by time, and was told one (negative: there is none)."""
+
+    client: str
+    partition: str
+    asked: int
+    """A time in milliseconds; -1 is the newest offset, -2 the oldest, -3 the newest time's."""
+    offset: int
+    timestamp: int
+    leader_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +132,8 @@ class History:
     transactions: dict[str, Outcome] = field(default_factory=dict)
     readings: list[Reading] = field(default_factory=list)
     finals: dict[str, FinalLog] = field(default_factory=dict)
+    look_ups: list[LookUp] = field(default_factory=list)
+    """In the order in which they were answered; a client asks one after the other."""
     reported: list[ReportedLoss] = field(default_factory=list)
     deleted: dict[str, int] = field(default_factory=dict)
     """Below which offset of each partition somebody wanted records deleted."""
@@ -155,10 +172,27 @@ class History:
         self.readings.append(reading)
         return reading
 
-    def final(
-        self, partition: str, records: Iterable[tuple[int, bytes]], *, start: int = 0
+    def looked_up(
+        self,
+        client: str,
+        partition: str,
+        asked: int,
+        *,
+        offset: int,
+        timestamp: int,
+        leader_epoch: int,
     ) -> None:
-        self.finals[partition] = FinalLog(start, dict(records))
+        self.look_ups.append(LookUp(client, partition, asked, offset, timestamp, leader_epoch))
+
+    def final(
+        self,
+        partition: str,
+        records: Iterable[tuple[int, bytes]],
+        *,
+        start: int = 0,
+        timestamps: Iterable[tuple[int, int]] = (),
+    ) -> None:
+        self.finals[partition] = FinalLog(start, dict(records), dict(timestamps))
 
     def reported_lost(self, partition: str, first: int, end: int) -> None:
         """The cluster reported this loss: what lay there is not missed."""

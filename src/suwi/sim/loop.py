@@ -18,7 +18,7 @@ from typing import Any, TypeVar, TypeVarTuple, Unpack, cast
 
 from suwi.sim.errors import Deadlock, Livelock, Unhandled
 from suwi.sim.handle import SimHandle
-from suwi.sim.incarnation import Incarnation
+from suwi.sim.incarnation import Incarnation, current
 from suwi.sim.network import SimNetwork
 from suwi.sim.random import SimRandom
 from suwi.sim.schedule import FifoReady, RandomReady, Ready, Schedule
@@ -50,6 +50,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.job_delay_s_max = 0.05
         """The longest that a job waits for its thread."""
         self.tasks = TaskList()
+        self.wrap_task: Callable[[Any, str, Incarnation | None], Any] | None = None
+        """Given every task's coroutine, name and process; what runs in its place."""
         self.ran: Incarnation | None = None
         """Whose callback ran last; None for the test's own and the network's. For step hooks."""
         self._now = 0.0
@@ -288,6 +290,10 @@ class SimLoop(asyncio.AbstractEventLoop):
             if name is not None:
                 task.set_name(name)
             return task
+        if name is None:
+            name = self.tasks.next_name(coro)
+        if self.wrap_task is not None:
+            coro = self.wrap_task(coro, name, context.get(current))
         return self.tasks.make(coro, self, name, context, options)
 
     def set_task_factory(self, factory: Any) -> None:

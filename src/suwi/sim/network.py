@@ -1,7 +1,7 @@
 """The simulated network: hosts, their listeners, and the links between them.
 
-The event loop comes in at `listen` and `connect`, tests at `cut`, `partition`, `heal`, `slow`,
-`reset` and, through their machines, `kill` and `power_off`.
+The event loop comes in at `listen` and `connect`, tests at `cut`, `refuse`, `partition`, `heal`,
+`slow`, `reset` and, through their machines, `kill` and `power_off`.
 Which host a call comes from is said by the incarnation that runs (`incarnation.current`); the test
 itself is the host `outside`. A host's name is its address.
 """
@@ -52,6 +52,7 @@ class SimNetwork:
         self._context = Context()  # The network is nobody's process.
         self._hosts: dict[str, Host] = {}
         self._cuts: set[tuple[str, str]] = set()
+        self._refusals: set[tuple[str, str]] = set()
         self._link_delays_ms: dict[tuple[str, str], tuple[float, float]] = {}
         self._ends: dict[SimTransport, None] = {}  # Ordered, unlike a set.
         self.add_host(OUTSIDE)
@@ -65,6 +66,14 @@ class SimNetwork:
         """Nothing sent from `source` reaches `target` any more; the other way stays open."""
         self._cuts.add((source, target))
 
+    def refuse(self, source: str, target: str) -> None:
+        """A firewall resets what connects `source` to `target`, and refuses to connect it anew."""
+        self._refusals.add((source, target))
+        for end in list(self._ends):
+            if end.is_caller and (end.host, end.peer_host) == (source, target) and not end.closed:
+                end.refuse()
+                end.peer.refuse()
+
     def partition(self, *sides: Iterable[str]) -> None:
         """Cut every link between hosts of different sides, both ways."""
         parts = [frozenset(side) for side in sides]
@@ -77,6 +86,7 @@ class SimNetwork:
         """Mend the links between two hosts, all links of one, or all; TCP then sends again."""
         ends = {host for host in (a, b) if host is not None}
         self._cuts = {link for link in self._cuts if not ends.issubset(link)}
+        self._refusals = {link for link in self._refusals if not ends.issubset(link)}
         self._send_again()
 
     def slow(self, host: str, delay_ms: float) -> None:
@@ -171,7 +181,8 @@ class SimNetwork:
             listener = self._hosts[target].listeners.get(port)
             await asyncio.sleep(self.delay_s(target, source))
             if answered and not self.is_cut(target, source):
-                if listener is None or listener.is_closed() or listener.shuns(source, target):
+                is_refused = (source, target) in self._refusals
+                if is_refused or listener is None or not listener.welcomes(source, target):
                     raise _error(errno.ECONNREFUSED, (host, port))
                 return self._establish(factory, source, target, port, listener)
             await asyncio.sleep(wait_s)

@@ -18,14 +18,14 @@ class Failure(NamedTuple):
 
 
 def try_seed(seed: int, mutant: str | None, trouble_s: float | None) -> Run | Failure:
-    options = Options() if trouble_s is None else Options(trouble_s=trouble_s)
+    given: dict[str, Any] = {} if trouble_s is None else {"trouble_s": trouble_s}
     try:
         if mutant is None:
-            return run_seed(seed, options)
+            return run_seed(seed, Options(**given))
         module: Any = importlib.import_module(MUTANTS)
         found = module.find(mutant)
         with found.applied():
-            return run_seed(seed, replace(options, kinds=found.kinds))
+            return run_seed(seed, replace(found.options, **given))
     except Exception as error:
         line = f"{type(error).__name__}: {error}".splitlines()[0]
         return Failure(seed, traceback.format_exc(), line)

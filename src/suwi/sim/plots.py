@@ -4,13 +4,16 @@ Each is aimed at a partition as it is now, and leaves out what does not apply. T
 trouble like the others (`fault_plan`).
 """
 
+import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from suwi.metadata.image import PartitionState
 from suwi.model.ids import NO_NODE, NodeId
 from suwi.sim.checkers.facts import LogId
-from suwi.sim.cluster import SimNode
+from suwi.sim.churn import CHURNED
+from suwi.sim.cluster import DATA, SimNode
+from suwi.sim.faults import Operation
 
 if TYPE_CHECKING:
     from suwi.sim.fault_plan import FaultPlan
@@ -68,6 +71,27 @@ async def rebirth(plan: "FaultPlan") -> None:
         plan.network.heal(leader.name, follower.name)
         plan.say(f"end of the rebirth of {follower.name}")
         await plan.start(follower)
+
+
+async def fail_deletion(plan: "FaultPlan") -> None:
+    """The directory of a topic that is being deleted cannot be renamed, or not even looked at, and
+    the broker goes on."""
+    states = plan.watch.world.states
+    log = next((log for log in states if log.name.topic == CHURNED), None)
+    nodes = [plan.free(node) for node in states[log].replicas] if log is not None else []
+    running = [node for node in nodes if node is not None]
+    if log is None or not running:
+        await plan.pause(_STEP_S)
+        return
+    node = plan.random.choice(running)
+    operation: Operation = plan.random.choice(("rename", "stat"))
+    plan.say(f"the deletion of {log} fails on {node.name} in a {operation}")
+    faults = node.machine.disk.faults
+    planned = faults.fail(operation, errno.EIO, path=f"{DATA}/{log}*", times=None)
+    await _until(plan, lambda: log not in states, 2 * plan.session_s)
+    await plan.pause(0.1)
+    faults.remove(planned)
+    plan.say(f"end of the deletion of {log}")
 
 
 class _Cast:

@@ -6,17 +6,21 @@
 import asyncio
 import gc
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from suwi.model.ids import NO_NODE
+from suwi.records.compression import Compression
+from suwi.sim import long_cut
 from suwi.sim.checkers import Broken, Committed, all_checkers
 from suwi.sim.cluster import SimCluster
 from suwi.sim.fault_plan import FaultPlan
 from suwi.sim.history import History, Outcome
 from suwi.sim.random import SimRandom
 from suwi.sim.simulation import Simulation
+from suwi.sim.task_failures import UNITS, Unforeseen
 from suwi.sim.verdict import violations
 from suwi.sim.watch import Watch
 from suwi.sim.workload import NotHealed, Shape, Workload, WriterKind
@@ -26,10 +30,19 @@ HEALED_WITHIN_S = 60.0
 """Within so long after healing there is a leader everywhere, all replicas are in sync and the same,
 and every broker agrees."""
 SESSION_TIMEOUT_S = 2.0
+_LONG_CUT_CHANCE = 0.01
+_PINS_GONE_WITHIN_S = 10.0
 
 _SETTINGS = {
     "replica.lag.time.max.ms": "2500",
     "leader.imbalance.check.interval.seconds": "3",
+    # So that there is some of it in so short a time.
+    "log.retention.check.interval.ms": "1500",
+    "log.cleaner.backoff.ms": "1500",
+    "log.segment.delete.delay.ms": "1500",
+    "log.flush.offset.checkpoint.interval.ms": "1500",
+    "log.flush.start.offset.checkpoint.interval.ms": "1500",
+    "producer.id.expiration.check.interval.ms": "1500",
 }
 
 
@@ -52,8 +65,14 @@ class Run:
 class Options:
     shape: Shape | None = None
     """Drawn where it is None, as are the kinds of trouble."""
+    force: Mapping[str, Any] = field(default_factory=dict)
+    """What the drawn shape must be like."""
     kinds: Sequence[str] | None = None
     trouble_s: float = TROUBLE_S
+    long_cut: bool | None = None
+    """Whether a link is down for half an hour as well; drawn where it is None."""
+    tasks: Sequence[str] = tuple(UNITS)
+    """Those that may be made to fail."""
 
 
 def draw_shape(random: SimRandom) -> Shape:
@@ -79,6 +98,11 @@ def draw_shape(random: SimRandom) -> Shape:
         churns=random.chance(0.25),
         deletes=random.chance(0.25),
         pause_s_max=random.choice((0.3, 1.0, 1.0)),
+        looks_up_deleted=random.chance(0.5),
+        pipelines=random.chance(0.25),
+        looks_up=random.chance(0.3),
+        floods=random.chance(0.1),
+        codec=random.choice((Compression.NONE, Compression.NONE, Compression.GZIP)),
     )
 
 
@@ -92,12 +116,16 @@ class Scenario:
     def __init__(self, simulation: Simulation, options: Options) -> None:
         self.simulation = simulation
         self.options = options
-        self.shape = options.shape or draw_shape(simulation.random.stream("shape"))
+        drawn = options.shape or draw_shape(simulation.random.stream("shape"))
+        self.shape = replace(drawn, **options.force)
+        self.long_cut = options.long_cut
+        if self.long_cut is None:
+            self.long_cut = simulation.random.stream("long cut").chance(_LONG_CUT_CHANCE)
         self.cluster = SimCluster(
             simulation,
             brokers=self.shape.brokers,
             session_timeout_s=SESSION_TIMEOUT_S,
-            settings=_SETTINGS,
+            settings={**_SETTINGS, **(long_cut.SETTINGS if self.long_cut else {})},
         )
         self.committed = Committed()
         self.watch = Watch(self.cluster, all_checkers(self.committed))
@@ -107,6 +135,7 @@ class Scenario:
             self.watch,
             simulation.faults,
             kinds=options.kinds,
+            tasks=options.tasks,
             power_losses="any" if self.shape.flushes_each else "budget",
         )
         self.errors = _Errors()
@@ -125,11 +154,14 @@ class Scenario:
         workload = Workload(self.cluster, self.shape, self.history)
         await workload.begin()
         await self.plan.run(self.options.trouble_s)
-        await self.plan.heal()
+        if self.long_cut:
+            await long_cut.long_cut(self.plan, workload)
+        await self._heal()
         await self._healed(while_writing=True)
         await workload.stop_writing()
         await self._healed()
         await workload.finish()
+        await self._nothing_pinned()
         self.watch.at_end()
         self.errors.check()
         for loss in self.committed.losses:
@@ -137,6 +169,14 @@ class Scenario:
         wrong = violations(self.history)
         if wrong:
             raise Broken("\n".join(str(each) for each in wrong))
+
+    async def _heal(self) -> None:
+        try:
+            async with asyncio.timeout(HEALED_WITHIN_S):
+                await self.plan.heal()
+        except TimeoutError:
+            away = [n.name for n in self.cluster.nodes.values() if not n.in_service.is_set()]
+            raise NotHealed(f"not in service {HEALED_WITHIN_S:g} s after healing: {away}") from None
 
     async def _healed(self, *, while_writing: bool = False) -> None:
         """Wait until everything is well again."""
@@ -150,6 +190,25 @@ class Scenario:
             await asyncio.sleep(0.25)
         raise NotHealed(f"{HEALED_WITHIN_S:g} s after everything was mended: {missing}")
 
+    async def _nothing_pinned(self) -> None:
+        """Replies are sent and syncs are done: no file is held open for one."""
+        pinned: list[str] = []
+        for _ in range(int(_PINS_GONE_WITHIN_S / 0.25)):
+            pinned = self._pinned()
+            if not pinned:
+                return
+            await asyncio.sleep(0.25)
+        raise Broken(f"files are pinned for good: {pinned}")
+
+    def _pinned(self) -> list[str]:
+        return [
+            f"{file.path} of {node.name}"
+            for node in self.cluster.nodes.values()
+            if node.broker is not None
+            for directory in node.broker.directories
+            for file in directory._files._pins
+        ]
+
     def _not_agreed(self) -> str | None:
         sequence = self.cluster.store.ledger.sequence
         for node in self.cluster.nodes.values():
@@ -157,6 +216,8 @@ class Scenario:
                 return f"{node.name} is not in service"
             if node.broker.replicas.image.sequence != sequence:
                 return f"{node.name} does not know change {sequence}"
+            if node.broker.replicas.failed:
+                return f"{node.name} has partitions out of service: {node.broker.replicas.failed}"
         return None
 
     def _not_in_sync(self) -> str | None:
@@ -213,6 +274,13 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
+def _is_injected(error: BaseException | None) -> bool:
+    """Whether the simulation itself made a task fail."""
+    while error is not None and not isinstance(error, Unforeseen):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
 class UnexpectedError(AssertionError):
     """A broker met an error that it did not expect, and only logged it."""
 
@@ -225,7 +293,7 @@ class _Errors(logging.Handler):
         self._first: logging.LogRecord | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info and self._first is None:
+        if record.exc_info and self._first is None and not _is_injected(record.exc_info[1]):
             self._first = record
 
     def check(self) -> None:

@@ -31,9 +31,10 @@ class Listener:
     def is_closed(self) -> bool:
         return self._table.get(self.addresses[0][1]) is not self
 
-    def shuns(self, source: str, target: str) -> bool:
+    def welcomes(self, source: str, target: str) -> bool:
         serving = self.server is not None and self.server.is_serving()
-        return not serving or (self._loopback_only and source != target)
+        is_near = not self._loopback_only or source == target
+        return serving and is_near and not self.is_closed()
 
     def stop(self) -> None:
         if not self.is_closed():

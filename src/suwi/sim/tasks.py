@@ -33,6 +33,11 @@ class TaskList:
         self._prune_at = _PRUNE_MIN
         self._made = 0
 
+    def next_name(self, coroutine: Any) -> str:
+        """For a task that nobody named: asyncio's own counter goes on from run to run."""
+        function = getattr(coroutine, "__qualname__", None) or type(coroutine).__qualname__
+        return f"{function}-{self._made + 1}"
+
     def make(
         self,
         coroutine: Any,
@@ -41,10 +46,8 @@ class TaskList:
         context: Context,
         options: dict[str, Any],
     ) -> Task[Any]:
+        name = name or self.next_name(coroutine)
         self._made += 1
-        if name is None:  # asyncio's own counter goes on from run to run.
-            function = getattr(coroutine, "__qualname__", None) or type(coroutine).__qualname__
-            name = f"{function}-{self._made}"
         task = SimTask(coroutine, self._made, loop=loop, name=name, context=context, **options)
         self.add(task, context)
         return task

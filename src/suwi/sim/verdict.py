@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from suwi.sim.history import FinalLog, History, Outcome, Position, Reading, Seen, Write
+from suwi.sim.history import FinalLog, History, LookUp, Outcome, Position, Reading, Seen, Write
+
+_NEWEST = -1
+"""ListOffsets: LATEST."""
 
 
 class Violation(NamedTuple):
@@ -218,6 +221,52 @@ def unseen_records(history: History) -> Iterator[str]:
                 )
 
 
+# -- look-ups ----------------------------------------------------------------------------------
+
+
+def wrong_look_ups(history: History) -> Iterator[str]:
+    """Who asks for a time is told the first record that is that new, and its timestamp."""
+    for look_up in history.look_ups:
+        partition, offset = look_up.partition, look_up.offset
+        log = history.finals.get(partition)
+        if log is None or look_up.asked < 0 or offset < 0 or history.is_reported(partition, None):
+            continue
+        what = f"{partition}: {look_up.client} asked for {look_up.asked}, was told offset {offset}"
+        stamp = log.timestamps.get(offset, look_up.timestamp)
+        if look_up.timestamp < look_up.asked or stamp != look_up.timestamp:
+            yield f"{what} and {look_up.timestamp}; that record has {stamp}"
+        deleted = history.deleted.get(partition, 0)
+        earlier = [
+            other
+            for other, timestamp in log.timestamps.items()
+            if deleted <= other < offset and timestamp >= look_up.asked
+        ]
+        if earlier:
+            yield f"{what}, but offset {min(earlier)} is as new"
+
+
+def fallen_newest_offsets(history: History) -> Iterator[str]:
+    """KIP-207: the newest offset that one client is told never falls, whoever leads.
+
+    A leader of an earlier epoch, which a client may still ask, knows no better: its answers are
+    left out, as are partitions with reported losses.
+    """
+    last: dict[tuple[str, str], LookUp] = {}
+    for look_up in history.look_ups:
+        partition = look_up.partition
+        if look_up.asked != _NEWEST or history.is_reported(partition, None):
+            continue
+        before = last.get((look_up.client, partition))
+        if before is not None and look_up.leader_epoch < before.leader_epoch:
+            continue
+        last[look_up.client, partition] = look_up
+        if before is not None and look_up.offset < before.offset:
+            yield (
+                f"{partition}: {look_up.client} was told {before.offset} in epoch "
+                f"{before.leader_epoch}, then {look_up.offset} in epoch {look_up.leader_epoch}"
+            )
+
+
 CHECKS: dict[str, Check] = {
     "lost": lost_writes,
     "two values": two_values,
@@ -230,6 +279,8 @@ CHECKS: dict[str, Check] = {
     "reordered read": reordered_reads,
     "skipped": skipped_records,
     "unseen": unseen_records,
+    "wrong look-up": wrong_look_ups,
+    "newest offset fell": fallen_newest_offsets,
 }
 
 

@@ -2,7 +2,7 @@
 
 A step belongs to one process, so only the broker whose callback just ran is looked at, and of it
 only the replicas whose marks have moved. Logs are read from the simulated disks, past the code
-under test.
+under test. Compacted logs are left out: `tests/log/test_compaction_model.py` is about those.
 """
 
 from collections.abc import Sequence
@@ -69,6 +69,7 @@ class Watch:
         """The lives of brokers, by the epochs of their registrations."""
         self._broken: Broken | None = None
         self._crashes: dict[NodeId, int] = {}
+        self._disk_errors: dict[NodeId, int] = {}
         self._loop = cluster.simulation.loop
         cluster.store.observers.append(self._on_store)
         cluster.on_birth.append(self._on_birth)
@@ -151,6 +152,7 @@ class Watch:
 
     def _on_birth(self, node: SimNode) -> None:
         self._crashes[node.id] = node.machine.disk.faults.crashes
+        self._disk_errors[node.id] = node.machine.disk.faults.errors
         for (node_id, _), seen in self._seen.items():
             if node_id == node.id:
                 seen.log = None
@@ -180,8 +182,8 @@ class Watch:
         for partition in node.broker.replicas:
             # Past the property: looking must not open it.
             log = partition._log
-            if log is None:
-                continue
+            if log is None or partition.config.is_compacted:
+                continue  # Compaction changes batches, which no checker expects.
             marks = (
                 partition.leader_epoch,
                 partition.is_leader,
@@ -194,6 +196,7 @@ class Watch:
             if seen is None:
                 seen = self._seen_as[partition] = self._meet(node, partition)
             if log.state.offline_because is not None:
+                self._look_at_reason(node, log.state.offline_because)
                 # Perhaps in the middle of a change. What lies there counts when it is opened again.
                 seen.replica.leads = partition.is_leader
                 seen.replica.is_offline = True
@@ -202,6 +205,12 @@ class Watch:
             if seen.marks != marks or seen.log is not log or even_if_same:
                 seen.marks = marks
                 self._update(node, seen, partition, log)
+
+    def _look_at_reason(self, node: SimNode, reason: Exception) -> None:
+        """A directory is given up only for an error of its disk, which never lacks a file."""
+        has_failed = node.machine.disk.faults.errors > self._disk_errors[node.id]
+        if not has_failed or isinstance(reason, FileNotFoundError):
+            raise Broken(f"{node.name} gave up a disk that has not failed: {reason!r}")
 
     def _meet(self, node: SimNode, partition: Partition) -> _Seen:
         key = (node.id, LogId(partition.topic_id, partition.partition))

@@ -5,9 +5,11 @@ until told to stop; `finish` lets the readers read to the end and reads everythi
 """
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from suwi.client.admin import Admin, Resource, ResourceType
+from suwi.client.addresses import Address
+from suwi.client.admin import Admin
 from suwi.client.cluster import Cluster
 from suwi.client.delivery import Delivery
 from suwi.client.errors import is_transient
@@ -24,13 +26,15 @@ from suwi.model.errors import (
     UnknownTopicOrPartition,
 )
 from suwi.model.ids import Offset, PartitionIndex, TopicPartition
-from suwi.sim.cluster import SimCluster
+from suwi.records.compression import Compression
+from suwi.sim.churn import Churn
+from suwi.sim.cluster import PORT, SimCluster
 from suwi.sim.history import ACKS_ALL, History, Reading, Write
+from suwi.sim.look_ups import flood, look_up
+from suwi.sim.pipelined import PipelinedWriter
 from suwi.sim.random import SimRandom
 
 TOPIC = "orders"
-CHURNED = "scratch"
-"""A topic that is deleted and made anew all the time."""
 READ_TO_END_S = 60.0
 """Within so long after healing every reader has everything."""
 
@@ -63,6 +67,17 @@ class Shape:
     writers: tuple[WriterKind, ...] = (WriterKind(), WriterKind(acks=1, idempotent=False))
     readers: int = 1
     churns: bool = False
+    """A topic comes and goes under requests of every kind."""
+    looks_up_deleted: bool = False
+    """Also under look-ups by time."""
+    pipelines: bool = False
+    """One more writer has several requests in flight on one connection."""
+    looks_up: bool = False
+    """Offsets are asked for by time."""
+    floods: bool = False
+    """Costly requests come many at once on one connection."""
+    codec: Compression = Compression.NONE
+    """In which the writers send."""
     deletes: bool = False
     """Old records are deleted now and then (DeleteRecords)."""
     pause_s_max: float = 0.3
@@ -95,11 +110,14 @@ class Workload:
         self.partitions = [
             TopicPartition(TOPIC, PartitionIndex(i)) for i in range(shape.partitions)
         ]
+        self.addresses = [Address(node.name, PORT) for node in cluster.nodes.values()]
         self._cluster = cluster
         self._random = cluster.simulation.workload
         self._writers = cluster.simulation.machine("c1")
         self._readers = cluster.simulation.machine("c2")
         self._stopped = asyncio.Event()
+        self._awake = asyncio.Event()
+        self._awake.set()
         self._settings: dict[str, ProducerSettings] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._reading: list[tuple[Reading, asyncio.Task[None], dict[TopicPartition, int]]] = []
@@ -107,7 +125,7 @@ class Workload:
     async def begin(self) -> None:
         """Create the topic and set the clients to work."""
         env, _ = self._writers.start(), self._readers.start()
-        await self._writers.spawn(self._create(TOPIC, self.shape.partitions))
+        await self._writers.spawn(self.create(TOPIC, self.shape.partitions))
         for number, kind in enumerate(self.shape.writers):
             name = f"w{number}"
             random = self._random.stream(name)
@@ -116,8 +134,14 @@ class Workload:
             self._start_reader(f"r{number}", self._random.stream(f"r{number}"))
         if self.shape.deletes:
             self._tasks.append(self._writers.spawn(self._delete(self._random.stream("delete"))))
-        if self.shape.churns:
-            self._tasks.append(self._writers.spawn(self._churn(env, self._random.stream("churn"))))
+        for client, is_wanted in (
+            (self._churn, self.shape.churns),
+            (self._pipeline, self.shape.pipelines),
+            (self._look_up, self.shape.looks_up),
+            (self._flood, self.shape.floods),
+        ):
+            if is_wanted:
+                self._tasks.append(self._writers.spawn(client(env)))
 
     async def stop_writing(self) -> None:
         """Returns when all writers know what became of their records, or have given them up."""
@@ -140,10 +164,15 @@ class Workload:
             task.cancel()
         await asyncio.wait([task for _, task, _ in self._reading])
 
+    def client(self, name: str) -> Cluster:
+        return self._cluster.client(name, _CLIENT)
+
     # -- topics ----------------------------------------------------------------------------------
 
-    async def _create(self, name: str, partitions: int) -> None:
-        client = self._cluster.client(f"admin {name}", _CLIENT)
+    async def create(
+        self, name: str, partitions: int, configs: Mapping[str, str] | None = None
+    ) -> None:
+        client = self.client(f"admin {name}")
         exists = False
         while not exists:
             try:
@@ -151,42 +180,32 @@ class Workload:
                     name,
                     partitions=partitions,
                     replication_factor=self.shape.replication_factor,
-                    configs=self.shape.topic_configs(),
+                    configs={**self.shape.topic_configs(), **(configs or {})},
                 )
                 exists = True
             except TopicAlreadyExists:
                 exists = True
             except (BrokerError, OSError):
-                if await self._stopped_within(0.5):
+                if await self.stopped_within(0.5):
                     break
         await client.close()
 
-    async def _churn(self, env: Env, random: SimRandom) -> None:
-        """A topic comes and goes; what is written to it does not matter, where it ends up does."""
-        client = self._cluster.client("churn", _CLIENT)
-        settings = ProducerSettings(acks=1, delivery_timeout_s=5)
-        admin = Admin(client)
-        while not await self._stopped_within(random.uniform(0.5, 4)):
-            # A producer of its own: what is sent to one topic is not sent to the next again.
-            producer = Producer(client, env.clock, settings)
-            try:
-                await self._create(CHURNED, 1)
-                for _ in range(random.between(1, 6)):
-                    await producer.send(CHURNED, random.token(8), partition=0)
-                await self._stopped_within(random.uniform(0, 2))
-                if random.chance(0.3):
-                    topic = Resource(ResourceType.TOPIC, CHURNED)
-                    await admin.alter_configs(topic, {"segment.bytes": "8192"})
-                await producer.close()
-                await admin.delete_topic(CHURNED)
-            except (BrokerError, OSError):
-                await producer.close()
-        await client.close()
+    async def _churn(self, env: Env) -> None:
+        await Churn(self, env, self._random.stream("churn")).run()
+
+    async def _pipeline(self, env: Env) -> None:
+        await PipelinedWriter(self, "p0", env, self._random.stream("p0")).run()
+
+    async def _look_up(self, env: Env) -> None:
+        await look_up(self, env, self._random.stream("look up"))
+
+    async def _flood(self, _env: Env) -> None:
+        await flood(self, self._random.stream("flood"))
 
     async def _delete(self, random: SimRandom) -> None:
         """Records go that a reader has seen: they are committed."""
-        client = self._cluster.client("delete", _CLIENT)
-        while not await self._stopped_within(random.uniform(0.5, 3)):
+        client = self.client("delete")
+        while not await self.stopped_within(random.uniform(0.5, 3)):
             partition = random.choice(self.partitions)
             seen = max(positions[partition] for _, _, positions in self._reading)
             before = Offset(random.below(seen + 1))
@@ -197,7 +216,15 @@ class Workload:
                 pass
         await client.close()
 
-    async def _stopped_within(self, duration_s: float) -> bool:
+    def rest(self) -> None:
+        """Let all clients do nothing until `go_on`, once they have done what they are about."""
+        self._awake.clear()
+
+    def go_on(self) -> None:
+        self._awake.set()
+
+    async def stopped_within(self, duration_s: float) -> bool:
+        await self._awake.wait()
         try:
             async with asyncio.timeout(duration_s):
                 await self._stopped.wait()
@@ -213,15 +240,16 @@ class Workload:
             acks=kind.acks,
             # The impatient ones leave writes behind of which nobody knows what became.
             delivery_timeout_s=random.choice((2, 20)),
+            codec=self.shape.codec,
             request_timeout_s=5,
         )
         self._settings[name] = settings
-        client = self._cluster.client(name, _CLIENT)
+        client = self.client(name)
         producer = Producer(client, env.clock, settings)
         room = asyncio.Semaphore(_OUTSTANDING_MAX)
         waiting: list[asyncio.Task[None]] = []
         number = 0
-        while not await self._stopped_within(random.uniform(0, self.shape.pause_s_max)):
+        while not await self.stopped_within(random.uniform(0, self.shape.pause_s_max)):
             for _ in range(random.choice((1, 1, 2, 5))):
                 await room.acquire()
                 value = f"{name}:{number}".encode()
@@ -262,7 +290,7 @@ class Workload:
     ) -> None:
         """Read for ever; now and then with a new connection, from where it was."""
         while True:
-            client = self._cluster.client(reading.name, _CLIENT)
+            client = self.client(reading.name)
             try:
                 await self._read_with(client, reading, positions, random.between(5, 60))
             except OffsetOutOfRange:
@@ -299,6 +327,7 @@ class Workload:
         start = {partition: Offset(position) for partition, position in positions.items()}
         async with Reader(client, start, _READ) as reader:
             for _ in range(times):
+                await self._awake.wait()
                 for fetched in await reader.read():
                     for record in fetched.records:
                         reading.saw(str(fetched.partition), record.offset, record.value or b"")
@@ -307,19 +336,21 @@ class Workload:
     async def _read_finally(self) -> dict[TopicPartition, int]:
         """Everything that is there, for the history; where each partition ends."""
         ends: dict[TopicPartition, int] = {}
-        client = self._cluster.client("final", _CLIENT)
+        client = self.client("final")
         starts = await list_offsets(client, dict.fromkeys(self.partitions, EARLIEST))
         for partition in self.partitions:
             found: list[tuple[int, bytes]] = []
+            timestamps: list[tuple[int, int]] = []
             start = starts[partition].offset
             async with Reader(client, {partition: start}, _READ) as reader:
                 while True:
                     (fetched,) = await _one(reader)
                     found += [(record.offset, record.value or b"") for record in fetched.records]
+                    timestamps += [(each.offset, each.timestamp) for each in fetched.records]
                     if fetched.next_offset >= fetched.end_offset:
                         break
             ends[partition] = fetched.next_offset
-            self.history.final(str(partition), found, start=start)
+            self.history.final(str(partition), found, start=start, timestamps=timestamps)
         await client.close()
         return ends
 

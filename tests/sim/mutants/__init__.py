@@ -1,14 +1,22 @@
 """Old bugs, put back in: each mutant is a hazard of replicated logs that the simulation must catch.
 
 A mutant patches production code while it is applied. `python -m suwi.sim --mutant NAME` looks for a
-seed that catches it; `--mutants` does so for all of them and prints a table. Each also spoils the
-transcript of its hazard.
+seed that catches it; `--mutants` does so for all of them and prints a table. Those of hazards also
+spoil the transcript of their hazard.
 """
 
-from tests.sim.mutants import controller, log, replica
-from tests.sim.mutants.mutant import Mutant
+from tests.sim.mutants import controller, faults, log, replica, tasks
+from tests.sim.mutants.mutant import FAULT, Mutant
 
-MUTANTS: tuple[Mutant, ...] = (*replica.MUTANTS, *controller.MUTANTS, *log.MUTANTS)
+__all__ = ["FAULT", "MUTANTS", "Mutant", "find"]
+
+MUTANTS: tuple[Mutant, ...] = (
+    *replica.MUTANTS,
+    *controller.MUTANTS,
+    *log.MUTANTS,
+    *faults.MUTANTS,
+    *tasks.MUTANTS,
+)
 
 
 def find(name: str) -> Mutant:

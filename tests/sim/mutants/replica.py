@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from suwi.handlers import fetch
-from suwi.handlers.fetch import _Job
+from suwi.handlers.fetch import Job
 from suwi.log.epochs import LeaderEpochs
 from suwi.metadata.image import PartitionState
 from suwi.model.ids import NO_EPOCH, NodeId, Offset
@@ -58,17 +58,17 @@ def _believes_anybody(self: Partition, known_to_client: int) -> None:
     pass
 
 
-def _answers_anybody(self: _Job, partition: Partition, epoch: int) -> None:
+def _answers_anybody(self: Job, partition: Partition, epoch: int) -> None:
     pass
 
 
 # -- hazard 5 -------------------------------------------------------------------------------------
 
-_look_for_follower = _Job._look_for_follower
+_look_for_follower = Job._look_for_follower
 
 
 def _counts_a_diverging_fetch(
-    self: _Job, key: Any, partition: Partition, asked: Any, diverging: Any, *rest: Any
+    self: Job, key: Any, partition: Partition, asked: Any, diverging: Any, *rest: Any
 ) -> Any:
     found = _look_for_follower(self, key, partition, asked, diverging, *rest)
     if diverging is not None:
@@ -214,14 +214,14 @@ MUTANTS = (
         "a leader answers whoever believes in another epoch, though it may lead no more",
         (
             (Partition, "check_epoch", _believes_anybody),
-            (_Job, "_check_leads", _answers_anybody),
+            (Job, "_check_leads", _answers_anybody),
         ),
     ),
     Mutant(
         "diverging-fetch-counts",
         5,
         "a leader takes a fetch from beyond the parting of the logs for progress",
-        ((_Job, "_look_for_follower", _counts_a_diverging_fetch),),
+        ((Job, "_look_for_follower", _counts_a_diverging_fetch),),
     ),
     Mutant(
         "watermark-before-truncation",

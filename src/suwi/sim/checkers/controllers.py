@@ -1,19 +1,29 @@
-"""Who may write the cluster's state: the controller in office, and each has a greater epoch."""
+"""Who may write the cluster's state: the controller in office, and each has a greater epoch.
 
+There are not many of them in a short time, either: brokers must not depose each other for ever.
+"""
+
+from collections import deque
 from collections.abc import Iterable
 
 from suwi.model.ids import NodeId
 from suwi.sim.checkers.facts import Broken, Checker, StateChange, World
 
+_ELECTIONS_MAX, _WITHIN_S = 50, 5.0
+
 
 class Controllers(Checker):
     def __init__(self) -> None:
         self._epoch = 0
+        self._elected_s: deque[float] = deque(maxlen=_ELECTIONS_MAX)
 
     def on_controller(self, world: World, epoch: int) -> None:
         if epoch <= self._epoch:
             raise Broken(f"controller epoch {epoch} comes after {self._epoch}")
         self._epoch = epoch
+        self._elected_s.append(world.now_s)
+        if len(self._elected_s) == _ELECTIONS_MAX and world.now_s - self._elected_s[0] < _WITHIN_S:
+            raise Broken(f"{_ELECTIONS_MAX} controllers within {_WITHIN_S:g} s: they do not settle")
 
     def on_states(
         self, world: World, changes: Iterable[StateChange], author: NodeId | None

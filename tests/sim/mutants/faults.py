@@ -1,0 +1,154 @@
+"""Faults that brokers had, put back in: what a disk that fails once, a long cut, a deletion under
+requests, a full disk under a pipelined writer and a firewall brought to light.
+
+They have no number among the hazards and no transcript. Each has the fault script that leads to it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from suwi.broker.lifelines import Lifelines
+from suwi.handlers.list_offsets import ListOffsets
+from suwi.log.log_directory import LogDirectory
+from suwi.log.partition_log import LogSlice
+from suwi.metadata.follower import MetadataFollower
+from suwi.replica.fetcher import Fetcher
+from suwi.replica.partition import Partition
+from suwi.replica.replicas import Replicas
+from suwi.replica.storage_refusals import StorageRefusals
+from suwi.sim.scenario import Options
+from tests.sim.mutants.mutant import FAULT, Mutant
+
+# -- a fetcher that ends ---------------------------------------------------------------------------
+
+_after_failure = Fetcher._after_failure
+_FAILURES_MAX = 1024
+
+
+async def _dies_of_failures(self: Fetcher, error: Exception, failures: int) -> None:
+    if failures >= _FAILURES_MAX:
+        self._task.cancel()  # Nobody hears of it, and it is used on.
+        await asyncio.sleep(0)
+    await _after_failure(self, error, min(failures, 64))
+
+
+# -- an image that is applied in part --------------------------------------------------------------
+
+_apply = MetadataFollower._apply
+
+
+async def _dies_of_an_image(self: MetadataFollower, old: Any, new: Any) -> None:
+    """What one subscriber could not do is never done, and nobody hears of it."""
+    try:
+        await _apply(self, old, new)
+    except RuntimeError:
+        assert self._task is not None
+        self._task.cancel()
+
+
+_put_away = LogDirectory.put_away
+
+
+def _puts_away_or_raises(self: LogDirectory, partition: Any) -> str | None:
+    """Nobody foresees that it may fail here."""
+    try:
+        return _put_away(self, partition)
+    except OSError as error:
+        raise RuntimeError("not foreseen") from error
+
+
+def _not_isolated(self: Replicas, tp: Any, step: Callable[[], None]) -> None:
+    step()
+
+
+# -- a deleted log that is taken for a broken disk -------------------------------------------------
+
+_first_at = ListOffsets._first_at
+
+
+async def _blames_the_disk(self: ListOffsets, partition: Partition, timestamp: int) -> Any:
+    """Look at the log again after the thread, though it may be deleted by then."""
+    log = partition.log
+    found = await _first_at(self, partition, timestamp)
+    if not log.files.disk.exists(log.dir):
+        raise log.state.take_offline(FileNotFoundError(log.dir))
+    return found
+
+
+# -- a refusal for storage after the sequence check ------------------------------------------------
+
+
+def _holds_nothing_back(self: StorageRefusals, header: Any, producers: Any) -> bool:
+    return False
+
+
+# -- pins ------------------------------------------------------------------------------------------
+
+_pin = LogSlice.pin
+
+
+def _never_unpins(self: LogSlice) -> Any:
+    region, _ = _pin(self)
+    return region, lambda: None
+
+
+# -- brokers that depose each other ----------------------------------------------------------------
+
+_refused = Lifelines.refused
+
+
+async def _forgets_whom_it_deposed(self: Lifelines, *arguments: Any) -> None:
+    self._fenced.clear()
+    self._deposed.clear()
+    await _refused(self, *arguments)
+
+
+MUTANTS = (
+    Mutant(
+        "fetcher-dies-of-failures",
+        FAULT,
+        "a fetcher ends after 1,024 failures, and is used on",
+        ((Fetcher, "_after_failure", _dies_of_failures),),
+        options=Options(kinds=["reset"], trouble_s=1.0, long_cut=True),
+    ),
+    Mutant(
+        "image-half-applied",
+        FAULT,
+        "an error while an image is applied ends the metadata follower, and the broker goes on",
+        (
+            (MetadataFollower, "_apply", _dies_of_an_image),
+            (Replicas, "_isolated", _not_isolated),
+            (LogDirectory, "put_away", _puts_away_or_raises),
+        ),
+        options=Options(kinds=["fail deletion"], force={"churns": True}),
+    ),
+    Mutant(
+        "closed-log-is-a-broken-disk",
+        FAULT,
+        "a look-up by time in a log that is being deleted takes the data directory offline",
+        ((ListOffsets, "_first_at", _blames_the_disk),),
+        options=Options(kinds=["slow threads"], force={"churns": True, "looks_up_deleted": True}),
+    ),
+    Mutant(
+        "sequence-before-storage",
+        FAULT,
+        "batches behind one that the disk refused are out of order",
+        ((StorageRefusals, "holds_back", _holds_nothing_back),),
+        options=Options(kinds=["fill disk"], force={"pipelines": True, "partitions": 2}),
+    ),
+    Mutant(
+        "pins-that-stay",
+        FAULT,
+        "a file that was sent stays pinned",
+        ((LogSlice, "pin", _never_unpins),),
+        options=Options(kinds=["kill"]),
+    ),
+    Mutant(
+        "elections-without-end",
+        FAULT,
+        "brokers that a firewall separates depose each other's controller again and again",
+        ((Lifelines, "refused", _forgets_whom_it_deposed),),
+        options=Options(kinds=["refuse"]),
+    ),
+)

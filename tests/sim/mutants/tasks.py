@@ -1,0 +1,78 @@
+"""An exception in task X, for every X, and nobody hears of it: what supervision is there against.
+
+They have no number among the hazards and no transcript. Each has the fault script that leads to it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from suwi.env.tasks import Tasks, Work
+from suwi.replica.replicas import TASK as CHANGE_OF_ROLE
+from suwi.replica.replicas import Replicas
+from suwi.sim.scenario import Options
+from suwi.sim.task_failures import UNITS
+from tests.sim.mutants.mutant import FAULT, Mutant
+
+_SCRIPTS = {
+    CHANGE_OF_ROLE: {"kinds": ["kill"]},
+    "deferred deletion": {"force": {"churns": True}},
+    "election after power loss": {"kinds": ["lose power"]},
+    "failure detector": {"kinds": ["reset"]},
+    "in-sync set proposals": {"kinds": ["kill"]},
+    "log preparation": {"kinds": ["kill"]},
+    "log sync": {"force": {"flushes_each": True}},
+    "loss reports": {"kinds": ["lose power"], "force": {"unclean_elections": True}},
+    "retry of failed partitions": {"kinds": ["kill"], "tasks": [CHANGE_OF_ROLE]},
+}
+"""What there must be besides, for the task to have something to do."""
+
+
+def script(name: str) -> Options:
+    """Runs in which tasks of this name fail."""
+    more: Any = _SCRIPTS.get(name, {})
+    return Options(
+        kinds=["fail task", "fail task", *more.get("kinds", ())],
+        tasks=[name, *more.get("tasks", ())],
+        force=more.get("force", {}),
+        long_cut=False,
+    )
+
+
+def _silent(name: str) -> Mutant:
+    supervise, count = Tasks._supervise, Tasks.count
+
+    async def dies(tasks: Tasks, work: Work, of: str, on_failure: Any) -> None:
+        if of != name:
+            return await supervise(tasks, work, of, on_failure)
+        try:
+            await work()
+        except Exception:
+            return
+
+    def counts(tasks: Tasks, of: str, error: Exception) -> None:
+        if of != name:
+            count(tasks, of, error)
+
+    return Mutant(
+        f"silent-{name.replace(' ', '-')}",
+        FAULT,
+        f"an exception in a task {name!r}, and nobody hears of it",
+        ((Tasks, "_supervise", dies), (Tasks, "count", counts)),
+        options=script(name),
+    )
+
+
+def _not_isolated(_: Replicas, _tp: Any, step: Callable[[], None]) -> None:
+    step()
+
+
+MUTANTS = (
+    *(_silent(name) for name in UNITS if name != CHANGE_OF_ROLE),
+    Mutant(
+        "partitions-fail-together",
+        FAULT,
+        "an exception in one partition's change of role fails more than this partition",
+        ((Replicas, "_isolated", _not_isolated),),
+        options=script(CHANGE_OF_ROLE),
+    ),
+)
