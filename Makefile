@@ -22,8 +22,9 @@ check: setup ## format, lint, types, import layers
 format: setup ## let ruff format the code and order its imports
 	@$(BIN)/ruff check --quiet --select I --fix . && $(BIN)/ruff format .
 
-test: setup ## all tests; HYPOTHESIS_PROFILE=thorough for many more examples
-	@$(BIN)/python -m pytest
+test: setup ## all tests, two at a time, then those of Spark; HYPOTHESIS_PROFILE=thorough for many more examples
+	@$(BIN)/python -m pytest -n 2 --ignore=tests/spark
+	@$(BIN)/python -m pytest tests/spark
 
 test-newest: ## the tests without Spark with the newest Python that is here, in .venv-newest; NEWEST=/path/to/python
 	@tools/test_newest.sh
