@@ -1,0 +1,38 @@
+"""`suwi serve` where broker-wide work fails: it ends by itself, says why, and is no success."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+_SABOTAGED = """
+from suwi.broker.housekeeping import Housekeeping
+from suwi.cli.main import app
+
+tick = Housekeeping._tick
+
+async def fails(housekeeping):
+    if housekeeping._config.static.node_id == {victim}:
+        raise RuntimeError("a bug")
+    await tick(housekeeping)
+
+Housekeeping._tick = fails
+app()
+"""
+
+
+def test_a_broker_whose_work_fails_ends_the_process_with_the_reason(tmp_path: Path) -> None:
+    victim = 7
+    ended = subprocess.run(
+        [
+            *(sys.executable, "-c", _SABOTAGED.format(victim=victim)),
+            *("serve", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data")),
+            *("--set", f"node.id={victim}", "--set", "log.flush.scheduler.interval.ms=50"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert f"broker {victim} has stopped: log flush failed: RuntimeError('a bug')" in ended.stderr
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
