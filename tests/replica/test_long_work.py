@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from suwi.env import LocalDisk
+from suwi.env.tasks import Tasks
 from suwi.log import partition_log, producer_loading
 from suwi.log.steps import run_steps
+from suwi.log.sync_job import SyncJob
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import KafkaStorageError, NotLeaderOrFollower
 from suwi.model.ids import LeaderEpoch, Offset
@@ -233,6 +235,30 @@ def test_what_a_truncation_has_to_sync_is_synced_in_a_thread(tmp_path: Path) -> 
         await partition.settled()
         assert (disk.synced > 4, disk.on_loop) == (True, [])
         assert partition.log.truncation_is_safe
+
+    asyncio.run(scenario())
+
+
+def test_a_truncation_whose_sync_fails_for_a_reason_nobody_foresaw_leaves_no_file_pinned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seed 100090 of the simulation."""
+
+    def fails(_: SyncJob) -> None:
+        raise RuntimeError("nobody thought of this")
+
+    async def scenario() -> None:
+        failures: list[str] = []
+        monkeypatch.setattr(Tasks, "count", lambda _, name, error: failures.append(name))
+        partition = make_partition()
+        partition.follow(following(1))
+        copy_many(partition, 20)
+        monkeypatch.setattr(SyncJob, "run", fails)
+        partition.diverge(LeaderEpoch(0), Offset(10))
+        with pytest.raises(KafkaStorageError):
+            await partition.settled()
+        assert failures == ["log preparation"]
+        assert not partition.log_as_it_is.files._pins
 
     asyncio.run(scenario())
 

@@ -365,7 +365,7 @@ class Partition:
         except OSError as error:
             partition_log.sync_failed(job, error)
             raise KafkaStorageError(f"{self.partition}: {error}") from error
-        except GeneratorExit:
+        except BaseException:  # Nobody foresaw it, or nobody goes on with this.
             partition_log.sync_abandoned(job)
             raise
         partition_log.synced(job)

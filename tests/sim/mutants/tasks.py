@@ -19,12 +19,14 @@ _SCRIPTS = {
     "election after power loss": {"kinds": ["lose power"]},
     "failure detector": {"kinds": ["reset"]},
     "in-sync set proposals": {"kinds": ["kill"]},
+    "log cleaner": {"force": {"churns": True}},
     "log preparation": {"kinds": ["kill"]},
     "log sync": {"force": {"flushes_each": True}},
-    "loss reports": {"kinds": ["lose power"], "force": {"unclean_elections": True}},
     "retry of failed partitions": {"kinds": ["kill"], "tasks": [CHANGE_OF_ROLE]},
 }
 """What there must be besides, for the task to have something to do."""
+TRIED = [name for name in UNITS if name != "loss reports"]
+"""Losses are too rare for a fault script; see the tests of loss reports."""
 
 
 def script(name: str) -> Options:
@@ -67,7 +69,7 @@ def _not_isolated(_: Replicas, _tp: Any, step: Callable[[], None]) -> None:
 
 
 MUTANTS = (
-    *(_silent(name) for name in UNITS if name != CHANGE_OF_ROLE),
+    *(_silent(name) for name in TRIED if name != CHANGE_OF_ROLE),
     Mutant(
         "partitions-fail-together",
         FAULT,
