@@ -38,7 +38,14 @@ GOES_ON = [
     "producer expiry",
     "replica fetcher",
 ]
-ALONE = ["deferred deletion", "log sync", "loss reports", "loop lag", "retry of failed partitions"]
+ALONE = [
+    "deferred deletion",
+    "log preparation",
+    "log sync",
+    "loop lag",
+    "loss reports",
+    "retry of failed partitions",
+]
 """Started when they are wanted; see the tests of each."""
 
 
