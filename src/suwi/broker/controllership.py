@@ -149,8 +149,7 @@ class Controllership:
                         break
                     await self._look_at_registrations(term)
                     if self._term is None:
-                        # A wrong guess of the controller before: nobody else would undo it.
-                        await term.partitions.unfence(self._node_id, self._membership.epoch)
+                        await self._unfence_itself(term)
                         self._begin(term, background)
                 except Closed:
                     raise
@@ -213,6 +212,12 @@ class Controllership:
         """What a topic's configuration says about elections, with the defaults as they are now."""
         config = parse_topic_config(topic.configs, self._config.cluster_wide.topic)
         return Rules(config.unclean_leader_election_enable, config.min_insync_replicas)
+
+    async def _unfence_itself(self, term: Term) -> None:
+        """It was fenced by a wrong guess of the controller before: nobody else would undo that."""
+        own = self._follower.image.registered.get(self._node_id)
+        if own is not None and own.fenced:
+            await term.partitions.unfence(self._node_id, self._membership.epoch)
 
     async def _is_still_in_office(self, epoch: int) -> bool:
         for _ in range(2):

@@ -213,7 +213,13 @@ class LogDirectory:
     def found_partitions(self) -> list[TopicPartition]:
         """The partitions that have a directory here."""
         parsed = (names.parse_partition_dir_name(name) for name in self._disk.list_dir(self.path))
-        return [p for p in parsed if p is not None and self._disk.is_dir(self.dir_of(p))]
+        return [p for p in parsed if p is not None and self._has_dir(p)]
+
+    def _has_dir(self, partition: TopicPartition) -> bool:
+        try:
+            return self._disk.is_dir(self.dir_of(partition))
+        except PermissionError:
+            return True  # It is there; whoever opens its log is told.
 
     def leftovers(self) -> list[str]:
         """Directories of deleted partitions that still wait for their removal."""
