@@ -271,6 +271,27 @@ def test_what_fails_for_one_partition_leaves_the_others_in_service_and_is_tried_
     run(scenario)
 
 
+def test_a_broker_with_a_partition_that_has_failed_stops_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(partition: Partition, *given: Any) -> None:
+        raise Bug
+
+    async def scenario(cluster: SimCluster) -> None:
+        client = await PeerConnection.open("b1", 9092)
+        monkeypatch.setattr(Partition, "lead", fails)
+        await create(client, name="bad", assignments=[[2]])
+        broker = cluster[2].broker
+        assert broker is not None
+        await until(lambda: bool(broker.replicas.failed))
+        assert await cluster[2].machine.spawn(broker.stop())
+        retrying = broker.replicas._retrying
+        assert retrying is not None
+        assert retrying.done()
+
+    run(scenario)
+
+
 def test_a_fetcher_outlives_thousands_of_failures() -> None:
     async def scenario(cluster: SimCluster) -> None:
         cluster.simulation.network.cut("b3", "b1")

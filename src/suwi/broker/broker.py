@@ -562,6 +562,7 @@ class Broker:
     async def _leave(self) -> None:
         await self._lifelines.stop()
         await self._follower.stop()
+        await self.replicas.stop()
         for listener in self.listeners:
             await listener.stop()
         await self._loss_reports.stop()
