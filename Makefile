@@ -60,9 +60,10 @@ bench: setup ## measure against Apache Kafka; ONLY=stalls QUICK=1, ONLY=race AGA
 compat: setup ## Apache Kafka's own tools and classes (needs Java and Maven) against Suwi
 	@$(BIN)/python -m pytest compat --timeout=600
 
-docs: setup ## write the tables of keys and options in docs/ anew
+docs: setup ## write the tables of keys and options and the map of files in docs/ anew
 	@$(BIN)/python tools/config_docs.py
 	@$(BIN)/python tools/spark_docs.py
+	@$(BIN)/python tools/file_map.py
 
 lock: ## write requirements.lock anew from the ranges in pyproject.toml
 	@tools/lock.sh
