@@ -46,7 +46,7 @@ ALONE = [
     "loss reports",
     "retry of failed partitions",
 ]
-"""Started when they are wanted; see the tests of each."""
+"""Started only when they are wanted; the simulation makes most of them fail."""
 
 
 class Bug(Exception):
