@@ -81,7 +81,7 @@ from suwi.metadata.image import (
     Endpoint,
 )
 from suwi.metadata.store import ABSENT, MetadataStore, Put
-from suwi.model.broker_config import BrokerConfig
+from suwi.model.broker_config import BrokerConfig, rack_of
 from suwi.model.ids import NodeId, TopicPartition
 from suwi.net.connection import Dispatch
 from suwi.net.dispatch import Dispatcher, Handler
@@ -238,7 +238,7 @@ class Broker:
         ]
 
     def _describe(self) -> BrokerInfo:
-        rack = self.config.broker_rack.replace("{node}", str(self.node_id))
+        rack = rack_of(self.config.broker_rack, self.node_id)
         return BrokerInfo(self.node_id, tuple(self.endpoints), rack or None)
 
     @property

@@ -15,7 +15,6 @@ from kio.schema.errors import ErrorCode
 from suwi.coordinator.decision import Decision, TimerKey, Token
 from suwi.group.classic_group import ClassicGroup, ClassicMember, ClassicState
 from suwi.group.classic_messages import (
-    NO_GENERATION,
     UNKNOWN_MEMBER,
     JoinedMember,
     JoinRequest,
@@ -604,6 +603,3 @@ def _cause(
         return Cause(trigger)
     reason = request.reason if request is not None else ""
     return Cause(trigger, member.member_id, member.client_id, member.client_host, reason)
-
-
-__all__ = ["NO_GENERATION", "ClassicCoordinator", "ClassicGroupConfig", "check_member"]
