@@ -19,6 +19,12 @@ class Token:
 
     __slots__ = ()
 
+    def resolve(self, response: Any) -> None:
+        """Here is the reply."""
+
+    def fail(self, error: Exception) -> None:
+        """There will be no reply of the machine; this is why."""
+
 
 @dataclass(slots=True)
 class Decision:

@@ -1,0 +1,108 @@
+"""Replays the records of an internal partition into a machine, in slices of the event loop.
+
+Invariant: `applied` is the offset of the next batch to replay; all before it has been replayed.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from suwi.coordinator.record import Codec
+from suwi.coordinator.record_facts import RecordFacts
+from suwi.log.partition_log import PartitionLog
+from suwi.model.ids import Offset
+from suwi.records.batch import BatchHeader, batches
+from suwi.records.record import iter_records, read_marker
+from suwi.wire.errors import MalformedMessage
+
+log = logging.getLogger(__name__)
+
+_READ_BYTES: Final = 64 * 1024
+_RECORDS_PER_SLICE: Final = 100
+
+
+class LogReader:
+    def __init__(self, partition_log: PartitionLog, codec: Codec) -> None:
+        self.applied = partition_log.start_offset
+        self.unreadable = 0
+        """Records that were skipped because they cannot be decoded (hazard G10)."""
+        self._log = partition_log
+        self._codec = codec
+        self._generation = partition_log.generation
+
+    def lags_behind(self, end: Offset) -> bool:
+        return self.applied < end or self._generation != self._log.generation
+
+    def is_void(self, partition_log: PartitionLog) -> bool:
+        """Whether what was replayed may differ from the log: it is another one, or truncated."""
+        if partition_log is not self._log:
+            return True
+        if self._generation != partition_log.generation:
+            lowest = partition_log.truncated_to(self._generation)
+            if lowest < self.applied:
+                return True
+            self._generation = partition_log.generation
+        return self.applied < partition_log.start_offset
+
+    async def replay(
+        self, machine: Any, end: Offset, committed: Offset, is_wanted: Callable[[], bool]
+    ) -> None:
+        """Replay up to `end`; what lies at `committed` or above is not committed yet."""
+        since_turn = 0
+        while self.applied < end:
+            found = self._log.read(self.applied, _READ_BYTES, end, whole_batch=True)
+            if found is None:
+                self.applied = end  # Compaction left nothing.
+                return
+            region, release = found.pin()
+            try:
+                data = await asyncio.get_running_loop().run_in_executor(
+                    None, region.file.pread, region.size_bytes, region.position
+                )
+            finally:
+                release()
+            if not is_wanted() or self._generation != self._log.generation:
+                return
+            for position, header in batches(data):
+                if header.next_offset <= self.applied:
+                    continue
+                for _ in self._batch(memoryview(data)[position:], header, machine, committed):
+                    since_turn += 1
+                    if since_turn >= _RECORDS_PER_SLICE:
+                        since_turn = 0
+                        await asyncio.sleep(0)
+                        if not is_wanted():
+                            return
+                self.applied = Offset(header.next_offset)
+
+    def _batch(
+        self, batch: memoryview, header: BatchHeader, machine: Any, committed: Offset
+    ) -> Iterator[None]:
+        is_committed = header.last_offset < committed
+        producer = header.producer_id, header.producer_epoch, header.is_transactional
+        if header.is_control:
+            marker = read_marker(batch, header)
+            if marker is not None:
+                machine.replay_marker(
+                    marker, RecordFacts(header.base_offset, is_committed, *producer)
+                )
+            yield
+            return
+        for record in iter_records(batch, header, with_headers=False):
+            try:
+                decoded = self._codec.decode(record.key or b"", record.value)
+            except MalformedMessage as error:
+                self.unreadable += 1
+                log.error(
+                    "coordinator record skipped",
+                    extra={
+                        "partition": str(self._log.partition),
+                        "offset": record.offset,
+                        "reason": str(error),
+                    },
+                )
+                continue
+            if decoded is not None:
+                machine.replay(decoded, RecordFacts(record.offset, is_committed, *producer))
+            yield

@@ -1,0 +1,444 @@
+"""One shard of a coordinator: the state that lies in one partition of its internal topic.
+
+Every replica applies the records below its own high watermark as it rises. The leader's shard
+takes events (`submit`): a pure machine decides, its records are replayed at once and appended
+together with others of the same turn of the loop; replies wait until all that they rest on is
+committed. State that may differ from the log is dropped and loaded again: there is no undo.
+Invariants: `applied` is the offset up to which the log has been replayed; events are handled only
+by a leader whose log is replayed and committed up to the end that it had when it was elected.
+An exception in here fails this shard only (hazard G26).
+"""
+
+import asyncio
+import enum
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+from suwi.coordinator.decision import Decision, TimerKey, Token
+from suwi.coordinator.log_reader import LogReader
+from suwi.coordinator.record import Codec, CoordinatorRecord
+from suwi.coordinator.record_facts import RecordFacts
+from suwi.coordinator.timers import Timers
+from suwi.env import Clock
+from suwi.env.tasks import Tasks
+from suwi.model.errors import (
+    BrokerError,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    RecordListTooLarge,
+    RequestTimedOut,
+)
+from suwi.model.ids import LeaderEpoch, Offset
+from suwi.records.batch import HEADER_BYTES, read_header
+from suwi.records.builder import build_batch
+from suwi.records.record import Marker, Record
+from suwi.replica.partition import Partition
+
+log = logging.getLogger(__name__)
+
+_RECORD_OVERHEAD_BYTES: Final = 32
+"""Lengths, deltas and attributes of a record, at most."""
+_RETRY_TIMER_S: Final = 1.0
+
+
+class Machine(Protocol):
+    """The pure state of a shard."""
+
+    def replay(self, record: CoordinatorRecord, facts: RecordFacts) -> None: ...
+
+    def replay_marker(self, marker: Marker, facts: RecordFacts) -> None: ...
+
+    def committed(self, end_offset: int) -> None:
+        """All records below `end_offset` are committed."""
+
+    def elected(self, now_ms: int, decision: Decision) -> None:
+        """This replica serves from now on; timers of what was loaded begin."""
+
+    def resigned(self) -> None:
+        """This replica serves no more: only what a replay would give is kept."""
+
+    def expired(self, key: TimerKey, now_ms: int, decision: Decision) -> None: ...
+
+
+Decide: TypeAlias = Callable[[Any, int, Decision], None]
+"""Gets the machine, the time in milliseconds, and the decision to fill."""
+
+
+class ShardContext(NamedTuple):
+    """What the shards of one coordinator share."""
+
+    new_machine: Callable[[], Any]
+    codec: Codec
+    clock: Clock
+    tasks: Tasks
+    commit_timeout_s: Callable[[], float]
+    on_notice: Callable[[Any], None]
+    on_failure: Callable[["Shard", Exception], None]
+
+
+class Status(enum.Enum):
+    FOLLOWING = "following"
+    LOADING = "loading"
+    ACTIVE = "active"
+    FAILED = "failed"
+    """Its records cannot be replayed; tried again at the next change of its role."""
+    CLOSED = "closed"
+
+
+class _Queued(NamedTuple):
+    """The records of one decision: they are appended in one batch or not at all."""
+
+    records: list[Record]
+    size_bytes: int
+
+
+class _Waiting(NamedTuple):
+    end_offset: Offset
+    until_s: float
+    replies: list[tuple[Token, Any]]
+
+
+class Shard:
+    def __init__(self, partition: Partition, context: ShardContext) -> None:
+        self.partition = partition
+        self.status = Status.FOLLOWING
+        self.epoch = LeaderEpoch(-1)
+        self.machine = context.new_machine()
+        self.loads = 0
+        """How often the whole log was read."""
+        self._context = context
+        self._reader: LogReader | None = None
+        self._timers = Timers(self._expire)
+        self._tokens: dict[Token, None] = {}
+        """All requests that have not been answered."""
+        self._queue: list[_Queued] = []
+        self._next_offset = Offset(0)
+        """That of the next record to be queued."""
+        self._committed_end = Offset(0)
+        self._is_flushing = False
+        """Whether an append waits for its commit, or the queue will be flushed in this turn."""
+        self._waiting: deque[_Waiting] = deque()
+        self._timeout: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        partition.watch(self._wake)
+        self._wake()
+
+    # -- roles -----------------------------------------------------------------------------------
+
+    def lead(self, epoch: LeaderEpoch) -> None:
+        """The partition is led here from `epoch` on."""
+        if epoch <= self.epoch or self.status is Status.CLOSED:
+            return
+        self._stop_serving(NotCoordinator(f"{self.partition.partition} has a new leader epoch"))
+        self.epoch = epoch
+        self.status = Status.LOADING
+        self._wake()
+
+    def follow(self, epoch: LeaderEpoch) -> None:
+        """Another broker leads, or nobody does."""
+        if epoch < self.epoch or self.status is Status.CLOSED:
+            return
+        self.epoch = epoch
+        self._stop_serving(NotCoordinator(f"{self.partition.partition} is led by another broker"))
+        self.status = Status.FOLLOWING
+        self._wake()
+
+    def close(self) -> None:
+        """Deleted or moved away, or the broker stops."""
+        self._stop_serving(NotCoordinator(f"{self.partition.partition} is gone"))
+        self.status = Status.CLOSED
+        self.partition.unwatch(self._wake)
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    def _stop_serving(self, error: BrokerError) -> None:
+        was_active, self.status = self.status is Status.ACTIVE, Status.FOLLOWING
+        self._timers.clear()
+        if self._timeout is not None:
+            self._timeout.cancel()
+            self._timeout = None
+        is_ahead = was_active and self._next_offset > self._committed_end
+        self._queue.clear()
+        self._waiting.clear()
+        self._is_flushing = False
+        tokens, self._tokens = self._tokens, {}
+        for token in tokens:
+            token.fail(error)
+        if is_ahead:
+            self._reset()  # What was replayed may not stay in the log.
+        elif was_active:
+            self.machine.resigned()
+            assert self._reader is not None
+            self._reader.applied = self._next_offset
+
+    def _reset(self) -> None:
+        """Forget everything; the log is read again from its start."""
+        self.machine = self._context.new_machine()
+        self._reader = None
+
+    def _fail(self, error: Exception) -> None:
+        """A record that cannot be replayed, or a bug: this shard is out of service."""
+        self._context.on_failure(self, error)
+        self._stop_serving(CoordinatorNotAvailable("the coordinator has failed"))
+        self._reset()
+        self.status = Status.FAILED
+
+    # -- applying the log ------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        """There may be more to apply."""
+        if self._task is None and self.status in (Status.FOLLOWING, Status.LOADING):
+            if self.status is Status.FOLLOWING and not self._lags():
+                return
+            self._task = self._context.tasks.start(
+                self._apply, name="coordinator replay", on_failure=self._apply_failed
+            )
+
+    def _lags(self) -> bool:
+        partition = self.partition
+        if not partition.is_ready:
+            return False
+        reader = self._reader
+        return reader is None or reader.lags_behind(partition.watermark_as_it_is)
+
+    def _apply_failed(self, error: Exception) -> None:
+        self._task = None
+        if self.status is not Status.CLOSED:
+            self._fail(error)
+
+    async def _apply(self) -> None:
+        """Replay what is committed; as a leader all there is, and begin to serve."""
+        while self.status in (Status.FOLLOWING, Status.LOADING):
+            status, epoch = self.status, self.epoch
+            try:
+                done = await self._apply_once(status is Status.LOADING)
+            except BrokerError as error:
+                # The log is out of reach: its replica hears of it, and another role or try follows.
+                log.warning("coordinator waits for its log", extra=self._fields(error))
+                await asyncio.sleep(_RETRY_TIMER_S)
+                continue
+            if (status, epoch) != (self.status, self.epoch):
+                continue
+            if status is Status.LOADING and done:
+                self._activate()
+            elif done and not self._lags():
+                break
+        self._task = None
+
+    async def _apply_once(self, leads: bool) -> bool:
+        """Whether all has been replayed that was there when this began."""
+        partition = self.partition
+        if not partition.prepare():
+            await partition.settled()
+            return False
+        partition_log = partition.log
+        if self._reader is None or self._reader.is_void(partition_log):
+            self._reset()
+            self.loads += 1
+            self._reader = LogReader(partition_log, self._context.codec)
+        reader, machine = self._reader, self.machine
+        end = partition_log.end_offset if leads else partition.high_watermark
+        if leads:
+            log.info("coordinator loading", extra={**self._fields(None), "from": reader.applied})
+        committed = partition.high_watermark
+        await reader.replay(machine, end, committed, lambda: machine is self.machine)
+        if leads and machine is self.machine:
+            await self._until_committed(end)
+            machine.committed(end)
+        return machine is self.machine and reader.applied >= end
+
+    async def _until_committed(self, end: Offset) -> None:
+        committed = asyncio.get_running_loop().create_future()
+
+        def tell(error: BrokerError | None) -> None:
+            if committed.done():
+                return
+            if error is None:
+                committed.set_result(None)
+            else:
+                committed.set_exception(error)
+
+        self.partition.when_committed(end, tell)
+        await committed
+
+    def _activate(self) -> None:
+        """Begin to serve. No await since the end of the log was reached."""
+        assert self._reader is not None
+        partition = self.partition
+        if not partition.is_leader or partition.leader_epoch != self.epoch:
+            return
+        self.status = Status.ACTIVE
+        self._next_offset = self._committed_end = self._reader.applied
+        log.info("coordinator serves", extra={**self._fields(None), "epoch": self.epoch})
+        self._handle(lambda machine, now_ms, decision: machine.elected(now_ms, decision))
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def check_active(self) -> None:
+        """Raises why requests cannot be served here now."""
+        if self.status is Status.ACTIVE:
+            return
+        if self.status is Status.LOADING:
+            raise CoordinatorLoadInProgress(f"{self.partition.partition} is being loaded")
+        if self.status is Status.FAILED:
+            raise CoordinatorNotAvailable(f"{self.partition.partition} has failed")
+        raise NotCoordinator(f"{self.partition.partition} is led by another broker")
+
+    def submit(self, decide: Decide, token: Token, *, writes: bool = True) -> None:
+        """Handle one request. `token` gets the reply, now or later. Raises what refuses it now.
+
+        `writes`: it may append, so it is refused where an append would be.
+        """
+        self.check_active()
+        if writes:
+            self.partition.check_enough_replicas(None)
+        self._tokens[token] = None
+        self._handle(decide)
+
+    def _expire(self, key: TimerKey) -> None:
+        try:
+            self.partition.check_enough_replicas(None)
+        except BrokerError:
+            self._timers.arm(key, _RETRY_TIMER_S)
+            return
+        self._handle(lambda machine, now_ms, decision: machine.expired(key, now_ms, decision))
+
+    def _handle(self, decide: Decide) -> None:
+        now_ms = self._context.clock.now_ms()
+        decision = Decision()
+        try:
+            decide(self.machine, now_ms, decision)
+            if decision.records:
+                self._replay_and_queue(decision.records, now_ms)
+        except Exception as error:
+            self._fail(error)
+            return
+        for key, deadline_ms in decision.timers.items():
+            if deadline_ms is None:
+                self._timers.cancel(key)
+            else:
+                self._timers.arm(key, (deadline_ms - now_ms) / 1000)
+        for notice in decision.notices:
+            self._context.on_notice(notice)
+        if decision.replies:
+            self._reply(decision.replies)
+
+    def _replay_and_queue(self, records: list[CoordinatorRecord], now_ms: int) -> None:
+        encoded = []
+        size_bytes = 0
+        for record in records:
+            key, value = self._context.codec.encode(record)
+            encoded.append(Record(timestamp=now_ms, key=key, value=value))
+            size_bytes += len(key) + len(value or b"") + _RECORD_OVERHEAD_BYTES
+        if size_bytes > self._batch_bytes_max:
+            raise RecordListTooLarge(f"{len(records)} records of {size_bytes} bytes")
+        for record in records:
+            self.machine.replay(record, RecordFacts(self._next_offset, is_committed=False))
+            self._next_offset = Offset(self._next_offset + 1)
+        self._queue.append(_Queued(encoded, size_bytes))
+        if not self._is_flushing:
+            self._is_flushing = True
+            asyncio.get_running_loop().call_soon(self._flush, self.epoch)
+
+    @property
+    def _batch_bytes_max(self) -> int:
+        return self.partition.config.max_message_bytes - HEADER_BYTES
+
+    # -- appending -------------------------------------------------------------------------------
+
+    def _flush(self, epoch: LeaderEpoch) -> None:
+        """Append what is queued, as few batches as their size allows."""
+        if self.status is not Status.ACTIVE or epoch != self.epoch:
+            return
+        try:
+            while self._queue:
+                end = self._append_batch()
+        except Exception as error:
+            self._lose(error)
+            return
+        self.partition.when_committed(end, partial(self._on_commit, epoch, end))
+
+    def _append_batch(self) -> Offset:
+        records: list[Record] = []
+        size_bytes = taken = 0
+        for queued in self._queue:
+            if records and size_bytes + queued.size_bytes > self._batch_bytes_max:
+                break
+            records += queued.records
+            size_bytes += queued.size_bytes
+            taken += 1
+        batch = memoryview(build_batch(records))
+        appended = self.partition.append(batch, read_header(batch), records[0].timestamp)
+        del self._queue[:taken]
+        left = sum(len(queued.records) for queued in self._queue)
+        assert appended.base_offset + len(records) == self._next_offset - left, "another writer"
+        return Offset(appended.base_offset + len(records))
+
+    def _on_commit(self, epoch: LeaderEpoch, end: Offset, error: BrokerError | None) -> None:
+        if self.status is not Status.ACTIVE or epoch != self.epoch:
+            return
+        if error is not None:
+            self._lose(error)
+            return
+        self._committed_end = end
+        self.machine.committed(end)
+        while self._waiting and self._waiting[0].end_offset <= end:
+            self._deliver(self._waiting.popleft().replies)
+        if self._queue:
+            asyncio.get_running_loop().call_soon(self._flush, epoch)
+        else:
+            self._is_flushing = False
+
+    def _lose(self, error: Exception) -> None:
+        """What was replayed is not in the log: load again, if this is still the leader."""
+        if not isinstance(error, BrokerError):
+            self._fail(error)
+            return
+        log.warning("coordinator append failed", extra=self._fields(error))
+        self._stop_serving(error)
+        self._reset()
+        if self.partition.is_leader and self.partition.leader_epoch == self.epoch:
+            self.status = Status.LOADING
+        self._wake()
+
+    # -- replies ---------------------------------------------------------------------------------
+
+    def _reply(self, replies: list[tuple[Token, Any]]) -> None:
+        if self._committed_end >= self._next_offset:
+            self._deliver(replies)
+            return
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self._context.commit_timeout_s()
+        self._waiting.append(_Waiting(self._next_offset, until_s, replies))
+        if self._timeout is None:
+            self._timeout = loop.call_at(until_s, self._time_out)
+
+    def _deliver(self, replies: list[tuple[Token, Any]]) -> None:
+        for token, response in replies:
+            if token in self._tokens:
+                del self._tokens[token]
+                token.resolve(response)
+
+    def _time_out(self) -> None:
+        """Records may be committed yet, but nobody waits longer than this for it."""
+        self._timeout = None
+        loop = asyncio.get_running_loop()
+        now_s = loop.time()
+        while self._waiting and self._waiting[0].until_s <= now_s:
+            for token, _ in self._waiting.popleft().replies:
+                if token in self._tokens:
+                    del self._tokens[token]
+                    token.fail(RequestTimedOut("the write was not committed in time"))
+        if self._waiting:
+            self._timeout = loop.call_at(self._waiting[0].until_s, self._time_out)
+
+    def _fields(self, reason: object) -> dict[str, Any]:
+        fields: dict[str, Any] = {"partition": str(self.partition.partition)}
+        if reason is not None:
+            fields["reason"] = str(reason)
+        return fields
