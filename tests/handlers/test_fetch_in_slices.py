@@ -13,14 +13,8 @@ from suwi.handlers.fetch_sessions import FetchSessions
 from suwi.net.answers import Exclusive, Reply
 from suwi.replica.partition import Partition
 from suwi.sim.random import SimRandom
-from suwi.wire.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    decode_fetch_response,
-    encode_fetch_request,
-)
+from suwi.wire.fetch_request import FetchPartition, FetchRequest, FetchTopic, encode_fetch_request
+from suwi.wire.fetch_response import FetchResponse, decode_fetch_response
 from suwi.wire.versions import ApiKey
 from tests.handlers.requests import request_of
 from tests.handlers.world import EPOCHS, OTHER, World, led, sent

@@ -11,7 +11,7 @@ from suwi.handlers.fetch import Found, Job, Look
 from suwi.metadata.image import ClusterImage
 from suwi.model.ids import Offset
 from suwi.net.answers import Reply
-from suwi.wire.fetch import FetchedPartition, decode_fetch_response
+from suwi.wire.fetch_response import FetchedPartition, decode_fetch_response
 from tests.log.kit import Bench, bytes_of
 
 VERSION = 12

@@ -46,15 +46,13 @@ from suwi.replica.leadership import Follower
 from suwi.replica.nearest import NearestReplica
 from suwi.replica.partition import LogNotReady, Partition, wait_until_ready
 from suwi.replica.replicas import Replicas
-from suwi.wire.fetch import (
+from suwi.wire.fetch_request import FetchPartition, FetchRequest, decode_fetch_request
+from suwi.wire.fetch_response import (
     AbortedTransaction,
     Chunk,
     EpochEnd,
     FetchedPartition,
     FetchedTopic,
-    FetchPartition,
-    FetchRequest,
-    decode_fetch_request,
     encode_fetch_response,
 )
 

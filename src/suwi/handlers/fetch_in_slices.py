@@ -17,8 +17,8 @@ from suwi.handlers.leader_hints import hinted_endpoints
 from suwi.model.errors import BrokerError
 from suwi.net.answers import Reply
 from suwi.replica.partition import Partition
-from suwi.wire.fetch import Chunk, FetchedPartition
 from suwi.wire.fetch_parts import FetchParts, merged
+from suwi.wire.fetch_response import Chunk, FetchedPartition
 
 if TYPE_CHECKING:
     from suwi.handlers.fetch import Found, Job, Look
