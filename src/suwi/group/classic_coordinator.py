@@ -14,6 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.decision import Decision, TimerKey, Token
 from suwi.group.classic_group import ClassicGroup, ClassicMember, ClassicState
+from suwi.group.classic_group_records import GroupMetadataKey
 from suwi.group.classic_messages import (
     UNKNOWN_MEMBER,
     JoinedMember,
@@ -24,7 +25,6 @@ from suwi.group.classic_messages import (
     SyncResponse,
 )
 from suwi.group.history import Cause, Rebalance, Trigger
-from suwi.group.records import GroupMetadataKey
 
 _EMPTY: Final = ClassicState.EMPTY
 _PREPARING: Final = ClassicState.PREPARING_REBALANCE
