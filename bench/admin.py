@@ -9,7 +9,7 @@ from typing import Any, Final
 from bench.clients.sockets import Wire
 from bench.messages import CLIENT_ID, FETCH_VERSION, frame
 from suwi.wire.codec import encode_request, read_response
-from suwi.wire.fetch import FetchPartition, FetchRequest, FetchTopic, encode_fetch_request
+from suwi.wire.fetch_request import FetchPartition, FetchRequest, FetchTopic, encode_fetch_request
 from suwi.wire.headers import read_response_header, request_header
 from suwi.wire.versions import ApiKey
 

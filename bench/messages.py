@@ -5,7 +5,7 @@ import time
 
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
-from suwi.wire.fetch import FetchPartition, FetchRequest, FetchTopic, encode_fetch_request
+from suwi.wire.fetch_request import FetchPartition, FetchRequest, FetchTopic, encode_fetch_request
 from suwi.wire.headers import read_response_header, request_header
 from suwi.wire.produce import decode_produce_response, encode_produce_request
 from suwi.wire.versions import ApiKey

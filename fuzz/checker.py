@@ -14,13 +14,8 @@ from suwi.records.batch import batches
 from suwi.records.builder import build_batch
 from suwi.records.compression import Compression
 from suwi.records.record import Record, iter_records
-from suwi.wire.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchTopic,
-    decode_fetch_response,
-    encode_fetch_request,
-)
+from suwi.wire.fetch_request import FetchPartition, FetchRequest, FetchTopic, encode_fetch_request
+from suwi.wire.fetch_response import decode_fetch_response
 from suwi.wire.produce import decode_produce_response, encode_produce_request
 from suwi.wire.versions import ApiKey
 

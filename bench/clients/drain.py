@@ -7,7 +7,7 @@ from bench.clients import Metrics, Options, client_main
 from bench.clients.sockets import Wire
 from bench.messages import FETCH_VERSION, fetch_request
 from bench.processes import Stopwatch
-from suwi.wire.fetch import decode_fetch_response
+from suwi.wire.fetch_response import decode_fetch_response
 from suwi.wire.headers import read_response_header
 from suwi.wire.versions import ApiKey
 

@@ -11,14 +11,8 @@ from suwi.records.batch import batches
 from suwi.records.builder import build_batch
 from suwi.records.record import Record, iter_records
 from suwi.sim import Machine, Simulation
-from suwi.wire.fetch import (
-    FetchedPartition,
-    FetchPartition,
-    FetchRequest,
-    FetchTopic,
-    decode_fetch_response,
-    encode_fetch_request,
-)
+from suwi.wire.fetch_request import FetchPartition, FetchRequest, FetchTopic, encode_fetch_request
+from suwi.wire.fetch_response import FetchedPartition, decode_fetch_response
 from suwi.wire.produce import (
     PartitionProduced,
     decode_produce_response,

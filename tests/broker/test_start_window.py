@@ -165,7 +165,7 @@ def test_a_client_that_goes_away_while_it_waits_leaves_nothing_behind() -> None:
         client = await starting.connect()
         asked = asyncio.ensure_future(metadata(client))
         await asyncio.sleep(1)
-        gate = starting.broker._start_gate
+        gate = starting.broker._socket_server.start_gate
         assert gate is not None
         assert gate._waiting_bytes > 0
         client.abort()

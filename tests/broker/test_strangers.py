@@ -11,13 +11,8 @@ from kio.schema.errors import ErrorCode
 from suwi.client.connection import ConnectionLost, PeerConnection
 from suwi.model.ids import NodeId
 from suwi.sim.cluster import PORT, SimCluster
-from suwi.wire.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchTopic,
-    decode_fetch_response,
-    encode_fetch_request,
-)
+from suwi.wire.fetch_request import FetchPartition, FetchRequest, FetchTopic, encode_fetch_request
+from suwi.wire.fetch_response import decode_fetch_response
 from suwi.wire.versions import ApiKey
 from tests.broker.simulated import produce
 from tests.broker.test_between_brokers import alter_fields, heartbeat_fields, orders

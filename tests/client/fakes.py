@@ -20,12 +20,8 @@ from suwi.records.batch import BatchHeader, place, read_header
 from suwi.records.record import Record, iter_records
 from suwi.sim import Simulation
 from suwi.wire.codec import encode_response, read_request
-from suwi.wire.fetch import (
-    FetchedPartition,
-    FetchedTopic,
-    decode_fetch_request,
-    encode_fetch_response,
-)
+from suwi.wire.fetch_request import decode_fetch_request
+from suwi.wire.fetch_response import FetchedPartition, FetchedTopic, encode_fetch_response
 from suwi.wire.headers import RequestHeader, read_request_header, response_header
 from suwi.wire.produce import (
     PartitionProduced,

@@ -7,7 +7,7 @@ from suwi.model.errors import CorruptMessage
 from suwi.model.ids import Offset
 from suwi.records.builder import build_batch, build_marker
 from suwi.records.record import MarkerType, Record
-from suwi.wire.fetch import AbortedTransaction
+from suwi.wire.fetch_response import AbortedTransaction
 
 
 def batch(base_offset: int, *values: bytes, producer: int = -1) -> bytes:

@@ -6,14 +6,11 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.decision import Decision, Token
-from suwi.group.classic_coordinator import (
-    ClassicCoordinator,
-    ClassicGroupConfig,
-    join_timer,
-    session_timer,
-)
+from suwi.group.classic_coordinator import ClassicCoordinator
 from suwi.group.classic_group import ClassicGroup, ClassicState, Protocol
+from suwi.group.classic_join import ClassicGroupConfig
 from suwi.group.classic_messages import JoinRequest, LeavingMember, SyncRequest
+from suwi.group.classic_timers import join_timer, session_timer
 
 
 class World:

@@ -8,8 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suwi.coordinator.record import CoordinatorRecord
-from suwi.group import records as group
-from suwi.group.records import GROUP_RECORDS, OffsetCommitKey, OffsetCommitValue, TopicPartitions
+from suwi.group import classic_group_records as classic
+from suwi.group import consumer_group_records as group
+from suwi.group.consumer_group_records import TopicPartitions
+from suwi.group.offset_records import OffsetCommitKey, OffsetCommitValue
+from suwi.group.records import GROUP_RECORDS
 from suwi.model.ids import TopicId
 from suwi.wire.errors import MalformedMessage
 
@@ -30,7 +33,7 @@ CLASSIC = st.none() | st.builds(
 )
 MEMBERS = st.lists(
     st.builds(
-        group.MemberMetadata,
+        classic.MemberMetadata,
         TEXT,
         NULLABLE,
         TEXT,
@@ -46,8 +49,8 @@ OFFSETS = st.none() | st.builds(OffsetCommitValue, INT64, INT32, TEXT, INT64, to
 RECORDS = st.one_of(
     st.tuples(st.builds(OffsetCommitKey, TEXT, TEXT, INT32), OFFSETS),
     st.tuples(
-        st.builds(group.GroupMetadataKey, TEXT),
-        st.builds(group.GroupMetadataValue, TEXT, INT32, NULLABLE, NULLABLE, INT64, MEMBERS),
+        st.builds(classic.GroupMetadataKey, TEXT),
+        st.builds(classic.GroupMetadataValue, TEXT, INT32, NULLABLE, NULLABLE, INT64, MEMBERS),
     ),
     st.tuples(
         st.builds(group.ConsumerGroupMetadataKey, TEXT),

@@ -9,18 +9,13 @@ from kio.schema.errors import ErrorCode
 
 from suwi.handlers.fetch import LARGE_PARTITIONS, Fetch
 from suwi.handlers.fetch_in_slices import SLICE_COST
-from suwi.handlers.fetch_sessions import FetchSessions
+from suwi.handlers.fetch_sessions import FetchSessions, PartitionKey
+from suwi.handlers.fetch_source import FetchSource
 from suwi.net.answers import Exclusive, Reply
 from suwi.replica.partition import Partition
 from suwi.sim.random import SimRandom
-from suwi.wire.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    decode_fetch_response,
-    encode_fetch_request,
-)
+from suwi.wire.fetch_request import FetchPartition, FetchRequest, FetchTopic, encode_fetch_request
+from suwi.wire.fetch_response import FetchResponse, decode_fetch_response
 from suwi.wire.versions import ApiKey
 from tests.handlers.requests import request_of
 from tests.handlers.world import EPOCHS, OTHER, World, led, sent
@@ -41,15 +36,19 @@ class Counted:
         self._turn = 0
         handler = Fetch(self.world.replicas, FetchSessions(10, SimRandom(1)), 1 << 30, self._synced)
         self.handler = handler
-        original = handler.partition_of
+        source, looked_at = handler._source, self._looked_at
 
-        def partition_of(key: tuple[object, int], *, leader_only: bool) -> Partition:
-            self.looked[key[1]] += 1
-            self.by_turn[self._turn] += 1
-            return original(key, leader_only=leader_only)  # type: ignore[arg-type]
+        class CountedSource(FetchSource):
+            def partition_of(self, key: PartitionKey, *, leader_only: bool) -> Partition:
+                looked_at(key[1])
+                return source.partition_of(key, leader_only=leader_only)
 
-        handler.partition_of = partition_of  # type: ignore[method-assign, assignment]
+        handler._source = CountedSource(source.replicas, source.bytes_max, source.synced)
         self._tick()
+
+    def _looked_at(self, index: int) -> None:
+        self.looked[index] += 1
+        self.by_turn[self._turn] += 1
 
     def _tick(self) -> None:
         self._turn += 1

@@ -7,11 +7,11 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from suwi.env import FileRegion
-from suwi.handlers.fetch import Found, Job, Look
+from suwi.handlers.fetch_job import Found, Job, Look
 from suwi.metadata.image import ClusterImage
 from suwi.model.ids import Offset
 from suwi.net.answers import Reply
-from suwi.wire.fetch import FetchedPartition, decode_fetch_response
+from suwi.wire.fetch_response import FetchedPartition, decode_fetch_response
 from tests.log.kit import Bench, bytes_of
 
 VERSION = 12
@@ -21,7 +21,7 @@ class _Asked:
     replica_id = -1
 
 
-class _Fetch:
+class _Source:
     image = ClusterImage()
 
 
@@ -41,9 +41,9 @@ def filled(name: str) -> Bench:
 
 
 def reply_to(look: Look) -> Reply:
-    fetch: Any = _Fetch()
+    source: Any = _Source()
     asked: Any = _Asked()
-    return Job(fetch, VERSION, "PLAINTEXT", asked, None, True, []).reply(look)
+    return Job(source, VERSION, "PLAINTEXT", asked, None, True, []).reply(look)
 
 
 def error_codes(reply: Reply) -> list[int]:

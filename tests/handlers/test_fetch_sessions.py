@@ -5,14 +5,8 @@ import pytest
 from suwi.handlers.fetch_sessions import FetchSession, FetchSessions
 from suwi.model.errors import FetchSessionIdNotFound
 from suwi.sim.random import SimRandom
-from suwi.wire.fetch import (
-    EpochEnd,
-    FetchedPartition,
-    FetchPartition,
-    FetchRequest,
-    FetchTopic,
-    ForgottenTopic,
-)
+from suwi.wire.fetch_request import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from suwi.wire.fetch_response import EpochEnd, FetchedPartition
 
 HALF = 50
 

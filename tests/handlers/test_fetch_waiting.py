@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from suwi.handlers.fetch import _Wait
+from suwi.handlers.delayed_fetch import DelayedFetch
 from suwi.net import Answer, Exclusive, Reply
 from tests.net.support import answering, connect, replies, request, run, settle
 
@@ -60,7 +60,7 @@ class BrokenJob(Job):
 
 
 def waiting(job: Any, patience_s: float) -> Callable[[int, memoryview], Answer]:
-    return lambda correlation_id, payload: Exclusive(_Wait(job, patience_s).promise)
+    return lambda correlation_id, payload: Exclusive(DelayedFetch(job, patience_s).promise)
 
 
 def test_many_appends_in_one_turn_are_one_look() -> None:

@@ -19,14 +19,14 @@ from suwi.model.ids import Offset
 from suwi.net.answers import Exclusive, Reply
 from suwi.sim.random import SimRandom
 from suwi.sim.simulation import Simulation
-from suwi.wire.fetch import (
+from suwi.wire.fetch_request import (
     FetchPartition,
     FetchRequest,
     FetchTopic,
     ForgottenTopic,
-    decode_fetch_response,
     encode_fetch_request,
 )
+from suwi.wire.fetch_response import decode_fetch_response
 from suwi.wire.versions import ApiKey
 from tests.handlers.requests import request_of
 from tests.handlers.world import EPOCHS, OTHER, World, followed, led, sent

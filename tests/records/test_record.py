@@ -10,7 +10,15 @@ from suwi.model.errors import InvalidRecord
 from suwi.records.batch import HEADER_BYTES, read_header
 from suwi.records.builder import build_batch, build_marker, seal
 from suwi.records.compression import Compression
-from suwi.records.record import Marker, MarkerType, Record, iter_records, read_marker
+from suwi.records.record import (
+    Marker,
+    MarkerType,
+    Record,
+    iter_records,
+    read_marker,
+    records_section,
+    scan_keys,
+)
 from suwi.records.retain import empty_batch
 from tests.records.strategies import codecs, record_lists
 
@@ -227,3 +235,18 @@ def _varint(number: int) -> bytes:
         out.append(number & 0x7F | 0x80)
         number >>= 7
     return bytes([*out, number])
+
+
+@given(record_lists(), codecs)
+def test_a_scan_of_keys_finds_what_the_decoder_finds(
+    records: list[Record], codec: Compression
+) -> None:
+    batch = build_batch(records, codec=codec)
+    header = read_header(batch)
+    section = records_section(batch, header)
+    spans = scan_keys(section, header)
+    decoded = list(iter_records(batch, header))
+    assert [(offset, key, has_value) for _, _, offset, key, has_value in spans] == [
+        (record.offset, record.key, record.value is not None) for record in decoded
+    ]
+    assert b"".join(section[start:end] for start, end, *_ in spans) == section

@@ -11,7 +11,8 @@ from suwi.records.record import Record
 from suwi.replica import fetcher as fetching
 from suwi.replica.fetcher import Fetcher, _Copy
 from suwi.replica.partition import Partition
-from suwi.wire.fetch import FetchedPartition, FetchPartition
+from suwi.wire.fetch_request import FetchPartition
+from suwi.wire.fetch_response import FetchedPartition
 from tests.replica.alone import make_partition
 from tests.replica.test_losses import following
 

@@ -6,14 +6,8 @@ from kio.schema.errors import ErrorCode
 
 from suwi.client.connection import PeerConnection
 from suwi.sim.simulation import Simulation
-from suwi.wire.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    decode_fetch_response,
-    encode_fetch_request,
-)
+from suwi.wire.fetch_request import FetchPartition, FetchRequest, FetchTopic, encode_fetch_request
+from suwi.wire.fetch_response import FetchResponse, decode_fetch_response
 from suwi.wire.leaders import CurrentLeader, NodeEndpoint
 from suwi.wire.produce import decode_produce_response, encode_produce_request
 from suwi.wire.versions import ApiKey

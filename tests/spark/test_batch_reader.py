@@ -15,7 +15,7 @@ from suwi.spark.data_loss import DataLoss
 from suwi.spark.data_source import SuwiDataSource
 from suwi.spark.offsets import BadOffsets
 from suwi.spark.options import BadOption
-from suwi.wire.fetch import FetchedPartition
+from suwi.wire.fetch_response import FetchedPartition
 from tests.broker_process import BrokerProcess
 from tests.spark.readers import batch_reader, read_all, read_batch, stop_readers, values
 from tests.spark.topics import delete_before, fill, make_topic

@@ -24,7 +24,7 @@ from suwi.spark import columns, kernel
 from suwi.spark.columns import ROWS_MAX, Decoder
 from suwi.spark.row_schema import BadTimestamp, arrow_schema
 from suwi.spark.topic_reader import HAS_ADMISSION_CONTROL
-from suwi.wire.fetch import AbortedTransaction
+from suwi.wire.fetch_response import AbortedTransaction
 from tests.broker_process import SOURCE
 
 PARTITION = TopicPartition("orders", PartitionIndex(3))

@@ -12,19 +12,21 @@ from hypothesis import strategies as st
 from suwi.env import FileRegion
 from suwi.wire import codec
 from suwi.wire.errors import MalformedMessage, MalformedRequest
-from suwi.wire.fetch import (
-    AbortedTransaction,
-    Chunk,
-    EpochEnd,
-    FetchedPartition,
-    FetchedTopic,
+from suwi.wire.fetch_request import (
     FetchPartition,
     FetchRequest,
     FetchTopic,
     ForgottenTopic,
     decode_fetch_request,
-    decode_fetch_response,
     encode_fetch_request,
+)
+from suwi.wire.fetch_response import (
+    AbortedTransaction,
+    Chunk,
+    EpochEnd,
+    FetchedPartition,
+    FetchedTopic,
+    decode_fetch_response,
     encode_fetch_response,
 )
 from suwi.wire.leaders import CurrentLeader, NodeEndpoint

@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Collection
 from typing import Any
-from uuid import UUID
 
 from suwi.broker.compaction import Compaction
 from suwi.broker.controllership import Controllership
@@ -18,8 +17,10 @@ from suwi.broker.deferred_deletion import DeferredDeletion
 from suwi.broker.farewell import hand_over
 from suwi.broker.forwarding import Forwarding
 from suwi.broker.housekeeping import Housekeeping
+from suwi.broker.kafka_apis import KafkaApis
 from suwi.broker.lifelines import Lifelines
 from suwi.broker.listeners import parse_listeners
+from suwi.broker.log_loader import LogLoader
 from suwi.broker.loss_reports import LossReports
 from suwi.broker.membership import Membership
 from suwi.broker.peer_security import (
@@ -30,45 +31,16 @@ from suwi.broker.peer_security import (
     prove_to_peers,
 )
 from suwi.broker.security import ListenerSecurity, ScramUsers, cluster_secrets
+from suwi.broker.socket_server import SocketServer
 from suwi.broker.surveyor import Surveyor
-from suwi.controller.scram_admin import ScramDirectory
 from suwi.env import Env
 from suwi.env.tasks import TaskFailure, Tasks
-from suwi.handlers.alter_configs import AlterConfigs
-from suwi.handlers.alter_partition import AlterPartition
-from suwi.handlers.alter_user_scram_credentials import AlterUserScramCredentials
-from suwi.handlers.api_versions import ApiVersions
-from suwi.handlers.broker_heartbeat import BrokerHeartbeat
-from suwi.handlers.create_partitions import CreatePartitions
-from suwi.handlers.create_topics import CreateTopics
-from suwi.handlers.delete_records import DeleteRecords
-from suwi.handlers.delete_topics import DeleteTopics
-from suwi.handlers.describe_broker import BrokerLife, DescribeBroker
-from suwi.handlers.describe_cluster import DescribeCluster
-from suwi.handlers.describe_configs import DescribeConfigs
-from suwi.handlers.describe_events import DescribeEvents
-from suwi.handlers.describe_log_dirs import DescribeLogDirs
-from suwi.handlers.describe_producers import DescribeProducers
-from suwi.handlers.describe_replicas import DescribeReplicas
-from suwi.handlers.describe_topic_partitions import DescribeTopicPartitions
-from suwi.handlers.describe_user_scram_credentials import DescribeUserScramCredentials
-from suwi.handlers.elect_leaders import ElectLeaders
-from suwi.handlers.fetch import Fetch
-from suwi.handlers.fetch_sessions import FetchSessions
-from suwi.handlers.find_coordinator import find_coordinator
-from suwi.handlers.init_producer_id import InitProducerId
-from suwi.handlers.list_offsets import ListOffsets
-from suwi.handlers.metadata import Metadata
-from suwi.handlers.offset_for_leader_epoch import OffsetForLeaderEpoch
+from suwi.handlers.describe_broker import BrokerLife
 from suwi.handlers.peer_handshake import PeerHandshake
-from suwi.handlers.produce import Produce
-from suwi.handlers.report_loss import ReportLoss
-from suwi.handlers.sasl_authenticate import sasl_authenticate
-from suwi.handlers.sasl_handshake import sasl_handshake
 from suwi.log.checkpoints import topic_id_text
 from suwi.log.file_cache import FileCache, raise_open_file_limit
 from suwi.log.log_directories import LogDirectories
-from suwi.log.log_directory import ForeignDirectory, Identity, LogDirectory
+from suwi.log.log_directory import ForeignDirectory, Identity
 from suwi.log.names import CLEAN_SHUTDOWN
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.metadata.follower import MetadataFollower
@@ -82,24 +54,16 @@ from suwi.metadata.image import (
 )
 from suwi.metadata.store import ABSENT, MetadataStore, Put
 from suwi.model.broker_config import BrokerConfig, rack_of
-from suwi.model.ids import NodeId, TopicPartition
-from suwi.net.connection import Dispatch
-from suwi.net.dispatch import Dispatcher, Handler
-from suwi.net.limits import Limits
-from suwi.net.listener import Budget, Listener
-from suwi.net.start_gate import StartGate
+from suwi.model.ids import NodeId
+from suwi.net.dispatch import Dispatcher
+from suwi.net.listener import Listener
 from suwi.net.stats import Measured, NetStats
 from suwi.replica.copying import PeerCopying
 from suwi.replica.doubts import Doubts
-from suwi.replica.nearest import RACK_AWARE, NearestReplica
-from suwi.replica.partition import Partition
 from suwi.replica.peers import Peers
-from suwi.replica.recovery import recover_all
 from suwi.replica.replicas import Replicas
 from suwi.security.peer_proof import PeerProver
 from suwi.security.scram import Decoys
-from suwi.txn.producer_ids import ProducerIds
-from suwi.wire.versions import ApiKey, advertised
 
 log = logging.getLogger(__name__)
 
@@ -134,7 +98,6 @@ class Broker:
         self.config = config
         self.node_id = NodeId(config.node_id)
         self.cluster_id = ""
-        self.listeners: list[Listener] = []
         self.tasks = Tasks(self._on_fatal)
         self.failure: TaskFailure | None = None
         """Why it stopped by itself."""
@@ -145,40 +108,52 @@ class Broker:
         self._beside = beside
         self._specs = parse_listeners(config)
         self._between = listener_between_brokers(config, self._specs)
-        self._prover = PeerProver(self.node_id, env.random)
-        self._dispatch: Dispatch | None = None
-        self._start_gate: StartGate | None = None
+        self._dynamic = DynamicBrokerConfig(config)
+        self._follower = MetadataFollower(store, self.tasks)
         open_files_max = raise_open_file_limit() // sharing
-        self._descriptors_max = int(open_files_max * _OPEN_FILES_FOR_CONNECTIONS)
-        self._budget = Budget(self._limits(config))
-        files = FileCache(env.disk, int(open_files_max * _OPEN_FILES_FOR_LOGS))
-        self.directories = LogDirectories(env, config.log_dirs, files)
-        tasks = self.tasks
-        dynamic = self._dynamic = DynamicBrokerConfig(config)
-        self._follower = MetadataFollower(store, tasks)
+        self._make_peers()
+        self._make_replicas(FileCache(env.disk, int(open_files_max * _OPEN_FILES_FOR_LOGS)))
+        self._make_controllership()
+        self._make_socket_server(int(open_files_max * _OPEN_FILES_FOR_CONNECTIONS))
+        if sharing > 1 or store.is_shared:
+            check_peers_can_log_in(config, self._between)
+        self._failed = asyncio.Event()
+        self._starting: asyncio.Task[Any] | None = None
+        self._stopping: asyncio.Task[bool] | None = None
+        self._subscribe()
+
+    def _make_peers(self) -> None:
+        self._prover = PeerProver(self.node_id, self._env.random)
         self._doubts = Doubts(self._follower)
         self._peers = Peers(
             self._follower,
             self._between.name,
-            connect_to_peers(config, self._between, env),
+            connect_to_peers(self.config, self._between, self._env),
             prove_to_peers(self._between, self._prover),
             self._doubts,
         )
-        self._loss_reports = LossReports(self.node_id, self._peers, tasks)
+        self._loss_reports = LossReports(self.node_id, self._peers, self.tasks)
+
+    def _make_replicas(self, files: FileCache) -> None:
+        env, tasks = self._env, self.tasks
+        self.directories = LogDirectories(env, self.config.log_dirs, files)
         self._deletion = DeferredDeletion(env.disk, tasks)
         self.replicas = Replicas(
             self.node_id,
             self.directories,
             env.clock,
-            dynamic,
+            self._dynamic,
             tasks,
             self._put_away,
             self._loss_reports.add,
         )
         self._housekeeping = Housekeeping(
-            env, dynamic, self.directories, self.replicas, self._deletion, tasks
+            env, self._dynamic, self.directories, self.replicas, self._deletion, tasks
         )
         self._copying: PeerCopying | None = None
+
+    def _make_controllership(self) -> None:
+        store, follower, tasks = self._store, self._follower, self.tasks
         self._membership = Membership(
             self.node_id,
             store,
@@ -190,31 +165,29 @@ class Broker:
         self.controllership = Controllership(
             self.node_id,
             store,
-            self._follower,
+            follower,
             self._membership,
-            env,
-            dynamic,
+            self._env,
+            self._dynamic,
             Surveyor(self._peers).survey,
             tasks,
         )
         self._lifelines = Lifelines(
-            self.node_id, store, self._peers, self._follower, self.controllership, tasks
+            self.node_id, store, self._peers, follower, self.controllership, tasks
         )
-        self._forwarding = Forwarding(self.controllership, self._peers, self._follower)
+        self._forwarding = Forwarding(self.controllership, self._peers, follower)
+
+    def _make_socket_server(self, descriptors_max: int) -> None:
+        config = self.config
         self._scram_users = ScramUsers(self._follower)
         peer = peer_log_in(config, self._between)
-        self._security = [
+        security = [
             ListenerSecurity.of(
-                spec, config, env, self._scram_users, peer if spec is self._between else None
+                spec, config, self._env, self._scram_users, peer if spec is self._between else None
             )
             for spec in self._specs
         ]
-        if sharing > 1 or store.is_shared:
-            check_peers_can_log_in(config, self._between)
-        self._failed = asyncio.Event()
-        self._starting: asyncio.Task[Any] | None = None
-        self._stopping: asyncio.Task[bool] | None = None
-        self._subscribe()
+        self._socket_server = SocketServer(config, self._specs, security, descriptors_max)
 
     def _subscribe(self) -> None:
         # In this order: configuration first, since the others read it.
@@ -226,16 +199,13 @@ class Broker:
         self.controllership.subscribe(self._lifelines.follow)
 
     @property
+    def listeners(self) -> list[Listener]:
+        return self._socket_server.listeners
+
+    @property
     def endpoints(self) -> list[Endpoint]:
         """What clients are told to connect to."""
-        return [
-            Endpoint(
-                spec.name,
-                spec.advertised_host or _reachable(spec.host),
-                spec.advertised_port or listener.port,
-            )
-            for spec, listener in zip(self._specs, self.listeners, strict=True)
-        ]
+        return self._socket_server.endpoints
 
     def _describe(self) -> BrokerInfo:
         rack = rack_of(self.config.broker_rack, self.node_id)
@@ -273,13 +243,15 @@ class Broker:
         await self._follower.start()
         # What this broker has written must not seem to be of an epoch that is yet to come.
         await self._follower.synced()
-        await self._recover()
+        await LogLoader(
+            self.node_id, self.directories, self.replicas, self._put_away, self._adopts
+        ).load()
         for directory in self.directories.usable():
             directory.begin()
-        dispatcher = Dispatcher(self._handlers())
-        self._dispatch = Measured(dispatcher, self._stats) if self._stats else dispatcher
-        self._start_gate = StartGate(self._dispatch)
-        await self._listen(self._start_gate)
+        dispatcher = Dispatcher(self._apis().handlers())
+        await self._socket_server.start(
+            Measured(dispatcher, self._stats) if self._stats else dispatcher
+        )
         self._copying = PeerCopying(
             self.node_id, self._peers, self.config, self.replicas, self.tasks
         )
@@ -325,103 +297,20 @@ class Broker:
             await self._store.write([Put(CLUSTER, new.encode(), ABSENT)])
             await self._store.sync()
 
-    async def _recover(self) -> None:
-        """After an unclean stop: check every log before anybody reads it."""
-        self._put_away_deleted()
-        known = {partition.partition: partition for partition in self.replicas}
-        to_recover: list[Partition] = []
-        for directory in self.directories.usable():
-            found = directory.found_partitions()
-            strangers = [str(tp) for tp in found if tp not in known]
-            if strangers and not self._adopts:
-                log.warning("directories of unknown topics left alone", extra={"dirs": strangers})
-            if not directory.was_clean:
-                to_recover += [known[tp] for tp in found if tp in known]
-        if to_recover:
-            await recover_all(to_recover)
-
-    def _put_away_deleted(self) -> None:
-        """Topics that were deleted while this broker was away.
-
-        One that does not say whose it is, as after a power loss, may be that of a topic that is
-        gone: set aside, it is neither found by another topic of its name nor lost.
-        """
-        image = self.replicas.image
-        deleted = image.deletions.get(self.node_id, frozenset())
-        for directory in self.directories.usable():
-            for tp in directory.found_partitions():
-                is_known = tp.topic in image.topics
-                if not deleted and (is_known or self._adopts):
-                    continue
-                try:
-                    self._put_away_if_deleted(directory, tp, deleted)
-                except PermissionError as error:
-                    log.error(
-                        "directory cannot be read",
-                        extra={"partition": str(tp), "reason": str(error)},
-                    )
-
-    def _put_away_if_deleted(
-        self, directory: LogDirectory, tp: TopicPartition, deleted: Collection[UUID]
-    ) -> None:
-        topic_id = directory.topic_id_of(tp)
-        if topic_id in deleted:
-            path = directory.put_away(tp)
-        elif topic_id is not None or self._adopts:
-            return
-        elif tp.topic in self.replicas.image.topics:
-            directory.doubt(tp)
-            return
-        else:
-            path = directory.put_away_unknown(tp)
-        if path is not None:
-            self._put_away(path)
-        self.directories.forget(tp)
-
-    async def _listen(self, dispatch: Dispatch) -> None:
-        budget = self._budget
-        for spec, security in zip(self._specs, self._security, strict=True):
-            listener = Listener(
-                spec.name,
-                spec.host,
-                spec.port,
-                security.guard(dispatch),
-                budget,
-                tls=security.tls,
-                limits=security.limits(budget.limits),
-            )
-            await listener.start()
-            self.listeners.append(listener)
-
     def _serve_clients_if_ready(self, image: ClusterImage) -> None:
         """Service begins when the image shows this broker, those beside it, and a controller."""
-        gate, dispatch = self._start_gate, self._dispatch
-        if gate is None or dispatch is None:
-            return
         own = image.brokers.get(self.node_id)
         if own is None or own.epoch != self._membership.epoch or image.controller is None:
             return
         if all(node in image.brokers for node in self._beside):
-            self._start_gate = None
-            for listener, security in zip(self.listeners, self._security, strict=True):
-                listener.serve_with(security.guard(dispatch))
-            gate.open()
-
-    def _limits(self, config: BrokerConfig) -> Limits:
-        idle_ms = config.connections_max_idle_ms
-        return Limits(
-            request_bytes_max=config.socket_request_max_bytes,
-            connections_max=min(config.max_connections, self._descriptors_max),
-            connections_per_ip_max=config.max_connections_per_ip,
-            idle_ms_max=idle_ms if idle_ms >= 0 else 2**62,
-        )
+            self._socket_server.enable_request_processing()
 
     def _open_start_gate(self, _old: ClusterImage, new: ClusterImage) -> None:
         self._serve_clients_if_ready(new)
 
     def _apply_limits(self, old: ClusterImage, new: ClusterImage) -> None:
         if new.broker_configs != old.broker_configs:
-            self._budget.limits = self._limits(self._dynamic.current)
+            self._socket_server.apply_config(self._dynamic.current)
 
     async def _adopt(self) -> None:
         from suwi.broker.adoption import adopt  # Rarely wanted, and start-up counts.
@@ -431,60 +320,23 @@ class Broker:
         defaults = self.config.topic
         await adopt(self.directories, self._store, known, topics, self.node_id, defaults)
 
-    def _handlers(self) -> dict[int, Handler]:
-        config, replicas, office = self.config, self.replicas, self.controllership
+    def _apis(self) -> KafkaApis:
         between = None if self._between.uses_sasl else self._between.name
-        handshake = PeerHandshake(self._prover, between)
-        sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, self._env.random)
-        handlers: dict[int, Handler] = {
-            ApiKey.PRODUCE: Produce(replicas, self._env.clock),
-            ApiKey.FETCH: Fetch(
-                replicas, sessions, config.fetch_max_bytes, self._follower.synced, self._nearest()
-            ),
-            ApiKey.LIST_OFFSETS: ListOffsets(replicas),
-            ApiKey.METADATA: Metadata(
-                replicas, self._forwarding.create_topic, config, self._doubts
-            ),
-            ApiKey.FIND_COORDINATOR: find_coordinator,
-            ApiKey.CREATE_TOPICS: CreateTopics(replicas, office, config, self.node_id),
-            ApiKey.DELETE_TOPICS: DeleteTopics(office, config),
-            ApiKey.INIT_PRODUCER_ID: InitProducerId(ProducerIds(self._store)),
-            ApiKey.DESCRIBE_CLUSTER: DescribeCluster(replicas),
-            ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpoch(replicas),
-            ApiKey.DELETE_RECORDS: DeleteRecords(replicas),
-            ApiKey.DESCRIBE_PRODUCERS: DescribeProducers(replicas),
-            ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirs(replicas),
-            ApiKey.DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitions(replicas),
-            ApiKey.CREATE_PARTITIONS: CreatePartitions(office),
-            ApiKey.DESCRIBE_CONFIGS: DescribeConfigs(replicas, config, self.node_id),
-            ApiKey.ALTER_CONFIGS: AlterConfigs(office, incremental=False),
-            ApiKey.INCREMENTAL_ALTER_CONFIGS: AlterConfigs(office, incremental=True),
-            ApiKey.ELECT_LEADERS: ElectLeaders(office),
-            ApiKey.ALTER_PARTITION: AlterPartition(office),
-            ApiKey.BROKER_HEARTBEAT: BrokerHeartbeat(office),
-            ApiKey.DESCRIBE_BROKER: DescribeBroker(self._life),
-            ApiKey.DESCRIBE_EVENTS: DescribeEvents(replicas),
-            ApiKey.REPORT_LOSS: ReportLoss(office),
-            ApiKey.DESCRIBE_REPLICAS: DescribeReplicas(replicas, self.node_id),
-            ApiKey.PEER_CHALLENGE: handshake.challenge,
-            ApiKey.PEER_PROOF: handshake.prove,
-            ApiKey.SASL_HANDSHAKE: sasl_handshake,
-            ApiKey.SASL_AUTHENTICATE: sasl_authenticate,
-            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: DescribeUserScramCredentials(
-                ScramDirectory(self._follower)
-            ),
-            ApiKey.ALTER_USER_SCRAM_CREDENTIALS: AlterUserScramCredentials(office),
-        }
-        handlers[ApiKey.API_VERSIONS] = ApiVersions(advertised([*handlers, ApiKey.API_VERSIONS]))
-        return self._forwarding.wrap(handlers)
+        return KafkaApis(
+            self._env,
+            self.config,
+            self._store,
+            self._follower,
+            self.replicas,
+            self.controllership,
+            self._forwarding,
+            self._doubts,
+            PeerHandshake(self._prover, between),
+            self._life,
+        )
 
     def _life(self) -> BrokerLife:
         return BrokerLife(self.node_id, self._membership.epoch, self._stopping is not None)
-
-    def _nearest(self) -> NearestReplica | None:
-        if not self.config.replica_selector_class.endswith(RACK_AWARE):
-            return None
-        return NearestReplica(self.node_id, self._follower)
 
     # -- stopping ------------------------------------------------------------------------------
 
@@ -572,8 +424,3 @@ class Broker:
 
     def _put_away(self, path: str) -> None:
         self._deletion.delete_dir(path, self.config.topic.file_delete_delay_ms / 1000)
-
-
-def _reachable(host: str) -> str:
-    """A wildcard address is no destination: tell clients the machine's own instead."""
-    return "localhost" if host in ("0.0.0.0", "::") else host

@@ -19,14 +19,8 @@ from suwi.model.errors import (
     UnknownTopicOrPartition,
 )
 from suwi.model.ids import NO_EPOCH, NO_OFFSET, NO_TOPIC_ID, NodeId, Offset, TopicId, TopicPartition
-from suwi.wire.fetch import (
-    FetchedPartition,
-    FetchPartition,
-    FetchRequest,
-    FetchTopic,
-    decode_fetch_response,
-    encode_fetch_request,
-)
+from suwi.wire.fetch_request import FetchPartition, FetchRequest, FetchTopic, encode_fetch_request
+from suwi.wire.fetch_response import FetchedPartition, decode_fetch_response
 from suwi.wire.versions import ApiKey
 
 _TOPIC_IDS_FROM = 13

@@ -14,7 +14,7 @@ from suwi.client.fetching import ReadSettings, TopicReplaced, Wanted, fetch_from
 from suwi.client.retry import Retry
 from suwi.model.errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from suwi.model.ids import NodeId, Offset, TopicId, TopicPartition
-from suwi.wire.fetch import FetchedPartition
+from suwi.wire.fetch_response import FetchedPartition
 
 
 class PartitionFetcher:

@@ -13,7 +13,7 @@ from suwi.model.ids import Offset
 from suwi.records.batch import BatchHeader, batches, compute_crc
 from suwi.records.compression import Buffer
 from suwi.records.record import MarkerType, Record, iter_records, read_marker
-from suwi.wire.fetch import AbortedTransaction
+from suwi.wire.fetch_response import AbortedTransaction
 
 
 class Visible(NamedTuple):

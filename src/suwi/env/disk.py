@@ -4,6 +4,7 @@ All calls are synchronous. Errors are `OSError`, as the kernel gives them. A wri
 """
 
 from collections.abc import Callable
+from posixpath import dirname
 from typing import Protocol, final
 
 from typing_extensions import Buffer
@@ -105,6 +106,24 @@ class Disk(Protocol):
 
     def boot_id(self) -> str:
         """Changes whenever the machine starts anew; empty where that is unknown."""
+
+
+def replace_content(disk: Disk, path: str, data: bytes, *, sync: bool) -> None:
+    """How a disk writes atomically: into another file, which then takes the name."""
+    temporary = f"{path}.tmp"
+    file = disk.open(temporary, create=True)
+    try:
+        file.truncate(0)
+        written = file.pwrite(data, 0)
+        while written < len(data):
+            written += file.pwrite(memoryview(data)[written:], written)
+        if sync:
+            file.sync()
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+    if sync:
+        disk.sync_dir(dirname(path))
 
 
 def _always() -> bool:

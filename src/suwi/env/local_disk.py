@@ -10,7 +10,7 @@ import sys
 
 from typing_extensions import Buffer
 
-from suwi.env.disk import AlreadyLocked
+from suwi.env.disk import AlreadyLocked, replace_content
 
 _WOULD_BLOCK_PROBE = getattr(os, "RWF_NOWAIT", 0) if hasattr(os, "preadv") else 0
 
@@ -159,20 +159,7 @@ class LocalDisk:
             return file.read()
 
     def write_atomically(self, path: str, data: bytes, *, sync: bool = True) -> None:
-        temporary = f"{path}.tmp"
-        file = self.open(temporary, create=True)
-        try:
-            file.truncate(0)
-            written = file.pwrite(data, 0)
-            while written < len(data):
-                written += file.pwrite(memoryview(data)[written:], written)
-            if sync:
-                file.sync()
-        finally:
-            file.close()
-        os.replace(temporary, path)
-        if sync:
-            self.sync_dir(os.path.dirname(path))
+        replace_content(self, path, data, sync=sync)
 
     def free_bytes(self, path: str) -> int:
         found = os.statvfs(path)

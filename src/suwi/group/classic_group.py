@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from suwi.coordinator.decision import Token
-from suwi.group.records import GroupMetadataValue, MemberMetadata
+from suwi.group.classic_group_records import GroupMetadataValue, MemberMetadata
 
 
 class ClassicState(Enum):

@@ -9,7 +9,7 @@ Invariant: of two commits the one whose record has the higher offset in the log 
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
-from suwi.group.records import OffsetCommitValue
+from suwi.group.offset_records import OffsetCommitValue
 
 Partition: TypeAlias = tuple[str, int]
 

@@ -11,18 +11,15 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
+from suwi.handlers.fetch_job import Found, Job, Look, release_all
+from suwi.handlers.fetch_sessions import TopicKey
 from suwi.handlers.leader_hints import hinted_endpoints
 from suwi.model.errors import BrokerError
 from suwi.net.answers import Reply
 from suwi.replica.partition import Partition
-from suwi.wire.fetch import Chunk, FetchedPartition
 from suwi.wire.fetch_parts import FetchParts, merged
-
-if TYPE_CHECKING:
-    from suwi.handlers.fetch import Found, Job, Look
-    from suwi.handlers.fetch_sessions import TopicKey
+from suwi.wire.fetch_response import Chunk, FetchedPartition
 
 SLICE_COST = 256
 """About two milliseconds: a partition costs 1, one whose records have to be found 8 more."""
@@ -32,7 +29,7 @@ Watched = tuple[Partition, Callable[[], None]]
 
 
 class LargeFetch:
-    def __init__(self, job: "Job", patience_s: float) -> None:
+    def __init__(self, job: Job, patience_s: float) -> None:
         self._job = job
         self._patience_s = patience_s
         self._look: Look = job.begin_look()
@@ -102,7 +99,7 @@ class LargeFetch:
         else:
             self._found.pop(place, None)
 
-    def _is_to_be_told(self, found: "Found") -> bool:
+    def _is_to_be_told(self, found: Found) -> bool:
         session = self._job.session
         return (
             session is None
@@ -183,11 +180,11 @@ class LargeFetch:
             self._cost += 1
             chunks += topic
         hints = [found.answer.current_leader for found in self._found.values()]
-        chunks.append(parts.end(hinted_endpoints(job.fetch.image, job.listener, hints)))
+        chunks.append(parts.end(hinted_endpoints(job.source.image, job.listener, hints)))
         releases = [release for _, release in self._pins.values()]
-        return Reply(merged(chunks), partial(_release_all, releases) if releases else None)
+        return Reply(merged(chunks), partial(release_all, releases) if releases else None)
 
-    def _tell(self, place: int, slice_: "dict[TopicKey, list[FetchedPartition]]") -> None:
+    def _tell(self, place: int, slice_: dict[TopicKey, list[FetchedPartition]]) -> None:
         self._cost += 1
         found, session = self._found[place], self._job.session
         key, answer = found.key, found.answer
@@ -201,11 +198,6 @@ class LargeFetch:
         slice_.setdefault(key[0], []).append(answer)
 
 
-def _encode(parts: FetchParts, slice_: "dict[TopicKey, list[FetchedPartition]]") -> None:
+def _encode(parts: FetchParts, slice_: dict[TopicKey, list[FetchedPartition]]) -> None:
     for topic, partitions in slice_.items():
         parts.add(topic, partitions)
-
-
-def _release_all(releases: list[Callable[[], None]]) -> None:
-    for release in releases:
-        release()

@@ -13,7 +13,8 @@ from kio.schema.errors import ErrorCode
 
 from suwi.env import Random
 from suwi.model.errors import BrokerError, FetchSessionIdNotFound, InvalidFetchSessionEpoch
-from suwi.wire.fetch import FetchedPartition, FetchPartition, FetchRequest
+from suwi.wire.fetch_request import FetchPartition, FetchRequest
+from suwi.wire.fetch_response import FetchedPartition
 
 NO_SESSION = 0
 _FINAL_EPOCH = -1

@@ -13,8 +13,8 @@ from suwi.log.cleaned_txns import CleanedTransactions
 from suwi.log.offset_map import OffsetMap
 from suwi.model.ids import NO_OFFSET, Offset, ProducerEpoch
 from suwi.records.batch import BatchHeader
-from suwi.records.record import INT64_MAX, read_marker
-from suwi.records.retain import Span, empty_batch, keep_records, scan_keys, stored_section
+from suwi.records.record import INT64_MAX, Span, read_marker, scan_keys
+from suwi.records.retain import empty_batch, keep_records, stored_section
 
 
 class LastBatch(NamedTuple):

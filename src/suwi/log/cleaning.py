@@ -31,8 +31,8 @@ from suwi.log.steps import Steps
 from suwi.log.txn_index import AbortedTxn, TxnIndex
 from suwi.model.ids import NO_OFFSET, Offset
 from suwi.records.batch import BatchHeader
-from suwi.records.record import read_marker
-from suwi.records.retain import scan_keys, stored_section
+from suwi.records.record import read_marker, scan_keys
+from suwi.records.retain import stored_section
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ Invariant: for every key that was put, `newest` knows the highest offset it was 
 from array import array
 from collections.abc import Iterable
 
-from suwi.records.retain import Span
+from suwi.records.record import Span
 
 SLOT_BYTES = 24
 _LOAD_MAX = 0.75

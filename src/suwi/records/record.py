@@ -1,6 +1,7 @@
 """The records inside a batch.
 
-`iter_records` decodes them, `read_marker` reads the one record of a transaction's end.
+`iter_records` decodes them, `scan_keys` finds their keys and places without decoding the rest,
+`read_marker` reads the one record of a transaction's end.
 Invariant: what is decoded was whole; anything malformed raises InvalidRecord, and memory is
 bounded by the bytes that are there, never by what a length claims.
 """
@@ -19,10 +20,17 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 # Of one batch. No producer comes near it, and a kilobyte of zstd could hold eight million.
 _HEADERS_MAX = 1_000_000
+# Of one batch that is scanned.
+_RECORDS_MAX = 1_000_000
 
 INT64_RANGE = 1 << 64
 INT64_MIN = -(1 << 63)
 INT64_MAX = (1 << 63) - 1
+
+
+Span = tuple[int, int, int, bytes | None, bool]
+"""Start and end of a record in its section, its offset delta, its key, whether it has a value.
+A plain tuple: there is one for each record of a log."""
 
 
 class Record(NamedTuple):
@@ -111,6 +119,70 @@ def read_records(
         )
 
 
+def scan_keys(section: bytes, header: BatchHeader) -> list[Span]:
+    """Every record of a plain records section. Raises InvalidRecord where it is not whole.
+
+    Value and headers are not looked into: they are copied or left out as they are.
+    """
+    if header.record_count > _RECORDS_MAX:
+        raise InvalidRecord(f"{header.record_count} records in one batch, at most {_RECORDS_MAX}")
+    spans: list[Span] = []
+    at, size, last_delta = 0, len(section), -1
+    try:
+        for _ in range(header.record_count):
+            start = at
+            # Numbers of one and two bytes are read here: a call for each would cost more.
+            number = section[at]
+            at += 1
+            if number > 0x7F:
+                following = section[at]
+                if following > 0x7F:
+                    length, at = _read_varint(section, start)
+                    number = length << 1
+                else:
+                    at += 1
+                    number += (following << 7) - 0x80
+            end = at + (number >> 1)
+            if number & 1 or number < 0 or end > size:
+                raise InvalidRecord(f"the record at {start} does not fit into its batch")
+            at += 1  # The attributes are unused.
+            while section[at] > 0x7F:
+                at += 1
+            at += 1
+            delta = section[at]
+            if delta > 0x7F:
+                delta, at = _read_varint(section, at)
+            else:
+                delta = (delta >> 1) ^ -(delta & 1)
+                at += 1
+            length = section[at]
+            if length > 0x7F:
+                length, at = _read_varint(section, at)
+            else:
+                length = (length >> 1) ^ -(length & 1)
+                at += 1
+            key = None
+            if length >= 0:
+                key = section[at : at + length]
+                at += length
+            if at >= end or not last_delta < delta <= header.last_offset_delta or length < -1:
+                raise InvalidRecord(f"the record at {start} has no sound fields")
+            last_delta = delta
+            spans.append((start, end, delta, key, section[at] != 1))
+            at = end
+    except IndexError:
+        raise InvalidRecord("a record ends early") from None
+    if at != size:
+        raise InvalidRecord(f"{header.record_count} records take {at} bytes of {size}")
+    return spans
+
+
+def read_timestamp_delta(section: bytes, span: Span) -> tuple[int, int]:
+    """A record's timestamp delta, and the position after it."""
+    _, at = _read_varint(section, span[0])
+    return _read_varlong(section, at + 1)
+
+
 def read_marker(batch: Buffer, header: BatchHeader) -> Marker | None:
     """The marker that a control batch holds; None if it is a control record of another kind.
 
@@ -146,18 +218,18 @@ def _read(
     IndexError past the end of data. A field that reaches beyond its record needs no check of its
     own: positions only grow, so the comparison at the end finds it.
     """
-    length, at = read_varint(data, at)
+    length, at = _read_varint(data, at)
     end = at + length
     if length < 0 or end > len(data):
         raise InvalidRecord(f"record length {length} with {len(data) - at} bytes left")
-    timestamp_delta, at = read_varlong(data, at + 1)  # after the attributes, which are unused
-    offset_delta, at = read_varint(data, at)
+    timestamp_delta, at = _read_varlong(data, at + 1)  # after the attributes, which are unused
+    offset_delta, at = _read_varint(data, at)
     key, at = _read_nullable(data, at)
     value, at = _read_nullable(data, at)
     headers: Headers = ()
     header_count = 0
     if data[at]:
-        header_count, at = read_varint(data, at)
+        header_count, at = _read_varint(data, at)
         if not 0 <= header_count <= headers_max:
             raise InvalidRecord(f"header count {header_count}, at most {headers_max}")
         headers, at = _read_headers(data, at, header_count, with_headers)
@@ -182,7 +254,7 @@ def _read_headers(data: bytes, at: int, count: int, keep: bool) -> tuple[Headers
 
 
 def _read_nullable(data: bytes, at: int) -> tuple[bytes | None, int]:
-    length, at = read_varint(data, at)
+    length, at = _read_varint(data, at)
     if length < 0:
         if length == -1:
             return None, at
@@ -191,7 +263,7 @@ def _read_nullable(data: bytes, at: int) -> tuple[bytes | None, int]:
     return data[at:end], end
 
 
-def read_varint(data: bytes, at: int) -> tuple[int, int]:
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     byte = data[at]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), at + 1
@@ -199,7 +271,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
     return (number >> 1) ^ -(number & 1), at
 
 
-def read_varlong(data: bytes, at: int) -> tuple[int, int]:
+def _read_varlong(data: bytes, at: int) -> tuple[int, int]:
     byte = data[at]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), at + 1

@@ -1,14 +1,13 @@
 """A batch of which only some records stay: what compaction writes.
 
-`stored_section` unpacks the records, `scan_keys` finds their keys and places without decoding the
-rest; `keep_records` makes the batch of those that stay, `empty_batch` one of none.
+`stored_section` unpacks the records, `scan_keys` (`record.py`) finds their keys and places;
+`keep_records` makes the batch of those that stay, `empty_batch` one of none.
 Invariant: offsets, sequences, producer and leader epoch of a batch stay as they were, whatever
 becomes of its records.
 """
 
 from collections.abc import Sequence
 
-from suwi.model.errors import InvalidRecord
 from suwi.model.ids import NO_TIMESTAMP
 from suwi.records.batch import (
     CONTROL_BIT,
@@ -19,11 +18,7 @@ from suwi.records.batch import (
 )
 from suwi.records.builder import append_varint, seal
 from suwi.records.compression import Buffer, compress
-from suwi.records.record import read_varint, read_varlong, records_section, wrap_int64
-
-Span = tuple[int, int, int, bytes | None, bool]
-"""Start and end of a record in its section, its offset delta, its key, whether it has a value.
-A plain tuple: there is one for each record of a log."""
+from suwi.records.record import Span, read_timestamp_delta, records_section, wrap_int64
 
 # What a broker grants a client's batch is no measure here: a log may come from Apache Kafka, and
 # what is left of a batch may shrink better than the whole did. Still it takes bytes in the log to
@@ -31,7 +26,6 @@ A plain tuple: there is one for each record of a log."""
 _SECTION_BYTES_ALWAYS_ALLOWED = 64 * 1024 * 1024
 _SECTION_RATIO_MAX = 16
 _SECTION_BYTES_MAX = 256 * 1024 * 1024
-_RECORDS_MAX = 1_000_000
 
 _LASTING_BITS = LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 
@@ -40,64 +34,6 @@ def stored_section(batch: Buffer, header: BatchHeader) -> bytes:
     """The plain records section of a batch that is in a log. Raises InvalidRecord."""
     by_ratio = max(_SECTION_BYTES_ALWAYS_ALLOWED, header.size_bytes * _SECTION_RATIO_MAX)
     return records_section(batch, header, decompressed_bytes=min(by_ratio, _SECTION_BYTES_MAX))
-
-
-def scan_keys(section: bytes, header: BatchHeader) -> list[Span]:
-    """Every record of a plain records section. Raises InvalidRecord where it is not whole.
-
-    Value and headers are not looked into: they are copied or left out as they are.
-    """
-    if header.record_count > _RECORDS_MAX:
-        raise InvalidRecord(f"{header.record_count} records in one batch, at most {_RECORDS_MAX}")
-    spans: list[Span] = []
-    at, size, last_delta = 0, len(section), -1
-    try:
-        for _ in range(header.record_count):
-            start = at
-            # Numbers of one and two bytes are read here: a call for each would cost more.
-            number = section[at]
-            at += 1
-            if number > 0x7F:
-                following = section[at]
-                if following > 0x7F:
-                    length, at = read_varint(section, start)
-                    number = length << 1
-                else:
-                    at += 1
-                    number += (following << 7) - 0x80
-            end = at + (number >> 1)
-            if number & 1 or number < 0 or end > size:
-                raise InvalidRecord(f"the record at {start} does not fit into its batch")
-            at += 1  # The attributes are unused.
-            while section[at] > 0x7F:
-                at += 1
-            at += 1
-            delta = section[at]
-            if delta > 0x7F:
-                delta, at = read_varint(section, at)
-            else:
-                delta = (delta >> 1) ^ -(delta & 1)
-                at += 1
-            length = section[at]
-            if length > 0x7F:
-                length, at = read_varint(section, at)
-            else:
-                length = (length >> 1) ^ -(length & 1)
-                at += 1
-            key = None
-            if length >= 0:
-                key = section[at : at + length]
-                at += length
-            if at >= end or not last_delta < delta <= header.last_offset_delta or length < -1:
-                raise InvalidRecord(f"the record at {start} has no sound fields")
-            last_delta = delta
-            spans.append((start, end, delta, key, section[at] != 1))
-            at = end
-    except IndexError:
-        raise InvalidRecord("a record ends early") from None
-    if at != size:
-        raise InvalidRecord(f"{header.record_count} records take {at} bytes of {size}")
-    return spans
 
 
 def keep_records(
@@ -142,7 +78,7 @@ def _newest(header: BatchHeader, section: bytes, kept: Sequence[Span]) -> int:
         return header.max_timestamp
     newest: int | None = None
     for span in reversed(kept):
-        stamp = wrap_int64(header.base_timestamp + _timestamp_delta(section, span)[0])
+        stamp = wrap_int64(header.base_timestamp + read_timestamp_delta(section, span)[0])
         if stamp == header.max_timestamp:
             return stamp
         newest = stamp if newest is None else max(newest, stamp)
@@ -150,15 +86,9 @@ def _newest(header: BatchHeader, section: bytes, kept: Sequence[Span]) -> int:
     return newest
 
 
-def _timestamp_delta(section: bytes, span: Span) -> tuple[int, int]:
-    """A record's timestamp delta, and the position after it."""
-    _, at = read_varint(section, span[0])
-    return read_varlong(section, at + 1)
-
-
 def _restamped(section: bytes, span: Span, shift: int) -> bytearray:
     """The record with its timestamp counted from another base."""
-    delta, after = _timestamp_delta(section, span)
+    delta, after = read_timestamp_delta(section, span)
     body = bytearray(1)  # the attributes, which are unused
     append_varint(body, wrap_int64(delta + shift))
     body += section[after : span[1]]

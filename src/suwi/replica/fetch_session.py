@@ -8,13 +8,8 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from suwi.wire.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    ForgottenTopic,
-)
+from suwi.wire.fetch_request import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from suwi.wire.fetch_response import FetchResponse
 
 Key = tuple[UUID, int]
 """A topic's id and a partition's index."""

@@ -22,12 +22,8 @@ from suwi.replica.fetch_session import FetchSession, Key, fetch_request
 from suwi.replica.partition import Partition
 from suwi.replica.peers import HasBrokerEpoch, Peers
 from suwi.wire.errors import MalformedResponse
-from suwi.wire.fetch import (
-    FetchedPartition,
-    FetchPartition,
-    decode_fetch_response,
-    encode_fetch_request,
-)
+from suwi.wire.fetch_request import FetchPartition, encode_fetch_request
+from suwi.wire.fetch_response import FetchedPartition, decode_fetch_response
 from suwi.wire.versions import APIS, ApiKey
 
 log = logging.getLogger(__name__)

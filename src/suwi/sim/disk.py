@@ -14,7 +14,7 @@ from posixpath import dirname, normpath
 from typing_extensions import Buffer
 
 from suwi.env.clock import Clock
-from suwi.env.disk import AlreadyLocked
+from suwi.env.disk import AlreadyLocked, replace_content
 from suwi.sim.clock import ManualClock
 from suwi.sim.faults import DiskFaults, Operation
 from suwi.sim.incarnation import Incarnation, Revoked
@@ -321,20 +321,7 @@ class SimDisk:
         return bytes(node.content)
 
     def write_atomically(self, path: str, data: bytes, *, sync: bool = True) -> None:
-        temporary = f"{path}.tmp"
-        file = self.open(temporary, create=True)
-        try:
-            file.truncate(0)
-            written = file.pwrite(data, 0)
-            while written < len(data):
-                written += file.pwrite(memoryview(data)[written:], written)
-            if sync:
-                file.sync()
-        finally:
-            file.close()
-        self.rename(temporary, path)
-        if sync:
-            self.sync_dir(dirname(path))
+        replace_content(self, path, data, sync=sync)
 
     def free_bytes(self, path: str) -> int:
         self.begin("stat", path)

@@ -27,7 +27,7 @@ from suwi.spark.row_schema import (
     Columns,
     arrow_schema,
 )
-from suwi.wire.fetch import AbortedTransaction
+from suwi.wire.fetch_response import AbortedTransaction
 
 if TYPE_CHECKING:
     # It needs numpy, which comes with numba: loaded where there is a kernel.

@@ -23,7 +23,7 @@ from suwi.spark.planning import check_settled
 from suwi.spark.ranges import OffsetRange
 from suwi.spark.session import session_for
 from suwi.spark.where import expression
-from suwi.wire.fetch import FetchedPartition
+from suwi.wire.fetch_response import FetchedPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,7 +7,7 @@ between `start` and `end`. The bytes are those of `encode_fetch_response`.
 from collections.abc import Iterator, Sequence
 from uuid import UUID
 
-from suwi.wire.fetch import (
+from suwi.wire.fetch_response import (
     Chunk,
     FetchedPartition,
     encode_fetch_end,

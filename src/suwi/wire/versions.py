@@ -92,7 +92,8 @@ class ApiKey(IntEnum):
     """Suwi's own: see `handlers/describe_replicas.py`."""
 
 
-# Their handlers get the body as bytes, decoded with `wire.produce` and `wire.fetch`, or as JSON.
+# Their handlers get the body as bytes, decoded with `wire.produce` and `wire.fetch_request`, or as
+# JSON.
 RAW_BODY: Final = frozenset(
     {
         ApiKey.PRODUCE,

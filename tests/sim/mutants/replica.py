@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from suwi.handlers import fetch
-from suwi.handlers.fetch import Job
+from suwi.handlers import fetch_job
+from suwi.handlers.fetch_job import Job
 from suwi.log.epochs import LeaderEpochs
 from suwi.metadata.image import PartitionState
 from suwi.model.ids import NO_EPOCH, NodeId, Offset
@@ -197,7 +197,7 @@ MUTANTS = (
         "no-epoch-truncation",
         2,
         "a leader never tells a follower that their logs have parted",
-        ((fetch, "_divergence", _never_diverges),),
+        ((fetch_job, "_divergence", _never_diverges),),
     ),
     Mutant(
         "epoch-end-without-epoch",

@@ -1,0 +1,137 @@
+"""Which handler serves which API, and what each of them is given."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from suwi.broker.controllership import Controllership
+from suwi.broker.forwarding import Forwarding
+from suwi.controller.scram_admin import ScramDirectory
+from suwi.env import Env
+from suwi.handlers.alter_configs import AlterConfigs
+from suwi.handlers.alter_partition import AlterPartition
+from suwi.handlers.alter_user_scram_credentials import AlterUserScramCredentials
+from suwi.handlers.api_versions import ApiVersions
+from suwi.handlers.broker_heartbeat import BrokerHeartbeat
+from suwi.handlers.create_partitions import CreatePartitions
+from suwi.handlers.create_topics import CreateTopics
+from suwi.handlers.delete_records import DeleteRecords
+from suwi.handlers.delete_topics import DeleteTopics
+from suwi.handlers.describe_broker import BrokerLife, DescribeBroker
+from suwi.handlers.describe_cluster import DescribeCluster
+from suwi.handlers.describe_configs import DescribeConfigs
+from suwi.handlers.describe_events import DescribeEvents
+from suwi.handlers.describe_log_dirs import DescribeLogDirs
+from suwi.handlers.describe_producers import DescribeProducers
+from suwi.handlers.describe_replicas import DescribeReplicas
+from suwi.handlers.describe_topic_partitions import DescribeTopicPartitions
+from suwi.handlers.describe_user_scram_credentials import DescribeUserScramCredentials
+from suwi.handlers.elect_leaders import ElectLeaders
+from suwi.handlers.fetch import Fetch
+from suwi.handlers.fetch_sessions import FetchSessions
+from suwi.handlers.find_coordinator import find_coordinator
+from suwi.handlers.init_producer_id import InitProducerId
+from suwi.handlers.list_offsets import ListOffsets
+from suwi.handlers.metadata import Metadata
+from suwi.handlers.offset_for_leader_epoch import OffsetForLeaderEpoch
+from suwi.handlers.peer_handshake import PeerHandshake
+from suwi.handlers.produce import Produce
+from suwi.handlers.report_loss import ReportLoss
+from suwi.handlers.sasl_authenticate import sasl_authenticate
+from suwi.handlers.sasl_handshake import sasl_handshake
+from suwi.metadata.follower import MetadataFollower
+from suwi.metadata.store import MetadataStore
+from suwi.model.broker_config import BrokerConfig
+from suwi.model.ids import NodeId
+from suwi.net.dispatch import Handler
+from suwi.replica.doubts import Doubts
+from suwi.replica.nearest import RACK_AWARE, NearestReplica
+from suwi.replica.replicas import Replicas
+from suwi.txn.producer_ids import ProducerIds
+from suwi.wire.versions import ApiKey, advertised
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaApis:
+    env: Env
+    config: BrokerConfig
+    store: MetadataStore
+    follower: MetadataFollower
+    replicas: Replicas
+    controllership: Controllership
+    forwarding: Forwarding
+    doubts: Doubts
+    handshake: PeerHandshake
+    life: Callable[[], BrokerLife]
+
+    def handlers(self) -> dict[int, Handler]:
+        """By API key; what only the controller can do is forwarded to it."""
+        handlers = {
+            **self._of_records(),
+            **self._of_topics(),
+            **self._of_the_cluster(),
+            **self._between_brokers(),
+        }
+        handlers[ApiKey.API_VERSIONS] = ApiVersions(advertised([*handlers, ApiKey.API_VERSIONS]))
+        return self.forwarding.wrap(handlers)
+
+    def _of_records(self) -> dict[int, Handler]:
+        replicas = self.replicas
+        return {
+            ApiKey.PRODUCE: Produce(replicas, self.env.clock),
+            ApiKey.FETCH: self._fetch(),
+            ApiKey.LIST_OFFSETS: ListOffsets(replicas),
+            ApiKey.FIND_COORDINATOR: find_coordinator,
+            ApiKey.INIT_PRODUCER_ID: InitProducerId(ProducerIds(self.store)),
+            ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpoch(replicas),
+            ApiKey.DELETE_RECORDS: DeleteRecords(replicas),
+            ApiKey.DESCRIBE_PRODUCERS: DescribeProducers(replicas),
+        }
+
+    def _fetch(self) -> Fetch:
+        config, synced = self.config, self.follower.synced
+        sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, self.env.random)
+        nearest = None
+        if config.replica_selector_class.endswith(RACK_AWARE):
+            nearest = NearestReplica(NodeId(config.node_id), self.follower)
+        return Fetch(self.replicas, sessions, config.fetch_max_bytes, synced, nearest)
+
+    def _of_topics(self) -> dict[int, Handler]:
+        config, replicas, controller = self.config, self.replicas, self.controllership
+        node_id, create_topic = NodeId(config.node_id), self.forwarding.create_topic
+        return {
+            ApiKey.METADATA: Metadata(replicas, create_topic, config, self.doubts),
+            ApiKey.CREATE_TOPICS: CreateTopics(replicas, controller, config, node_id),
+            ApiKey.DELETE_TOPICS: DeleteTopics(controller, config),
+            ApiKey.CREATE_PARTITIONS: CreatePartitions(controller),
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitions(replicas),
+            ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirs(replicas),
+            ApiKey.ELECT_LEADERS: ElectLeaders(controller),
+        }
+
+    def _of_the_cluster(self) -> dict[int, Handler]:
+        replicas, controller = self.replicas, self.controllership
+        node_id, users = NodeId(self.config.node_id), ScramDirectory(self.follower)
+        return {
+            ApiKey.DESCRIBE_CLUSTER: DescribeCluster(replicas),
+            ApiKey.DESCRIBE_CONFIGS: DescribeConfigs(replicas, self.config, node_id),
+            ApiKey.ALTER_CONFIGS: AlterConfigs(controller, incremental=False),
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: AlterConfigs(controller, incremental=True),
+            ApiKey.SASL_HANDSHAKE: sasl_handshake,
+            ApiKey.SASL_AUTHENTICATE: sasl_authenticate,
+            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: DescribeUserScramCredentials(users),
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS: AlterUserScramCredentials(controller),
+        }
+
+    def _between_brokers(self) -> dict[int, Handler]:
+        """And Suwi's own, which are never advertised."""
+        replicas, controller = self.replicas, self.controllership
+        return {
+            ApiKey.ALTER_PARTITION: AlterPartition(controller),
+            ApiKey.BROKER_HEARTBEAT: BrokerHeartbeat(controller),
+            ApiKey.DESCRIBE_BROKER: DescribeBroker(self.life),
+            ApiKey.DESCRIBE_EVENTS: DescribeEvents(replicas),
+            ApiKey.REPORT_LOSS: ReportLoss(controller),
+            ApiKey.DESCRIBE_REPLICAS: DescribeReplicas(replicas, NodeId(self.config.node_id)),
+            ApiKey.PEER_CHALLENGE: self.handshake.challenge,
+            ApiKey.PEER_PROOF: self.handshake.prove,
+        }

@@ -1,0 +1,90 @@
+"""The listeners of a broker: opened at start, given to clients when the broker is in service.
+
+`start` opens all ports, behind a `StartGate`; `enable_request_processing` takes the gate away.
+Invariant: all listeners share one budget of connections, whose limits follow the configuration.
+"""
+
+from collections.abc import Sequence
+
+from suwi.broker.listeners import ListenerSpec
+from suwi.broker.security import ListenerSecurity
+from suwi.metadata.image import Endpoint
+from suwi.model.broker_config import BrokerConfig
+from suwi.net.connection import Dispatch
+from suwi.net.limits import Limits
+from suwi.net.listener import Budget, Listener
+from suwi.net.start_gate import StartGate
+
+
+class SocketServer:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        specs: Sequence[ListenerSpec],
+        security: Sequence[ListenerSecurity],
+        descriptors_max: int,
+    ) -> None:
+        """`security`: one for each of `specs`. `descriptors_max`: what connections may open."""
+        self.listeners: list[Listener] = []
+        self.start_gate: StartGate | None = None
+        """Where the requests of clients wait until they are processed."""
+        self._specs = specs
+        self._security = security
+        self._descriptors_max = descriptors_max
+        self._budget = Budget(self._limits(config))
+        self._dispatch: Dispatch | None = None
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        """What clients are told to connect to."""
+        return [
+            Endpoint(
+                spec.name,
+                spec.advertised_host or _reachable(spec.host),
+                spec.advertised_port or listener.port,
+            )
+            for spec, listener in zip(self._specs, self.listeners, strict=True)
+        ]
+
+    async def start(self, dispatch: Dispatch) -> None:
+        self._dispatch = dispatch
+        self.start_gate = StartGate(dispatch)
+        budget = self._budget
+        for spec, security in zip(self._specs, self._security, strict=True):
+            listener = Listener(
+                spec.name,
+                spec.host,
+                spec.port,
+                security.guard(self.start_gate),
+                budget,
+                tls=security.tls,
+                limits=security.limits(budget.limits),
+            )
+            await listener.start()
+            self.listeners.append(listener)
+
+    def enable_request_processing(self) -> None:
+        gate, dispatch = self.start_gate, self._dispatch
+        if gate is None or dispatch is None:
+            return
+        self.start_gate = None
+        for listener, security in zip(self.listeners, self._security, strict=True):
+            listener.serve_with(security.guard(dispatch))
+        gate.open()
+
+    def apply_config(self, config: BrokerConfig) -> None:
+        self._budget.limits = self._limits(config)
+
+    def _limits(self, config: BrokerConfig) -> Limits:
+        idle_ms = config.connections_max_idle_ms
+        return Limits(
+            request_bytes_max=config.socket_request_max_bytes,
+            connections_max=min(config.max_connections, self._descriptors_max),
+            connections_per_ip_max=config.max_connections_per_ip,
+            idle_ms_max=idle_ms if idle_ms >= 0 else 2**62,
+        )
+
+
+def _reachable(host: str) -> str:
+    """A wildcard address is no destination: tell clients the machine's own instead."""
+    return "localhost" if host in ("0.0.0.0", "::") else host

@@ -1,0 +1,252 @@
+"""JoinGroup of classic groups: new members, members that join again, static members that return.
+
+Hazards G4–G6.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from suwi.coordinator.decision import Decision, Token
+from suwi.group.classic_group import ClassicGroup, ClassicMember, ClassicState
+from suwi.group.classic_group_records import GroupMetadataKey
+from suwi.group.classic_messages import UNKNOWN_MEMBER, JoinRequest, JoinResponse, SyncResponse
+from suwi.group.classic_rebalance import (
+    ClassicRebalances,
+    answer_sync,
+    cause_of,
+    reply_joined,
+)
+from suwi.group.classic_timers import reset_session, session_timer
+from suwi.group.history import Trigger
+
+_EMPTY: Final = ClassicState.EMPTY
+_PREPARING: Final = ClassicState.PREPARING_REBALANCE
+_COMPLETING: Final = ClassicState.COMPLETING_REBALANCE
+_STABLE: Final = ClassicState.STABLE
+_DEAD: Final = ClassicState.DEAD
+
+_NEW_MEMBER_JOIN_MS: Final = 300_000
+"""Who joins for the first time sends no heartbeats before it is answered: it may be silent for so
+long, should the rebalance take longer than its session."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicGroupConfig:
+    initial_rebalance_delay_ms: int
+    session_timeout_ms_min: int
+    session_timeout_ms_max: int
+    size_max: int
+
+
+class ClassicJoin:
+    def __init__(
+        self, config: ClassicGroupConfig, new_id: Callable[[], str], rebalances: ClassicRebalances
+    ) -> None:
+        self._config = config
+        self._new_id = new_id
+        self._rebalances = rebalances
+
+    def join(
+        self,
+        group: ClassicGroup,
+        request: JoinRequest,
+        token: Token,
+        now_ms: int,
+        decision: Decision,
+    ) -> None:
+        error = self._refusal(group, request)
+        if error is not None:
+            group.pending_members.pop(request.member_id, None)
+            decision.reply(token, JoinResponse(error, request.member_id))
+            return
+        if request.member_id == UNKNOWN_MEMBER:
+            self._join_new(group, request, token, now_ms, decision)
+        elif request.member_id in group.pending_members:
+            self._add(group, request, request.member_id, token, now_ms, decision)
+        else:
+            self._join_again(group, request, token, now_ms, decision)
+
+    def _refusal(self, group: ClassicGroup, request: JoinRequest) -> ErrorCode | None:
+        config = self._config
+        session_ms = request.session_timeout_ms
+        if not config.session_timeout_ms_min <= session_ms <= config.session_timeout_ms_max:
+            return ErrorCode.invalid_session_timeout
+        if group.state is _DEAD:
+            return ErrorCode.coordinator_not_available
+        if not self._has_room(group, request.member_id):
+            return ErrorCode.group_max_size_reached
+        if request.member_id != UNKNOWN_MEMBER and request.member_id not in group.pending_members:
+            error = check_member(group, request.member_id, request.instance_id)
+            if error is not None:
+                return error
+            if group.state is _EMPTY:
+                return ErrorCode.unknown_member_id
+        names = [protocol.name for protocol in request.protocols]
+        is_alone = len(group.members) == 1 and request.member_id in group.members
+        if not request.protocol_type or not names:
+            return ErrorCode.inconsistent_group_protocol
+        if not is_alone and not group.supports(request.protocol_type, names):
+            return ErrorCode.inconsistent_group_protocol
+        return None
+
+    def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
+        """G4: ids that were handed out count too."""
+        member = group.members.get(member_id)
+        pending = len(group.pending_members) - (member_id in group.pending_members)
+        if group.state is _PREPARING:
+            if member is not None and member.awaiting_join is not None:
+                return True
+            return group.joined + pending < self._config.size_max
+        return member is not None or len(group.members) + pending < self._config.size_max
+
+    def _join_new(
+        self,
+        group: ClassicGroup,
+        request: JoinRequest,
+        token: Token,
+        now_ms: int,
+        decision: Decision,
+    ) -> None:
+        instance_id = request.instance_id
+        member_id = f"{instance_id or request.client_id}-{self._new_id()}"
+        if instance_id is not None and instance_id in group.static:
+            self._replace(group, request, member_id, token, now_ms, decision)
+        elif instance_id is None and request.must_know_its_id:
+            group.pending_members[member_id] = None
+            deadline_ms = now_ms + request.session_timeout_ms
+            decision.arm(session_timer(group.group_id, member_id), deadline_ms)
+            decision.reply(token, JoinResponse(ErrorCode.member_id_required, member_id))
+        else:
+            self._add(group, request, member_id, token, now_ms, decision)
+
+    def _add(
+        self,
+        group: ClassicGroup,
+        request: JoinRequest,
+        member_id: str,
+        token: Token,
+        now_ms: int,
+        decision: Decision,
+    ) -> None:
+        if group.state is _PREPARING and group.generation == 0:
+            group.new_member_added = True
+        member = ClassicMember(
+            member_id,
+            request.instance_id,
+            request.client_id,
+            request.client_host,
+            request.rebalance_timeout_ms,
+            request.session_timeout_ms,
+            request.protocol_type,
+            request.protocols,
+            is_new=True,
+            awaiting_join=token,
+        )
+        group.add(member)
+        decision.arm(session_timer(group.group_id, member_id), now_ms + _NEW_MEMBER_JOIN_MS)
+        self._rebalances.rebalance_or_complete(
+            group, cause_of(Trigger.JOIN, member, request), now_ms, decision
+        )
+
+    def _join_again(
+        self,
+        group: ClassicGroup,
+        request: JoinRequest,
+        token: Token,
+        now_ms: int,
+        decision: Decision,
+    ) -> None:
+        member = group.members[request.member_id]
+        is_unchanged = member.protocols == request.protocols
+        if group.state is _COMPLETING and is_unchanged:
+            # Its reply was lost: it is told again.
+            reply_joined(group, member, token, decision)
+            return
+        if group.state is _STABLE and is_unchanged and not group.is_leader(member.member_id):
+            reply_joined(group, member, token, decision)
+            return
+        trigger = Trigger.LEADER_REJOINED if is_unchanged else Trigger.SUBSCRIPTION_CHANGE
+        self._update(group, member, request, token, decision)
+        self._rebalances.rebalance_or_complete(
+            group, cause_of(trigger, member, request), now_ms, decision
+        )
+
+    def _update(
+        self,
+        group: ClassicGroup,
+        member: ClassicMember,
+        request: JoinRequest,
+        token: Token,
+        decision: Decision,
+    ) -> None:
+        group.update(
+            member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms
+        )
+        member.client_id, member.client_host = request.client_id, request.client_host
+        earlier = group.await_join(member, token)
+        if earlier is not None:
+            # Sent again on another connection: nobody reads the first answer.
+            decision.reply(earlier, JoinResponse(ErrorCode.unknown_member_id, member.member_id))
+
+    def _replace(
+        self,
+        group: ClassicGroup,
+        request: JoinRequest,
+        member_id: str,
+        token: Token,
+        now_ms: int,
+        decision: Decision,
+    ) -> None:
+        """G5: a static member is back under a new id, in whichever state; the old one is fenced."""
+        assert request.instance_id is not None
+        old_id = group.static[request.instance_id]
+        old = group.members[old_id]
+        was_leader, old_leader = group.is_leader(old_id), group.leader_id
+        is_unchanged = (
+            old.protocols == request.protocols
+            and group.protocol is not None
+            and request.protocol_type == group.protocol_type
+        )
+        self._fence(group, old, decision)
+        decision.cancel(session_timer(group.group_id, old_id))
+        member = group.replace_static(request.instance_id, member_id)
+        group.update(
+            member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms
+        )
+        member.client_id, member.client_host = request.client_id, request.client_host
+        if group.state is _STABLE and is_unchanged:
+            reset_session(group, member, now_ms, decision)
+            # G6: after a fail-over the new id must be the one that counts.
+            decision.append(GroupMetadataKey(group.group_id), group.value())
+            if request.can_skip_assignment:
+                reply_joined(group, member, token, decision, skip_assignment=was_leader)
+            else:
+                # The old id as leader: the member must not assign anything.
+                leader = old_leader or UNKNOWN_MEMBER
+                reply_joined(group, member, token, decision, leader=leader)
+            return
+        decision.arm(session_timer(group.group_id, member_id), now_ms + _NEW_MEMBER_JOIN_MS)
+        group.await_join(member, token)
+        cause = cause_of(Trigger.STATIC_MEMBER_REPLACED, member, request)
+        self._rebalances.rebalance_or_complete(group, cause, now_ms, decision)
+
+    def _fence(self, group: ClassicGroup, member: ClassicMember, decision: Decision) -> None:
+        fenced = ErrorCode.fenced_instance_id
+        waiting = group.await_join(member, None)
+        if waiting is not None:
+            decision.reply(waiting, JoinResponse(fenced, member.member_id))
+        answer_sync(member, SyncResponse(fenced), decision)
+
+
+def check_member(group: ClassicGroup, member_id: str, instance_id: str | None) -> ErrorCode | None:
+    """Whether a request is from a member of the group, and not from one that was replaced."""
+    if instance_id is not None:
+        held_by = group.static.get(instance_id)
+        if held_by is None:
+            return ErrorCode.unknown_member_id
+        if held_by != member_id:
+            return ErrorCode.fenced_instance_id
+    return None if member_id in group.members else ErrorCode.unknown_member_id

@@ -1,0 +1,193 @@
+"""Rebalances of classic groups: all members join again, then their assignment is awaited.
+
+A rebalance goes Stable → PreparingRebalance (all join) → CompletingRebalance (the assignment is
+awaited) → Stable. Enters at `rebalance_or_complete`.
+Hazards G3, G24.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from suwi.coordinator.decision import Decision, Token
+from suwi.group.classic_group import ClassicGroup, ClassicMember, ClassicState
+from suwi.group.classic_group_records import GroupMetadataKey
+from suwi.group.classic_messages import (
+    UNKNOWN_MEMBER,
+    JoinedMember,
+    JoinRequest,
+    JoinResponse,
+    SyncResponse,
+)
+from suwi.group.classic_timers import join_timer, reset_session, session_timer, sync_timer
+from suwi.group.history import Cause, Rebalance, Trigger
+
+_EMPTY: Final = ClassicState.EMPTY
+_PREPARING: Final = ClassicState.PREPARING_REBALANCE
+_COMPLETING: Final = ClassicState.COMPLETING_REBALANCE
+_STABLE: Final = ClassicState.STABLE
+
+
+class ClassicRebalances:
+    def __init__(self, initial_delay_ms: int) -> None:
+        self._initial_delay_ms = initial_delay_ms
+        self._rebalances: dict[str, Rebalance] = {}
+        """Those that go on, by group."""
+        self._initial_until_ms: dict[str, int] = {}
+        """The latest end of the delay of a first rebalance."""
+
+    def rebalance_or_complete(
+        self, group: ClassicGroup, cause: Cause, now_ms: int, decision: Decision
+    ) -> None:
+        if group.is_in(_STABLE, _COMPLETING, _EMPTY):
+            self.prepare_rebalance(group, cause, now_ms, decision)
+        elif group.state is _PREPARING:
+            self.complete_if_all_joined(group, now_ms, decision)
+
+    def prepare_rebalance(
+        self, group: ClassicGroup, cause: Cause, now_ms: int, decision: Decision
+    ) -> None:
+        """All members have to join again."""
+        is_first = group.state is _EMPTY
+        if group.state is _COMPLETING:
+            decision.cancel(sync_timer(group.group_id))
+            for member in group.members.values():
+                member.assignment = b""
+                answer_sync(member, SyncResponse(ErrorCode.rebalance_in_progress), decision)
+        rebalance = Rebalance(group.group_id, cause, now_ms, group.generation)
+        self._rebalances.setdefault(group.group_id, rebalance)
+        move(group, _PREPARING, now_ms)
+        delay_ms = self._initial_delay_ms
+        if is_first and delay_ms > 0:
+            latest_ms = now_ms + max(group.rebalance_timeout_ms, delay_ms)
+            self._initial_until_ms[group.group_id] = latest_ms
+            group.new_member_added = False
+            decision.arm(join_timer(group.group_id), now_ms + delay_ms)
+            return
+        decision.arm(join_timer(group.group_id), now_ms + group.rebalance_timeout_ms)
+        self.complete_if_all_joined(group, now_ms, decision)
+
+    def complete_if_all_joined(self, group: ClassicGroup, now_ms: int, decision: Decision) -> None:
+        if group.group_id not in self._initial_until_ms and group.has_all_joined:
+            self._complete_join(group, now_ms, decision)
+
+    def join_timed_out(self, group: ClassicGroup, now_ms: int, decision: Decision) -> None:
+        """The time to join is over, or the delay of a first rebalance."""
+        if group.state is not _PREPARING:
+            return
+        latest_ms = self._initial_until_ms.get(group.group_id)
+        if latest_ms is not None and group.new_member_added and now_ms < latest_ms:
+            # More are coming: wait for them, too.
+            group.new_member_added = False
+            delay_ms = min(self._initial_delay_ms, latest_ms - now_ms)
+            decision.arm(join_timer(group.group_id), now_ms + delay_ms)
+            return
+        self._initial_until_ms.pop(group.group_id, None)
+        self._complete_join(group, now_ms, decision)
+
+    def _complete_join(self, group: ClassicGroup, now_ms: int, decision: Decision) -> None:
+        self._initial_until_ms.pop(group.group_id, None)
+        for member in list(group.members.values()):
+            # Static members keep their place until their session is over.
+            if member.awaiting_join is None and member.instance_id is None:
+                self.expel(group, member.member_id, decision)
+        if group.members and not group.elect_joined_leader():
+            decision.arm(join_timer(group.group_id), now_ms + group.rebalance_timeout_ms)
+            return
+        decision.cancel(join_timer(group.group_id))
+        group.begin_generation()
+        if not group.members:
+            move(group, _EMPTY, now_ms)
+            self.end_rebalance(group, now_ms, decision)
+            decision.append(GroupMetadataKey(group.group_id), group.value())
+            return
+        move(group, _COMPLETING, now_ms)
+        # G3: who does not ask for its assignment is expelled, too.
+        decision.arm(sync_timer(group.group_id), now_ms + group.rebalance_timeout_ms)
+        for member in group.members.values():
+            group.pending_sync[member.member_id] = None
+            token = group.await_join(member, None)
+            if token is not None:
+                reply_joined(group, member, token, decision)
+            member.is_new = False
+            reset_session(group, member, now_ms, decision)
+
+    def end_rebalance(self, group: ClassicGroup, now_ms: int, decision: Decision) -> None:
+        rebalance = self._rebalances.pop(group.group_id, None)
+        if rebalance is not None:
+            rebalance.to_generation = group.generation
+            rebalance.ended_ms = now_ms
+            rebalance.members = len(group.members)
+            decision.notices.append(rebalance)
+
+    def expel(
+        self, group: ClassicGroup, member_id: str, decision: Decision
+    ) -> ClassicMember | None:
+        """G24: with a member all that waits for it goes."""
+        decision.cancel(session_timer(group.group_id, member_id))
+        member = group.remove(member_id)
+        if member is None:
+            return None
+        if member.awaiting_join is not None:
+            gone = JoinResponse(ErrorCode.unknown_member_id, member_id)
+            decision.reply(member.awaiting_join, gone)
+            member.awaiting_join = None
+        answer_sync(member, SyncResponse(ErrorCode.unknown_member_id), decision)
+        return member
+
+    def forget(self, group_id: str) -> None:
+        self._rebalances.pop(group_id, None)
+        self._initial_until_ms.pop(group_id, None)
+
+
+def move(group: ClassicGroup, state: ClassicState, now_ms: int) -> None:
+    group.state = state
+    group.state_since_ms = now_ms
+
+
+def reply_joined(
+    group: ClassicGroup,
+    member: ClassicMember,
+    token: Token,
+    decision: Decision,
+    *,
+    leader: str | None = None,
+    skip_assignment: bool = False,
+) -> None:
+    leader = leader or group.leader_id or UNKNOWN_MEMBER
+    members: Sequence[JoinedMember] = ()
+    if leader == member.member_id:
+        protocol = group.protocol or ""
+        members = [
+            JoinedMember(each.member_id, each.instance_id, each.metadata_for(protocol))
+            for each in group.members.values()
+        ]
+    decision.reply(
+        token,
+        JoinResponse(
+            ErrorCode.none,
+            member.member_id,
+            group.generation,
+            group.protocol_type,
+            group.protocol,
+            leader,
+            skip_assignment,
+            members,
+        ),
+    )
+
+
+def answer_sync(member: ClassicMember, response: SyncResponse, decision: Decision) -> None:
+    if member.awaiting_sync is not None:
+        decision.reply(member.awaiting_sync, response)
+        member.awaiting_sync = None
+
+
+def cause_of(
+    trigger: Trigger, member: ClassicMember | None, request: JoinRequest | None = None
+) -> Cause:
+    if member is None:
+        return Cause(trigger)
+    reason = request.reason if request is not None else ""
+    return Cause(trigger, member.member_id, member.client_id, member.client_host, reason)

@@ -1,0 +1,23 @@
+"""The timers of classic groups: a member's silence, the time to join, the time to sync."""
+
+from suwi.coordinator.decision import Decision, TimerKey
+from suwi.group.classic_group import ClassicGroup, ClassicMember
+
+
+def session_timer(group_id: str, member_id: str) -> TimerKey:
+    return ("session", group_id, member_id)
+
+
+def join_timer(group_id: str) -> TimerKey:
+    return ("join", group_id)
+
+
+def sync_timer(group_id: str) -> TimerKey:
+    return ("sync", group_id)
+
+
+def reset_session(
+    group: ClassicGroup, member: ClassicMember, now_ms: int, decision: Decision
+) -> None:
+    key = session_timer(group.group_id, member.member_id)
+    decision.arm(key, now_ms + member.session_timeout_ms)

@@ -1,0 +1,356 @@
+"""Records of consumer groups (KIP-848), with Apache Kafka's schemas: ConsumerGroup…"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from suwi.coordinator.record import RecordType
+from suwi.group.record_fields import (
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    NO_TAGS,
+    int32s,
+    read_bytes,
+    read_int32,
+    read_int32s,
+    read_int64,
+    read_strings,
+    sized,
+    strings,
+)
+from suwi.model.ids import TopicId
+from suwi.wire.primitives import Reader, compact_string, count, legacy_string, tag_section
+
+_CONSUMER_GROUP_METADATA: Final = 3
+_CONSUMER_GROUP_PARTITION_METADATA: Final = 4
+_CONSUMER_GROUP_MEMBER_METADATA: Final = 5
+_CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA: Final = 6
+_CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER: Final = 7
+_CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT: Final = 8
+_CONSUMER_GROUP_REGULAR_EXPRESSION: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupMetadataKey:
+    group_id: str
+
+    def encode(self) -> bytes:
+        return INT16.pack(_CONSUMER_GROUP_METADATA) + legacy_string(self.group_id)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupMetadataValue:
+    epoch: int
+    metadata_hash: int = 0
+    """Of all topics that the group subscribes to (KIP-1101)."""
+
+    def encode(self) -> bytes:
+        tags = {0: INT64.pack(self.metadata_hash)} if self.metadata_hash else {}
+        return b"\0\0" + INT32.pack(self.epoch) + tag_section(tags)
+
+
+def _read_consumer_group(reader: Reader, _version: int) -> ConsumerGroupMetadataValue:
+    epoch, metadata_hash = read_int32(reader), 0
+    for tag, field in reader.tags():
+        if tag == 0:
+            metadata_hash = read_int64(field)
+    return ConsumerGroupMetadataValue(epoch, metadata_hash)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupPartitionMetadataKey:
+    """Written by Kafka 4.0 and replaced by the hash: it is only ever deleted here."""
+
+    group_id: str
+
+    def encode(self) -> bytes:
+        return INT16.pack(_CONSUMER_GROUP_PARTITION_METADATA) + legacy_string(self.group_id)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupMemberMetadataKey:
+    group_id: str
+    member_id: str
+
+    def encode(self) -> bytes:
+        return _of_member(_CONSUMER_GROUP_MEMBER_METADATA, self.group_id, self.member_id)
+
+
+def _of_member(number: int, group_id: str, member_id: str) -> bytes:
+    return INT16.pack(number) + legacy_string(group_id) + legacy_string(member_id)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicProtocol:
+    name: str
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicMemberMetadata:
+    """Of a member of a consumer group that speaks the classic protocol."""
+
+    session_timeout_ms: int
+    protocols: tuple[ClassicProtocol, ...]
+
+    def encode(self) -> bytes:
+        out = [b"\1", INT32.pack(self.session_timeout_ms), count(len(self.protocols), True)]
+        for protocol in self.protocols:
+            out += (compact_string(protocol.name), sized(protocol.metadata, True), NO_TAGS)
+        return b"".join((*out, NO_TAGS))
+
+
+def _read_classic_member(reader: Reader) -> ClassicMemberMetadata | None:
+    if reader.unpack(INT8)[0] < 0:
+        return None
+    session_ms = read_int32(reader)
+    protocols = []
+    for _ in range(reader.count(True, 3)):
+        protocols.append(ClassicProtocol(reader.string(True), read_bytes(reader, True)))
+        reader.skip_tags()
+    reader.skip_tags()
+    return ClassicMemberMetadata(session_ms, tuple(protocols))
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupMemberMetadataValue:
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    topic_names: tuple[str, ...]
+    topic_regex: str | None
+    rebalance_timeout_ms: int
+    server_assignor: str | None
+    classic: ClassicMemberMetadata | None = None
+
+    def encode(self) -> bytes:
+        tags = {} if self.classic is None else {0: self.classic.encode()}
+        return b"".join(
+            (
+                b"\0\0",
+                compact_string(self.instance_id),
+                compact_string(self.rack_id),
+                compact_string(self.client_id),
+                compact_string(self.client_host),
+                strings(self.topic_names),
+                compact_string(self.topic_regex),
+                INT32.pack(self.rebalance_timeout_ms),
+                compact_string(self.server_assignor),
+                tag_section(tags),
+            )
+        )
+
+
+def _read_consumer_member(reader: Reader, _version: int) -> ConsumerGroupMemberMetadataValue:
+    instance_id, rack_id = reader.nullable_string(True), reader.nullable_string(True)
+    client_id, client_host = reader.string(True), reader.string(True)
+    topic_names, topic_regex = read_strings(reader), reader.nullable_string(True)
+    rebalance_ms, assignor = read_int32(reader), reader.nullable_string(True)
+    classic = None
+    for tag, field in reader.tags():
+        if tag == 0:
+            classic = _read_classic_member(field)
+    return ConsumerGroupMemberMetadataValue(
+        instance_id,
+        rack_id,
+        client_id,
+        client_host,
+        topic_names,
+        topic_regex,
+        rebalance_ms,
+        assignor,
+        classic,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupTargetAssignmentMetadataKey:
+    group_id: str
+
+    def encode(self) -> bytes:
+        number = _CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA
+        return INT16.pack(number) + legacy_string(self.group_id)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupTargetAssignmentMetadataValue:
+    assignment_epoch: int
+    assignment_timestamp_ms: int = 0
+
+    def encode(self) -> bytes:
+        ms = self.assignment_timestamp_ms
+        tags = {0: INT64.pack(ms)} if ms else {}
+        return b"\0\0" + INT32.pack(self.assignment_epoch) + tag_section(tags)
+
+
+def _read_target_metadata(
+    reader: Reader, _version: int
+) -> ConsumerGroupTargetAssignmentMetadataValue:
+    epoch, made_ms = read_int32(reader), 0
+    for tag, field in reader.tags():
+        if tag == 0:
+            made_ms = read_int64(field)
+    return ConsumerGroupTargetAssignmentMetadataValue(epoch, made_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupTargetAssignmentMemberKey:
+    group_id: str
+    member_id: str
+
+    def encode(self) -> bytes:
+        return _of_member(_CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER, self.group_id, self.member_id)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPartitions:
+    """Partitions of one topic; with the epoch in which each was assigned, where that is known."""
+
+    topic_id: TopicId
+    partitions: tuple[int, ...]
+    assignment_epochs: tuple[int, ...] | None = None
+
+    def encode(self) -> bytes:
+        tags = {}
+        if self.assignment_epochs is not None:
+            tags = {0: int32s(self.assignment_epochs)}
+        return self.topic_id.bytes + int32s(self.partitions) + tag_section(tags)
+
+
+def _read_topic_partitions(reader: Reader) -> tuple[TopicPartitions, ...]:
+    found = []
+    for _ in range(reader.count(True, 18)):
+        topic_id, partitions, epochs = TopicId(reader.uuid()), read_int32s(reader), None
+        for tag, field in reader.tags():
+            if tag == 0 and field.buffer[field.at]:
+                epochs = read_int32s(field)
+        found.append(TopicPartitions(topic_id, partitions, epochs))
+    return tuple(found)
+
+
+def _encode_topic_partitions(topics: tuple[TopicPartitions, ...]) -> bytes:
+    return count(len(topics), True) + b"".join(topic.encode() for topic in topics)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupTargetAssignmentMemberValue:
+    partitions: tuple[TopicPartitions, ...]
+
+    def encode(self) -> bytes:
+        return b"\0\0" + _encode_topic_partitions(self.partitions) + NO_TAGS
+
+
+def _read_target_member(reader: Reader, _version: int) -> ConsumerGroupTargetAssignmentMemberValue:
+    partitions = _read_topic_partitions(reader)
+    reader.skip_tags()
+    return ConsumerGroupTargetAssignmentMemberValue(partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupCurrentMemberAssignmentKey:
+    group_id: str
+    member_id: str
+
+    def encode(self) -> bytes:
+        return _of_member(_CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT, self.group_id, self.member_id)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupCurrentMemberAssignmentValue:
+    member_epoch: int
+    previous_member_epoch: int
+    state: int
+    assigned: tuple[TopicPartitions, ...]
+    pending_revocation: tuple[TopicPartitions, ...]
+
+    def encode(self) -> bytes:
+        return b"".join(
+            (
+                b"\0\0",
+                INT32.pack(self.member_epoch),
+                INT32.pack(self.previous_member_epoch),
+                INT8.pack(self.state),
+                _encode_topic_partitions(self.assigned),
+                _encode_topic_partitions(self.pending_revocation),
+                NO_TAGS,
+            )
+        )
+
+
+def _read_current_member(
+    reader: Reader, _version: int
+) -> ConsumerGroupCurrentMemberAssignmentValue:
+    epoch, previous, state = read_int32(reader), read_int32(reader), reader.unpack(INT8)[0]
+    assigned, pending = _read_topic_partitions(reader), _read_topic_partitions(reader)
+    reader.skip_tags()
+    return ConsumerGroupCurrentMemberAssignmentValue(epoch, previous, state, assigned, pending)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupRegularExpressionKey:
+    group_id: str
+    regular_expression: str
+
+    def encode(self) -> bytes:
+        number = _CONSUMER_GROUP_REGULAR_EXPRESSION
+        return _of_member(number, self.group_id, self.regular_expression)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupRegularExpressionValue:
+    topics: tuple[str, ...]
+    version: int
+    timestamp_ms: int
+
+    def encode(self) -> bytes:
+        numbers = INT64.pack(self.version) + INT64.pack(self.timestamp_ms)
+        return b"\0\0" + strings(self.topics) + numbers + NO_TAGS
+
+
+def _read_regular_expression(reader: Reader, _version: int) -> ConsumerGroupRegularExpressionValue:
+    topics, version, resolved_ms = read_strings(reader), read_int64(reader), read_int64(reader)
+    reader.skip_tags()
+    return ConsumerGroupRegularExpressionValue(topics, version, resolved_ms)
+
+
+def _read_pair(reader: Reader) -> tuple[str, str]:
+    return reader.string(False), reader.string(False)
+
+
+CONSUMER_GROUP_RECORDS: Final = {
+    _CONSUMER_GROUP_METADATA: RecordType(
+        lambda reader: ConsumerGroupMetadataKey(reader.string(False)), _read_consumer_group, 0
+    ),
+    _CONSUMER_GROUP_PARTITION_METADATA: RecordType(
+        lambda reader: ConsumerGroupPartitionMetadataKey(reader.string(False)),
+        lambda reader, version: b"",
+        0,
+    ),
+    _CONSUMER_GROUP_MEMBER_METADATA: RecordType(
+        lambda reader: ConsumerGroupMemberMetadataKey(*_read_pair(reader)),
+        _read_consumer_member,
+        0,
+    ),
+    _CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA: RecordType(
+        lambda reader: ConsumerGroupTargetAssignmentMetadataKey(reader.string(False)),
+        _read_target_metadata,
+        0,
+    ),
+    _CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER: RecordType(
+        lambda reader: ConsumerGroupTargetAssignmentMemberKey(*_read_pair(reader)),
+        _read_target_member,
+        0,
+    ),
+    _CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT: RecordType(
+        lambda reader: ConsumerGroupCurrentMemberAssignmentKey(*_read_pair(reader)),
+        _read_current_member,
+        0,
+    ),
+    _CONSUMER_GROUP_REGULAR_EXPRESSION: RecordType(
+        lambda reader: ConsumerGroupRegularExpressionKey(*_read_pair(reader)),
+        _read_regular_expression,
+        0,
+    ),
+}

@@ -1,0 +1,269 @@
+"""Fetch requests v4-v18, by hand. One for a single partition, as most are, is read in one go.
+
+The broker enters at `decode_fetch_request`, the client and the follower at `encode_fetch_request`.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from suwi.wire.errors import BROKEN_BYTES, MalformedRequest
+from suwi.wire.fetch_versions import (
+    FLEXIBLE_FROM,
+    RACKS_FROM,
+    REPLICA_STATE_FROM,
+    SESSIONS_FROM,
+    TOPIC_IDS_FROM,
+    decode_topic_key,
+    encode_topic_key,
+)
+from suwi.wire.primitives import Reader, count, string, tag_section, uuid_of
+from suwi.wire.versions import REQUEST_ITEMS_MAX, SMALL_REQUEST_BYTES_MAX
+
+_INT32: Final = struct.Struct(">i")
+_LIMITS: Final = struct.Struct(">iiib")  # max wait, min bytes, max bytes, isolation level
+_SESSION: Final = struct.Struct(">ii")
+# The only partition of a request (v12 on), from the number of partitions to the end of it all: no
+# tags, none forgotten, no rack, no tags.
+_PLAIN_REST: Final = struct.Struct(">BiiqiqiHHB")
+_PLAIN_REST_AS_IS: Final = (0, 0x0101, 0)
+# How it begins: replica id (up to v14), limits, session.
+_START_V7: Final = struct.Struct(">iiiibii")
+_START_V15: Final = struct.Struct(">iiibii")
+_REPLICA_STATE: Final = struct.Struct(">iqx")  # with its empty tags
+# partition, leader epoch (v9), offset, last fetched epoch (v12), log start offset (v5), max bytes,
+# and in the compact form a byte for the tags, which are empty but for newer clients.
+_ASKED_V4: Final = struct.Struct(">iqi")
+_ASKED_V5: Final = struct.Struct(">iqqi")
+_ASKED_V9: Final = struct.Struct(">iiqqi")
+_ASKED_V12: Final = struct.Struct(">iiqiqi")
+_ASKED_V12_NO_TAGS: Final = struct.Struct(">iiqiqix")
+
+
+class FetchPartition(NamedTuple):
+    """In the order of the wire, so that many are read at once."""
+
+    partition: int
+    current_leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    """Of the follower that asks."""
+    max_bytes: int
+
+
+class FetchTopic(NamedTuple):
+    name: str | None
+    """None from v13 on, where `topic_id` says which."""
+    topic_id: UUID | None
+    partitions: Sequence[FetchPartition]
+
+
+class ForgottenTopic(NamedTuple):
+    name: str | None
+    topic_id: UUID | None
+    partitions: Sequence[int]
+
+
+class FetchRequest(NamedTuple):
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    topics: Sequence[FetchTopic]
+    isolation_level: int = 0
+    session_id: int = 0
+    session_epoch: int = -1
+    forgotten: Sequence[ForgottenTopic] = ()
+    rack_id: str = ""
+    replica_id: int = -1
+    replica_epoch: int = -1
+
+
+def decode_fetch_request(version: int, body: memoryview, at: int = 0) -> FetchRequest:
+    """Take a request apart. What follows its end is ignored, as Kafka does."""
+    if len(body) > SMALL_REQUEST_BYTES_MAX:
+        raise MalformedRequest(f"Fetch v{version}: a request of {len(body)} bytes")
+    try:
+        if version >= FLEXIBLE_FROM:
+            plain = _decode_plain(version, body, at)
+            if plain is not None:
+                return plain
+        return _decode_request(version, Reader(body, at, items_max=REQUEST_ITEMS_MAX))
+    except BROKEN_BYTES as error:
+        raise MalformedRequest(f"Fetch v{version}: {error}") from error
+
+
+def _decode_plain(version: int, body: memoryview, at: int) -> FetchRequest | None:
+    """A request for one partition and nothing else, as most are; None where it is not that."""
+    if version >= REPLICA_STATE_FROM:
+        start = (-1, *_START_V15.unpack_from(body, at))
+        at += _START_V15.size
+    else:
+        start = _START_V7.unpack_from(body, at)
+        at += _START_V7.size
+    if body[at] != 2:
+        return None
+    name = topic_id = None
+    if version >= TOPIC_IDS_FROM:
+        topic_id = uuid_of(bytes(body[at + 1 : at + 17]))
+        at += 17
+    else:
+        length = body[at + 1]
+        if not 0 < length < 0x80:
+            return None
+        name = str(body[at + 2 : at + 1 + length], "utf-8")
+        at += 1 + length
+    if at + _PLAIN_REST.size != len(body):
+        return None
+    partitions, *asked, tags, lists, more_tags = _PLAIN_REST.unpack_from(body, at)
+    if partitions != 2 or (tags, lists, more_tags) != _PLAIN_REST_AS_IS:
+        return None
+    topic = FetchTopic(name, topic_id, (FetchPartition._make(asked),))
+    replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, epoch = start
+    return FetchRequest(
+        max_wait_ms,
+        min_bytes,
+        max_bytes,
+        (topic,),
+        isolation_level,
+        session_id,
+        epoch,
+        replica_id=replica_id,
+    )
+
+
+def _decode_request(version: int, reader: Reader) -> FetchRequest:
+    flexible = version >= FLEXIBLE_FROM
+    replica_id = replica_epoch = session_epoch = -1
+    session_id = 0
+    if version < REPLICA_STATE_FROM:
+        (replica_id,) = reader.unpack(_INT32)
+    max_wait_ms, min_bytes, max_bytes, isolation_level = reader.unpack(_LIMITS)
+    if version >= SESSIONS_FROM:
+        session_id, session_epoch = reader.unpack(_SESSION)
+    topics = [
+        _decode_asked_topic(version, reader)
+        for _ in range(reader.count(flexible, item_bytes_min=3))
+    ]
+    forgotten: Sequence[ForgottenTopic] = ()
+    if version >= SESSIONS_FROM:
+        forgotten = [
+            _decode_forgotten(version, reader)
+            for _ in range(reader.count(flexible, item_bytes_min=3))
+        ]
+    rack_id = reader.string(flexible) if version >= RACKS_FROM else ""
+    if flexible:
+        for tag, value in reader.tags():
+            if tag == 1 and version >= REPLICA_STATE_FROM:
+                replica_id, replica_epoch = value.unpack(_REPLICA_STATE)
+    return FetchRequest(
+        max_wait_ms,
+        min_bytes,
+        max_bytes,
+        topics,
+        isolation_level,
+        session_id,
+        session_epoch,
+        forgotten,
+        rack_id,
+        replica_id,
+        replica_epoch,
+    )
+
+
+def _decode_asked_topic(version: int, reader: Reader) -> FetchTopic:
+    name, topic_id = decode_topic_key(version, reader)
+    if version < FLEXIBLE_FROM:
+        return FetchTopic(name, topic_id, _decode_asked_legacy(version, reader))
+    size = reader.count(True, _ASKED_V12_NO_TAGS.size)
+    asked = reader.buffer[reader.at : reader.at + size * _ASKED_V12_NO_TAGS.size]
+    if any(asked[_ASKED_V12.size :: _ASKED_V12_NO_TAGS.size]):
+        partitions = []
+        for _ in range(size):
+            partitions.append(FetchPartition._make(reader.unpack(_ASKED_V12)))
+            reader.skip_tags()
+    else:
+        partitions = [FetchPartition._make(one) for one in _ASKED_V12_NO_TAGS.iter_unpack(asked)]
+        reader.at += len(asked)
+    reader.skip_tags()
+    return FetchTopic(name, topic_id, partitions)
+
+
+def _decode_asked_legacy(version: int, reader: Reader) -> list[FetchPartition]:
+    layout = _ASKED_V4 if version < 5 else _ASKED_V5 if version < 9 else _ASKED_V9
+    size = reader.count(False, layout.size)
+    at = reader.take(size * layout.size)
+    asked = layout.iter_unpack(reader.buffer[at : reader.at])
+    if version < 5:
+        return [
+            FetchPartition(index, -1, offset, -1, -1, max_bytes)
+            for index, offset, max_bytes in asked
+        ]
+    if version < 9:
+        return [
+            FetchPartition(index, -1, offset, -1, start, max_bytes)
+            for index, offset, start, max_bytes in asked
+        ]
+    return [
+        FetchPartition(index, epoch, offset, -1, start, max_bytes)
+        for index, epoch, offset, start, max_bytes in asked
+    ]
+
+
+def _decode_forgotten(version: int, reader: Reader) -> ForgottenTopic:
+    name, topic_id = decode_topic_key(version, reader)
+    flexible = version >= FLEXIBLE_FROM
+    size = reader.count(flexible, _INT32.size)
+    partitions = reader.unpack(struct.Struct(f">{size}i"))
+    if flexible:
+        reader.skip_tags()
+    return ForgottenTopic(name, topic_id, partitions)
+
+
+def encode_fetch_request(version: int, request: FetchRequest) -> bytes:
+    flexible = version >= FLEXIBLE_FROM
+    end = b"\0" if flexible else b""
+    out = []
+    if version < REPLICA_STATE_FROM:
+        out.append(_INT32.pack(request.replica_id))
+    out.append(
+        _LIMITS.pack(
+            request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level
+        )
+    )
+    if version >= SESSIONS_FROM:
+        out.append(_SESSION.pack(request.session_id, request.session_epoch))
+    out.append(count(len(request.topics), flexible))
+    for topic in request.topics:
+        out.append(encode_topic_key(version, topic.name, topic.topic_id))
+        out.append(count(len(topic.partitions), flexible))
+        out += [_encode_asked(version, partition) for partition in topic.partitions]
+        out.append(end)
+    if version >= SESSIONS_FROM:
+        out.append(count(len(request.forgotten), flexible))
+        for forgotten in request.forgotten:
+            size = len(forgotten.partitions)
+            out.append(encode_topic_key(version, forgotten.name, forgotten.topic_id))
+            out.append(count(size, flexible))
+            out.append(struct.pack(f">{size}i", *forgotten.partitions))
+            out.append(end)
+    if version >= RACKS_FROM:
+        out.append(string(request.rack_id, flexible))
+    state = (request.replica_id, request.replica_epoch)
+    if version >= REPLICA_STATE_FROM and state != (-1, -1):
+        out.append(tag_section({1: _REPLICA_STATE.pack(*state)}))
+    else:
+        out.append(end)
+    return b"".join(out)
+
+
+def _encode_asked(version: int, asked: FetchPartition) -> bytes:
+    index, epoch, offset, _, start, max_bytes = asked
+    if version >= FLEXIBLE_FROM:
+        return _ASKED_V12_NO_TAGS.pack(*asked)
+    if version >= 9:
+        return _ASKED_V9.pack(index, epoch, offset, start, max_bytes)
+    if version >= 5:
+        return _ASKED_V5.pack(index, offset, start, max_bytes)
+    return _ASKED_V4.pack(index, offset, max_bytes)
