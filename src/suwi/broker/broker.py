@@ -16,6 +16,7 @@ from suwi.broker.controllership import Controllership
 from suwi.broker.deferred_deletion import DeferredDeletion
 from suwi.broker.farewell import hand_over
 from suwi.broker.forwarding import Forwarding
+from suwi.broker.group_coordinator import GroupCoordinator
 from suwi.broker.housekeeping import Housekeeping
 from suwi.broker.kafka_apis import KafkaApis
 from suwi.broker.lifelines import Lifelines
@@ -106,6 +107,7 @@ class Broker:
         self._stats = stats
         self._adopts = adopts
         self._beside = beside
+        self._sharing = sharing
         self._specs = parse_listeners(config)
         self._between = listener_between_brokers(config, self._specs)
         self._dynamic = DynamicBrokerConfig(config)
@@ -150,6 +152,14 @@ class Broker:
         self._housekeeping = Housekeeping(
             env, self._dynamic, self.directories, self.replicas, self._deletion, tasks
         )
+        self.groups = GroupCoordinator(
+            self.config,
+            env,
+            tasks,
+            lambda: self.replicas.image,
+            brokers_max=None if self._store.is_shared else self._sharing,
+        )
+        self.replicas.subscribe(self.groups.runtime)
         self._copying: PeerCopying | None = None
 
     def _make_controllership(self) -> None:
@@ -194,6 +204,7 @@ class Broker:
         self._follower.subscribe(self._dynamic.apply_image)
         self._follower.subscribe(self._apply_limits)
         self._follower.subscribe(self.replicas.apply_image)
+        self._follower.subscribe(self.groups.apply_image)
         self._follower.subscribe(self._lifelines.apply_image)
         self._follower.subscribe(self._open_start_gate)
         self.controllership.subscribe(self._lifelines.follow)
@@ -331,6 +342,7 @@ class Broker:
             self.controllership,
             self._forwarding,
             self._doubts,
+            self.groups,
             PeerHandshake(self._prover, between),
             self._life,
         )
@@ -392,6 +404,7 @@ class Broker:
             for listener in self.listeners
         ]
         await asyncio.sleep(0)  # Now no new request starts, and those that wait can be told.
+        self.groups.runtime.stop()
         for partition in self.replicas:
             partition.close()
         if self._copying is not None:
@@ -412,6 +425,7 @@ class Broker:
             return False  # The next start will not see it either.
 
     async def _leave(self) -> None:
+        self.groups.runtime.stop()
         await self._lifelines.stop()
         await self._follower.stop()
         await self.replicas.stop()

@@ -78,7 +78,7 @@ class Forwarding:
             "num_partitions": new.partitions,
             "replication_factor": new.replication_factor,
             "assignments": [],
-            "configs": [],
+            "configs": [{"name": key, "value": value} for key, value in new.configs.items()],
         }
         fields = {"topics": [asked], "timeout": 30_000, "validate_only": False}
         body = encode_request(ApiKey.CREATE_TOPICS, _CREATE_VERSION, fields)

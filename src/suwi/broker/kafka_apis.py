@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from suwi.broker.controllership import Controllership
 from suwi.broker.forwarding import Forwarding
+from suwi.broker.group_coordinator import GroupCoordinator
 from suwi.controller.scram_admin import ScramDirectory
 from suwi.env import Env
 from suwi.handlers.alter_configs import AlterConfigs
@@ -14,12 +15,14 @@ from suwi.handlers.api_versions import ApiVersions
 from suwi.handlers.broker_heartbeat import BrokerHeartbeat
 from suwi.handlers.create_partitions import CreatePartitions
 from suwi.handlers.create_topics import CreateTopics
+from suwi.handlers.delete_groups import DeleteGroups
 from suwi.handlers.delete_records import DeleteRecords
 from suwi.handlers.delete_topics import DeleteTopics
 from suwi.handlers.describe_broker import BrokerLife, DescribeBroker
 from suwi.handlers.describe_cluster import DescribeCluster
 from suwi.handlers.describe_configs import DescribeConfigs
 from suwi.handlers.describe_events import DescribeEvents
+from suwi.handlers.describe_groups import DescribeGroups
 from suwi.handlers.describe_log_dirs import DescribeLogDirs
 from suwi.handlers.describe_producers import DescribeProducers
 from suwi.handlers.describe_replicas import DescribeReplicas
@@ -28,16 +31,24 @@ from suwi.handlers.describe_user_scram_credentials import DescribeUserScramCrede
 from suwi.handlers.elect_leaders import ElectLeaders
 from suwi.handlers.fetch import Fetch
 from suwi.handlers.fetch_sessions import FetchSessions
-from suwi.handlers.find_coordinator import find_coordinator
+from suwi.handlers.find_coordinator import FindCoordinator
+from suwi.handlers.heartbeat import Heartbeat
 from suwi.handlers.init_producer_id import InitProducerId
+from suwi.handlers.join_group import JoinGroup
+from suwi.handlers.leave_group import LeaveGroup
+from suwi.handlers.list_groups import ListGroups
 from suwi.handlers.list_offsets import ListOffsets
 from suwi.handlers.metadata import Metadata
+from suwi.handlers.offset_commit import OffsetCommit
+from suwi.handlers.offset_delete import OffsetDelete
+from suwi.handlers.offset_fetch import OffsetFetch
 from suwi.handlers.offset_for_leader_epoch import OffsetForLeaderEpoch
 from suwi.handlers.peer_handshake import PeerHandshake
 from suwi.handlers.produce import Produce
 from suwi.handlers.report_loss import ReportLoss
 from suwi.handlers.sasl_authenticate import sasl_authenticate
 from suwi.handlers.sasl_handshake import sasl_handshake
+from suwi.handlers.sync_group import SyncGroup
 from suwi.metadata.follower import MetadataFollower
 from suwi.metadata.store import MetadataStore
 from suwi.model.broker_config import BrokerConfig
@@ -60,6 +71,7 @@ class KafkaApis:
     controllership: Controllership
     forwarding: Forwarding
     doubts: Doubts
+    groups: GroupCoordinator
     handshake: PeerHandshake
     life: Callable[[], BrokerLife]
 
@@ -67,6 +79,7 @@ class KafkaApis:
         """By API key; what only the controller can do is forwarded to it."""
         handlers = {
             **self._of_records(),
+            **self._of_groups(),
             **self._of_topics(),
             **self._of_the_cluster(),
             **self._between_brokers(),
@@ -80,7 +93,6 @@ class KafkaApis:
             ApiKey.PRODUCE: Produce(replicas, self.env.clock),
             ApiKey.FETCH: self._fetch(),
             ApiKey.LIST_OFFSETS: ListOffsets(replicas),
-            ApiKey.FIND_COORDINATOR: find_coordinator,
             ApiKey.INIT_PRODUCER_ID: InitProducerId(ProducerIds(self.store)),
             ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpoch(replicas),
             ApiKey.DELETE_RECORDS: DeleteRecords(replicas),
@@ -94,6 +106,24 @@ class KafkaApis:
         if config.replica_selector_class.endswith(RACK_AWARE):
             nearest = NearestReplica(NodeId(config.node_id), self.follower)
         return Fetch(self.replicas, sessions, config.fetch_max_bytes, synced, nearest)
+
+    def _of_groups(self) -> dict[int, Handler]:
+        replicas, runtime = self.replicas, self.groups.runtime
+        create_topic, new_topic = self.forwarding.create_topic, self.groups.new_topic
+        metadata_bytes_max = self.config.offset_metadata_max_bytes
+        return {
+            ApiKey.FIND_COORDINATOR: FindCoordinator(runtime, replicas, create_topic, new_topic),
+            ApiKey.JOIN_GROUP: JoinGroup(runtime),
+            ApiKey.SYNC_GROUP: SyncGroup(runtime),
+            ApiKey.HEARTBEAT: Heartbeat(runtime),
+            ApiKey.LEAVE_GROUP: LeaveGroup(runtime),
+            ApiKey.OFFSET_COMMIT: OffsetCommit(runtime, replicas, metadata_bytes_max),
+            ApiKey.OFFSET_FETCH: OffsetFetch(runtime, replicas),
+            ApiKey.OFFSET_DELETE: OffsetDelete(runtime, replicas),
+            ApiKey.DESCRIBE_GROUPS: DescribeGroups(runtime),
+            ApiKey.LIST_GROUPS: ListGroups(runtime),
+            ApiKey.DELETE_GROUPS: DeleteGroups(runtime),
+        }
 
     def _of_topics(self) -> dict[int, Handler]:
         config, replicas, controller = self.config, self.replicas, self.controllership

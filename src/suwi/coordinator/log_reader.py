@@ -36,14 +36,11 @@ class LogReader:
 
     def is_void(self, partition_log: PartitionLog) -> bool:
         """Whether what was replayed may differ from the log: it is another one, or truncated."""
-        if partition_log is not self._log:
-            return True
-        if self._generation != partition_log.generation:
-            lowest = partition_log.truncated_to(self._generation)
-            if lowest < self.applied:
-                return True
-            self._generation = partition_log.generation
-        return self.applied < partition_log.start_offset
+        return (
+            partition_log is not self._log
+            or self._generation != partition_log.generation
+            or self.applied < partition_log.start_offset
+        )
 
     async def replay(
         self, machine: Any, end: Offset, committed: Offset, is_wanted: Callable[[], bool]

@@ -75,7 +75,7 @@ class ShardContext(NamedTuple):
     codec: Codec
     clock: Clock
     tasks: Tasks
-    commit_timeout_s: Callable[[], float]
+    commit_timeout_s: float
     on_notice: Callable[[Any], None]
     on_failure: Callable[["Shard", Exception], None]
 
@@ -300,6 +300,11 @@ class Shard:
         self._tokens[token] = None
         self._handle(decide)
 
+    def tell(self, decide: Decide) -> None:
+        """An event that nobody waits for."""
+        if self.status is Status.ACTIVE:
+            self._handle(decide)
+
     def _expire(self, key: TimerKey) -> None:
         try:
             self.partition.check_enough_replicas(None)
@@ -413,7 +418,7 @@ class Shard:
             self._deliver(replies)
             return
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + self._context.commit_timeout_s()
+        until_s = loop.time() + self._context.commit_timeout_s
         self._waiting.append(_Waiting(self._next_offset, until_s, replies))
         if self._timeout is None:
             self._timeout = loop.call_at(until_s, self._time_out)

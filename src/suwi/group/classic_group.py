@@ -81,6 +81,8 @@ class ClassicGroup:
     """Whether somebody joined during the delay of the first rebalance."""
     joined: int = 0
     """How many members wait for the end of the join phase."""
+    persisted: GroupMetadataValue | None = None
+    """What the log has of this group."""
     _supported: Counter[str] = field(default_factory=Counter)
     """How many members support each protocol."""
 
@@ -108,6 +110,16 @@ class ClassicGroup:
         if protocol_type != self.protocol_type:
             return False
         return any(self._supported[name] == len(self.members) for name in given)
+
+    @property
+    def uses_consumer_protocol(self) -> bool:
+        return self.protocol_type == "consumer"
+
+    @property
+    def is_as_persisted(self) -> bool:
+        """Whether a replay of the log would give this group."""
+        is_settled = self.state in (ClassicState.EMPTY, ClassicState.STABLE)
+        return self.persisted is not None and is_settled and not self.pending_members
 
     # -- members ---------------------------------------------------------------------------------
 
@@ -231,6 +243,7 @@ class ClassicGroup:
 
     def apply(self, value: GroupMetadataValue) -> None:
         """A record of this group. A member that is known keeps the requests it waits for."""
+        self.persisted = value
         known, self.members, self.static = self.members, {}, {}
         self.protocol_type = value.protocol_type or None
         self.generation = value.generation

@@ -56,11 +56,10 @@ class GroupOffsets:
         """Whether a transaction may change it yet."""
         return any(partition in staged for staged in self._staged.values())
 
-    def all(self) -> Iterator[tuple[Partition, OffsetCommitValue]]:
-        for partition in self._committed.keys() | self._pending.keys():
-            value = self.get(partition)
-            if value is not None:
-                yield partition, value
+    def partitions(self) -> list[Partition]:
+        """Those that have an offset now."""
+        known = dict.fromkeys([*self._committed, *self._pending])
+        return [partition for partition in known if self.get(partition) is not None]
 
     def latest(self) -> Iterator[tuple[Partition, OffsetCommitValue]]:
         """As the log will have it: what a decision rests on."""
@@ -93,32 +92,35 @@ class GroupOffsets:
             else:
                 staged[partition] = _Known(value, log_offset)
             return
-        self._set(partition, value, log_offset, is_committed=is_committed)
+        self._set(partition, value, log_offset, None if is_committed else log_offset + 1)
 
     def replay_end(
         self, producer_id: int, *, commits: bool, log_offset: int, is_committed: bool = True
-    ) -> None:
-        """A transaction has ended."""
+    ) -> list[Partition]:
+        """A transaction has ended with the marker at `log_offset`; which partitions it changed."""
         staged = self._staged.pop(producer_id, None)
         if staged is None or not commits:
-            return
+            return []
+        changed = []
         for partition, known in staged.items():
             current = self._committed.get(partition)
             if current is None or current.log_offset < known.log_offset:
-                self._set(partition, known.value, known.log_offset, is_committed=is_committed)
+                end_offset = None if is_committed else log_offset + 1
+                self._set(partition, known.value, known.log_offset, end_offset)
+                changed.append(partition)
+        return changed
 
     def _set(
         self,
         partition: Partition,
         value: OffsetCommitValue | None,
         log_offset: int,
-        *,
-        is_committed: bool,
+        uncommitted_end: int | None,
     ) -> None:
-        if not is_committed:
+        if uncommitted_end is not None:
             before = self._committed.get(partition)
             shown = before.value if before is not None else None
-            self._pending.setdefault(partition, []).append(_Pending(log_offset + 1, shown))
+            self._pending.setdefault(partition, []).append(_Pending(uncommitted_end, shown))
         if value is None:
             self._committed.pop(partition, None)
         else:

@@ -22,6 +22,8 @@ _ON_CLUSTER = _bits(
     _IDEMPOTENT_WRITE,
 )
 
+_ON_GROUP = _bits(_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
+
 
 def on_topic(asked: bool) -> int:
     return _ON_TOPIC if asked else _NOT_ASKED
@@ -29,3 +31,7 @@ def on_topic(asked: bool) -> int:
 
 def on_cluster(asked: bool) -> int:
     return _ON_CLUSTER if asked else _NOT_ASKED
+
+
+def on_group(asked: bool) -> int:
+    return _ON_GROUP if asked else _NOT_ASKED

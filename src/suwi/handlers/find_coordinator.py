@@ -1,26 +1,114 @@
-"""FindCoordinator v0-v6. v4: several keys. There are no coordinators yet, and it says so.
+"""FindCoordinator v0-v6. v1: key type. v4: several keys. The first call makes the internal topic.
 
-It is served because librdkafka compresses with lz4 only where it sees it.
+A coordinator is the leader of the partition that its key belongs to. Transactions have none yet.
 """
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from suwi.handlers.errors import reply
-from suwi.net.answers import Answer
+from suwi.controller.topic_admin import NewTopic
+from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.handlers.errors import error_of, reply
+from suwi.model.errors import BrokerError, CoordinatorNotAvailable, TopicAlreadyExists
+from suwi.net.answers import Answer, Exclusive, Reply
 from suwi.net.dispatch import Request
+from suwi.replica.replicas import Replicas
 
-_SEVERAL_KEYS_FROM = 4
+log = logging.getLogger(__name__)
+
+_KEY_TYPE_FROM: Final = 1
+_SEVERAL_KEYS_FROM: Final = 4
+_GROUP: Final = 0
+_TRANSACTION: Final = 1
+
+CreateTopic = Callable[[NewTopic, Request], Awaitable[None]]
 
 
-def find_coordinator(request: Request) -> Answer:
-    nobody = {
-        "error_code": ErrorCode.coordinator_not_available,
-        "error_message": "this broker has no group and transaction coordinators yet",
+class FindCoordinator:
+    def __init__(
+        self,
+        groups: CoordinatorRuntime,
+        replicas: Replicas,
+        create_topic: CreateTopic,
+        new_topic: Callable[[], NewTopic],
+    ) -> None:
+        """`new_topic` says how the internal topic is to be made."""
+        self._groups = groups
+        self._replicas = replicas
+        self._create_topic = create_topic
+        self._new_topic = new_topic
+        self._creating = asyncio.Lock()
+
+    def __call__(self, request: Request) -> Answer:
+        if _key_type(request) == _GROUP and not self._groups.partitions:
+            return Exclusive(self._create_and_reply(request))
+        return self._reply(request)
+
+    async def _create_and_reply(self, request: Request) -> Reply:
+        async with self._creating:
+            if not self._groups.partitions:
+                try:
+                    await self._create_topic(self._new_topic(), request)
+                except TopicAlreadyExists:
+                    pass
+                except BrokerError as error:
+                    log.warning(
+                        "internal topic not created",
+                        extra={"topic": self._groups.topic, "reason": str(error)},
+                    )
+        return self._reply(request)
+
+    def _reply(self, request: Request) -> Reply:
+        asked = request.message
+        if request.version < _SEVERAL_KEYS_FROM:
+            return reply(request, {"throttle_time": 0, **self._find(asked.key, request)})
+        coordinators = [{"key": key, **self._find(key, request)} for key in asked.coordinator_keys]
+        return reply(request, {"throttle_time": 0, "coordinators": coordinators})
+
+    def _find(self, key: str, request: Request) -> dict[str, Any]:
+        key_type = _key_type(request)
+        if key_type == _TRANSACTION:
+            return _nobody(
+                ErrorCode.coordinator_not_available,
+                "this broker has no transaction coordinator yet",
+            )
+        if key_type != _GROUP:
+            return _nobody(
+                ErrorCode.invalid_request, f"coordinators of type {key_type} are unknown"
+            )
+        if not key:
+            return _nobody(ErrorCode.invalid_group_id, "the group id is empty")
+        image = self._replicas.image
+        try:
+            state = image.partition(self._groups.partition_of(key))
+            broker = image.brokers.get(state.leader) if state is not None else None
+            endpoint = broker.endpoint(request.listener) if broker is not None else None
+            if broker is None or endpoint is None:
+                raise CoordinatorNotAvailable("its partition has no leader on this listener")
+        except BrokerError as error:
+            return _nobody(*error_of(error))
+        return {
+            "error_code": ErrorCode.none,
+            "error_message": None,
+            "node_id": broker.id,
+            "host": endpoint.host,
+            "port": endpoint.port,
+        }
+
+
+def _key_type(request: Request) -> int:
+    return int(request.message.key_type) if request.version >= _KEY_TYPE_FROM else _GROUP
+
+
+def _nobody(error: ErrorCode, message: str | None) -> dict[str, Any]:
+    return {
+        "error_code": error,
+        "error_message": message,
         "node_id": -1,
         "host": "",
         "port": -1,
     }
-    if request.version < _SEVERAL_KEYS_FROM:
-        return reply(request, {"throttle_time": 0, **nobody})
-    coordinators = [{"key": key, **nobody} for key in request.message.coordinator_keys]
-    return reply(request, {"throttle_time": 0, "coordinators": coordinators})

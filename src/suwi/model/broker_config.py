@@ -27,6 +27,7 @@ from suwi.model.config_kinds import (
     list_of,
     text,
 )
+from suwi.model.coordinator_config import CoordinatorConfig
 from suwi.model.security_config import (
     LISTENER_PREFIX,
     SECURITY_KEYS,
@@ -38,7 +39,7 @@ from suwi.model.topic_config import TOPIC_KEYS, TopicConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(SecurityConfig):
+class BrokerConfig(CoordinatorConfig):
     node_id: int = key("node.id", int32(0), 0, "The id of this broker in its cluster.")
     broker_rack: str = key(
         "broker.rack",
@@ -312,10 +313,9 @@ IGNORED_BROKER_KEYS = KEYS_WITHOUT_EFFECT.keys() | frozenset(
     """
     compression.gzip.level compression.lz4.level compression.zstd.level
     controller.listener.names controller.quorum.bootstrap.servers controller.quorum.voters
-    group.initial.rebalance.delay.ms
     leader.imbalance.per.broker.percentage
-    metadata.log.dir offsets.topic.num.partitions
-    offsets.topic.replication.factor process.roles queued.max.requests
+    metadata.log.dir offsets.commit.required.acks offsets.load.buffer.size
+    process.roles queued.max.requests
     share.coordinator.state.topic.min.isr share.coordinator.state.topic.replication.factor
     socket.listen.backlog.size socket.receive.buffer.bytes socket.send.buffer.bytes
     ssl.keymanager.algorithm ssl.protocol ssl.provider

@@ -176,6 +176,14 @@ class CoordinatorNotAvailable(BrokerError):
     code = ErrorCode.coordinator_not_available
 
 
+class CoordinatorLoadInProgress(BrokerError):
+    code = ErrorCode.coordinator_load_in_progress
+
+
+class NotCoordinator(BrokerError):
+    code = ErrorCode.not_coordinator
+
+
 class NotController(BrokerError):
     code = ErrorCode.not_controller
 

@@ -1,0 +1,116 @@
+"""The group coordinator of a broker: its shards, its internal topic, and the history of rebalances.
+
+Handlers ask `runtime` for the shard of a group. Deleted topics take their offsets along.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from suwi.controller.topic_admin import NewTopic
+from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.coordinator.shard import Shard, ShardContext
+from suwi.env import Env
+from suwi.env.tasks import Tasks
+from suwi.group.classic_join import ClassicGroupConfig
+from suwi.group.coordinator_shard import GroupConfig, GroupCoordinatorShard
+from suwi.group.history import History, Rebalance
+from suwi.group.records import GROUP_RECORDS
+from suwi.metadata.image import ClusterImage
+from suwi.model.coordinator_config import CoordinatorConfig
+
+log = logging.getLogger(__name__)
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+_MIN_ISR: Final = 2
+_REPLICAS_FOR_MIN_ISR: Final = 3
+
+
+class GroupCoordinator:
+    def __init__(
+        self,
+        config: CoordinatorConfig,
+        env: Env,
+        tasks: Tasks,
+        image: Callable[[], ClusterImage],
+        *,
+        brokers_max: int | None,
+    ) -> None:
+        """`brokers_max`: how many brokers there will ever be, where that is known."""
+        self.history = History()
+        self._config = config
+        self._tasks = tasks
+        self._brokers_max = brokers_max
+        groups = GroupConfig(
+            ClassicGroupConfig(
+                config.group_initial_rebalance_delay_ms,
+                config.group_min_session_timeout_ms,
+                config.group_max_session_timeout_ms,
+                config.group_max_size,
+            ),
+            config.offsets_retention_minutes * 60_000,
+            config.offsets_retention_check_interval_ms,
+        )
+        self.runtime = CoordinatorRuntime(
+            OFFSETS_TOPIC,
+            image,
+            ShardContext(
+                lambda: GroupCoordinatorShard(groups, lambda: str(env.random.uuid())),
+                GROUP_RECORDS,
+                env.clock,
+                tasks,
+                config.offsets_commit_timeout_ms / 1000,
+                self._notice,
+                self._shard_failed,
+            ),
+        )
+
+    def new_topic(self) -> NewTopic:
+        """How the internal topic is made (requirement G4)."""
+        replicas = self._config.offsets_topic_replication_factor
+        if self._brokers_max is not None:
+            replicas = min(replicas, self._brokers_max)
+        configs = {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(self._config.offsets_topic_segment_bytes),
+        }
+        if replicas >= _REPLICAS_FOR_MIN_ISR:
+            configs["min.insync.replicas"] = str(_MIN_ISR)
+        return NewTopic(OFFSETS_TOPIC, self._config.offsets_topic_num_partitions, replicas, configs)
+
+    def apply_image(self, old: ClusterImage, new: ClusterImage) -> None:
+        deleted = frozenset(
+            topic.name
+            for topic_id, topic in old.topics_by_id.items()
+            if topic_id not in new.topics_by_id
+        )
+        if deleted:
+            self.runtime.tell_all(
+                lambda shard, now_ms, decision: shard.topics_deleted(deleted, decision)
+            )
+
+    def _notice(self, notice: Any) -> None:
+        if isinstance(notice, Rebalance):
+            self.history.add(notice)
+            log.info(
+                "group rebalanced",
+                extra={
+                    "group": notice.group_id,
+                    "trigger": notice.cause.trigger.value,
+                    "member": notice.cause.member_id,
+                    "client": notice.cause.client_id,
+                    "host": notice.cause.client_host,
+                    "reason": notice.cause.reason,
+                    "generation": notice.to_generation,
+                    "members": notice.members,
+                    "pause_ms": notice.pause_ms,
+                },
+            )
+
+    def _shard_failed(self, shard: Shard, error: Exception) -> None:
+        self._tasks.count("group coordinator", error)
+        log.error(
+            "coordinator shard failed",
+            extra={"partition": str(shard.partition.partition), "reason": repr(error)},
+        )

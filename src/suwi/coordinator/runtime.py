@@ -1,0 +1,108 @@
+"""The shards of one coordinator on this broker, one for each partition of its internal topic.
+
+The replica manager tells of roles; `shard_of` finds the shard that a group or a transactional id
+belongs to. Invariant: the number of shards is that of the topic's partitions, never of a setting.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from suwi.coordinator.shard import Decide, Shard, ShardContext, Status
+from suwi.metadata.image import ClusterImage
+from suwi.model.errors import CoordinatorNotAvailable, NotCoordinator
+from suwi.model.ids import PartitionIndex, TopicPartition
+from suwi.replica.partition import Partition
+
+_INT32: Final = 0xFFFFFFFF
+_INT32_MIN: Final = 1 << 31
+
+
+def shard_index(key: str, partitions: int) -> int:
+    """As Kafka: the absolute value of Java's String.hashCode."""
+    hash_code = 0
+    for unit in memoryview(key.encode("utf-16-be", "surrogatepass")).cast("H"):
+        hash_code = (31 * hash_code + ((unit & 0xFF) << 8 | unit >> 8)) & _INT32
+    if hash_code == _INT32_MIN:
+        return 0
+    return (hash_code if hash_code < _INT32_MIN else (1 << 32) - hash_code) % partitions
+
+
+class CoordinatorRuntime:
+    def __init__(
+        self, topic: str, image: Callable[[], ClusterImage], context: ShardContext
+    ) -> None:
+        self.topic = topic
+        self._image = image
+        self._context = context
+        self._shards: dict[int, Shard] = {}
+
+    def __iter__(self) -> Iterator[Shard]:
+        return iter(list(self._shards.values()))
+
+    # -- the replica manager's side --------------------------------------------------------------
+
+    def on_leader(self, partition: Partition) -> None:
+        if partition.partition.topic == self.topic:
+            self._shard(partition).lead(partition.leader_epoch)
+
+    def on_follower(self, partition: Partition) -> None:
+        if partition.partition.topic == self.topic:
+            self._shard(partition).follow(partition.leader_epoch)
+
+    def on_gone(self, partition: Partition) -> None:
+        if partition.partition.topic == self.topic:
+            shard = self._shards.get(partition.partition.partition)
+            if shard is not None and shard.partition is partition:
+                del self._shards[partition.partition.partition]
+                shard.close()
+
+    def stop(self) -> None:
+        shards, self._shards = self._shards, {}
+        for shard in shards.values():
+            shard.close()
+
+    def _shard(self, partition: Partition) -> Shard:
+        index = partition.partition.partition
+        shard = self._shards.get(index)
+        if shard is not None and shard.partition is partition:
+            return shard
+        if shard is not None:
+            shard.close()
+        shard = self._shards[index] = Shard(partition, self._context)
+        return shard
+
+    # -- requests --------------------------------------------------------------------------------
+
+    @property
+    def partitions(self) -> int:
+        """0 as long as the topic does not exist."""
+        topic = self._image().topics.get(self.topic)
+        return len(topic.partitions) if topic is not None else 0
+
+    def partition_of(self, key: str) -> TopicPartition:
+        """Raises CoordinatorNotAvailable."""
+        partitions = self.partitions
+        if not partitions:
+            raise CoordinatorNotAvailable(f"{self.topic} does not exist yet")
+        return TopicPartition(self.topic, PartitionIndex(shard_index(key, partitions)))
+
+    def shard_of(self, key: str) -> Shard:
+        """Raises what a client is told that has to look elsewhere, or later."""
+        tp = self.partition_of(key)
+        shard = self._shards.get(tp.partition)
+        if shard is None:
+            raise NotCoordinator(f"{tp} has no replica here")
+        shard.check_active()
+        return shard
+
+    def active(self) -> list[Shard]:
+        return [shard for shard in self._shards.values() if shard.status is Status.ACTIVE]
+
+    @property
+    def is_loading(self) -> bool:
+        return any(shard.status is Status.LOADING for shard in self._shards.values())
+
+    def tell_all(self, decide: Decide) -> None:
+        """An event of the cluster, for all shards that serve."""
+        for shard in self.active():
+            shard.tell(decide)

@@ -1,0 +1,146 @@
+"""The offsets of all groups of a shard: committed, fetched, deleted, expired. Pure.
+
+Kafka's OffsetMetadataManager. Whether a commit is allowed is asked of the group before.
+Invariant: nothing of a group is left once its last offset is gone.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from suwi.coordinator.decision import Decision
+from suwi.coordinator.record_facts import RecordFacts
+from suwi.group.offset_records import OffsetCommitKey, OffsetCommitValue
+from suwi.group.offsets import GroupOffsets, Partition
+from suwi.model.ids import NO_TIMESTAMP
+from suwi.records.record import Marker, MarkerType
+
+EXPIRED_PER_EVENT: Final = 200
+"""So many offsets expire in one event; others come in between."""
+
+
+class OffsetToCommit(NamedTuple):
+    topic: str
+    partition: int
+    value: OffsetCommitValue
+
+
+class _Uncommitted(NamedTuple):
+    end_offset: int
+    group_id: str
+    offsets: GroupOffsets
+    partition: Partition
+
+
+class OffsetManager:
+    def __init__(self) -> None:
+        self._by_group: dict[str, GroupOffsets] = {}
+        self._uncommitted: deque[_Uncommitted] = deque()
+        self._staged_by: dict[int, dict[str, None]] = {}
+        """By producer id the groups that its open transaction has staged offsets for."""
+
+    def __contains__(self, group_id: str) -> bool:
+        return group_id in self._by_group
+
+    def groups(self) -> Iterable[str]:
+        return self._by_group.keys()
+
+    def of(self, group_id: str) -> GroupOffsets | None:
+        return self._by_group.get(group_id)
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def commit(self, group_id: str, offsets: Iterable[OffsetToCommit], decision: Decision) -> None:
+        for topic, partition, value in offsets:
+            decision.append(OffsetCommitKey(group_id, topic, partition), value)
+
+    def delete(self, group_id: str, partition: Partition, decision: Decision) -> bool:
+        """Whether there was anything. What a transaction has staged stays (hazard G13)."""
+        offsets = self._by_group.get(group_id)
+        if offsets is None or partition not in dict(offsets.latest()):
+            return False
+        decision.append(OffsetCommitKey(group_id, *partition), None)
+        return True
+
+    def delete_all(self, group_id: str, decision: Decision) -> None:
+        offsets = self._by_group.get(group_id)
+        for partition, _ in offsets.latest() if offsets is not None else ():
+            decision.append(OffsetCommitKey(group_id, *partition), None)
+
+    def expire(
+        self,
+        group_id: str,
+        is_expired: Callable[[str, OffsetCommitValue], bool],
+        now_ms: int,
+        decision: Decision,
+    ) -> bool:
+        """Delete what is too old; whether all offsets of the group are gone then."""
+        offsets = self._by_group.get(group_id)
+        if offsets is None:
+            return True
+        left = 0
+        for partition, value in offsets.latest():
+            explicit_ms = value.expire_timestamp_ms
+            if explicit_ms != NO_TIMESTAMP:
+                is_over = now_ms >= explicit_ms
+            else:
+                is_over = is_expired(partition[0], value)
+            if is_over and not offsets.has_staged(partition):
+                decision.append(OffsetCommitKey(group_id, *partition), None)
+            else:
+                left += 1
+        return not left and not offsets.has_staged()
+
+    # -- replay ----------------------------------------------------------------------------------
+
+    def replay(
+        self, key: OffsetCommitKey, value: OffsetCommitValue | None, facts: RecordFacts
+    ) -> None:
+        offsets = self._by_group.get(key.group_id)
+        if offsets is None:
+            if value is None:
+                return
+            offsets = self._by_group[key.group_id] = GroupOffsets()
+        partition = key.topic, key.partition
+        producer_id = facts.producer_id if facts.is_transactional else None
+        if producer_id is not None:
+            self._staged_by.setdefault(producer_id, {})[key.group_id] = None
+        offsets.replay(partition, value, facts.offset, producer_id, is_committed=facts.is_committed)
+        if not facts.is_committed:
+            self._uncommitted.append(
+                _Uncommitted(facts.offset + 1, key.group_id, offsets, partition)
+            )
+        self._drop_if_empty(key.group_id, offsets)
+
+    def replay_marker(self, marker: Marker, facts: RecordFacts) -> None:
+        for group_id in self._staged_by.pop(facts.producer_id, {}):
+            offsets = self._by_group.get(group_id)
+            if offsets is None:
+                continue
+            changed = offsets.replay_end(
+                facts.producer_id,
+                commits=marker.type is MarkerType.COMMIT,
+                log_offset=facts.offset,
+                is_committed=facts.is_committed,
+            )
+            if not facts.is_committed:
+                for partition in changed:
+                    self._uncommitted.append(
+                        _Uncommitted(facts.offset + 1, group_id, offsets, partition)
+                    )
+            self._drop_if_empty(group_id, offsets)
+
+    def committed(self, end_offset: int) -> None:
+        uncommitted = self._uncommitted
+        while uncommitted and uncommitted[0].end_offset <= end_offset:
+            _, group_id, offsets, partition = uncommitted.popleft()
+            offsets.settle(partition, end_offset)
+            self._drop_if_empty(group_id, offsets)
+
+    def _drop_if_empty(self, group_id: str, offsets: GroupOffsets) -> None:
+        if offsets.is_empty and self._by_group.get(group_id) is offsets:
+            del self._by_group[group_id]
+
+    def persisted(self) -> Iterator[tuple[str, GroupOffsets]]:
+        """All there is, for comparison with a replay (hazard H0)."""
+        yield from self._by_group.items()

@@ -1,0 +1,89 @@
+"""Requests to a coordinator: to the shard that a key belongs to, and its reply, now or later."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from suwi.coordinator.decision import Decision, Token
+from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.handlers.errors import error_of
+from suwi.net.answers import Answer, Later, Promise, Reply
+
+# What an append to an internal topic runs into, and what a client is told: to try again here, or to
+# look for the coordinator elsewhere.
+_TOLD: Final = {
+    ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,
+    ErrorCode.not_enough_replicas: ErrorCode.coordinator_not_available,
+    ErrorCode.not_enough_replicas_after_append: ErrorCode.coordinator_not_available,
+    ErrorCode.request_timed_out: ErrorCode.coordinator_not_available,
+    ErrorCode.not_leader_or_follower: ErrorCode.not_coordinator,
+    ErrorCode.kafka_storage_error: ErrorCode.not_coordinator,
+    ErrorCode.message_too_large: ErrorCode.unknown_server_error,
+    ErrorCode.record_list_too_large: ErrorCode.unknown_server_error,
+}
+
+
+def coordinator_error(error: Exception) -> ErrorCode:
+    code, _ = error_of(error)
+    return _TOLD.get(code, code)
+
+
+class ReplyToken(Token):
+    """The reply of a request: made by `encode` from a response, by `refuse` from an error."""
+
+    __slots__ = ("_encode", "_promise", "_refuse", "reply")
+
+    def __init__(
+        self, encode: Callable[[Any], Reply], refuse: Callable[[ErrorCode], Reply]
+    ) -> None:
+        self.reply: Reply | None = None
+        self._encode = encode
+        self._refuse = refuse
+        self._promise: Promise | None = None
+
+    def resolve(self, response: Any) -> None:
+        self._keep(self._encode(response))
+
+    def fail(self, error: Exception) -> None:
+        self._keep(self._refuse(coordinator_error(error)))
+
+    def _keep(self, reply: Reply) -> None:
+        if self._promise is not None:
+            self._promise.keep(reply)
+        else:
+            self.reply = reply
+
+    def answer(self) -> Answer:
+        """The reply if it is there already, else one that comes later."""
+        if self.reply is not None:
+            return self.reply
+        self._promise = Promise(_nothing)
+        return Later(self._promise)
+
+
+def _nothing() -> None:
+    pass
+
+
+def ask_shard(
+    runtime: CoordinatorRuntime,
+    key: str,
+    decide: Callable[[Any, Token, int, Decision], None],
+    encode: Callable[[Any], Reply],
+    refuse: Callable[[ErrorCode], Reply],
+    *,
+    writes: bool = True,
+) -> Answer:
+    """Let the shard of `key` decide. `decide` gets its machine, the token of the reply, the time in
+    milliseconds and the decision to fill."""
+    token = ReplyToken(encode, refuse)
+    try:
+        runtime.shard_of(key).submit(
+            lambda machine, now_ms, decision: decide(machine, token, now_ms, decision),
+            token,
+            writes=writes,
+        )
+    except Exception as error:
+        return refuse(coordinator_error(error))
+    return token.answer()

@@ -1,0 +1,99 @@
+"""JoinGroup v0-v9. v1: rebalance timeout. v4: member id required. v5: static members. v8: reason."""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from suwi.coordinator.decision import Decision, Token
+from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.group.classic_group import Protocol
+from suwi.group.classic_messages import JoinRequest, JoinResponse
+from suwi.group.coordinator_shard import GroupCoordinatorShard
+from suwi.handlers.coordinated import ask_shard
+from suwi.handlers.errors import reply
+from suwi.net.answers import Answer, Reply
+from suwi.net.dispatch import Request
+
+_REBALANCE_TIMEOUT_FROM = 1
+_MEMBER_ID_REQUIRED_FROM = 4
+_INSTANCE_ID_FROM = 5
+_NO_PROTOCOL_IS_NULL_FROM = 7
+_REASON_FROM = 8
+_SKIP_ASSIGNMENT_FROM = 9
+_REASON_CHARACTERS_MAX = 255
+
+
+class JoinGroup:
+    def __init__(self, groups: CoordinatorRuntime) -> None:
+        self._groups = groups
+
+    def __call__(self, request: Request) -> Answer:
+        asked = request.message
+
+        def encode(response: JoinResponse) -> Reply:
+            return _encode(request, response)
+
+        def refuse(error: ErrorCode) -> Reply:
+            return _encode(request, JoinResponse(error, asked.member_id))
+
+        if not asked.group_id:
+            return refuse(ErrorCode.invalid_group_id)
+        join = _join_request(request, asked)
+
+        def decide(
+            shard: GroupCoordinatorShard, token: Token, now_ms: int, decision: Decision
+        ) -> None:
+            shard.join(join, token, now_ms, decision)
+
+        return ask_shard(self._groups, asked.group_id, decide, encode, refuse)
+
+
+def _join_request(request: Request, asked: Any) -> JoinRequest:
+    version = request.version
+    session_ms = int(asked.session_timeout.total_seconds() * 1000)
+    rebalance_ms = session_ms
+    if version >= _REBALANCE_TIMEOUT_FROM:
+        rebalance_ms = int(asked.rebalance_timeout.total_seconds() * 1000)
+    reason = asked.reason or "" if version >= _REASON_FROM else ""
+    return JoinRequest(
+        asked.group_id,
+        asked.member_id,
+        asked.group_instance_id if version >= _INSTANCE_ID_FROM else None,
+        asked.protocol_type,
+        tuple(Protocol(protocol.name, protocol.metadata) for protocol in asked.protocols),
+        session_ms,
+        rebalance_ms,
+        request.client_id or "",
+        f"/{request.client_host}",
+        reason[:_REASON_CHARACTERS_MAX],
+        must_know_its_id=version >= _MEMBER_ID_REQUIRED_FROM,
+        can_skip_assignment=version >= _SKIP_ASSIGNMENT_FROM,
+    )
+
+
+def _encode(request: Request, response: JoinResponse) -> Reply:
+    protocol = response.protocol
+    if protocol is None and request.version < _NO_PROTOCOL_IS_NULL_FROM:
+        protocol = ""
+    members = [
+        {
+            "member_id": member.member_id,
+            "group_instance_id": member.instance_id,
+            "metadata": member.metadata,
+        }
+        for member in response.members
+    ]
+    return reply(
+        request,
+        {
+            "throttle_time": 0,
+            "error_code": response.error,
+            "generation_id": response.generation,
+            "protocol_type": response.protocol_type,
+            "protocol_name": protocol,
+            "leader": response.leader,
+            "skip_assignment": response.skip_assignment,
+            "member_id": response.member_id,
+            "members": members,
+        },
+    )
