@@ -360,6 +360,7 @@ class Shard:
         """Append what is queued, as few batches as their size allows."""
         if self.status is not Status.ACTIVE or epoch != self.epoch:
             return
+        end = self._committed_end
         try:
             while self._queue:
                 end = self._append_batch()

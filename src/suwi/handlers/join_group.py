@@ -1,4 +1,4 @@
-"""JoinGroup v0-v9. v1: rebalance timeout. v4: member id required. v5: static members. v8: reason."""
+"""JoinGroup v0-v9. v1: rebalance timeout. v4: member id required. v5: static members."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""ListGroups v0-v5. v4: filter by state. v5: filter by type. Each broker lists what it coordinates."""
+"""ListGroups v0-v5. v4: filter by state. v5: filter by type. Of what this broker coordinates."""
 
 from typing import Any, Final
 

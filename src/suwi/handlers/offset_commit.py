@@ -1,4 +1,4 @@
-"""OffsetCommit v2-v10. v5: no retention time. v6: leader epoch. v7: static members. v10: topic ids."""
+"""OffsetCommit v2-v10. Up to v4: retention. v6: leader epoch. v7: static members. v10: ids."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple

@@ -98,7 +98,7 @@ class OffsetFetch:
             found = self._partition(shard, group_id, name, index, request)
             by_topic.setdefault(name, []).append(found)
         image = self._replicas.image
-        topics = []
+        topics: list[dict[str, Any]] = []
         for name, partitions in by_topic.items():
             if request.version < _TOPIC_ID_FROM:
                 topics.append({"name": name, "partitions": partitions})
