@@ -44,7 +44,8 @@ from suwi.net.dispatch import Request
 from suwi.records.compression import Compression
 from suwi.replica.leadership import Follower
 from suwi.replica.nearest import NearestReplica
-from suwi.replica.partition import LogNotReady, Partition, wait_until_ready
+from suwi.replica.partition import Partition, wait_until_ready
+from suwi.replica.replica_log import LogNotReady
 from suwi.replica.replicas import Replicas
 from suwi.wire.fetch import (
     AbortedTransaction,
@@ -320,7 +321,9 @@ class Job:
             code = OffsetOutOfRange.code
             return Found(key, _answer(partition, asked, error_code=code), None)
         if self.is_first_look:
-            partition.record_progress(
+            leader = partition.leader_replica
+            assert leader is not None
+            leader.record_progress(
                 node, offset, Offset(asked.log_start_offset), self.asked.replica_epoch
             )
         found = partition.read_for_follower(offset, bytes_max, whole_batch=whole_batch)
