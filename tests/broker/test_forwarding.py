@@ -168,7 +168,7 @@ def test_only_what_the_table_names_is_forwarded() -> None:
     async def scenario(cluster: SimCluster) -> None:
         broker = cluster[1].broker
         assert broker is not None
-        handlers: dict[int, Callable[..., Any]] = dict(broker._handlers())
+        handlers: dict[int, Callable[..., Any]] = dict(broker._apis().handlers())
         opened = handlers[ApiKey.ENVELOPE]
         assert isinstance(opened, Envelope)
         assert set(opened._handlers) == {key for key in handlers if APIS[key].is_forwarded}

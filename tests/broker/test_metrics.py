@@ -100,7 +100,7 @@ def test_a_scrape_of_many_partitions_goes_in_slices(tmp_path: Path) -> None:
         topic |= {"assignments": [], "configs": []}
         await client.call(ApiKey.CREATE_TOPICS, 7, {"topics": [topic]})
         for partition in broker.replicas:
-            partition.open()
+            partition.replica_log.open()
 
         figures = PartitionFigures()
         seen = [figures.text().count(b"suwi_log_end_offset{") for _ in figures.gather(broker)]

@@ -52,7 +52,8 @@ def test_requests_to_a_log_that_is_being_opened_wait_for_it(seed: int) -> None:
         assert broker.broker is not None
         replicas = broker.broker.replicas
         for partition in replicas:
-            partition._around = partition._around._replace(turns=NoRoom())
+            replica_log = partition.replica_log
+            replica_log.context = replica_log.context._replace(turns=NoRoom())
         client, reader = await broker.connect(), await broker.connect()
         # Pipelined, as an idempotent producer sends them, while nobody has opened the log yet.
         sent = [send(client, n) for n in range(1, 6)]
@@ -77,7 +78,8 @@ def test_a_look_up_of_a_log_that_is_being_opened_waits_for_it() -> None:
         await broker.start()
         assert broker.broker is not None
         for partition in broker.broker.replicas:
-            partition._around = partition._around._replace(turns=NoRoom())
+            replica_log = partition.replica_log
+            replica_log.context = replica_log.context._replace(turns=NoRoom())
         client = await broker.connect()
         asked = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
         fields = {

@@ -55,7 +55,9 @@ def test_a_directory_without_access_rights_is_a_storage_error_for_that_partition
         assert await latest(client, "orders") == (storage_error, -1)
         assert await topics_in_log_dirs(client) == ["a-other", "z-other"]
         assert broker.broker is not None
-        offline = [p.partition.topic for p in broker.broker.replicas if p.offline_because]
+        offline = [
+            p.partition.topic for p in broker.broker.replicas if p.replica_log.offline_because
+        ]
         assert offline == ["orders"]
         assert broker.broker.replicas.directories.usable()
         for topic in ("a-other", "z-other"):
@@ -68,6 +70,6 @@ def test_a_directory_without_access_rights_is_a_storage_error_for_that_partition
         for fault in forbidden:
             faults.remove(fault)
         assert await latest(client, "orders") == (ErrorCode.none, 3)
-        assert [p for p in broker.broker.replicas if p.offline_because] == []
+        assert [p for p in broker.broker.replicas if p.replica_log.offline_because] == []
 
     simulation.run(scenario())

@@ -92,7 +92,8 @@ class Counted:
 
     def watchers(self) -> int:
         return sum(
-            len(p._waiting._at_end) + len(p._waiting._at_watermark) for p in self.world.replicas
+            len(p.replica_log.waiting._at_end) + len(p.replica_log.waiting._at_watermark)
+            for p in self.world.replicas
         )
 
 

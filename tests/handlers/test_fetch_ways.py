@@ -217,7 +217,9 @@ class Broker:
         partition = self.world.replicas._led.get(facts[0])
         if partition is not None:
             end = partition.log.end_offset
-            partition.record_progress(OTHER, end, partition.log.start_offset, EPOCHS[OTHER])
+            partition.leader_replica.record_progress(
+                OTHER, end, partition.log.start_offset, EPOCHS[OTHER]
+            )
 
     async def do_delete_before(self, facts: Any) -> None:
         partition = self.world.replicas._led.get(facts[0])
@@ -253,8 +255,8 @@ def test_both_ways_of_a_fetch_give_the_same_answers(seed: int, length: int) -> N
             broker = Broker(large_from)
             await broker.play(history)
             broker.world_is_unpinned()
-            assert all(not p._waiting._at_end for p in broker.world.replicas)
-            assert all(not p._waiting._at_watermark for p in broker.world.replicas)
+            assert all(not p.replica_log.waiting._at_end for p in broker.world.replicas)
+            assert all(not p.replica_log.waiting._at_watermark for p in broker.world.replicas)
             return broker.answers, broker.waited
 
         answers.append(simulation.run(main()))

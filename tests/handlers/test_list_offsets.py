@@ -28,7 +28,7 @@ def elected() -> Partition:
     for timestamp in (10, 20):
         batch = memoryview(build_batch([Record(value=b"x", timestamp=timestamp)]))
         partition.append(batch, read_header(batch), 20)
-    partition.record_progress(TWO, Offset(1), Offset(0), 1)
+    partition.leader_replica.record_progress(TWO, Offset(1), Offset(0), 1)
     partition.lead(PartitionState(ONE, LeaderEpoch(1), 1, BOTH, BOTH), 1)
     assert partition.high_watermark == 1
     return partition
@@ -78,7 +78,7 @@ def test_a_new_leader_tells_no_offset_that_it_does_not_know(
     async def scenario() -> None:
         partition = elected()
         assert await ask(partition, timestamp) == before
-        partition.record_progress(TWO, Offset(2), Offset(0), 1)
+        partition.leader_replica.record_progress(TWO, Offset(2), Offset(0), 1)
         assert await ask(partition, timestamp) == after
 
     asyncio.run(scenario())

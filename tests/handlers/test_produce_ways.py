@@ -131,7 +131,7 @@ class Broker:
     def _catch_up(self) -> None:
         """The follower has everything of one partition, and nothing new of another."""
         partition = self.world.replicas.leader_of("plain", 1)
-        partition.record_progress(
+        partition.leader_replica.record_progress(
             OTHER, partition.log.end_offset, partition.log.start_offset, EPOCHS[OTHER]
         )
 

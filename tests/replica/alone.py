@@ -12,8 +12,9 @@ from suwi.model.topic_config import TopicConfig
 from suwi.replica.home import Home
 from suwi.replica.leadership import Proposal
 from suwi.replica.loss import Loss
-from suwi.replica.partition import Partition, Surroundings
+from suwi.replica.partition import Partition
 from suwi.replica.preparation import Turns
+from suwi.replica.replica_log import Surroundings
 from suwi.sim import ManualClock, SimDisk
 from tests.supervision import tasks_that_must_not_fail
 

@@ -53,7 +53,7 @@ def test_a_leader_on_a_broken_disk_asks_for_another_one(is_behind: bool) -> None
         partition, directory = partition_and_directory(propose=lambda _, p: proposals.append(p))
         partition.lead(leading(ONE, TWO, partition_epoch=0), broker_epoch=5)
         end = append(partition)
-        partition.record_progress(TWO, Offset(0) if is_behind else end, Offset(0), 3)
+        partition.leader_replica.record_progress(TWO, Offset(0) if is_behind else end, Offset(0), 3)
         directory.state.take_offline(OSError(5, "Input/output error"))
         assert partition.leadership is not None
         partition.leadership.followers[TWO].caught_up_s -= 60

@@ -24,7 +24,7 @@ def elected_on_a_full_disk() -> Partition:
     for offset in range(3):
         batch = memoryview(build_batch([Record(value=b"x" * 50, timestamp=1)]))
         place(batch, Offset(offset), LeaderEpoch(0))
-        partition.append_fetched(batch, LeaderEpoch(0), Offset(offset + 1), Offset(0))
+        partition.follower.append_fetched(batch, LeaderEpoch(0), Offset(offset + 1), Offset(0))
     disk = directory.disk
     assert isinstance(disk, SimDisk)
     disk.capacity_bytes = disk.drive.volume.used_bytes
@@ -49,7 +49,7 @@ def test_it_removes_what_is_too_old() -> None:
     async def scenario() -> None:
         partition = elected_on_a_full_disk()
         removed: list[str] = []
-        run_steps(partition.retaining(10_000, removed))
+        run_steps(partition.replica_log.retaining(10_000, removed))
         assert len([path for path in removed if path.endswith(".log.deleted")]) == 2
         assert partition.log_as_it_is.start_offset == 2
 

@@ -89,7 +89,7 @@ def copy_many(partition: Partition, count: int = BATCHES) -> None:
             base_sequence=number,
         )
         place(memoryview(batch), Offset(number), LeaderEpoch(0))
-        partition.append_fetched(memoryview(batch), LeaderEpoch(0), Offset(0), Offset(0))
+        partition.follower.append_fetched(memoryview(batch), LeaderEpoch(0), Offset(0), Offset(0))
 
 
 # -- truncation -----------------------------------------------------------------------------------
@@ -104,8 +104,8 @@ def test_a_truncation_replays_producers_a_row_at_a_time(monkeypatch: pytest.Monk
         copy_many(partition)
         async with counting() as clock:
             watch(monkeypatch, producer_loading, "header_row", clock.note)
-            partition.diverge(LeaderEpoch(0), Offset(BATCHES - 1))
-            await partition.settled()
+            partition.follower.diverge(LeaderEpoch(0), Offset(BATCHES - 1))
+            await partition.replica_log.settled()
         assert len(clock.done_in) >= BATCHES // 10
         assert clock.most_in_a_turn() <= preparation._SLICES_A_TURN
         producer = partition.log.producers.all()[0]
@@ -119,14 +119,14 @@ def test_while_it_truncates_a_replica_neither_reads_nor_writes() -> None:
         partition = make_partition()
         partition.follow(following(1))
         copy_many(partition, 20)
-        partition.diverge(LeaderEpoch(0), Offset(10))
-        assert partition.is_preparing
+        partition.follower.diverge(LeaderEpoch(0), Offset(10))
+        assert partition.replica_log.is_preparing
         with pytest.raises(NotLeaderOrFollower):
             partition.read(Offset(0), 1000, committed_only=False, whole_batch=True)
         with pytest.raises(NotLeaderOrFollower):
             copy_many(partition, 1)
         assert partition.watermark_as_it_is <= partition.log_as_it_is.end_offset == 10
-        await partition.settled()
+        await partition.replica_log.settled()
         assert partition.log.end_offset == 10
 
     asyncio.run(scenario())
@@ -141,11 +141,11 @@ def test_a_replica_that_is_elected_while_it_truncates_takes_office_when_that_is_
         partition = make_partition()
         partition.follow(following(1))
         copy_many(partition)
-        partition.diverge(LeaderEpoch(0), Offset(300))
+        partition.follower.diverge(LeaderEpoch(0), Offset(300))
         partition.lead(PartitionState(ONE, LeaderEpoch(2), 2, (TWO, ONE), (ONE,)), broker_epoch=5)
         with pytest.raises(NotLeaderOrFollower):
             assert partition.high_watermark
-        await partition.settled()
+        await partition.replica_log.settled()
         assert partition.log.epochs.latest == 2
         assert partition.leadership is not None
         assert partition.leadership.epoch_start == 300
@@ -158,9 +158,9 @@ def test_a_replica_that_is_closed_while_it_truncates_stops_there() -> None:
         partition = make_partition()
         partition.follow(following(1))
         copy_many(partition, 20)
-        partition.diverge(LeaderEpoch(0), Offset(10))
+        partition.follower.diverge(LeaderEpoch(0), Offset(10))
         partition.close()
-        await partition.settled()
+        await partition.replica_log.settled()
         before = partition.log_as_it_is.dir
         # What it knows of producers is not what the log says: it must not be kept.
         partition.log_as_it_is.finish()
@@ -224,15 +224,15 @@ def test_what_a_truncation_has_to_sync_is_synced_in_a_thread(tmp_path: Path) -> 
         partition, directory = partition_and_directory(disk=disk, path=str(tmp_path / "data"))
         partition.follow(following(1))
         copy_many(partition, 20)
-        partition.append_fetched(memoryview(b""), LeaderEpoch(1), Offset(20), Offset(0))
-        assert await partition.sync_once(partition.log)
+        partition.follower.append_fetched(memoryview(b""), LeaderEpoch(1), Offset(20), Offset(0))
+        assert await partition.syncer.sync_once(partition.log)
         directory.write_recovery_points()
         directory.write_high_watermarks([(ORDERS, partition.high_watermark)])
         disk.synced, disk.on_loop = 0, []
-        partition.diverge(LeaderEpoch(0), Offset(10))
-        await partition.settled()
-        partition.start_over(Offset(30))
-        await partition.settled()
+        partition.follower.diverge(LeaderEpoch(0), Offset(10))
+        await partition.replica_log.settled()
+        partition.follower.start_over(Offset(30))
+        await partition.replica_log.settled()
         assert (disk.synced > 4, disk.on_loop) == (True, [])
         assert partition.log.truncation_is_safe
 
@@ -254,9 +254,9 @@ def test_a_truncation_whose_sync_fails_for_a_reason_nobody_foresaw_leaves_no_fil
         partition.follow(following(1))
         copy_many(partition, 20)
         monkeypatch.setattr(SyncJob, "run", fails)
-        partition.diverge(LeaderEpoch(0), Offset(10))
+        partition.follower.diverge(LeaderEpoch(0), Offset(10))
         with pytest.raises(KafkaStorageError):
-            await partition.settled()
+            await partition.replica_log.settled()
         assert failures == ["log preparation"]
         assert not partition.log_as_it_is.files._pins
 
@@ -276,7 +276,7 @@ def test_of_many_replicas_that_are_to_lead_a_few_take_office_in_each_turn() -> N
             at_once = sum(partition.is_open for partition in many)
             assert at_once <= preparation._SLICES_AT_ONCE_A_TURN
             began = clock.turn
-            await asyncio.gather(*(partition.settled() for partition in many))
+            await asyncio.gather(*(partition.replica_log.settled() for partition in many))
             assert clock.turn - began >= (len(many) - at_once) // preparation._SLICES_A_TURN
         assert all(partition.log.epochs.latest == 1 for partition in many)
 
@@ -289,7 +289,7 @@ def test_a_replica_whose_log_is_open_takes_office_at_once() -> None:
         partition.follow(following(0))
         copy_many(partition, 3)
         partition.lead(PartitionState(ONE, LeaderEpoch(1), 1, (ONE, TWO), (ONE,)), broker_epoch=5)
-        assert not partition.is_preparing
+        assert not partition.replica_log.is_preparing
         assert partition.log.epochs.latest == 1
 
     asyncio.run(scenario())
@@ -309,9 +309,9 @@ def test_a_log_of_many_segments_is_opened_in_several_turns() -> None:
     async def opened() -> None:
         partition, _ = partition_and_directory(disk=disk)
         partition.follow(following(1))
-        slices = sum(1 for _ in partition._opening())
+        slices = sum(1 for _ in partition.replica_log.opening())
         assert slices >= 200 // partition_log.SEGMENTS_AT_ONCE
-        assert partition.prepare()
+        assert partition.replica_log.prepare()
         assert partition.log.end_offset == 200
 
     asyncio.run(written())
@@ -326,8 +326,8 @@ def test_a_replica_that_cannot_be_opened_says_why_and_tries_again() -> None:
         partition.follow(following(1))
         disk.faults.fail("open", errno.EMFILE, path="*.log")
         with pytest.raises(KafkaStorageError, match="Too many open files"):
-            partition.prepare()
-        assert partition.prepare()
+            partition.replica_log.prepare()
+        assert partition.replica_log.prepare()
         assert partition.log.end_offset == 0
 
     asyncio.run(scenario())
@@ -342,12 +342,12 @@ def test_retention_of_many_segments_lets_others_have_their_turns() -> None:
         partition.configure(TopicConfig(segment_bytes=100, retention_ms=1_000))
         partition.follow(following(1))
         copy_many(partition, 100)
-        partition.append_fetched(memoryview(b""), LeaderEpoch(1), Offset(100), Offset(0))
+        partition.follower.append_fetched(memoryview(b""), LeaderEpoch(1), Offset(100), Offset(0))
         gone: list[str] = []
         seen = [0]
         seen += [
             sum(path.endswith(".log.deleted") for path in gone)
-            for _ in partition.retaining(10_000_000, gone)
+            for _ in partition.replica_log.retaining(10_000_000, gone)
         ]
         steps = [after - before for before, after in pairwise(seen)]
         assert max(steps) == partition_log.SEGMENTS_AT_ONCE
@@ -362,12 +362,12 @@ def test_retention_stops_where_the_log_was_truncated_meanwhile() -> None:
         partition.configure(TopicConfig(segment_bytes=100, retention_ms=1_000))
         partition.follow(following(1))
         copy_many(partition, 100)
-        partition.append_fetched(memoryview(b""), LeaderEpoch(1), Offset(100), Offset(0))
-        steps = partition.retaining(10_000_000, [])
+        partition.follower.append_fetched(memoryview(b""), LeaderEpoch(1), Offset(100), Offset(0))
+        steps = partition.replica_log.retaining(10_000_000, [])
         next(steps)
         start = partition.log.start_offset
-        partition.diverge(LeaderEpoch(0), Offset(50))
-        await partition.settled()
+        partition.follower.diverge(LeaderEpoch(0), Offset(50))
+        await partition.replica_log.settled()
         run_steps(steps)
         assert (partition.log.start_offset, partition.log.end_offset) == (start, 50)
 

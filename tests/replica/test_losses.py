@@ -29,7 +29,9 @@ def copy(partition: Partition, offset: int, epoch: int, *, watermark: int) -> No
     """Three records from the leader."""
     batch = build_batch([Record(value=value, timestamp=1) for value in (b"a", b"b", b"c")])
     place(memoryview(batch), Offset(offset), LeaderEpoch(epoch))
-    partition.append_fetched(memoryview(batch), LeaderEpoch(epoch), Offset(watermark), Offset(0))
+    partition.follower.append_fetched(
+        memoryview(batch), LeaderEpoch(epoch), Offset(watermark), Offset(0)
+    )
 
 
 def ranges(losses: list[Loss]) -> list[tuple[int, int, int]]:
@@ -47,8 +49,8 @@ def lost_by(*copies: tuple[int, int, int], unclean: int, epoch: int, at: int) ->
         for offset, written_in, watermark in copies:
             copy(partition, offset, written_in, watermark=watermark)
         partition.follow(following(3, unclean=unclean))
-        partition.diverge(LeaderEpoch(epoch), Offset(at))
-        await partition.settled()
+        partition.follower.diverge(LeaderEpoch(epoch), Offset(at))
+        await partition.replica_log.settled()
 
     asyncio.run(scenario())
     return losses
@@ -81,10 +83,10 @@ def test_deleted_records_are_not_lost() -> None:
         partition.follow(following(0))
         copy(partition, 0, 0, watermark=3)
         copy(partition, 3, 0, watermark=6)
-        partition.append_fetched(memoryview(b""), LeaderEpoch(0), Offset(6), Offset(4))
+        partition.follower.append_fetched(memoryview(b""), LeaderEpoch(0), Offset(6), Offset(4))
         partition.follow(following(1, unclean=1))
-        partition.diverge(LeaderEpoch(0), Offset(3))
-        await partition.settled()
+        partition.follower.diverge(LeaderEpoch(0), Offset(3))
+        await partition.replica_log.settled()
 
     asyncio.run(scenario())
     assert ranges(losses) == [(0, 4, 6)]

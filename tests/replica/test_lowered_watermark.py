@@ -31,14 +31,14 @@ def test_a_truncation_below_the_watermark_is_written_down_before_other_records()
         copy(partition, 3, 0, watermark=6)
         directory.write_high_watermarks([(ORDERS, partition.high_watermark)])
         partition.follow(following(3, unclean=2))
-        partition.diverge(LeaderEpoch(0), Offset(3))
-        await partition.settled()
+        partition.follower.diverge(LeaderEpoch(0), Offset(3))
+        await partition.replica_log.settled()
         copy(partition, 3, 2, watermark=3)
         assert written(disk) == 3
 
     asyncio.run(scenario())
     again, _ = partition_and_directory(disk=disk.power_loss(tear=False))
-    again.open()
+    again.replica_log.open()
     assert again.high_watermark <= 3
 
 
@@ -48,8 +48,8 @@ def test_what_a_power_loss_took_is_not_committed_when_others_write_there() -> No
     async def copied(disk: SimDisk, epoch: int) -> None:
         partition, directory = partition_and_directory(disk=disk)
         partition.follow(following(epoch))
-        partition.prepare()
-        await partition.settled()
+        partition.replica_log.prepare()
+        await partition.replica_log.settled()
         copy(partition, 0, epoch, watermark=0)
         if epoch == 0:
             directory.write_high_watermarks([(ORDERS, Offset(3))])
@@ -58,7 +58,7 @@ def test_what_a_power_loss_took_is_not_committed_when_others_write_there() -> No
     disk = disk.power_loss(tear=False)
     asyncio.run(copied(disk, 1))
     again, _ = partition_and_directory(disk=disk.crash())
-    again.open()
+    again.replica_log.open()
     assert again.log.end_offset == 3
     assert again.high_watermark == 0
 
@@ -73,14 +73,14 @@ def test_on_a_full_disk_no_records_are_taken_until_it_is_written_down() -> None:
         directory.write_high_watermarks([(ORDERS, partition.high_watermark)])
         partition.follow(following(3, unclean=2))
         disk.faults.fail("write", errno.ENOSPC, path=f"*{names.HIGH_WATERMARKS}*")
-        partition.diverge(LeaderEpoch(0), Offset(0))
+        partition.follower.diverge(LeaderEpoch(0), Offset(0))
         with pytest.raises(KafkaStorageError):
-            await partition.settled()
+            await partition.replica_log.settled()
         with pytest.raises(NotLeaderOrFollower):
             copy(partition, 0, 2, watermark=0)
         assert (written(disk), partition.log_as_it_is.end_offset) == (3, 0)
         disk.faults.clear()
-        await partition.settled()
+        await partition.replica_log.settled()
         copy(partition, 0, 2, watermark=0)
         assert (written(disk), partition.log.end_offset) == (0, 3)
 

@@ -29,7 +29,7 @@ def test_watermarks_that_fell_are_written_down_before_it_is_over() -> None:
     """The controller is about to ask for them, and a replica that is not ready has no answer."""
     disk = SimDisk()
     partition, directory = partition_and_directory(disk=disk)
-    partition.open()
+    partition.replica_log.open()
     directory.write_high_watermarks([(ORDERS, Offset(7))])
     disk = disk.crash()
     partition, _ = partition_and_directory(disk=disk)

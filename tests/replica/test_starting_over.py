@@ -22,12 +22,12 @@ def test_a_log_that_starts_within_a_batch_is_copied_with_the_whole_batch() -> No
     async def scenario() -> None:
         partition = make_partition()
         partition.follow(PartitionState(TWO, LeaderEpoch(0), 0, (TWO, ONE), (TWO,)))
-        partition.start_over(Offset(30))
-        await partition.settled()
+        partition.follower.start_over(Offset(30))
+        await partition.replica_log.settled()
         batch = build_batch([Record(value=value, timestamp=1) for value in (b"a", b"b", b"c")])
         place(memoryview(batch), Offset(29), LeaderEpoch(0))
-        partition.append_fetched(memoryview(batch), LeaderEpoch(0), Offset(28), Offset(30))
-        await partition.settled()
+        partition.follower.append_fetched(memoryview(batch), LeaderEpoch(0), Offset(28), Offset(30))
+        await partition.replica_log.settled()
         assert (partition.log.start_offset, partition.log.end_offset) == (30, 32)
         assert partition.high_watermark == 30
 
@@ -42,17 +42,19 @@ def test_what_a_full_disk_took_of_it_starts_where_the_leaders_log_does() -> None
     async def scenario() -> None:
         partition, _ = partition_and_directory(disk=disk)
         partition.follow(PartitionState(TWO, LeaderEpoch(0), 0, (TWO, ONE), (TWO,)))
-        partition.start_over(Offset(30))
-        await partition.settled()
+        partition.follower.start_over(Offset(30))
+        await partition.replica_log.settled()
         records = bytearray()
         for offset in (29, 32):
             batch = build_batch([Record(value=value, timestamp=1) for value in (b"a", b"b", b"c")])
             place(memoryview(batch), Offset(offset), LeaderEpoch(0))
             records += batch
         disk.faults.fail("write", errno.ENOSPC, path="*.log", skip=1)
-        partition.append_fetched(memoryview(records), LeaderEpoch(0), Offset(31), Offset(30))
+        partition.follower.append_fetched(
+            memoryview(records), LeaderEpoch(0), Offset(31), Offset(30)
+        )
         with pytest.raises(KafkaStorageError):
-            await partition.settled()
+            await partition.replica_log.settled()
         assert (partition.log.start_offset, partition.log.end_offset) == (30, 32)
         assert partition.high_watermark == 31
 
@@ -66,12 +68,12 @@ def test_where_a_log_begins_anew_is_written_down_before_it_grows() -> None:
         partition = make_partition()
         partition.follow(PartitionState(TWO, LeaderEpoch(0), 0, (TWO, ONE), (TWO,)))
         assert not partition.log.start_moved
-        partition.start_over(Offset(30))
-        await partition.settled()
+        partition.follower.start_over(Offset(30))
+        await partition.replica_log.settled()
         assert partition.log.start_moved
         partition.log.start_moved = False
-        partition.diverge(LeaderEpoch(0), Offset(20))
-        await partition.settled()
+        partition.follower.diverge(LeaderEpoch(0), Offset(20))
+        await partition.replica_log.settled()
         assert (partition.log.start_offset, partition.log.start_moved) == (0, True)
 
     asyncio.run(scenario())

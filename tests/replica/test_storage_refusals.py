@@ -26,7 +26,7 @@ from suwi.model.ids import LeaderEpoch, Offset
 from suwi.records.batch import SEQUENCE_MAX, batches, read_header
 from suwi.records.builder import build_batch
 from suwi.records.record import Record, iter_records
-from suwi.replica.partition import LogNotReady
+from suwi.replica.replica_log import LogNotReady
 from suwi.replica.storage_refusals import PRODUCERS_MAX, StorageRefusals
 from suwi.sim import SimDisk, SimRandom
 from tests.replica.alone import ONE, TWO, partition_and_directory
@@ -222,7 +222,9 @@ def test_a_refusal_is_over_when_another_leader_took_the_missing_batch() -> None:
             base_offset=1,
             leader_epoch=1,
         )
-        bench.partition.append_fetched(memoryview(copied), LeaderEpoch(1), Offset(3), Offset(0))
+        bench.partition.follower.append_fetched(
+            memoryview(copied), LeaderEpoch(1), Offset(3), Offset(0)
+        )
         bench.partition.lead(PartitionState(ONE, LeaderEpoch(2), 2, both, both), broker_epoch=5)
         assert [bench.send(3), bench.send(9)] == ["stored", OUT_OF_ORDER]
 
@@ -248,7 +250,7 @@ def test_what_is_pipelined_behind_a_batch_that_too_few_replicas_refused_is_not_o
 
     def scenario(bench: Bench) -> None:
         partition = bench.partition
-        partition.config = replace(partition.config, min_insync_replicas=2)
+        partition.configure(replace(partition.config, min_insync_replicas=2))
         partition.lead(PartitionState(ONE, LeaderEpoch(1), 1, both, both), broker_epoch=5)
         assert bench.send_to_all(0) == "stored"
         partition.lead(PartitionState(ONE, LeaderEpoch(1), 2, both, (ONE,)), broker_epoch=5)
@@ -336,7 +338,7 @@ def test_nothing_is_lost_doubled_or_out_of_order_while_a_disk_fills_and_empties(
                 client.let_one_arrive(bench, loses_answer=random.chance(0.02))
             if random.chance(0.3):
                 with suppress(BrokerError):
-                    await bench.partition.settled()
+                    await bench.partition.replica_log.settled()
         assert bench.stored() == [str(n) for n in range(100)]
 
     asyncio.run(scenario())

@@ -23,7 +23,7 @@ def test_a_follower_syncs_a_truncation_before_it_says_that_it_has_more() -> None
         await produce(client, "orders", [b"old"], acks=1)
         assert cluster[1].broker is not None
         old = cluster[1].broker.replicas.replica_of("orders", 0)
-        assert await old.sync_once(old.log)
+        assert await old.syncer.sync_once(old.log)
         cluster[1].kill()
         await asyncio.sleep(5)
         for other in ("b2", "b3"):

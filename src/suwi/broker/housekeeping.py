@@ -259,7 +259,7 @@ class Housekeeping:
         try:
             if not self._may_have_expired(partition):
                 return
-            for _ in partition.retaining(self._env.clock.now_ms(), gone):
+            for _ in partition.replica_log.retaining(self._env.clock.now_ms(), gone):
                 await asyncio.sleep(0)
                 if partition.is_closed:
                     break
@@ -299,7 +299,7 @@ class Housekeeping:
         await self._deletion.stop()
         for partition in self._replicas:
             with suppress(BrokerError):
-                await partition.settled()
+                await partition.replica_log.settled()
         opened = [partition for partition in self._replicas if partition.is_open]
         clean = True
         for first in range(0, len(opened), _LAST_SYNCS_AT_ONCE):

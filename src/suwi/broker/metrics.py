@@ -78,7 +78,7 @@ class PartitionFigures:
         count = 0
         for partition in broker.replicas:
             self._count(partition)
-            self.offline_replicas += partition.offline_because is not None
+            self.offline_replicas += partition.replica_log.offline_because is not None
             self._add(partition)
             count += 1
             if count % SLICE_PARTITIONS == 0:

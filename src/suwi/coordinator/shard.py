@@ -201,7 +201,7 @@ class Shard:
 
     def _lags(self) -> bool:
         partition = self.partition
-        if not partition.is_ready:
+        if partition.replica_log.ready_log is None:
             return False
         reader = self._reader
         return reader is None or reader.lags_behind(partition.watermark_as_it_is)
@@ -233,8 +233,8 @@ class Shard:
     async def _apply_once(self, leads: bool) -> bool:
         """Whether all has been replayed that was there when this began."""
         partition = self.partition
-        if not partition.prepare():
-            await partition.settled()
+        if not partition.replica_log.prepare():
+            await partition.replica_log.settled()
             return False
         partition_log = partition.log
         if self._reader is None or self._reader.is_void(partition_log):

@@ -7,7 +7,6 @@ Hazards G1–G7, G15, G16, G24.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from kio.schema.errors import ErrorCode
 
@@ -25,12 +24,6 @@ from suwi.group.classic_messages import (
 from suwi.group.classic_rebalance import ClassicRebalances, answer_sync, cause_of, move
 from suwi.group.classic_timers import reset_session, session_timer, sync_timer
 from suwi.group.history import Cause, Trigger
-
-_EMPTY: Final = ClassicState.EMPTY
-_PREPARING: Final = ClassicState.PREPARING_REBALANCE
-_COMPLETING: Final = ClassicState.COMPLETING_REBALANCE
-_STABLE: Final = ClassicState.STABLE
-_DEAD: Final = ClassicState.DEAD
 
 
 class ClassicCoordinator:
@@ -71,7 +64,7 @@ class ClassicCoordinator:
             return
         member = group.members[request.member_id]
         reset_session(group, member, now_ms, decision)
-        if group.state is _STABLE:
+        if group.state is ClassicState.STABLE:
             decision.reply(token, _assigned(group, member))
             return
         group.pending_sync.pop(member.member_id, None)
@@ -83,7 +76,7 @@ class ClassicCoordinator:
             self._complete_sync(group, request.assignments, now_ms, decision)
 
     def _sync_refusal(self, group: ClassicGroup, request: SyncRequest) -> ErrorCode | None:
-        if group.state is _DEAD:
+        if group.state is ClassicState.DEAD:
             return ErrorCode.coordinator_not_available
         error = check_member(group, request.member_id, request.instance_id)
         if error is not None:
@@ -96,15 +89,15 @@ class ClassicCoordinator:
         ):
             if asked is not None and asked != known:
                 return ErrorCode.inconsistent_group_protocol
-        if group.state is _PREPARING:
+        if group.state is ClassicState.PREPARING_REBALANCE:
             return ErrorCode.rebalance_in_progress
-        return ErrorCode.unknown_member_id if group.state is _EMPTY else None
+        return ErrorCode.unknown_member_id if group.state is ClassicState.EMPTY else None
 
     def _complete_sync(
         self, group: ClassicGroup, assignments: dict[str, bytes], now_ms: int, decision: Decision
     ) -> None:
         """The leader has assigned: the generation is whole, and persisted."""
-        move(group, _STABLE, now_ms)
+        move(group, ClassicState.STABLE, now_ms)
         decision.append(GroupMetadataKey(group.group_id), group.value(assignments))
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
@@ -114,7 +107,7 @@ class ClassicCoordinator:
         self._rebalances.end_rebalance(group, now_ms, decision)
 
     def sync_timed_out(self, group: ClassicGroup, now_ms: int, decision: Decision) -> None:
-        if group.state is not _COMPLETING:
+        if group.state is not ClassicState.COMPLETING_REBALANCE:
             return
         silent = list(group.pending_sync)
         if not silent:
@@ -136,17 +129,17 @@ class ClassicCoordinator:
         now_ms: int,
         decision: Decision,
     ) -> ErrorCode:
-        if group.state is _DEAD:
+        if group.state is ClassicState.DEAD:
             return ErrorCode.coordinator_not_available
         error = check_member(group, member_id, instance_id)
         if error is not None:
             return error
         if generation != group.generation:
             return ErrorCode.illegal_generation
-        if group.state is _EMPTY:
+        if group.state is ClassicState.EMPTY:
             return ErrorCode.unknown_member_id
         reset_session(group, group.members[member_id], now_ms, decision)
-        preparing = group.state is _PREPARING
+        preparing = group.state is ClassicState.PREPARING_REBALANCE
         return ErrorCode.rebalance_in_progress if preparing else ErrorCode.none
 
     def leave(
@@ -172,14 +165,14 @@ class ClassicCoordinator:
                 )
         if cause is not None:
             self._rebalances.rebalance_or_complete(group, cause, now_ms, decision)
-        elif group.state is _PREPARING:
+        elif group.state is ClassicState.PREPARING_REBALANCE:
             self._rebalances.complete_if_all_joined(group, now_ms, decision)
         return errors
 
     def _leave_one(
         self, group: ClassicGroup, leaving: LeavingMember, decision: Decision
     ) -> tuple[ErrorCode, ClassicMember | None]:
-        if group.state is _DEAD:
+        if group.state is ClassicState.DEAD:
             return ErrorCode.coordinator_not_available, None
         member_id, instance_id = leaving.member_id, leaving.instance_id
         if instance_id is not None:
@@ -202,7 +195,7 @@ class ClassicCoordinator:
     ) -> None:
         if member_id in group.pending_members:
             group.pending_members.pop(member_id)
-            if group.state is _PREPARING:
+            if group.state is ClassicState.PREPARING_REBALANCE:
                 self._rebalances.complete_if_all_joined(group, now_ms, decision)
             return
         member = group.members.get(member_id)

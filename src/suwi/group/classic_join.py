@@ -22,12 +22,6 @@ from suwi.group.classic_rebalance import (
 from suwi.group.classic_timers import reset_session, session_timer
 from suwi.group.history import Trigger
 
-_EMPTY: Final = ClassicState.EMPTY
-_PREPARING: Final = ClassicState.PREPARING_REBALANCE
-_COMPLETING: Final = ClassicState.COMPLETING_REBALANCE
-_STABLE: Final = ClassicState.STABLE
-_DEAD: Final = ClassicState.DEAD
-
 _NEW_MEMBER_JOIN_MS: Final = 300_000
 """Who joins for the first time sends no heartbeats before it is answered: it may be silent for so
 long, should the rebalance take longer than its session."""
@@ -74,7 +68,7 @@ class ClassicJoin:
         session_ms = request.session_timeout_ms
         if not config.session_timeout_ms_min <= session_ms <= config.session_timeout_ms_max:
             return ErrorCode.invalid_session_timeout
-        if group.state is _DEAD:
+        if group.state is ClassicState.DEAD:
             return ErrorCode.coordinator_not_available
         if not self._has_room(group, request.member_id):
             return ErrorCode.group_max_size_reached
@@ -82,7 +76,7 @@ class ClassicJoin:
             error = check_member(group, request.member_id, request.instance_id)
             if error is not None:
                 return error
-            if group.state is _EMPTY:
+            if group.state is ClassicState.EMPTY:
                 return ErrorCode.unknown_member_id
         names = [protocol.name for protocol in request.protocols]
         is_alone = len(group.members) == 1 and request.member_id in group.members
@@ -96,7 +90,7 @@ class ClassicJoin:
         """G4: ids that were handed out count too."""
         member = group.members.get(member_id)
         pending = len(group.pending_members) - (member_id in group.pending_members)
-        if group.state is _PREPARING:
+        if group.state is ClassicState.PREPARING_REBALANCE:
             if member is not None and member.awaiting_join is not None:
                 return True
             return group.joined + pending < self._config.size_max
@@ -131,7 +125,7 @@ class ClassicJoin:
         now_ms: int,
         decision: Decision,
     ) -> None:
-        if group.state is _PREPARING and group.generation == 0:
+        if group.state is ClassicState.PREPARING_REBALANCE and group.generation == 0:
             group.new_member_added = True
         member = ClassicMember(
             member_id,
@@ -161,11 +155,15 @@ class ClassicJoin:
     ) -> None:
         member = group.members[request.member_id]
         is_unchanged = member.protocols == request.protocols
-        if group.state is _COMPLETING and is_unchanged:
+        if group.state is ClassicState.COMPLETING_REBALANCE and is_unchanged:
             # Its reply was lost: it is told again.
             reply_joined(group, member, token, decision)
             return
-        if group.state is _STABLE and is_unchanged and not group.is_leader(member.member_id):
+        if (
+            group.state is ClassicState.STABLE
+            and is_unchanged
+            and not group.is_leader(member.member_id)
+        ):
             reply_joined(group, member, token, decision)
             return
         trigger = Trigger.LEADER_REJOINED if is_unchanged else Trigger.SUBSCRIPTION_CHANGE
@@ -217,7 +215,7 @@ class ClassicJoin:
             member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms
         )
         member.client_id, member.client_host = request.client_id, request.client_host
-        if group.state is _STABLE and is_unchanged:
+        if group.state is ClassicState.STABLE and is_unchanged:
             reset_session(group, member, now_ms, decision)
             # G6: after a fail-over the new id must be the one that counts.
             decision.append(GroupMetadataKey(group.group_id), group.value())

@@ -6,7 +6,6 @@ Hazards G3, G24.
 """
 
 from collections.abc import Sequence
-from typing import Final
 
 from kio.schema.errors import ErrorCode
 
@@ -23,11 +22,6 @@ from suwi.group.classic_messages import (
 from suwi.group.classic_timers import join_timer, reset_session, session_timer, sync_timer
 from suwi.group.history import Cause, Rebalance, Trigger
 
-_EMPTY: Final = ClassicState.EMPTY
-_PREPARING: Final = ClassicState.PREPARING_REBALANCE
-_COMPLETING: Final = ClassicState.COMPLETING_REBALANCE
-_STABLE: Final = ClassicState.STABLE
-
 
 class ClassicRebalances:
     def __init__(self, initial_delay_ms: int) -> None:
@@ -40,24 +34,24 @@ class ClassicRebalances:
     def rebalance_or_complete(
         self, group: ClassicGroup, cause: Cause, now_ms: int, decision: Decision
     ) -> None:
-        if group.is_in(_STABLE, _COMPLETING, _EMPTY):
+        if group.is_in(ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE, ClassicState.EMPTY):
             self.prepare_rebalance(group, cause, now_ms, decision)
-        elif group.state is _PREPARING:
+        elif group.state is ClassicState.PREPARING_REBALANCE:
             self.complete_if_all_joined(group, now_ms, decision)
 
     def prepare_rebalance(
         self, group: ClassicGroup, cause: Cause, now_ms: int, decision: Decision
     ) -> None:
         """All members have to join again."""
-        is_first = group.state is _EMPTY
-        if group.state is _COMPLETING:
+        is_first = group.state is ClassicState.EMPTY
+        if group.state is ClassicState.COMPLETING_REBALANCE:
             decision.cancel(sync_timer(group.group_id))
             for member in group.members.values():
                 member.assignment = b""
                 answer_sync(member, SyncResponse(ErrorCode.rebalance_in_progress), decision)
         rebalance = Rebalance(group.group_id, cause, now_ms, group.generation)
         self._rebalances.setdefault(group.group_id, rebalance)
-        move(group, _PREPARING, now_ms)
+        move(group, ClassicState.PREPARING_REBALANCE, now_ms)
         delay_ms = self._initial_delay_ms
         if is_first and delay_ms > 0:
             latest_ms = now_ms + max(group.rebalance_timeout_ms, delay_ms)
@@ -74,7 +68,7 @@ class ClassicRebalances:
 
     def join_timed_out(self, group: ClassicGroup, now_ms: int, decision: Decision) -> None:
         """The time to join is over, or the delay of a first rebalance."""
-        if group.state is not _PREPARING:
+        if group.state is not ClassicState.PREPARING_REBALANCE:
             return
         latest_ms = self._initial_until_ms.get(group.group_id)
         if latest_ms is not None and group.new_member_added and now_ms < latest_ms:
@@ -98,11 +92,11 @@ class ClassicRebalances:
         decision.cancel(join_timer(group.group_id))
         group.begin_generation()
         if not group.members:
-            move(group, _EMPTY, now_ms)
+            move(group, ClassicState.EMPTY, now_ms)
             self.end_rebalance(group, now_ms, decision)
             decision.append(GroupMetadataKey(group.group_id), group.value())
             return
-        move(group, _COMPLETING, now_ms)
+        move(group, ClassicState.COMPLETING_REBALANCE, now_ms)
         # G3: who does not ask for its assignment is expelled, too.
         decision.arm(sync_timer(group.group_id), now_ms + group.rebalance_timeout_ms)
         for member in group.members.values():

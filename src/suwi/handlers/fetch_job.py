@@ -32,7 +32,8 @@ from suwi.model.ids import LeaderEpoch, NodeId, Offset
 from suwi.net.answers import Reply
 from suwi.records.compression import Compression
 from suwi.replica.leadership import Follower
-from suwi.replica.partition import LogNotReady, Partition, wait_until_ready
+from suwi.replica.partition import Partition, wait_until_ready
+from suwi.replica.replica_log import LogNotReady
 from suwi.wire.fetch_request import FetchPartition, FetchRequest
 from suwi.wire.fetch_response import (
     AbortedTransaction,
@@ -223,7 +224,9 @@ class Job:
             code = OffsetOutOfRange.code
             return Found(key, _answer(partition, asked, error_code=code), None)
         if self.is_first_look:
-            partition.record_progress(
+            leader = partition.leader_replica
+            assert leader is not None
+            leader.record_progress(
                 node, offset, Offset(asked.log_start_offset), self.asked.replica_epoch
             )
         found = partition.read_for_follower(offset, bytes_max, whole_batch=whole_batch)

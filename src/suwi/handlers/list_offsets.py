@@ -109,7 +109,7 @@ class ListOffsets:
         }
 
     async def _find(self, partition: Partition, timestamp: int, reader: _Reader) -> Found:
-        if not partition.is_ready:
+        if partition.replica_log.ready_log is None:
             await wait_until_ready([partition], _READY_S)
         log = partition.log
         limit = _end_for(partition, reader)

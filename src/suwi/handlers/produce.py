@@ -41,7 +41,8 @@ from suwi.net.answers import (
 from suwi.net.dispatch import Request
 from suwi.records.batch import BatchHeader, read_header
 from suwi.replica.intake import Intake, convert, judge, needs_records, stamped, takes_long
-from suwi.replica.partition import LogNotReady, Partition, wait_until_ready
+from suwi.replica.partition import Partition, wait_until_ready
+from suwi.replica.replica_log import LogNotReady
 from suwi.replica.replicas import Replicas
 from suwi.wire.produce import (
     PartitionProduced,
@@ -268,7 +269,7 @@ class Produce:
         """Whether a batch could be appended at once, or refused at once."""
         try:
             partition = self._partition(topic[0], topic[1], index)
-            return partition.is_ready or partition.prepare()
+            return partition.replica_log.prepare()
         except BrokerError:
             return True  # `_append` meets the same error and answers it.
 

@@ -31,10 +31,6 @@ class UnknownTopicId(BrokerError):
     code = ErrorCode.unknown_topic_id
 
 
-class InconsistentTopicId(BrokerError):
-    code = ErrorCode.inconsistent_topic_id
-
-
 class OffsetOutOfRange(BrokerError):
     code = ErrorCode.offset_out_of_range
 
@@ -74,10 +70,6 @@ class InvalidRequiredAcks(BrokerError):
 
 class UnsupportedCompressionType(BrokerError):
     code = ErrorCode.unsupported_compression_type
-
-
-class UnsupportedForMessageFormat(BrokerError):
-    code = ErrorCode.unsupported_for_message_format
 
 
 class UnsupportedVersion(BrokerError):
@@ -172,6 +164,7 @@ class InvalidFetchSessionEpoch(BrokerError):
     code = ErrorCode.invalid_fetch_session_epoch
 
 
+<<<<<<< HEAD
 class CoordinatorNotAvailable(BrokerError):
     code = ErrorCode.coordinator_not_available
 
@@ -184,12 +177,10 @@ class NotCoordinator(BrokerError):
     code = ErrorCode.not_coordinator
 
 
+=======
+>>>>>>> main
 class NotController(BrokerError):
     code = ErrorCode.not_controller
-
-
-class ReplicaNotAvailable(BrokerError):
-    code = ErrorCode.replica_not_available
 
 
 class LeaderNotAvailable(BrokerError):
@@ -234,10 +225,6 @@ class InvalidUpdateVersion(BrokerError):
 
 class IneligibleReplica(BrokerError):
     code = ErrorCode.ineligible_replica
-
-
-class NewLeaderElected(BrokerError):
-    code = ErrorCode.new_leader_elected
 
 
 class ElectionNotNeeded(BrokerError):

@@ -155,8 +155,8 @@ class Fetcher:
             now_s = loop.time()
             ends = []
             for copy in self._copies.values():
-                if copy.partition.is_preparing:
-                    copy.partition.when_ready(self._changed.set)
+                if copy.partition.replica_log.is_preparing:
+                    copy.partition.replica_log.when_ready(self._changed.set)
                 elif copy.is_current:
                     ends.append(copy.paused_until_s)
             if any(end <= now_s for end in ends):
@@ -227,7 +227,7 @@ class Fetcher:
                 else:
                     taken = await self._take_in_pieces(copy, asked.wanted[key], fetched)
                     taken_bytes += _COST_BYTES + len(_records(fetched))
-                    if copy.partition.must_sync_first:
+                    if copy.partition.syncer.must_sync_first:
                         synced.append(copy.partition)
                 if not taken:
                     # The leader believes that this follower has heard its watermark: let it tell
@@ -250,7 +250,7 @@ class Fetcher:
             if copy.paused_until_s > now_s:
                 continue
             try:
-                if not copy.partition.prepare():
+                if not copy.partition.replica_log.prepare():
                     asked.others_will_follow = True
                     continue
                 partition_log = copy.partition.log
@@ -285,7 +285,11 @@ class Fetcher:
         while self._take_in(copy, asked, fetched._replace(records=records[:end])):
             records = records[end:]
             reached = copy.partition.log_as_it_is.end_offset
-            if not records or copy.partition.is_preparing or reached <= asked.fetch_offset:
+            if (
+                not records
+                or copy.partition.replica_log.is_preparing
+                or reached <= asked.fetch_offset
+            ):
                 return True
             asked = asked._replace(fetch_offset=reached)
             await asyncio.sleep(0)
@@ -299,16 +303,16 @@ class Fetcher:
         partition = copy.partition
         try:
             if fetched.error_code == ErrorCode.offset_out_of_range:
-                partition.start_over(Offset(fetched.log_start_offset))
+                partition.follower.start_over(Offset(fetched.log_start_offset))
             elif fetched.error_code != ErrorCode.none:
                 self._pause(copy, ErrorCode(fetched.error_code).name)
                 return True
             elif fetched.diverging_epoch is not None:
                 # Hazard 6: what the leader says of its watermark means nothing before that.
                 epoch, end_offset = fetched.diverging_epoch
-                partition.diverge(LeaderEpoch(epoch), Offset(end_offset))
+                partition.follower.diverge(LeaderEpoch(epoch), Offset(end_offset))
             elif partition.log.end_offset == asked.fetch_offset:
-                partition.append_fetched(
+                partition.follower.append_fetched(
                     _records(fetched),
                     copy.epoch,
                     Offset(fetched.high_watermark),
@@ -344,7 +348,7 @@ class Fetcher:
     async def _sync(self, partition: Partition) -> None:
         """What a follower asks for next is what it vouches for; see `must_sync_first`."""
         try:
-            await partition.sync_once(partition.log)
+            await partition.syncer.sync_once(partition.log)
         except BrokerError as error:
             log.error(
                 "not synced", extra={"partition": str(partition.partition), "reason": str(error)}

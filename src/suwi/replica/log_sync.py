@@ -1,13 +1,91 @@
-"""Bringing a log to disk in a thread: the one way from a `SyncJob` to what became of it."""
+"""Bringing a log to disk in a thread: the one way from a `SyncJob` to what became of it.
+
+`sync_log` syncs once, `syncing` as one of the steps that change a log. `LogSyncer` syncs a
+replica's log as often as `flush.messages` says; `safe_end` is what a replica may vouch for.
+"""
 
 import asyncio
 from functools import partial
 
 from suwi.log.partition_log import PartitionLog
+from suwi.log.steps import Steps
 from suwi.log.sync_job import SyncJob
 from suwi.log.sync_threads import start_in_sync_thread
 from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import Offset
+from suwi.replica.replica_log import ReplicaLog
+
+
+class LogSyncer:
+    """Syncs the log of one replica; one sync at a time, whoever leads."""
+
+    __slots__ = ("_replica_log", "task")
+
+    def __init__(self, replica_log: ReplicaLog) -> None:
+        self._replica_log = replica_log
+        self.task: asyncio.Task[None] | None = None
+        """Syncs until nothing is due; owned by this replica, ends when it is closed."""
+
+    def sync_if_due(self, partition_log: PartitionLog) -> None:
+        unsynced = partition_log.end_offset - partition_log.recovery_point
+        is_due = (
+            unsynced >= partition_log.config.flush_messages or not partition_log.truncation_is_safe
+        )
+        if self.task is None and is_due:
+            self.task = self._replica_log.context.tasks.start(
+                partial(self._sync_until_done, partition_log),
+                name="log sync",
+                on_failure=self._failed,
+            )
+
+    def _failed(self, error: Exception) -> None:
+        """Nobody foresaw it: who waits must try again, and the next append syncs anew."""
+        replica_log = self._replica_log
+        replica_log.waiting.fail(
+            KafkaStorageError(f"{replica_log.partition} cannot be synced: {error!r}")
+        )
+
+    async def _sync_until_done(self, partition_log: PartitionLog) -> None:
+        """One sync serves all that wait; those who come meanwhile are served by the next."""
+        replica_log = self._replica_log
+        try:
+            while replica_log.closed is None:
+                try:
+                    if not await self.sync_once(partition_log):
+                        return
+                except KafkaStorageError as error:
+                    replica_log.waiting.fail(error)
+                    return
+                if replica_log.leader_replica is not None:
+                    replica_log.leader_replica.log_synced(partition_log)
+                if partition_log.config.flush_messages > 1:
+                    return
+        finally:
+            self.task = None
+
+    async def sync_once(self, partition_log: PartitionLog) -> bool:
+        """Sync what is there; whether there was anything. Raises KafkaStorageError."""
+        if self._replica_log.closed is not None:
+            return False  # Deleted: its files are no longer where they were.
+        return await sync_log(partition_log)
+
+    @property
+    def must_sync_first(self) -> bool:
+        """Whether a follower has to sync before it may say with a fetch what it has."""
+        partition_log = self._replica_log.ready_log
+        return partition_log is not None and (
+            partition_log.config.flush_messages == 1 or not partition_log.truncation_is_safe
+        )
+
+
+def safe_end(partition_log: PartitionLog) -> Offset:
+    """What a replica vouches for: with a sync for each message, only what is on the disk.
+
+    So, too, while a power loss could bring back what lay there before a truncation.
+    """
+    if partition_log.config.flush_messages == 1 or not partition_log.truncation_is_safe:
+        return partition_log.recovery_point
+    return partition_log.end_offset
 
 
 async def sync_log(partition_log: PartitionLog, up_to: Offset | None = None) -> bool:
@@ -36,3 +114,19 @@ def _ended(partition_log: PartitionLog, job: SyncJob, running: "asyncio.Future[N
         partition_log.sync_abandoned(job)
     else:
         partition_log.synced(job)
+
+
+def syncing(partition_log: PartitionLog) -> Steps[None]:
+    """What a follower says with its next fetch is what it vouches for."""
+    job = partition_log.sync_job()
+    if job is None:
+        return
+    try:
+        yield job.run
+    except OSError as error:
+        partition_log.sync_failed(job, error)
+        raise KafkaStorageError(f"{partition_log.partition}: {error}") from error
+    except BaseException:  # Nobody foresaw it, or nobody goes on with this.
+        partition_log.sync_abandoned(job)
+        raise
+    partition_log.synced(job)

@@ -29,15 +29,15 @@ async def recover_all(partitions: Sequence[Partition]) -> None:
     for partition in partitions:
         # Watermarks fell where a power loss took records. The first one writes for all of them.
         with suppress(BrokerError):
-            if not partition.prepare():
-                await partition.settled()
+            if not partition.replica_log.prepare():
+                await partition.replica_log.settled()
     log.info("all logs recovered", extra={"partitions": len(partitions)})
 
 
 def _open(partitions: Sequence[Partition]) -> None:
     for partition in partitions:
         try:
-            partition.open()
+            partition.replica_log.open()
         except BrokerError as error:
             # Its directory is out of use; partitions in others need not suffer.
             log.error(

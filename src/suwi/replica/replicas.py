@@ -38,8 +38,9 @@ from suwi.replica.copying import NOT_COPYING, Copying
 from suwi.replica.home import Home
 from suwi.replica.leadership import UNKNOWN_EPOCH, Proposal
 from suwi.replica.loss import Loss
-from suwi.replica.partition import Partition, Surroundings
+from suwi.replica.partition import Partition
 from suwi.replica.preparation import Turns
+from suwi.replica.replica_log import Surroundings
 from suwi.replica.stats import ReplicationStats
 
 log = logging.getLogger(__name__)
@@ -149,7 +150,7 @@ class Replicas:
         taken = self._touched[:]
         self._touched.clear()
         for partition in taken:
-            partition.touched = False
+            partition.replica_log.dirty = False
         return taken
 
     def led(self) -> list[Partition]:

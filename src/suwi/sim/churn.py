@@ -36,8 +36,6 @@ _BATCH_RECORDS = 4
 _AHEAD_MS = 100
 """The first record of a batch is that much newer than the rest: look-ups find it deleted."""
 _LOOK_UPS_AT_ONCE = 4
-_CODECS = (Compression.NONE, Compression.GZIP, Compression.GZIP, Compression.GZIP)
-"""What is compressed is looked into in a thread."""
 
 _KINDS: tuple[dict[str, str], ...] = (
     {},
@@ -124,6 +122,7 @@ class Churn:
         records = [Record(timestamp=t, key=key, value=self._random.token(24)) for t in stamps]
         return build_batch(
             records,
+            # What is compressed is looked into in a thread.
             codec=self._random.choice((Compression.NONE, Compression.GZIP, Compression.GZIP)),
         )
 

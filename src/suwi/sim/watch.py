@@ -181,13 +181,14 @@ class Watch:
         assert node.broker is not None
         for partition in node.broker.replicas:
             # Past the property: looking must not open it.
-            log = partition._log
-            if log is None or partition.config.is_compacted:
+            replica_log = partition.replica_log
+            log = replica_log.log
+            if log is None or replica_log.config.is_compacted:
                 continue  # Compaction changes batches, which no checker expects.
             marks = (
-                partition.leader_epoch,
+                replica_log.leader_epoch,
                 partition.is_leader,
-                partition._high_watermark,
+                replica_log.high_watermark,
                 log._end_offset,
                 log.start_offset,
                 log.generation,
@@ -247,7 +248,7 @@ class Watch:
         replica.leader_epoch = partition.leader_epoch
         replica.start_before = replica.start
         replica.start, replica.end = log.start_offset, log.end_offset
-        replica.watermark = partition._high_watermark
+        replica.watermark = partition.watermark_as_it_is
         undecided = log.producers.first_open_txn_offset
         replica.stable = (
             replica.watermark if undecided is None else min(undecided, replica.watermark)

@@ -24,8 +24,8 @@ _follow = Partition.follow
 def _follow_from_the_watermark(self: Partition, state: PartitionState) -> None:
     is_new = self.leader_epoch != state.leader_epoch
     _follow(self, state)
-    if is_new and not self.is_closed and self.prepare():
-        self._truncate(self.high_watermark)
+    if is_new and not self.is_closed and self.replica_log.prepare():
+        self.follower.truncate(self.high_watermark)
 
 
 # -- hazard 2 -------------------------------------------------------------------------------------
@@ -72,7 +72,8 @@ def _counts_a_diverging_fetch(
 ) -> Any:
     found = _look_for_follower(self, key, partition, asked, diverging, *rest)
     if diverging is not None:
-        partition.record_progress(
+        assert partition.leader_replica is not None
+        partition.leader_replica.record_progress(
             NodeId(self.asked.replica_id),
             Offset(asked.fetch_offset),
             Offset(asked.log_start_offset),
@@ -91,7 +92,7 @@ def _takes_the_watermark_first(self: Fetcher, copy: Any, asked: Any, fetched: An
         _take_in(self, copy, asked, fetched)
         return
     partition = copy.partition
-    partition._advance(min(Offset(fetched.high_watermark), partition.log.end_offset))
+    partition.replica_log.advance(min(Offset(fetched.high_watermark), partition.log.end_offset))
 
     def then() -> None:
         if copy.is_current:
@@ -158,7 +159,7 @@ def _reads_to_the_end(
 ) -> Any:
     """The file has grown since the watermark was looked at."""
     partition_log = self.log
-    if offset >= self._high_watermark:
+    if offset >= self.watermark_as_it_is:
         return None
     return partition_log.read(offset, bytes_max, partition_log.end_offset, whole_batch=whole_batch)
 

@@ -1,0 +1,188 @@
+"""The leader side of one partition, for one leader epoch: it decides what is committed.
+
+Produce enters at `after_append`, followers' progress at `record_progress`, the controller's answers
+at `confirm` and `refused`. What it knows of its followers is in `state` (`leadership.py`); here is
+what follows from it for the log, for those who wait and for the in-sync set.
+Invariant: nothing is committed before the epoch has begun in the log, see `start_epoch`.
+"""
+
+import asyncio
+import logging
+
+from suwi.log.partition_log import PartitionLog
+from suwi.metadata.image import PartitionState
+from suwi.model.errors import NotEnoughReplicasAfterAppend
+from suwi.model.ids import NodeId, Offset
+from suwi.replica.leadership import Leadership, Proposal
+from suwi.replica.log_sync import LogSyncer, safe_end
+from suwi.replica.replica_log import ReplicaLog
+
+log = logging.getLogger(__name__)
+
+
+class LeaderReplica:
+    __slots__ = ("_replica_log", "_syncer", "has_enough_replicas", "has_started", "state")
+
+    def __init__(self, state: Leadership, replica_log: ReplicaLog, syncer: LogSyncer) -> None:
+        self.state = state
+        self.has_started = False
+        """Whether its epoch is in the log."""
+        self.has_enough_replicas = True
+        """Whether as many are in sync as min.insync.replicas says."""
+        self._replica_log = replica_log
+        self._syncer = syncer
+
+    def start_epoch(self, partition_log: PartitionLog) -> None:
+        """The log is ready: what is appended from now on is of this epoch. Raises
+        KafkaStorageError."""
+        state = self.state
+        state.epoch_start = partition_log.end_offset
+        partition_log.assign_epoch(state.leader_epoch, partition_log.end_offset)
+        self.has_started = True
+        if len(state.replicas) == 1:
+            # All that the only replica holds is committed.
+            self._replica_log.advance(partition_log.end_offset)
+        else:
+            self._syncer.sync_if_due(partition_log)
+            self._update_watermark()
+
+    # -- records -------------------------------------------------------------------------------
+
+    def after_append(self, partition_log: PartitionLog) -> None:
+        replica_log = self._replica_log
+        if not replica_log.dirty:
+            replica_log.mark_dirty()
+        if self._syncer.task is None:
+            self._syncer.sync_if_due(partition_log)
+        if self.state.followers:
+            self._update_watermark()
+            replica_log.waiting.tell_followers()
+        elif partition_log.config.flush_messages > 1:
+            replica_log.advance(partition_log.end_offset)
+
+    def log_synced(self, partition_log: PartitionLog) -> None:
+        """More of the log is on the disk."""
+        if not self.has_started:
+            return
+        if len(self.state.replicas) > 1:
+            self._update_watermark()
+        else:
+            self._replica_log.advance(safe_end(partition_log))
+
+    def record_progress(
+        self, node: NodeId, end_offset: Offset, start_offset: Offset, broker_epoch: int
+    ) -> None:
+        """A follower has everything below `end_offset`."""
+        state = self.state
+        replica_log = self._replica_log
+        partition_log = replica_log.ready_log or replica_log.get_ready()
+        started_at = state.followers[node].start_offset
+        counts = state.record_progress(
+            node,
+            end_offset,
+            start_offset=start_offset,
+            broker_epoch=broker_epoch,
+            leader_end=partition_log.end_offset,
+            now_s=asyncio.get_running_loop().time(),
+        )
+        if not counts:
+            return
+        if start_offset > started_at:
+            replica_log.waiting.tell_readers()
+        self._update_watermark()
+        if start_offset < partition_log.start_offset:
+            # What it has below the start cannot be compared any more, and may be another leader's:
+            # first it must hear that this is deleted.
+            return
+        if state.joins(node, replica_log.high_watermark, replica_log.context.is_live):
+            self._propose(state.expand(node))
+
+    def _update_watermark(self) -> None:
+        replica_log = self._replica_log
+        partition_log = replica_log.log
+        assert partition_log is not None
+        if partition_log.state.offline_because is not None:
+            return  # What lies there may be gone, and perhaps nobody else has it.
+        context = replica_log.context
+        replica_log.advance(
+            self.state.watermark(
+                safe_end(partition_log),
+                members_min=partition_log.config.min_insync_replicas,
+                leader_end=partition_log.end_offset,
+                now_s=asyncio.get_running_loop().time(),
+                lag_s_max=context.lag_s_max,
+                is_live=context.is_live,
+            )
+        )
+
+    # -- the in-sync set -----------------------------------------------------------------------
+
+    def drop_laggards(self) -> None:
+        """Ask for those to be taken out of the in-sync set that have not kept up."""
+        replica_log = self._replica_log
+        partition_log = replica_log.log
+        if partition_log is None or not self.has_started:
+            return
+        if partition_log.state.offline_because is not None:
+            self.resign()
+            return
+        leaving = self.state.laggards(
+            partition_log.end_offset,
+            asyncio.get_running_loop().time(),
+            replica_log.context.lag_s_max,
+        )
+        if leaving:
+            self._propose(self.state.shrink(leaving))
+        else:
+            # Someone may have been waited for who was about to join and no longer keeps up.
+            self._update_watermark()
+
+    def live_brokers_changed(self) -> None:
+        if self.has_started and self.state.followers:
+            self._update_watermark()
+
+    def confirm(self, state: PartitionState) -> None:
+        """The controller's word on the in-sync set of this leader's epoch."""
+        if self.state.leader_epoch != state.leader_epoch:
+            return
+        before = self.state.members
+        if not self.state.confirm(state):
+            return
+        members = self.state.members
+        log.info(
+            "in-sync set confirmed",
+            extra={"partition": str(self._replica_log.partition), "isr": sorted(members)},
+        )
+        self._replica_log.context.on_isr(before, members)
+        self.count_replicas()
+
+    def refused(self, proposal: Proposal, *, settled: bool) -> None:
+        if self.state.leader_epoch == proposal.leader_epoch:
+            self.state.refused(proposal, settled=settled)
+
+    def count_replicas(self) -> None:
+        """The in-sync set is another, or min.insync.replicas: are there enough, and what is
+        committed then?"""
+        state, replica_log = self.state, self._replica_log
+        needed = min(replica_log.config.min_insync_replicas, len(state.replicas))
+        self.has_enough_replicas = len(state.members) >= needed
+        if not self.has_enough_replicas:
+            replica_log.waiting.fail(
+                NotEnoughReplicasAfterAppend(
+                    f"{replica_log.partition} has {len(state.members)} replicas in sync, "
+                    f"fewer than min.insync.replicas {needed}"
+                )
+            )
+        if self.has_started:
+            self._update_watermark()
+
+    def resign(self) -> None:
+        """The disk takes no more, or is out of use: let somebody lead who can write."""
+        if self.state.may_resign():
+            extra = {"partition": str(self._replica_log.partition)}
+            log.warning("asking for another leader", extra=extra)
+            self._propose(self.state.resign())
+
+    def _propose(self, proposal: Proposal) -> None:
+        replica_log = self._replica_log
+        replica_log.context.propose(replica_log.owner, proposal)
