@@ -164,7 +164,6 @@ class InvalidFetchSessionEpoch(BrokerError):
     code = ErrorCode.invalid_fetch_session_epoch
 
 
-<<<<<<< HEAD
 class CoordinatorNotAvailable(BrokerError):
     code = ErrorCode.coordinator_not_available
 
@@ -177,8 +176,6 @@ class NotCoordinator(BrokerError):
     code = ErrorCode.not_coordinator
 
 
-=======
->>>>>>> main
 class NotController(BrokerError):
     code = ErrorCode.not_controller
 
