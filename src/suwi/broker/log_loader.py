@@ -31,6 +31,10 @@ class LogLoader:
 
     async def load(self) -> None:
         """After an unclean stop: check every log before anybody reads it."""
+        async with self.replicas.paused:
+            await self._load()
+
+    async def _load(self) -> None:
         self._put_away_deleted()
         known = {partition.partition: partition for partition in self.replicas}
         to_recover: list[Partition] = []

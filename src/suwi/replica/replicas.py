@@ -90,6 +90,7 @@ class Replicas:
         self._tasks = tasks
         self._on_put_away = on_put_away
         self._listeners: list[RoleListener] = []
+        self._applying = asyncio.Lock()
         self._retrying: asyncio.Task[None] | None = None
         # By topic and index: a plain tuple finds too, and is made faster than a `TopicPartition`.
         self._partitions: dict[tuple[str, int], Partition] = {}
@@ -168,8 +169,18 @@ class Replicas:
     def subscribe(self, listener: RoleListener) -> None:
         self._listeners.append(listener)
 
+    @property
+    def paused(self) -> asyncio.Lock:
+        """While it is held no image is applied: nothing is deleted under whoever opens logs in a
+        thread."""
+        return self._applying
+
     async def apply_image(self, old: ClusterImage, new: ClusterImage) -> None:
         """Take in the next image, in slices: begin, change and end what differs from the last."""
+        async with self._applying:
+            await self._apply_image(old, new)
+
+    async def _apply_image(self, old: ClusterImage, new: ClusterImage) -> None:
         self.image = new
         for number, step in enumerate(self._steps(old, new), start=1):
             self._isolated(*step)
