@@ -66,9 +66,10 @@ from suwi.handlers.report_loss import ReportLoss
 from suwi.handlers.sasl_authenticate import sasl_authenticate
 from suwi.handlers.sasl_handshake import sasl_handshake
 from suwi.log.checkpoints import topic_id_text
+from suwi.log.directory_identity import ForeignDirectory, Identity
 from suwi.log.file_cache import FileCache, raise_open_file_limit
 from suwi.log.log_directories import LogDirectories
-from suwi.log.log_directory import ForeignDirectory, Identity, LogDirectory
+from suwi.log.log_directory import LogDirectory
 from suwi.log.names import CLEAN_SHUTDOWN
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.metadata.follower import MetadataFollower

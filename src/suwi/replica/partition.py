@@ -17,7 +17,8 @@ from typing import NamedTuple
 from suwi.env import Clock
 from suwi.env.tasks import Tasks
 from suwi.log.epochs import LeaderEpochs
-from suwi.log.partition_log import Appended, LogSlice, PartitionLog
+from suwi.log.log_slice import LogSlice
+from suwi.log.partition_log import Appended, PartitionLog
 from suwi.log.retention import applying_retention
 from suwi.log.steps import Job, Steps, after_each, run_steps
 from suwi.log.stray import UnreadableTopicId

@@ -188,7 +188,7 @@ class Watch:
                 partition.leader_epoch,
                 partition.is_leader,
                 partition._high_watermark,
-                log._end_offset,
+                log.end_offset,
                 log.start_offset,
                 log.generation,
             )
