@@ -11,6 +11,7 @@ from functools import partial
 
 from suwi.log import names
 from suwi.log.deleted_files import mark_deleted, remove_files
+from suwi.log.log_slice import LogSlice
 from suwi.log.partition_directory import PartitionDirectory
 from suwi.log.segment import RELATIVE_OFFSET_MAX, Located, Segment
 from suwi.log.steps import Steps
@@ -31,8 +32,9 @@ class LogSegments:
     def __init__(self, directory: PartitionDirectory, segments: list[Segment]) -> None:
         assert segments
         self._directory = directory
-        self.all = segments
-        self.bases = [segment.base_offset for segment in segments]
+        # Copied, they have no spare room: of thousands of logs most have one segment for long.
+        self.all = segments.copy()
+        self.bases = [segment.base_offset for segment in segments].copy()
         self.end_offset = segments[-1].next_offset
         self._removed: tuple[str, ...] = ()
 
@@ -40,17 +42,17 @@ class LogSegments:
 
     def find(
         self, offset: Offset, bytes_max: int, limit: Offset, whole_batch: bool
-    ) -> tuple[str, int, int] | None:
-        """The path, position and size of what `PartitionLog.read` gives. Raises OSError."""
+    ) -> LogSlice | None:
+        """What `PartitionLog.read` gives. Raises OSError."""
         found = self._locate(offset)
         if found is None:
             return None
         number, batch = found
         segment = self.all[number]
         end = segment.size_bytes
-        bases = self.bases
-        # The offset that the segment's records are below.
-        if limit < (bases[number + 1] if number + 1 < len(bases) else self.end_offset):
+        is_last = segment is self.all[-1]
+        # The segment's records are below the offset where the next one begins.
+        if limit < (self.end_offset if is_last else self.bases[number + 1]):
             beyond = segment.locate(limit)
             end = beyond.position if beyond is not None else end
         size_bytes = min(bytes_max, end - batch.position)
@@ -58,7 +60,7 @@ class LogSegments:
             if not whole_batch or batch.position + batch.size_bytes > end:
                 return None
             size_bytes = batch.size_bytes
-        return segment.log_path, batch.position, size_bytes
+        return LogSlice(self._directory, segment.log_path, batch.position, size_bytes)
 
     def _locate(self, offset: Offset) -> tuple[int, Located] | None:
         """The segment, by number, and the place of the first batch that ends at or after it."""

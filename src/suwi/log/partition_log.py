@@ -255,10 +255,9 @@ class PartitionLog:
         if offset >= limit:
             return None
         try:
-            found = self._segments.find(offset, bytes_max, limit, whole_batch)
+            return self._segments.find(offset, bytes_max, limit, whole_batch)
         except OSError as error:
             raise self.directory.failed(error, self.generation) from error
-        return LogSlice(self.directory, *found) if found is not None else None
 
     def aborted_between(self, first: Offset, end: Offset) -> list[AbortedTxn]:
         """Aborted transactions with records from `first` up to but without `end`."""
