@@ -426,7 +426,7 @@ def test_a_compacted_log_that_was_cut_is_dirty_again_from_there() -> None:
     put(bench, ("b", "1"), roll=True)
     compact(bench)
     assert bench.log.cleaned_to == 2
-    bench.log.truncate_to(Offset(1))
+    bench.truncate_to(Offset(1))
     assert bench.log.cleaned_to == 1
 
 
@@ -479,11 +479,11 @@ def test_readers_between_the_steps_see_every_key() -> None:
 
 def interrupt(bench: Bench, what: str) -> None:
     if what == "truncate":
-        bench.log.truncate_to(Offset(6))
+        bench.truncate_to(Offset(6))
     elif what == "retain":
         bench.log.take_oldest(1)
     elif what == "delete":
-        bench.log.generation += 1
+        bench.log.directory.generation += 1
     else:
         bench.log.config = TopicConfig()
 

@@ -8,8 +8,9 @@ import pytest
 
 from suwi.env import Disk, Env, SystemRandom
 from suwi.log import names
+from suwi.log.directory_identity import ForeignDirectory
 from suwi.log.file_cache import FileCache
-from suwi.log.log_directory import DirectoryInUse, ForeignDirectory, LogDirectory
+from suwi.log.log_directory import DirectoryInUse, LogDirectory
 from suwi.log.partition_log import PartitionLog
 from suwi.log.steps import TURN, run_steps
 from suwi.log.stray import UnreadableTopicId
@@ -572,11 +573,11 @@ def test_what_is_not_lower_than_what_is_written_down_need_not_be_written() -> No
     directory = _begun(SimDisk(), "/data")
     log = _log(directory)
     _append(log, 10)
-    log.truncate_to(Offset(5))
+    run_steps(log.truncating(Offset(5)))
     assert directory.became_shorter(log) == []
     _sync(log)
     directory.write_recovery_points()
-    log.truncate_to(Offset(4))
+    run_steps(log.truncating(Offset(4)))
     assert [due.checkpoint for due in directory.became_shorter(log)] == [names.RECOVERY_POINTS]
 
 

@@ -38,9 +38,9 @@ from suwi.env.tasks import TaskFailure, Tasks
 from suwi.handlers.describe_broker import BrokerLife
 from suwi.handlers.peer_handshake import PeerHandshake
 from suwi.log.checkpoints import topic_id_text
+from suwi.log.directory_identity import ForeignDirectory, Identity
 from suwi.log.file_cache import FileCache, raise_open_file_limit
 from suwi.log.log_directories import LogDirectories
-from suwi.log.log_directory import ForeignDirectory, Identity
 from suwi.log.names import CLEAN_SHUTDOWN
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.metadata.follower import MetadataFollower

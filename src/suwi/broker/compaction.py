@@ -131,7 +131,7 @@ class Compaction:
         try:
             return plan_cleaning(partition_log, partition.last_stable_offset, now_ms)
         except OSError as error:
-            partition_log.failed(error, partition_log.generation)
+            partition_log.directory.failed(error, partition_log.generation)
         except Exception as error:
             self._give_up(partition_log, error)
         return None

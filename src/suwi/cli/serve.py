@@ -32,7 +32,8 @@ from suwi.cli.properties import (
 )
 from suwi.env import Env, local_env
 from suwi.env.tasks import cancel_and_wait
-from suwi.log.log_directory import DirectoryInUse, ForeignDirectory, make_lasting_dirs
+from suwi.log.directory_identity import ForeignDirectory
+from suwi.log.log_directory import DirectoryInUse, make_lasting_dirs
 from suwi.log.names import META_PROPERTIES, parse_partition_dir_name
 from suwi.metadata.embedded import EmbeddedStore, StoreInUse
 from suwi.model.broker_config import BrokerConfig

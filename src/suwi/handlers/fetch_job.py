@@ -19,7 +19,7 @@ from suwi.handlers.fetch_sessions import FetchSession, PartitionKey, TopicKey
 from suwi.handlers.fetch_source import FetchSource
 from suwi.handlers.leader_hints import hinted_endpoints, leader_hint
 from suwi.log.batch_scan import scan_headers
-from suwi.log.partition_log import LogSlice
+from suwi.log.log_slice import LogSlice
 from suwi.metadata.store import Unavailable
 from suwi.model.errors import (
     BrokerError,
@@ -375,7 +375,7 @@ def _is_strange(partition: Partition, asked: FetchPartition, node: NodeId) -> bo
 
 def _refuse_zstd(found: LogSlice) -> None:
     """Clients of these versions do not know zstd."""
-    file = found.log.files.get(found.path)
+    file = found.directory.files.get(found.path)
     for _, header in scan_headers(file, found.position, found.position + found.size_bytes):
         if header.codec is Compression.ZSTD:
             raise UnsupportedCompressionType(f"zstd needs Fetch v{_ZSTD_FROM}")

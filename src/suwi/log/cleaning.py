@@ -78,7 +78,7 @@ def clean(
     except Exception as error:
         cleaning.check()  # A job that the log was cut or deleted under may say anything.
         if isinstance(error, OSError):
-            raise plan.log.failed(error, cleaning.generation) from error
+            raise plan.log.directory.failed(error, cleaning.generation) from error
         raise
 
 

@@ -12,7 +12,7 @@ from suwi.env import Disk
 from suwi.log import names
 from suwi.log.batch_scan import header_row
 from suwi.log.file_cache import FileCache
-from suwi.log.producer_snapshot import DamagedSnapshot, decode_snapshot
+from suwi.log.producer_snapshot import DamagedSnapshot, decode_snapshot, encode_snapshot
 from suwi.log.producers import Producers
 from suwi.log.segment import Segment
 from suwi.log.steps import TURN, Steps
@@ -85,6 +85,16 @@ def _newest_snapshot(
         disk.remove(path)
         snapshots.pop()
     return None
+
+
+def write_snapshot(disk: Disk, directory: str, end: Offset, producers: Producers) -> None:
+    """Keep the producers as they are at the end of the log. Not vital: the log says it too."""
+    path = _snapshot_path(directory, end)
+    data = encode_snapshot(producers.all())
+    try:
+        disk.write_atomically(path, data, sync=False)
+    except OSError as error:
+        log.warning("no producer snapshot", extra={"path": path, "reason": str(error)})
 
 
 def _snapshot_path(directory: str, offset: Offset) -> str:

@@ -14,15 +14,13 @@ from typing import NamedTuple
 from suwi.log import checkpoints, names
 from suwi.log.batch_scan import Row, scan_headers, scan_rows
 from suwi.log.cleaned_segment import complete_swaps
+from suwi.log.deleted_files import mark_deleted, remove_files
 from suwi.log.directory_state import DirectoryState
 from suwi.log.epochs import LeaderEpochs
 from suwi.log.file_cache import FileCache
-from suwi.log.partition_log import (
-    SEGMENTS_AT_ONCE,
-    PartitionLog,
-    mark_deleted,
-    remove_files,
-)
+from suwi.log.log_segments import SEGMENTS_AT_ONCE
+from suwi.log.partition_directory import PartitionDirectory
+from suwi.log.partition_log import PartitionLog
 from suwi.log.producer_loading import loading_producers, remove_stray_snapshots
 from suwi.log.producers import Producers
 from suwi.log.segment import Segment
@@ -100,11 +98,8 @@ def opening_log(
     bases = (segment.base_offset for segment in segments)
     remove_stray_snapshots(files.disk, directory, snapshots, bases)
     return PartitionLog(
-        files,
-        directory,
-        partition,
+        PartitionDirectory(files, directory, partition, state),
         config,
-        state,
         segments=segments,
         producers=producers,
         epochs=epochs,

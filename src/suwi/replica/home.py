@@ -6,7 +6,8 @@ One for each replica, so it holds little: with many partitions they are all ther
 from collections.abc import Callable
 
 from suwi.log.log_directories import LogDirectories
-from suwi.log.log_directory import Due, LogDirectory
+from suwi.log.log_directory import LogDirectory
+from suwi.log.offset_checkpoints import Due
 from suwi.log.partition_log import PartitionLog
 from suwi.log.steps import Steps
 from suwi.metadata.image import PartitionState

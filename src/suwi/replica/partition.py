@@ -11,7 +11,8 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from suwi.log.partition_log import Appended, LogSlice, PartitionLog
+from suwi.log.log_slice import LogSlice
+from suwi.log.partition_log import Appended, PartitionLog
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import (
     BrokerError,

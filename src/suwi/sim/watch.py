@@ -189,7 +189,7 @@ class Watch:
                 replica_log.leader_epoch,
                 partition.is_leader,
                 replica_log.high_watermark,
-                log._end_offset,
+                log.end_offset,
                 log.start_offset,
                 log.generation,
             )

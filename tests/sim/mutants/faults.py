@@ -11,7 +11,7 @@ from typing import Any
 from suwi.broker.lifelines import Lifelines
 from suwi.handlers.list_offsets import ListOffsets
 from suwi.log.log_directory import LogDirectory
-from suwi.log.partition_log import LogSlice
+from suwi.log.log_slice import LogSlice
 from suwi.metadata.follower import MetadataFollower
 from suwi.replica.fetcher import Fetcher
 from suwi.replica.partition import Partition
