@@ -180,7 +180,7 @@ def test_a_large_frame_after_another_is_read_whole_where_it_is_served() -> None:
         for frame in (large, large):
             assert len(connection.get_buffer(-1)) == len(frame)
             wire.deliver(frame)
-        assert connection._held is None
+        assert connection._reader.held is None
         wire.deliver(small)
         assert len(connection.get_buffer(-1)) == SHARED_BYTES
         assert len(replies(wire.sent)) == 4
@@ -555,6 +555,6 @@ def test_any_mixture_of_answers_pieces_and_paces_gives_all_replies_in_order(
         assert wire.reading
         assert connection._buffers.lent_bytes == 0
         assert (connection._output.queued_bytes, connection._output.replies) == (0, 0)
-        assert connection._slots_bytes == 0
+        assert connection._order.bytes_in_flight == 0
 
     run(scenario)

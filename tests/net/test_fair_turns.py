@@ -216,12 +216,12 @@ def test_requests_that_wait_are_copied_once_however_many_turns_they_take() -> No
         budget = Budget(limits(10), poison=True)
         connection, wire = connect(answering(echo), budget=budget)
         wire.deliver(burst(8_000, bytes(16)))
-        held, starts = connection._held, [connection._start]
+        held, starts = connection._reader.held, [connection._reader.start]
         assert held is not None
-        while connection._held is not None:
-            assert connection._held is held
+        while connection._reader.held is not None:
+            assert connection._reader.held is held
             await asyncio.sleep(0)
-            starts.append(connection._start)
+            starts.append(connection._reader.start)
         assert starts == sorted(starts)
         assert len(starts) > 700
         assert budget.buffers.lent_bytes == 0

@@ -301,7 +301,7 @@ def test_a_graceful_stop_lets_replies_leave_and_refuses_newcomers(run: Run) -> N
             client(listener) as idle,
         ):
             busy.send(request(1))
-            await until(lambda: any(c._slots for c in listener.connections))
+            await until(lambda: any(c._order.slots for c in listener.connections))
             stopping = asyncio.ensure_future(listener.stop(grace_s=60))
             assert await idle.closed() == b""
             with pytest.raises(ConnectionError):
@@ -338,7 +338,7 @@ def test_a_stop_does_not_wait_longer_than_its_grace(run: Run) -> None:
             client(listener) as peer,
         ):
             peer.send(request(1))
-            await until(lambda: any(c._slots for c in listener.connections))
+            await until(lambda: any(c._order.slots for c in listener.connections))
             await listener.stop(grace_s=0.02)
             assert await peer.closed() == b""
             assert wait.cancelled()

@@ -1,12 +1,20 @@
 """What a handler may answer. Effects happen inside the handler; only replies may wait."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Generator, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias, final
 
 from suwi.env import FileRegion
 
+log = logging.getLogger(__name__)
+
 Chunk: TypeAlias = bytes | bytearray | memoryview | FileRegion
+
+
+class CloseConnection(Exception):
+    """The peer broke the protocol; its connection is closed, nothing else suffers."""
 
 
 @final
@@ -26,6 +34,11 @@ class Reply:
     def memory_bytes(self) -> int:
         """What the reply holds in memory while it waits; file regions stay on disk."""
         return sum(len(chunk) for chunk in self.chunks if not isinstance(chunk, FileRegion))
+
+    def discard(self) -> None:
+        """It will not be sent."""
+        if self.release is not None:
+            self.release()
 
 
 @final
@@ -67,8 +80,8 @@ class Promise:
         where the reply is an exclusive one: the next request may start in here."""
         assert self._outcome is None
         if self.is_cancelled:
-            if isinstance(outcome, Reply) and outcome.release is not None:
-                outcome.release()
+            if isinstance(outcome, Reply):
+                outcome.discard()
             return
         self._drop = _nothing
         waiting, self._tell = self._tell, []
@@ -103,6 +116,30 @@ class Promise:
         return outcome
 
 
+def as_promise(loop: asyncio.AbstractEventLoop, reply: Awaitable[Reply | NoReply]) -> Promise:
+    """What a handler left to be awaited, whatever kind it is, as a promise."""
+    if isinstance(reply, Promise):
+        return reply
+    future = asyncio.ensure_future(reply, loop=loop)  # owner: the connection
+    promise = Promise(future.cancel)
+    future.add_done_callback(partial(_pass_on, promise))
+    return promise
+
+
+def _pass_on(promise: Promise, future: asyncio.Future[Reply | NoReply]) -> None:
+    if future.cancelled():
+        promise.keep(CloseConnection("the wait for a reply was cancelled"))
+        return
+    error = future.exception()
+    if error is None:
+        promise.keep(future.result())
+    elif promise.is_cancelled:
+        log.error("request failed after its client had gone", exc_info=error)
+    else:
+        assert isinstance(error, Exception)
+        promise.keep(error)
+
+
 @final
 class Later:
     """The effects are done and only the reply waits: the next request may start meanwhile.
@@ -128,7 +165,3 @@ class Exclusive:
 
 
 Answer: TypeAlias = Reply | Later | Exclusive | NoReply
-
-
-class CloseConnection(Exception):
-    """The peer broke the protocol; its connection is closed, nothing else suffers."""

@@ -45,26 +45,10 @@ _Item: TypeAlias = Chunk | _EndOfReply | Callable[[], None]
 
 class Output:
     __slots__ = (
-        "_closed",
-        "_draining",
-        "_dup_fd",
-        "_failed",
-        "_items",
-        "_lacks_room",
-        "_loop",
-        "_paused",
-        "_progressed",
-        "_region_sent",
-        "_region_warm",
-        "_small",
-        "_socket_fd",
-        "_transport",
-        "_waiting",
-        "_warming",
-        "_watching",
-        "queued_bytes",
-        "replies",
-    )
+        "_closed", "_draining", "_dup_fd", "_failed", "_items", "_lacks_room", "_loop",
+        "_progressed", "_region_sent", "_region_warm", "_small", "_socket_fd", "_transport",
+        "_waiting", "_warming", "_watching", "is_paused", "queued_bytes", "replies",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -82,7 +66,7 @@ class Output:
         self._failed = failed
         self._small: list[bytes] = []  # whole replies, which leave before all others
         self._items: deque[_Item] = deque()
-        self._paused = False  # by the transport: the kernel did not take everything
+        self.is_paused = False  # by the transport: the kernel did not take everything
         self._waiting = False  # for the socket, a thread or our next turn
         self._warming = False  # a thread reads the file of the region at the head
         self._draining = False
@@ -159,7 +143,7 @@ class Output:
 
     def flush(self) -> None:
         """Send what the kernel takes now; the rest follows by itself."""
-        if self._draining or self._paused or self._waiting or not (self._small or self._items):
+        if self._draining or self.is_paused or self._waiting or not (self._small or self._items):
             return
         self._draining = True  # TLS may pause and resume us inside a write
         try:
@@ -168,10 +152,10 @@ class Output:
             self._draining = False
 
     def pause(self) -> None:
-        self._paused = True
+        self.is_paused = True
 
     def resume(self) -> None:
-        self._paused = False
+        self.is_paused = False
         self.flush()
         self._progressed()
 
@@ -186,12 +170,12 @@ class Output:
 
     @property
     def is_empty(self) -> bool:
-        return not (self._small or self._items or self._paused)
+        return not (self._small or self._items or self.is_paused)
 
     @property
     def held_bytes(self) -> int:
         """How much memory waits for the peer, here and in the transport."""
-        if not self._paused:
+        if not self.is_paused:
             return self.queued_bytes
         return self.queued_bytes + self._transport.get_write_buffer_size()
 
@@ -199,7 +183,7 @@ class Output:
         items = self._items
         turn_bytes = 0
         while (self._small or items) and not (
-            self._paused or self._waiting or self._transport.is_closing()
+            self.is_paused or self._waiting or self._transport.is_closing()
         ):
             if turn_bytes >= _TURN_BYTES:
                 self._waiting = True

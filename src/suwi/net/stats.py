@@ -9,9 +9,8 @@ from functools import partial
 from typing import Final
 
 from suwi.env import FileRegion
-from suwi.net.answers import Answer, Chunk, Exclusive, Later, NoReply, Outcome, Reply
+from suwi.net.answers import Answer, Chunk, Exclusive, Later, NoReply, Outcome, Reply, as_promise
 from suwi.net.connection import Connection, Dispatch
-from suwi.net.slot import as_promise
 
 BUCKETS_S: Final = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,

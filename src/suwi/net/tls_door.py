@@ -16,6 +16,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias, cast
 
+from suwi.net.client_identity import peer_address
 from suwi.net.connection import Connection, Keeper
 from suwi.net.turns import Turns
 
@@ -66,9 +67,8 @@ class TlsDoor(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop has its own class
-        peer = transport.get_extra_info("peername")
-        if isinstance(peer, tuple) and len(peer) >= 2:
-            self.peer_host, self._peer = str(peer[0]), f"{peer[0]}:{peer[1]}"
+        self.peer_host, port = peer_address(transport)
+        self._peer = f"{self.peer_host}:{port}"
         refused = self._keeper.knocked(self)
         if refused is None:
             try:

@@ -1,0 +1,198 @@
+"""Kafka frames from received bytes: a size of four bytes, then that many bytes. No I/O.
+
+The transport fills the memory that `get_buffer` gives and says at `received` how much came. Then
+`frames` yields whole frames, and `hold` keeps what was not taken from it.
+A frame is a writable view of receive memory, valid until the next one is asked for.
+Invariants: any division of the same bytes gives the same frames; memory of its own is held only
+between `hold` and the end of the bytes held.
+"""
+
+import struct
+from collections.abc import Iterator
+
+from suwi.net.answers import CloseConnection
+from suwi.net.buffers import SHARED_BYTES, Borrower, ReceiveBuffers
+
+_SIZE_BYTES = 4
+# Unsigned: a negative size is over every limit, which one comparison finds.
+_read_size = struct.Struct(">I").unpack_from
+
+
+class InvalidFrameSize(CloseConnection):
+    """A frame announces a size that is negative or over the limit."""
+
+
+class FrameReader:
+    __slots__ = (
+        "_buffers",
+        "_bytes",
+        "_expected_bytes",
+        "_frame_end",
+        "_is_direct",
+        "_moved_bytes",
+        "_owner",
+        "_progress_bytes",
+        "_progress_since",
+        "end",
+        "frame_bytes_max",
+        "held",
+        "lacks_memory",
+        "start",
+    )
+
+    def __init__(self, buffers: ReceiveBuffers, owner: Borrower, frame_bytes_max: int) -> None:
+        """`owner` is told when there is memory again; it then calls `memory_available` here."""
+        self.frame_bytes_max = frame_bytes_max
+        self.held: memoryview | None = None  # memory of its own
+        self.lacks_memory = False  # there is no room for the next byte
+        self._buffers = buffers
+        self._owner = owner
+        # Not taken yet: _bytes[start:end], in `held` or, after `received`, in the shared buffer.
+        self._bytes = buffers.shared
+        self.start = self.end = 0
+        self._is_direct = False  # the next bytes go straight into `held`, up to _frame_end
+        self._frame_end = 0
+        self._moved_bytes = 0  # or: so many held bytes stand before them in the shared buffer
+        self._expected_bytes = 0  # how long the next frame is, where the last was a long one
+        self._progress_since = 0.0
+        self._progress_bytes = 0  # of the first frame, that had come by then
+
+    def get_buffer(self, is_blocked: bool) -> memoryview:
+        """Memory for the next read. While `is_blocked`, what it brings cannot be taken at once."""
+        held = self.held
+        if held is None:
+            if self._expected_bytes and not is_blocked:
+                return self._buffers.window_for(self._expected_bytes)
+            return self._buffers.window
+        if self._is_direct:
+            return held[self.end : min(self._frame_end, len(held))]
+        # The rest of a burst: it moves to the front of the shared buffer, so that one read
+        # completes it and brings the next requests too.
+        buffers = self._buffers
+        moved = self._moved_bytes = self.end - self.start
+        buffers.shared[:moved] = held[self.start : self.end]
+        return buffers.shared[moved : moved + len(buffers.window)]
+
+    def received(self, size_bytes: int) -> bool:
+        """So many bytes have been written to the buffer; False where no frame can be complete."""
+        held = self.held
+        if held is None or not self._is_direct:
+            if self._expected_bytes and size_bytes != self._expected_bytes:
+                self._expected_bytes = 0
+            if held is not None:
+                self._bytes = self._buffers.shared
+                size_bytes += self._moved_bytes
+            self.start = 0
+            self.end = size_bytes
+            return True
+        self.end += size_bytes
+        if self.end == self._frame_end:
+            return True
+        if self.end == len(held):
+            self._enlarge()
+        return False
+
+    def frames(self) -> Iterator[memoryview]:
+        """The whole frames that were received, without their size. Raises `InvalidFrameSize`."""
+        view = self._bytes
+        at = self.start
+        end = self.end
+        while end - at >= _SIZE_BYTES:
+            (size_bytes,) = _read_size(view, at)
+            if size_bytes > self.frame_bytes_max:
+                raise InvalidFrameSize(f"a frame of {_signed(size_bytes)} bytes is announced")
+            stop = at + _SIZE_BYTES + size_bytes
+            if stop > end:
+                return
+            frame = view[at + _SIZE_BYTES : stop]
+            self.start = at = stop
+            yield frame
+
+    def put_back(self, frame: memoryview) -> None:
+        """The frame that `frames` yielded last was not taken: it comes again."""
+        self.start -= _SIZE_BYTES + len(frame)
+
+    def hold(self, is_blocked: bool, now: float) -> None:
+        """Keep what was not taken: the beginning of a frame, or frames that wait (`is_blocked`).
+
+        To be called before the shared buffer is used again, if anything is unserved or held.
+        """
+        view, start, end = self._bytes, self.start, self.end
+        size_bytes = end - start
+        held = self.held
+        if not size_bytes:
+            self.release()
+            return
+        is_same_frame = start == 0 and self._moved_bytes > 0 and view is not held
+        if view is not held:
+            if held is None or len(held) < size_bytes:
+                self.release()
+                held = self.held = self._buffers.take(size_bytes)
+            held[:size_bytes] = view[start:end]
+            self._bytes, self.start, self.end = held, 0, size_bytes
+        self._is_direct = False
+        if not is_same_frame:
+            self.restart_progress(now)
+        if is_blocked or size_bytes < _SIZE_BYTES:
+            return
+        frame_bytes = _SIZE_BYTES + _read_size(self._bytes, self.start)[0]
+        if frame_bytes > SHARED_BYTES or is_same_frame:
+            if SHARED_BYTES < frame_bytes <= len(self._buffers.shared):
+                self._expected_bytes = frame_bytes
+            self._is_direct = True
+            self._frame_end = self.start + frame_bytes
+            if self.end == len(self._bytes) or self._frame_end > len(self._bytes):
+                self._enlarge()
+
+    def memory_available(self) -> None:
+        self.lacks_memory = False
+        if self._is_direct:
+            self._enlarge()
+
+    def _enlarge(self) -> None:
+        """Make room for more of the first frame; `lacks_memory` says that there is none."""
+        held = self.held
+        assert held is not None
+        if self.start:
+            size_bytes = self.end - self.start
+            held[:size_bytes] = held[self.start : self.end]
+            self._frame_end -= self.start
+            self.start, self.end = 0, size_bytes
+        if self._frame_end > len(held):
+            larger = self._buffers.grow(held, self.end, self._frame_end, self._owner)
+            if larger is not None:
+                self.held = self._bytes = larger
+            elif self.end == len(held):
+                self.lacks_memory = True
+
+    def release(self) -> None:
+        """Give up what is held."""
+        held = self.held
+        if held is not None:
+            self.held = None
+            self._bytes = self._buffers.shared
+            self.start = self.end
+            self._moved_bytes = 0
+            self._is_direct = self.lacks_memory = False
+            self._buffers.give_back(held, self._owner)
+
+    def restart_progress(self, now: float) -> None:
+        """Measure from now on how fast the first frame arrives."""
+        self._progress_since = now
+        self._progress_bytes = self.end - self.start
+
+    def is_stalled(self, now: float, ms_max: float, bytes_per_s_min: int) -> bool:
+        """Whether the first frame came too slowly, over at least `ms_max`."""
+        if self.held is None:
+            return False
+        period_s = now - self._progress_since
+        # While frames wait for memory, one that stalls must not hold it for long.
+        if period_s * 1000 <= ms_max / (10 if self._buffers.is_short else 1):
+            return False
+        came_bytes = self.end - self.start - self._progress_bytes
+        self.restart_progress(now)
+        return came_bytes < period_s * bytes_per_s_min
+
+
+def _signed(size: int) -> int:
+    return size - (1 << 32) if size >= 1 << 31 else size
