@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suwi.net.buffers import SHARED_BYTES, ReceiveBuffers
+from suwi.net.buffer_pool import SHARED_BYTES, BufferPool
 from suwi.net.frame_reader import FrameReader, InvalidFrameSize
 
 
@@ -15,7 +15,7 @@ class Peer:
     """Sends bytes to a reader and takes the frames, at most so many after each read."""
 
     def __init__(self, frame_bytes_max: int = 1 << 30, memory_bytes: int = 1 << 30) -> None:
-        self.buffers = ReceiveBuffers(memory_bytes, poison=True)
+        self.buffers = BufferPool(memory_bytes, poison=True)
         self.reader = FrameReader(self.buffers, self, frame_bytes_max)
         self.frames: list[bytes] = []
 
@@ -78,7 +78,7 @@ def test_any_division_of_the_same_bytes_gives_the_same_frames(
     peer.send_pieces(divided(b"".join(map(with_size, sent)), where))
     assert peer.frames == sent
     assert peer.reader.held is None
-    assert peer.buffers.lent_bytes == 0
+    assert peer.buffers.allocated_bytes == 0
 
 
 @given(st.lists(st.binary(max_size=50), max_size=30), st.integers(1, 5))
@@ -92,7 +92,7 @@ def test_frames_that_are_not_taken_at_once_come_again(sent: list[bytes], at_a_ti
         assert 0 < len(peer.frames) - taken <= at_a_time
         taken = len(peer.frames)
     assert peer.frames == sent
-    assert peer.buffers.lent_bytes == 0
+    assert peer.buffers.allocated_bytes == 0
 
 
 @given(payloads, cuts)
@@ -102,7 +102,7 @@ def test_memory_is_bounded_by_what_was_received(sent: list[bytes], where: list[f
     for piece in divided(b"".join(map(with_size, sent)), where):
         peer.send(piece)
         received_bytes += len(piece)
-        assert peer.buffers.lent_bytes <= max(8 * 1024, 16 * received_bytes)
+        assert peer.buffers.allocated_bytes <= max(8 * 1024, 16 * received_bytes)
 
 
 @given(
@@ -151,15 +151,15 @@ def test_a_reader_without_memory_says_so_until_there_is_some() -> None:
     assert not second.reader.lacks_memory
     assert send_all(second, rest) == b""
     assert second.frames == [frame[4:]]
-    assert first.buffers.lent_bytes == 0
+    assert first.buffers.allocated_bytes == 0
 
 
 def test_what_is_held_is_given_back_on_release() -> None:
     peer = Peer()
     peer.send(with_size(bytes(1_000_000))[:500_000])
-    assert peer.buffers.lent_bytes > 0
+    assert peer.buffers.allocated_bytes > 0
     peer.reader.release()
-    assert peer.buffers.lent_bytes == 0
+    assert peer.buffers.allocated_bytes == 0
     assert peer.reader.start == peer.reader.end
 
 

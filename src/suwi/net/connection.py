@@ -24,7 +24,7 @@ from suwi.net.answers import (
     Reply,
     as_promise,
 )
-from suwi.net.buffers import ReceiveBuffers
+from suwi.net.buffer_pool import BufferPool
 from suwi.net.client_identity import ClientIdentity, peer_address
 from suwi.net.disconnected import without_reply
 from suwi.net.frame_reader import FrameReader, InvalidFrameSize
@@ -32,7 +32,7 @@ from suwi.net.limits import Limits
 from suwi.net.output import WRITE_BYTES, Output
 from suwi.net.reply_order import ReplyOrder, Slot
 from suwi.net.turns import Turns
-from suwi.net.unsent import Unsent
+from suwi.net.unsent_bytes import UnsentBytesBudget
 from suwi.security.distinguished_name import principal_of_peer
 from suwi.security.peer_proof import PeerChallenge
 from suwi.security.principal import ANONYMOUS, Principal
@@ -47,7 +47,7 @@ Dispatch: TypeAlias = Callable[["Connection", memoryview], tuple[bytes, Answer]]
 _READY: Final = (Reply, NoReply)  # made once: a union would be made each time
 
 
-class Keeper(Protocol):
+class ConnectionRegistry(Protocol):
     """Who counts connections."""
 
     def opened(self, connection: "Connection") -> str | None:
@@ -60,10 +60,11 @@ class Keeper(Protocol):
 
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
-        "_active_at", "_awaits_turn", "_blocked", "_buffers", "_closing", "_dispatch", "_exclusive",
-        "_flush_planned", "_hung_up", "_keeper", "_limits", "_loop", "_opened_at", "_order",
-        "_output", "_owed_bytes", "_reader", "_reading", "_serving", "_stopping", "_transport",
-        "_turns", "_unsent", "client", "peer_challenge", "peer_host", "peer_port", "sasl",
+        "_active_at", "_awaits_turn", "_blocked", "_buffer_pool", "_closing", "_dispatch",
+        "_exclusive", "_flush_planned", "_limits", "_loop", "_opened_at", "_order", "_output",
+        "_peer_closed", "_reader", "_reading", "_registry", "_serving", "_stopping", "_transport",
+        "_turns", "_unsent_budget", "_unsent_bytes", "client", "peer_challenge", "peer_host",
+        "peer_port", "sasl",
     )  # fmt: skip
 
     def __init__(
@@ -72,10 +73,10 @@ class Connection(asyncio.BufferedProtocol):
         listener_name: str,
         dispatch: Dispatch,
         limits: Limits,
-        buffers: ReceiveBuffers,
-        unsent: Unsent,
+        buffer_pool: BufferPool,
+        unsent_budget: UnsentBytesBudget,
         turns: Turns,
-        keeper: Keeper,
+        registry: ConnectionRegistry,
     ) -> None:
         self.client = ClientIdentity(listener_name)
         self.peer_host = ""
@@ -85,21 +86,21 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = loop
         self._dispatch = dispatch
         self._limits = limits
-        self._buffers = buffers
-        self._unsent = unsent
+        self._buffer_pool = buffer_pool
+        self._unsent_budget = unsent_budget
         self._turns = turns
-        self._keeper = keeper
+        self._registry = registry
         self._transport: asyncio.Transport
         self._output: Output
-        self._reader = FrameReader(buffers, self, limits.request_bytes_max)
+        self._reader = FrameReader(buffer_pool, self, limits.request_bytes_max)
         self._order = ReplyOrder()
-        self._owed_bytes = 0  # as `Unsent` knows it
+        self._unsent_bytes = 0  # as `UnsentBytesBudget` knows it
         self._opened_at = self._active_at = loop.time()
         self._reading = True
         self._serving = False
         self._blocked = False  # no further request may start
         self._awaits_turn = False  # others come first
-        self._hung_up = False  # the peer has closed, behind what is held of it
+        self._peer_closed = False  # the peer has closed, behind what is held of it
         self._exclusive = False
         self._flush_planned = False
         self._stopping = False
@@ -116,9 +117,9 @@ class Connection(asyncio.BufferedProtocol):
         tls = transport.get_extra_info("ssl_object")
         principal = ANONYMOUS if tls is None else principal_of_peer(tls)
         self.client = self.client._replace(host=self.peer_host, principal=principal)
-        self._output = Output(self._loop, transport, self._output_moved, self._abort)
+        self._output = Output(self._loop, transport, self._output_progressed, self._abort)
         self._output.begin()
-        refused = self._keeper.opened(self)
+        refused = self._registry.opened(self)
         if refused is not None:
             self._abort(refused)
 
@@ -127,8 +128,8 @@ class Connection(asyncio.BufferedProtocol):
         self._reader.release()
         self._order.close()
         self._output.close()
-        self._unsent.owes(self, 0)
-        self._keeper.closed(self)
+        self._unsent_budget.update(self, 0)
+        self._registry.closed(self)
 
     def pause_writing(self) -> None:
         self._output.pause()
@@ -144,15 +145,15 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._active_at = self._loop.time()
         if self._reader.received(nbytes):
-            self._take()
+            self._serve_received()
         elif self._reader.lacks_memory:
-            self._pace()
+            self._update_reading()
 
-    def _take(self) -> None:
+    def _serve_received(self) -> None:
         """Serve the whole frames at hand, send what is ready, hold the rest."""
         reader = self._reader
         self._serving = True
-        if self._owed_bytes and self._unsent.is_much:
+        if self._unsent_bytes and self._unsent_budget.is_half_used:
             self._blocked = True
         try:
             if not self._blocked:
@@ -170,16 +171,16 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 reader.hold(self._blocked, self._loop.time())
             if reader.lacks_memory:
-                self._pace()
+                self._update_reading()
         if self._blocked or not self._reading:
-            self._pace()
+            self._update_reading()
 
     def _serve(self, reader: FrameReader) -> None:
         """Answer frame after frame, until no further one may start in this turn."""
         dispatch = self._dispatch
         output = self._output
         slots = self._order.slots
-        poison = self._buffers.poison
+        poison = self._buffer_pool.poison
         served_max, ends_at = 1, 0.0
         try:
             for served, frame in enumerate(reader.frames()):
@@ -200,7 +201,7 @@ class Connection(asyncio.BufferedProtocol):
                 if type(answer) is Reply and not slots:
                     output.add(header, answer)
                 else:
-                    self._place(header, answer, len(frame))
+                    self._queue_answer(header, answer, len(frame))
                 if output.queued_bytes >= WRITE_BYTES:
                     output.flush()
                 if self._is_full():
@@ -223,24 +224,24 @@ class Connection(asyncio.BufferedProtocol):
         self._awaits_turn = False
         if self._closing:
             return False
-        self._proceed()
+        self._resume()
         return True
 
-    def _take_held(self) -> None:
+    def _serve_held(self) -> None:
         """Go on with requests that had to wait."""
-        if not self._reading and not self._hung_up and has_hung_up(self._transport):
-            self._hung_up = True
+        if not self._reading and not self._peer_closed and has_hung_up(self._transport):
+            self._peer_closed = True
             self._dispatch = without_reply(self._dispatch)
         self._active_at = self._loop.time()
-        self._take()
+        self._serve_received()
 
     def memory_available(self) -> None:
         self._reader.memory_available()
-        self._pace()
+        self._update_reading()
 
     # Answers that must wait
 
-    def _place(self, header: bytes, answer: Answer, request_bytes: int) -> None:
+    def _queue_answer(self, header: bytes, answer: Answer, request_bytes: int) -> None:
         """Queue an answer that is not ready or not yet its turn."""
         if isinstance(answer, _READY):
             self._order.add(header, answer)
@@ -250,9 +251,9 @@ class Connection(asyncio.BufferedProtocol):
             self._exclusive = self._blocked = True
         promise = as_promise(self._loop, answer.reply)
         slot = self._order.add_waiting(header, request_bytes, promise)
-        promise.when_kept(partial(self._arrived, slot, is_exclusive))
+        promise.when_kept(partial(self._complete, slot, is_exclusive))
 
-    def _arrived(self, slot: Slot, is_exclusive: bool, reply: Outcome) -> None:
+    def _complete(self, slot: Slot, is_exclusive: bool, reply: Outcome) -> None:
         if isinstance(reply, Exception):
             slot.wait = None
             # In a turn of its own: whoever keeps a promise may be in the middle of something.
@@ -274,29 +275,29 @@ class Connection(asyncio.BufferedProtocol):
         for header, reply in self._order.take_ready():
             self._output.add(header, reply)
         self._flush()
-        self._proceed()
+        self._resume()
 
-    def _output_moved(self) -> None:
+    def _output_progressed(self) -> None:
         self._active_at = self._loop.time()
-        self._settle()
-        self._proceed()
+        self._report_unsent_bytes()
+        self._resume()
 
     # Flow control
 
     def _flush(self) -> None:
         output = self._output
         output.flush()
-        if self._owed_bytes or self._order.ready_bytes or output.replies or output.is_paused:
-            self._settle()  # Mostly nothing waits, and nothing did before.
+        if self._unsent_bytes or self._order.ready_bytes or output.replies or output.is_paused:
+            self._report_unsent_bytes()  # Mostly nothing waits, and nothing did before.
 
-    def _settle(self) -> None:
+    def _report_unsent_bytes(self) -> None:
         """Say how much memory waits for the peer."""
         held_bytes = self._output.held_bytes + self._order.ready_bytes
-        if held_bytes != self._owed_bytes:
-            self._owed_bytes = held_bytes
-            self._unsent.owes(self, held_bytes)
+        if held_bytes != self._unsent_bytes:
+            self._unsent_bytes = held_bytes
+            self._unsent_budget.update(self, held_bytes)
 
-    def cut_off(self) -> None:
+    def evict(self) -> None:
         if not self._closing:
             self._abort("its unread replies take the memory that others need")
 
@@ -307,7 +308,7 @@ class Connection(asyncio.BufferedProtocol):
         return (
             len(order.slots) + output.replies >= limits.in_flight_requests_max
             or order.bytes_in_flight + output.queued_bytes >= limits.in_flight_bytes_max
-            or (self._owed_bytes > 0 and self._unsent.is_much)
+            or (self._unsent_bytes > 0 and self._unsent_budget.is_half_used)
         )
 
     def _is_blocked(self) -> bool:
@@ -319,21 +320,21 @@ class Connection(asyncio.BufferedProtocol):
             or self._is_full()
         )
 
-    def _proceed(self) -> None:
+    def _resume(self) -> None:
         """Something left or arrived: start held requests if they may, and read on."""
         if self._serving or self._closing:
             return
         if self._blocked:
             self._blocked = self._is_blocked()
             if not self._blocked and self._reader.held is not None:
-                self._take_held()
+                self._serve_held()
                 return
         if self._stopping and not self._order.slots and self._output.is_empty:
             self._close()
             return
-        self._pace()
+        self._update_reading()
 
-    def _pace(self) -> None:
+    def _update_reading(self) -> None:
         """Read unless bytes are already waiting for their turn or for memory."""
         waits = self._reader.lacks_memory or (self._blocked and self._reader.held is not None)
         read = not (self._stopping or waits)
@@ -354,7 +355,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def authentication_failed(self, mechanism: str, reason: str, user: str = "") -> None:
         """The peer is not who it says, as far as it said: tell whoever looks after that."""
-        self._keeper.authentication_failed(mechanism, reason, str(self), user)
+        self._registry.authentication_failed(mechanism, reason, str(self), user)
 
     def serve_with(self, dispatch: Dispatch) -> None:
         self._dispatch = dispatch
@@ -364,7 +365,7 @@ class Connection(asyncio.BufferedProtocol):
     def stop(self) -> None:
         """Start no further request; close when the replies under way have left."""
         self._stopping = self._blocked = True
-        self._proceed()
+        self._resume()
 
     def check_time(self, now: float) -> None:
         """Close a connection that is idle, sends a frame too slowly, or does not finish."""

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 
 from suwi.net.answers import CloseConnection
-from suwi.net.buffers import SHARED_BYTES, Borrower, ReceiveBuffers
+from suwi.net.buffer_pool import SHARED_BYTES, BufferOwner, BufferPool
 
 _SIZE_BYTES = 4
 # Unsigned: a negative size is over every limit, which one comparison finds.
@@ -24,13 +24,13 @@ class InvalidFrameSize(CloseConnection):
 
 class FrameReader:
     __slots__ = (
-        "_buffers",
         "_bytes",
         "_expected_bytes",
         "_frame_end",
         "_is_direct",
         "_moved_bytes",
         "_owner",
+        "_pool",
         "_progress_bytes",
         "_progress_since",
         "end",
@@ -40,15 +40,15 @@ class FrameReader:
         "start",
     )
 
-    def __init__(self, buffers: ReceiveBuffers, owner: Borrower, frame_bytes_max: int) -> None:
+    def __init__(self, pool: BufferPool, owner: BufferOwner, frame_bytes_max: int) -> None:
         """`owner` is told when there is memory again; it then calls `memory_available` here."""
         self.frame_bytes_max = frame_bytes_max
         self.held: memoryview | None = None  # memory of its own
         self.lacks_memory = False  # there is no room for the next byte
-        self._buffers = buffers
+        self._pool = pool
         self._owner = owner
         # Not taken yet: _bytes[start:end], in `held` or, after `received`, in the shared buffer.
-        self._bytes = buffers.shared
+        self._bytes = pool.shared
         self.start = self.end = 0
         self._is_direct = False  # the next bytes go straight into `held`, up to _frame_end
         self._frame_end = 0
@@ -62,16 +62,16 @@ class FrameReader:
         held = self.held
         if held is None:
             if self._expected_bytes and not is_blocked:
-                return self._buffers.window_for(self._expected_bytes)
-            return self._buffers.window
+                return self._pool.window_for(self._expected_bytes)
+            return self._pool.window
         if self._is_direct:
             return held[self.end : min(self._frame_end, len(held))]
         # The rest of a burst: it moves to the front of the shared buffer, so that one read
         # completes it and brings the next requests too.
-        buffers = self._buffers
+        pool = self._pool
         moved = self._moved_bytes = self.end - self.start
-        buffers.shared[:moved] = held[self.start : self.end]
-        return buffers.shared[moved : moved + len(buffers.window)]
+        pool.shared[:moved] = held[self.start : self.end]
+        return pool.shared[moved : moved + len(pool.window)]
 
     def received(self, size_bytes: int) -> bool:
         """So many bytes have been written to the buffer; False where no frame can be complete."""
@@ -80,7 +80,7 @@ class FrameReader:
             if self._expected_bytes and size_bytes != self._expected_bytes:
                 self._expected_bytes = 0
             if held is not None:
-                self._bytes = self._buffers.shared
+                self._bytes = self._pool.shared
                 size_bytes += self._moved_bytes
             self.start = 0
             self.end = size_bytes
@@ -127,7 +127,7 @@ class FrameReader:
         if view is not held:
             if held is None or len(held) < size_bytes:
                 self.release()
-                held = self.held = self._buffers.take(size_bytes)
+                held = self.held = self._pool.allocate(size_bytes)
             held[:size_bytes] = view[start:end]
             self._bytes, self.start, self.end = held, 0, size_bytes
         self._is_direct = False
@@ -137,7 +137,7 @@ class FrameReader:
             return
         frame_bytes = _SIZE_BYTES + _read_size(self._bytes, self.start)[0]
         if frame_bytes > SHARED_BYTES or is_same_frame:
-            if SHARED_BYTES < frame_bytes <= len(self._buffers.shared):
+            if SHARED_BYTES < frame_bytes <= len(self._pool.shared):
                 self._expected_bytes = frame_bytes
             self._is_direct = True
             self._frame_end = self.start + frame_bytes
@@ -159,7 +159,7 @@ class FrameReader:
             self._frame_end -= self.start
             self.start, self.end = 0, size_bytes
         if self._frame_end > len(held):
-            larger = self._buffers.grow(held, self.end, self._frame_end, self._owner)
+            larger = self._pool.grow(held, self.end, self._frame_end, self._owner)
             if larger is not None:
                 self.held = self._bytes = larger
             elif self.end == len(held):
@@ -170,11 +170,11 @@ class FrameReader:
         held = self.held
         if held is not None:
             self.held = None
-            self._bytes = self._buffers.shared
+            self._bytes = self._pool.shared
             self.start = self.end
             self._moved_bytes = 0
             self._is_direct = self.lacks_memory = False
-            self._buffers.give_back(held, self._owner)
+            self._pool.release(held, self._owner)
 
     def restart_progress(self, now: float) -> None:
         """Measure from now on how fast the first frame arrives."""
@@ -187,7 +187,7 @@ class FrameReader:
             return False
         period_s = now - self._progress_since
         # While frames wait for memory, one that stalls must not hold it for long.
-        if period_s * 1000 <= ms_max / (10 if self._buffers.is_short else 1):
+        if period_s * 1000 <= ms_max / (10 if self._pool.is_exhausted else 1):
             return False
         came_bytes = self.end - self.start - self._progress_bytes
         self.restart_progress(now)

@@ -8,13 +8,13 @@ import logging
 import os
 import socket
 
-from suwi.net.buffers import ReceiveBuffers
-from suwi.net.connection import Connection, Dispatch, Keeper
+from suwi.net.buffer_pool import BufferPool
+from suwi.net.connection import Connection, ConnectionRegistry, Dispatch
 from suwi.net.failed_authentications import FailedAuthentications
 from suwi.net.limits import Limits
-from suwi.net.tls_door import ServerContexts, TlsDoor
+from suwi.net.tls_handshake import ServerContexts, TlsHandshake
 from suwi.net.turns import Turns
-from suwi.net.unsent import Unsent
+from suwi.net.unsent_bytes import UnsentBytesBudget
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +32,8 @@ class Budget:
     def __init__(self, limits: Limits, *, poison: bool = False) -> None:
         """`poison` overwrites each frame after its handler, to catch views that were kept."""
         self.limits = limits
-        self.buffers = ReceiveBuffers(limits.unfinished_bytes_max, poison=poison)
-        self.unsent = Unsent(limits.unsent_bytes_max)
+        self.buffer_pool = BufferPool(limits.unfinished_bytes_max, poison=poison)
+        self.unsent_budget = UnsentBytesBudget(limits.unsent_bytes_max)
         self.turns = Turns(limits.turn_requests_max, limits.turn_ms_max)
         self.connections = 0
         self._by_host: dict[str, int] = {}
@@ -49,7 +49,7 @@ class Budget:
         self._by_host[host] = of_host + 1
         return None
 
-    def dismiss(self, host: str) -> None:
+    def release(self, host: str) -> None:
         self.connections -= 1
         self._by_host[host] -= 1
         if not self._by_host[host]:
@@ -81,7 +81,7 @@ class Listener:
         self._backlog = backlog
         self._server: asyncio.AbstractServer | None = None
         self._connections: dict[Connection, None] = {}  # in order of arrival
-        self._doors: dict[TlsDoor, None] = {}
+        self._handshakes: dict[TlsHandshake, None] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Future[None] | None = None
 
@@ -94,28 +94,28 @@ class Listener:
         loop = asyncio.get_running_loop()
         limits, budget, tls = self._limits, self._budget, self._tls
 
-        def connection(keeper: Keeper) -> Connection:
+        def connection(registry: ConnectionRegistry) -> Connection:
             return Connection(
                 loop,
                 self.name,
                 self._dispatch,
                 limits,
-                budget.buffers,
-                budget.unsent,
+                budget.buffer_pool,
+                budget.unsent_budget,
                 budget.turns,
-                keeper,
+                registry,
             )
 
-        def door() -> asyncio.BaseProtocol:
+        def protocol() -> asyncio.BaseProtocol:
             if tls is None:
                 return connection(self)
             handshake_s_max = limits.authenticate_ms_max / 1000
-            return TlsDoor(tls, connection, self, budget.turns, handshake_s_max)
+            return TlsHandshake(tls, connection, self, budget.turns, handshake_s_max)
 
         # asyncio accepts as many at a time as it is told to queue, before any of them is looked at:
         # a storm of connections would take all file descriptors. So it is told two numbers.
         self._server = await loop.create_server(
-            door, self.host, self.port, backlog=_ACCEPTED_AT_ONCE
+            protocol, self.host, self.port, backlog=_ACCEPTED_AT_ONCE
         )
         for bound in reversed(getattr(self._server, "sockets", ())):
             self.port = bound.getsockname()[1]
@@ -137,8 +137,8 @@ class Listener:
                 loop.remove_reader(bound.fileno())
         if self._sweeper is not None:
             self._sweeper.cancel()
-        for door in list(self._doors):
-            door.close()
+        for handshake in list(self._handshakes):
+            handshake.close()
         for connection in self.connections:
             connection.stop()
         # What is accepted already is shown in, and out again: on a closed server asyncio trips over
@@ -174,7 +174,7 @@ class Listener:
         if connection not in self._connections:
             return  # it had been refused
         del self._connections[connection]
-        self._budget.dismiss(connection.peer_host)
+        self._budget.release(connection.peer_host)
         if self._emptied is not None and not self._connections and not self._emptied.done():
             self._emptied.set_result(None)
 
@@ -182,19 +182,19 @@ class Listener:
         now_s = asyncio.get_running_loop().time()
         self.failed_authentications.add(mechanism, reason, peer, user, now_s)
 
-    def knocked(self, door: TlsDoor) -> str | None:
+    def handshake_started(self, handshake: TlsHandshake) -> str | None:
         """A peer that has not finished its TLS handshake counts as a connection, too."""
         if self._server is None:
             return "the listener has stopped"
-        refused = self._budget.admit(door.peer_host)
+        refused = self._budget.admit(handshake.peer_host)
         if refused is None:
-            self._doors[door] = None
+            self._handshakes[handshake] = None
         return refused
 
-    def left(self, door: TlsDoor) -> None:
-        if door in self._doors:
-            del self._doors[door]
-            self._budget.dismiss(door.peer_host)
+    def handshake_ended(self, handshake: TlsHandshake) -> None:
+        if handshake in self._handshakes:
+            del self._handshakes[handshake]
+            self._budget.release(handshake.peer_host)
 
     def _plan_sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         limits = self._limits

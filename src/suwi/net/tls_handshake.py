@@ -1,6 +1,6 @@
 """The TLS handshake of a connection, which is no connection before it is done.
 
-A TLS listener accepts with a `TlsDoor`. It asks for the context that is in force now, so that
+A TLS listener accepts with a `TlsHandshake`. It asks for the context that is in force now, so that
 renewed certificates hold from the next peer on. Peers that never finish their handshake count
 like connections and are cut off. A handshake takes a millisecond or two of the loop, most of it for
 the peer's first message, so each waits for a turn like requests do. One that is refused is told
@@ -17,12 +17,12 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias, cast
 
 from suwi.net.client_identity import peer_address
-from suwi.net.connection import Connection, Keeper
+from suwi.net.connection import Connection, ConnectionRegistry
 from suwi.net.turns import Turns
 
 log = logging.getLogger(__name__)
 
-NewConnection: TypeAlias = Callable[[Keeper], Connection]
+NewConnection: TypeAlias = Callable[[ConnectionRegistry], Connection]
 
 _MECHANISM = "TLS"
 # For so long a refused peer may read its alert, and what it sends is thrown away.
@@ -35,21 +35,21 @@ class ServerContexts(Protocol):
         """The context for a connection that is made now."""
 
 
-class Doorkeeper(Keeper, Protocol):
+class HandshakeRegistry(ConnectionRegistry, Protocol):
     """Who counts peers at the door, and connections behind it."""
 
-    def knocked(self, door: "TlsDoor") -> str | None:
+    def handshake_started(self, handshake: "TlsHandshake") -> str | None:
         """Take note of a peer; or say why it is refused."""
 
-    def left(self, door: "TlsDoor") -> None: ...
+    def handshake_ended(self, handshake: "TlsHandshake") -> None: ...
 
 
-class TlsDoor(asyncio.Protocol):
+class TlsHandshake(asyncio.Protocol):
     def __init__(
         self,
         contexts: ServerContexts,
         new_connection: NewConnection,
-        keeper: Doorkeeper,
+        registry: HandshakeRegistry,
         turns: Turns,
         handshake_s_max: float,
     ) -> None:
@@ -57,11 +57,11 @@ class TlsDoor(asyncio.Protocol):
         self._peer = ""
         self._contexts = contexts
         self._new_connection = new_connection
-        self._keeper = keeper
+        self._registry = registry
         self._turns = turns
         self._handshake_s_max = handshake_s_max
         self._accepted: socket.socket | None = None  # until it belongs to the handshake
-        self._handshake: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
 
     # asyncio.Protocol: the peer as it was accepted
 
@@ -69,13 +69,13 @@ class TlsDoor(asyncio.Protocol):
         transport = cast(asyncio.Transport, transport)  # uvloop has its own class
         self.peer_host, port = peer_address(transport)
         self._peer = f"{self.peer_host}:{port}"
-        refused = self._keeper.knocked(self)
+        refused = self._registry.handshake_started(self)
         if refused is None:
             try:
                 self._take_over(transport.get_extra_info("socket").fileno())
                 self._turns.join(self)
             except OSError as error:  # out of descriptors
-                self._keeper.left(self)
+                self._registry.handshake_ended(self)
                 refused = str(error)
         if refused is not None:
             log.info("connection closed", extra={"peer": self._peer, "reason": refused})
@@ -90,17 +90,17 @@ class TlsDoor(asyncio.Protocol):
         if self._accepted is None:
             return False
         loop = asyncio.get_running_loop()
-        self._handshake = loop.create_task(self._shake_hands(self._accepted))  # owner: itself
-        self._handshake.add_done_callback(lambda _: self._ended())
+        self._task = loop.create_task(self._run(self._accepted))  # owner: itself
+        self._task.add_done_callback(lambda _: self._ended())
         return True
 
     def _ended(self) -> None:
-        self._keeper.left(self)
+        self._registry.handshake_ended(self)
         if self._accepted is not None:
             self._accepted.close()
             self._accepted = None
 
-    async def _shake_hands(self, accepted: socket.socket) -> None:
+    async def _run(self, accepted: socket.socket) -> None:
         self._accepted = None
         context = _AlertingContext(self._contexts.current(), accepted)
         try:
@@ -112,7 +112,7 @@ class TlsDoor(asyncio.Protocol):
             )
         except OSError as error:  # of TLS, of the socket, and of time
             reason = getattr(error, "reason", None) or str(error) or "the peer is gone"
-            self._keeper.authentication_failed(
+            self._registry.authentication_failed(
                 _MECHANISM, f"TLS handshake failed: {reason}", self._peer, ""
             )
             await context.linger()
@@ -122,22 +122,22 @@ class TlsDoor(asyncio.Protocol):
             context.close()
 
     def close(self) -> None:
-        if self._handshake is not None:
-            self._handshake.cancel()
+        if self._task is not None:
+            self._task.cancel()
         else:
             self._ended()
 
-    # Keeper: the connection behind the door
+    # ConnectionRegistry: the connection after the handshake
 
     def opened(self, connection: Connection) -> str | None:
-        self._keeper.left(self)
-        return self._keeper.opened(connection)
+        self._registry.handshake_ended(self)
+        return self._registry.opened(connection)
 
     def closed(self, connection: Connection) -> None:
-        self._keeper.closed(connection)
+        self._registry.closed(connection)
 
     def authentication_failed(self, mechanism: str, reason: str, peer: str, user: str) -> None:
-        self._keeper.authentication_failed(mechanism, reason, peer, user)
+        self._registry.authentication_failed(mechanism, reason, peer, user)
 
 
 class _AlertingContext:
@@ -153,11 +153,11 @@ class _AlertingContext:
         self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, **given: Any
     ) -> ssl.SSLObject:
         tls = self._context.wrap_bio(incoming, outgoing, **given)
-        shake_hands = tls.do_handshake
+        handshake = tls.do_handshake
 
         def do_handshake() -> None:
             try:
-                shake_hands()
+                handshake()
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 raise
             except ssl.SSLError:

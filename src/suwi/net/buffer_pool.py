@@ -1,9 +1,9 @@
 """Receive memory: one buffer shared by all connections, and a pool for unfinished frames.
 
 A connection reads into `shared` and owns a buffer of its own only while bytes of it must wait
-(`take`, `grow`, `give_back`). Handlers see writable views of either.
+(`allocate`, `grow`, `release`). Handlers see writable views of either.
 Invariant: memory grows with bytes received, never with bytes announced; what is lent beyond
-`lent_bytes_max` is at most one frame and a small window per connection.
+`bytes_max` is at most one frame and a small window per connection.
 """
 
 import mmap
@@ -16,8 +16,8 @@ _SMALL_WINDOW_BYTES = 4 * 1024
 _CLASS_BYTES_MIN = 4 * 1024
 # A first guess at a frame's own buffer; pages are touched only as bytes arrive.
 _GROWTH = 8
-_KEPT_BYTES_MAX = 8 * 1024 * 1024
-_KEPT_EACH_BYTES_MAX = 4 * 1024 * 1024
+_FREE_BYTES_MAX = 8 * 1024 * 1024
+_FREE_EACH_BYTES_MAX = 4 * 1024 * 1024
 
 
 def _allocate(size_bytes: int) -> memoryview:
@@ -33,30 +33,30 @@ def _class_of(size_bytes: int) -> int:
     return max(_CLASS_BYTES_MIN, 1 << (size_bytes - 1).bit_length())
 
 
-class Borrower(Protocol):
+class BufferOwner(Protocol):
     def memory_available(self) -> None:
         """Memory was short when this one asked; now it is worth asking again."""
 
 
-class ReceiveBuffers:
+class BufferPool:
     """Receive memory of all connections of one broker."""
 
-    def __init__(self, lent_bytes_max: int, *, poison: bool = False) -> None:
+    def __init__(self, bytes_max: int, *, poison: bool = False) -> None:
         self.shared = _allocate(_WIDE_BYTES)
         # How much of `shared` one read may fill; small while memory is short, because what a
         # read leaves unfinished cannot be refused any more.
         self._full_window = self.window = self.shared[:SHARED_BYTES]
         # Overwrite each frame after its handler returned, to catch views that were kept.
         self.poison = poison
-        self.lent_bytes = 0
-        self._lent_bytes_max = lent_bytes_max
-        self._kept: dict[int, list[memoryview]] = {}
-        self._kept_bytes = 0
-        self._waiting: dict[Borrower, None] = {}  # a queue that can be left from the middle
-        self._overdrawn: Borrower | None = None
+        self.allocated_bytes = 0
+        self._bytes_max = bytes_max
+        self._free_buffers: dict[int, list[memoryview]] = {}
+        self._free_bytes = 0
+        self._waiting: dict[BufferOwner, None] = {}  # a queue that can be left from the middle
+        self._over_limit: BufferOwner | None = None
 
     @property
-    def is_short(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Whether frames wait for memory."""
         return bool(self._waiting)
 
@@ -66,22 +66,22 @@ class ReceiveBuffers:
             return self.window
         return self.shared[: max(frame_bytes, SHARED_BYTES)]
 
-    def take(self, size_bytes: int) -> memoryview:
+    def allocate(self, size_bytes: int) -> memoryview:
         """A buffer of at least this size, for bytes that have been received already."""
         size_class = _class_of(size_bytes)
-        kept = self._kept.get(size_class)
-        if kept:
-            buffer = kept.pop()
-            self._kept_bytes -= size_class
+        free = self._free_buffers.get(size_class)
+        if free:
+            buffer = free.pop()
+            self._free_bytes -= size_class
         else:
             buffer = _allocate(size_class)
-        self.lent_bytes += size_class
-        if self.lent_bytes >= self._lent_bytes_max:
+        self.allocated_bytes += size_class
+        if self.allocated_bytes >= self._bytes_max:
             self.window = self.shared[:_SMALL_WINDOW_BYTES]
         return buffer
 
     def grow(
-        self, buffer: memoryview, received_bytes: int, frame_bytes: int, owner: Borrower
+        self, buffer: memoryview, received_bytes: int, frame_bytes: int, owner: BufferOwner
     ) -> memoryview | None:
         """Trade a buffer whose first bytes are part of a frame for a larger one.
 
@@ -90,39 +90,41 @@ class ReceiveBuffers:
         so that a pool full of unfinished frames still empties.
         """
         size_class = _class_of(frame_bytes)
-        if not self._kept.get(size_class):
+        if not self._free_buffers.get(size_class):
             size_class = min(size_class, _class_of(received_bytes * _GROWTH))
-        if self.lent_bytes + size_class > self._lent_bytes_max and self._overdrawn is not owner:
-            if self._overdrawn is not None:
+        if self.allocated_bytes + size_class > self._bytes_max and self._over_limit is not owner:
+            if self._over_limit is not None:
                 self._waiting[owner] = None
                 return None
-            self._overdrawn = owner
-        larger = self.take(size_class)
+            self._over_limit = owner
+        larger = self.allocate(size_class)
         larger[:received_bytes] = buffer[:received_bytes]
-        self._put(buffer)
+        self._free(buffer)
         return larger
 
-    def give_back(self, buffer: memoryview, owner: Borrower) -> None:
+    def release(self, buffer: memoryview, owner: BufferOwner) -> None:
         """The owner's frame is complete or given up; others may go on."""
-        self._put(buffer)
-        if self._overdrawn is owner:
-            self._overdrawn = None
+        self._free(buffer)
+        if self._over_limit is owner:
+            self._over_limit = None
         if self._waiting:
             self._waiting.pop(owner, None)
             self._wake()
 
-    def _put(self, buffer: memoryview) -> None:
+    def _free(self, buffer: memoryview) -> None:
         size_bytes = len(buffer)
-        self.lent_bytes -= size_bytes
-        fits = self._kept_bytes + size_bytes <= _KEPT_BYTES_MAX
-        if fits and size_bytes <= _KEPT_EACH_BYTES_MAX:
-            self._kept.setdefault(size_bytes, []).append(buffer)
-            self._kept_bytes += size_bytes
-        if self.window is not self._full_window and self.lent_bytes < self._lent_bytes_max:
+        self.allocated_bytes -= size_bytes
+        fits = self._free_bytes + size_bytes <= _FREE_BYTES_MAX
+        if fits and size_bytes <= _FREE_EACH_BYTES_MAX:
+            self._free_buffers.setdefault(size_bytes, []).append(buffer)
+            self._free_bytes += size_bytes
+        if self.window is not self._full_window and self.allocated_bytes < self._bytes_max:
             self.window = self._full_window
 
     def _wake(self) -> None:
-        while self._waiting and (self._overdrawn is None or self.lent_bytes < self._lent_bytes_max):
+        while self._waiting and (
+            self._over_limit is None or self.allocated_bytes < self._bytes_max
+        ):
             owner = next(iter(self._waiting))
             del self._waiting[owner]
             owner.memory_available()
