@@ -1,20 +1,20 @@
-"""Receive memory: one buffer shared by all connections, and a pool for unfinished frames.
+"""Receive memory: one buffer shared by all connections, and a pool for incomplete frames.
 
-A connection reads into `shared` and owns a buffer of its own only while bytes of it must wait
-(`allocate`, `grow`, `release`). Handlers see writable views of either.
-Invariant: memory grows with bytes received, never with bytes announced; what is lent beyond
-`bytes_max` is at most one frame and a small window per connection.
+A connection reads into `shared`. It owns a buffer only while received bytes cannot be processed
+(`allocate`, `grow`, `release`). Handlers get writable views of either.
+Invariant: memory grows with bytes received, never with the size a frame announces. `bytes_max` is
+exceeded by at most one frame and a small window per connection.
 """
 
 import mmap
 from typing import Protocol
 
 SHARED_BYTES = 256 * 1024
-# Of a connection that sends large frames, one that is there already is read whole.
+# A connection that sends large frames may read a whole one of up to this size at once.
 _WIDE_BYTES = 2 * 1024 * 1024
 _SMALL_WINDOW_BYTES = 4 * 1024
 _CLASS_BYTES_MIN = 4 * 1024
-# A first guess at a frame's own buffer; pages are touched only as bytes arrive.
+# The first buffer of a frame is this many times the bytes received; pages are mapped on first use.
 _GROWTH = 8
 _FREE_BYTES_MAX = 8 * 1024 * 1024
 _FREE_EACH_BYTES_MAX = 4 * 1024 * 1024
@@ -23,8 +23,8 @@ _FREE_EACH_BYTES_MAX = 4 * 1024 * 1024
 def _allocate(size_bytes: int) -> memoryview:
     if size_bytes < 128 * 1024:
         return memoryview(bytearray(size_bytes))
-    # Mapped, so that pages cost nothing before they are written and go back when freed,
-    # whatever the C allocator's thresholds are.
+    # mmap: pages use memory only after the first write, and are returned to the system when freed,
+    # independent of the thresholds of the C allocator.
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     return memoryview(mmap.mmap(-1, size_bytes, flags=flags))
 
@@ -35,7 +35,7 @@ def _class_of(size_bytes: int) -> int:
 
 class BufferOwner(Protocol):
     def memory_available(self) -> None:
-        """Memory was short when this one asked; now it is worth asking again."""
+        """`grow` returned None before; it may succeed now."""
 
 
 class BufferPool:
@@ -43,16 +43,16 @@ class BufferPool:
 
     def __init__(self, bytes_max: int, *, poison: bool = False) -> None:
         self.shared = _allocate(_WIDE_BYTES)
-        # How much of `shared` one read may fill; small while memory is short, because what a
-        # read leaves unfinished cannot be refused any more.
+        # The part of `shared` that one read may fill. It is small while the pool is exhausted,
+        # because incomplete frames that have been received must be kept.
         self._full_window = self.window = self.shared[:SHARED_BYTES]
-        # Overwrite each frame after its handler returned, to catch views that were kept.
+        # For tests: overwrite each frame after its handler, to detect views that were kept.
         self.poison = poison
         self.allocated_bytes = 0
         self._bytes_max = bytes_max
         self._free_buffers: dict[int, list[memoryview]] = {}
         self._free_bytes = 0
-        self._waiting: dict[BufferOwner, None] = {}  # a queue that can be left from the middle
+        self._waiting: dict[BufferOwner, None] = {}  # in order of arrival
         self._over_limit: BufferOwner | None = None
 
     @property
@@ -61,13 +61,13 @@ class BufferPool:
         return bool(self._waiting)
 
     def window_for(self, frame_bytes: int) -> memoryview:
-        """Where a frame of this size may be read in one go, if it is there."""
+        """A window in which a frame of this size can be read at once."""
         if self.window is not self._full_window:
             return self.window
         return self.shared[: max(frame_bytes, SHARED_BYTES)]
 
     def allocate(self, size_bytes: int) -> memoryview:
-        """A buffer of at least this size, for bytes that have been received already."""
+        """A buffer of at least this size, for bytes that have been received. Never refused."""
         size_class = _class_of(size_bytes)
         free = self._free_buffers.get(size_class)
         if free:
@@ -83,11 +83,11 @@ class BufferPool:
     def grow(
         self, buffer: memoryview, received_bytes: int, frame_bytes: int, owner: BufferOwner
     ) -> memoryview | None:
-        """Trade a buffer whose first bytes are part of a frame for a larger one.
+        """Replace a buffer that holds the beginning of a frame by a larger one.
 
-        The new one may still be smaller than the frame. None means that memory is short: the
-        owner keeps its buffer and is told when to ask again. One owner at a time may overdraw,
-        so that a pool full of unfinished frames still empties.
+        The new buffer may still be smaller than the frame. None: the pool is exhausted, the owner
+        keeps its buffer, and `memory_available` is called later. One owner at a time may exceed
+        the limit, so that a pool full of incomplete frames makes progress.
         """
         size_class = _class_of(frame_bytes)
         if not self._free_buffers.get(size_class):
@@ -103,7 +103,7 @@ class BufferPool:
         return larger
 
     def release(self, buffer: memoryview, owner: BufferOwner) -> None:
-        """The owner's frame is complete or given up; others may go on."""
+        """The frame is complete or dropped: return the buffer and wake waiting owners."""
         self._free(buffer)
         if self._over_limit is owner:
             self._over_limit = None

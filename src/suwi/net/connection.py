@@ -1,11 +1,10 @@
-"""One client connection: frames in, answers out in the order of their requests.
+"""One client connection: the asyncio protocol around `FrameReader`, `ReplyOrder` and `Output`.
 
-The transport around `FrameReader` and `ReplyOrder`: bytes enter at `get_buffer`/`buffer_updated`,
-whole frames go to `dispatch`, replies to `Output`. It decides when requests start and when the
-socket is read. A frame is valid only until `dispatch` returns.
-Invariants: nothing keeps a view of the shared buffer past `buffer_updated`; reading stops while too
-much is in flight, an exclusive request runs, or whole requests wait for this connection's next turn
-(see `turns`).
+Bytes enter at `get_buffer`/`buffer_updated`, frames go to `dispatch`, replies to `Output`. This
+module decides when a request may start and when the socket is read. A frame is valid only until
+`dispatch` returns.
+Invariants: no view of the shared buffer is kept after `buffer_updated`; reading is paused while too
+much is in flight, an exclusive request runs, or received requests wait for the next turn (`turns`).
 """
 
 import asyncio
@@ -40,18 +39,18 @@ from suwi.security.sasl_session import SaslSession
 
 log = logging.getLogger(__name__)
 
-# From a frame (without its size) to the response header and the answer.
+# Takes a frame (without its size), returns the response header and the answer.
 Dispatch: TypeAlias = Callable[["Connection", memoryview], tuple[bytes, Answer]]
 
 
-_READY: Final = (Reply, NoReply)  # made once: a union would be made each time
+_READY: Final = (Reply, NoReply)  # not `Reply | NoReply`, which is built on each call
 
 
 class ConnectionRegistry(Protocol):
-    """Who counts connections."""
+    """Counts connections and failed authentications: the listener."""
 
     def opened(self, connection: "Connection") -> str | None:
-        """Take note of a new connection; or say why it is refused."""
+        """Count a new connection, or return the reason why it is refused."""
 
     def closed(self, connection: "Connection") -> None: ...
 
@@ -81,8 +80,10 @@ class Connection(asyncio.BufferedProtocol):
         self.client = ClientIdentity(listener_name)
         self.peer_host = ""
         self.peer_port = 0
-        self.peer_challenge: PeerChallenge | None = None  # what a broker has yet to prove
-        self.sasl: SaslSession | None = None  # on listeners with SASL, from the first request on
+        self.peer_challenge: PeerChallenge | None = (
+            None  # for a broker that has not proved its identity yet
+        )
+        self.sasl: SaslSession | None = None  # on SASL listeners, from the first request on
         self._loop = loop
         self._dispatch = dispatch
         self._limits = limits
@@ -94,13 +95,13 @@ class Connection(asyncio.BufferedProtocol):
         self._output: Output
         self._reader = FrameReader(buffer_pool, self, limits.request_bytes_max)
         self._order = ReplyOrder()
-        self._unsent_bytes = 0  # as `UnsentBytesBudget` knows it
+        self._unsent_bytes = 0  # as last reported to the budget
         self._opened_at = self._active_at = loop.time()
         self._reading = True
         self._serving = False
         self._blocked = False  # no further request may start
-        self._awaits_turn = False  # others come first
-        self._peer_closed = False  # the peer has closed, behind what is held of it
+        self._awaits_turn = False  # in the queue of `turns`
+        self._peer_closed = False  # it disconnected while received requests were waiting
         self._exclusive = False
         self._flush_planned = False
         self._stopping = False
@@ -109,7 +110,7 @@ class Connection(asyncio.BufferedProtocol):
     def __str__(self) -> str:
         return f"{self.peer_host}:{self.peer_port}"
 
-    # The transport's calls: life
+    # asyncio.BaseProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)
@@ -137,7 +138,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._output.resume()
 
-    # The transport's calls: bytes
+    # asyncio.BufferedProtocol
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.get_buffer(self._blocked)
@@ -150,7 +151,7 @@ class Connection(asyncio.BufferedProtocol):
             self._update_reading()
 
     def _serve_received(self) -> None:
-        """Serve the whole frames at hand, send what is ready, hold the rest."""
+        """Serve the complete frames that were received, send ready replies, hold the rest."""
         reader = self._reader
         self._serving = True
         if self._unsent_bytes and self._unsent_budget.is_half_used:
@@ -161,7 +162,7 @@ class Connection(asyncio.BufferedProtocol):
             self._flush()
         finally:
             self._serving = False
-        if self._blocked and not self._is_blocked():  # the flush made room
+        if self._blocked and not self._is_blocked():  # the flush freed space
             self._blocked = False
             if reader.start < reader.end:
                 self._end_turn()
@@ -176,7 +177,7 @@ class Connection(asyncio.BufferedProtocol):
             self._update_reading()
 
     def _serve(self, reader: FrameReader) -> None:
-        """Answer frame after frame, until no further one may start in this turn."""
+        """Dispatch frames until no further request may start in this turn."""
         dispatch = self._dispatch
         output = self._output
         slots = self._order.slots
@@ -216,7 +217,7 @@ class Connection(asyncio.BufferedProtocol):
     # Turns
 
     def _end_turn(self) -> None:
-        """Leave the requests at hand for the next turn."""
+        """Leave the remaining requests to the next turn."""
         self._awaits_turn = self._blocked = True
         self._turns.join(self)
 
@@ -228,7 +229,7 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _serve_held(self) -> None:
-        """Go on with requests that had to wait."""
+        """Serve requests that were held."""
         if not self._reading and not self._peer_closed and has_hung_up(self._transport):
             self._peer_closed = True
             self._dispatch = without_reply(self._dispatch)
@@ -239,10 +240,10 @@ class Connection(asyncio.BufferedProtocol):
         self._reader.memory_available()
         self._update_reading()
 
-    # Answers that must wait
+    # Delayed answers
 
     def _queue_answer(self, header: bytes, answer: Answer, request_bytes: int) -> None:
-        """Queue an answer that is not ready or not yet its turn."""
+        """Queue an answer that is delayed or follows a delayed one."""
         if isinstance(answer, _READY):
             self._order.add(header, answer)
             return
@@ -256,7 +257,7 @@ class Connection(asyncio.BufferedProtocol):
     def _complete(self, slot: Slot, is_exclusive: bool, reply: Outcome) -> None:
         if isinstance(reply, Exception):
             slot.wait = None
-            # In a turn of its own: whoever keeps a promise may be in the middle of something.
+            # Not here: the code that completes a promise must not see the connection close.
             self._loop.call_soon(self._fail, reply)
             return
         self._order.complete(slot, reply)
@@ -264,7 +265,7 @@ class Connection(asyncio.BufferedProtocol):
             self._exclusive = False
             self._send_ready()
         elif not self._flush_planned:
-            # Many waits end together, when a watermark rises: their replies share a write.
+            # When a high watermark rises, many promises complete together: one write for all.
             self._flush_planned = True
             self._loop.call_soon(self._send_ready)
 
@@ -288,10 +289,10 @@ class Connection(asyncio.BufferedProtocol):
         output = self._output
         output.flush()
         if self._unsent_bytes or self._order.ready_bytes or output.replies or output.is_paused:
-            self._report_unsent_bytes()  # Mostly nothing waits, and nothing did before.
+            self._report_unsent_bytes()  # mostly nothing is unsent, and nothing was before
 
     def _report_unsent_bytes(self) -> None:
-        """Say how much memory waits for the peer."""
+        """Report to the budget how much memory unsent replies use."""
         held_bytes = self._output.held_bytes + self._order.ready_bytes
         if held_bytes != self._unsent_bytes:
             self._unsent_bytes = held_bytes
@@ -299,7 +300,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def evict(self) -> None:
         if not self._closing:
-            self._abort("its unread replies take the memory that others need")
+            self._abort("too many unsent reply bytes in the broker, and this connection has most")
 
     def _is_full(self) -> bool:
         limits = self._limits
@@ -321,7 +322,7 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _resume(self) -> None:
-        """Something left or arrived: start held requests if they may, and read on."""
+        """Called after a state change: serve held requests and resume reading, if allowed."""
         if self._serving or self._closing:
             return
         if self._blocked:
@@ -335,40 +336,40 @@ class Connection(asyncio.BufferedProtocol):
         self._update_reading()
 
     def _update_reading(self) -> None:
-        """Read unless bytes are already waiting for their turn or for memory."""
+        """Pause reading while received bytes cannot be processed or stored; else resume it."""
         waits = self._reader.lacks_memory or (self._blocked and self._reader.held is not None)
         read = not (self._stopping or waits)
         if read == self._reading or self._closing:
             return
         self._reading = read
         if read:
-            self._reader.restart_progress(self._loop.time())  # the pause was ours
+            self._reader.restart_progress(self._loop.time())  # the peer did not cause the pause
             self._transport.resume_reading()
         else:
             self._transport.pause_reading()
 
     def authenticated(self, principal: Principal, *, is_peer: bool = False) -> None:
-        """The peer has shown who it is: its requests are served from now on."""
+        """The peer has authenticated: serve its requests from now on."""
         self.client = self.client._replace(principal=principal, is_peer=is_peer)
         self._limits = self._limits.authenticated or self._limits
         self._reader.frame_bytes_max = self._limits.request_bytes_max
 
     def authentication_failed(self, mechanism: str, reason: str, user: str = "") -> None:
-        """The peer is not who it says, as far as it said: tell whoever looks after that."""
+        """Count and log a failed authentication."""
         self._registry.authentication_failed(mechanism, reason, str(self), user)
 
     def serve_with(self, dispatch: Dispatch) -> None:
         self._dispatch = dispatch
 
-    # Ends
+    # Closing
 
     def stop(self) -> None:
-        """Start no further request; close when the replies under way have left."""
+        """Start no further request; close when all pending replies have been sent."""
         self._stopping = self._blocked = True
         self._resume()
 
     def check_time(self, now: float) -> None:
-        """Close a connection that is idle, sends a frame too slowly, or does not finish."""
+        """Enforce the time limits: idle, slow frame, authentication, close."""
         limits = self._limits
         quiet_ms = (now - self._active_at) * 1000
         if self._closing:
@@ -378,11 +379,11 @@ class Connection(asyncio.BufferedProtocol):
         if limits.authenticated and (now - self._opened_at) * 1000 > limits.authenticate_ms_max:
             self._abort("not authenticated in time")
         elif quiet_ms > limits.idle_ms_max and not (self._awaits_turn or self._order.is_waiting):
-            self._abort("idle for too long")
+            self._abort("idle longer than connections.max.idle.ms")
         elif self._reading and self._reader.is_stalled(
             now, limits.frame_ms_max, limits.frame_bytes_per_s_min
         ):
-            self._abort("a frame does not complete")
+            self._abort("frame arrives too slowly")
 
     def _fail(self, error: BaseException) -> None:
         if isinstance(error, CloseConnection):
@@ -392,7 +393,7 @@ class Connection(asyncio.BufferedProtocol):
         self._close()
 
     def _close(self) -> None:
-        """Close after what is ready has been handed over."""
+        """Close after the ready replies have been sent."""
         if not self._closing:
             self._output.flush()
             self._blocked = self._closing = True
@@ -404,6 +405,6 @@ class Connection(asyncio.BufferedProtocol):
         self.abort()
 
     def abort(self) -> None:
-        """Close at once, whatever is under way."""
+        """Close at once and drop pending replies."""
         self._blocked = self._closing = True
         self._transport.abort()

@@ -1,7 +1,7 @@
-"""What is still served when a peer has closed with requests of it at hand.
+"""Requests of a disconnected peer that were received before the disconnect.
 
-As in Kafka: a producer with acks=0 may send and close, so what wants no reply is served, up to the
-first request that has one. No other request of a peer that is gone reaches its handler.
+As in Kafka, a producer with acks=0 may send and close: requests without a response are served, up
+to the first request that has one. Other requests of a disconnected peer do not reach a handler.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ _PRODUCE: Final = int(ApiKey.PRODUCE).to_bytes(2, "big")
 def without_reply(
     dispatch: Callable[[_Connection, memoryview], tuple[bytes, Answer]],
 ) -> Callable[[_Connection, memoryview], tuple[bytes, Answer]]:
-    """A dispatch for a peer that is gone, in place of the one it had."""
+    """Wrap a dispatch function for a peer that has disconnected."""
 
     def serve(connection: _Connection, frame: memoryview) -> tuple[bytes, Answer]:
         if frame[:2] != _PRODUCE:
-            raise CloseConnection("the peer has closed")
+            raise CloseConnection("peer disconnected")
         header, answer = dispatch(connection, frame)
         if not isinstance(answer, NoReply):
             _drop(answer)
-            raise CloseConnection("the peer has closed")
+            raise CloseConnection("peer disconnected")
         return header, answer
 
     return serve

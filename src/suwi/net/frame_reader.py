@@ -1,10 +1,10 @@
-"""Kafka frames from received bytes: a size of four bytes, then that many bytes. No I/O.
+"""Splits received bytes into frames: a size of four bytes, then that many bytes. No I/O.
 
-The transport fills the memory that `get_buffer` gives and says at `received` how much came. Then
-`frames` yields whole frames, and `hold` keeps what was not taken from it.
-A frame is a writable view of receive memory, valid until the next one is asked for.
-Invariants: any division of the same bytes gives the same frames; memory of its own is held only
-between `hold` and the end of the bytes held.
+The transport fills the buffer of `get_buffer` and reports the number of bytes at `received`. Then
+`frames` yields the complete frames, and `hold` keeps the remaining bytes.
+A frame is a writable view of receive memory, valid until the next one is requested.
+Invariants: any chunking of the same bytes gives the same frames; a buffer is allocated only while
+bytes remain after `hold`.
 """
 
 import struct
@@ -14,12 +14,12 @@ from suwi.net.answers import CloseConnection
 from suwi.net.buffer_pool import SHARED_BYTES, BufferOwner, BufferPool
 
 _SIZE_BYTES = 4
-# Unsigned: a negative size is over every limit, which one comparison finds.
+# Unsigned: a negative size exceeds every limit, so that one comparison is enough.
 _read_size = struct.Struct(">I").unpack_from
 
 
 class InvalidFrameSize(CloseConnection):
-    """A frame announces a size that is negative or over the limit."""
+    """The size of a frame is negative or exceeds the limit."""
 
 
 class FrameReader:
@@ -41,24 +41,24 @@ class FrameReader:
     )
 
     def __init__(self, pool: BufferPool, owner: BufferOwner, frame_bytes_max: int) -> None:
-        """`owner` is told when there is memory again; it then calls `memory_available` here."""
+        """`owner` passes the pool's `memory_available` on to the reader."""
         self.frame_bytes_max = frame_bytes_max
-        self.held: memoryview | None = None  # memory of its own
-        self.lacks_memory = False  # there is no room for the next byte
+        self.held: memoryview | None = None  # the allocated buffer, if any
+        self.lacks_memory = False  # the buffer is full and the pool exhausted
         self._pool = pool
         self._owner = owner
-        # Not taken yet: _bytes[start:end], in `held` or, after `received`, in the shared buffer.
+        # Unserved bytes: _bytes[start:end], in `held` or, after `received`, in the shared buffer.
         self._bytes = pool.shared
         self.start = self.end = 0
-        self._is_direct = False  # the next bytes go straight into `held`, up to _frame_end
+        self._is_direct = False  # the next read goes directly into `held`, up to _frame_end
         self._frame_end = 0
-        self._moved_bytes = 0  # or: so many held bytes stand before them in the shared buffer
-        self._expected_bytes = 0  # how long the next frame is, where the last was a long one
+        self._moved_bytes = 0  # else: held bytes copied to the front of the shared buffer
+        self._expected_bytes = 0  # size of the last frame if it was large; the next may be equal
         self._progress_since = 0.0
-        self._progress_bytes = 0  # of the first frame, that had come by then
+        self._progress_bytes = 0  # of the first frame, received by then
 
     def get_buffer(self, is_blocked: bool) -> memoryview:
-        """Memory for the next read. While `is_blocked`, what it brings cannot be taken at once."""
+        """The buffer for the next read. `is_blocked`: its frames cannot be served at once."""
         held = self.held
         if held is None:
             if self._expected_bytes and not is_blocked:
@@ -66,15 +66,15 @@ class FrameReader:
             return self._pool.window
         if self._is_direct:
             return held[self.end : min(self._frame_end, len(held))]
-        # The rest of a burst: it moves to the front of the shared buffer, so that one read
-        # completes it and brings the next requests too.
+        # An incomplete small frame: copy it to the front of the shared buffer, so that one read
+        # completes it and receives the next requests too.
         pool = self._pool
         moved = self._moved_bytes = self.end - self.start
         pool.shared[:moved] = held[self.start : self.end]
         return pool.shared[moved : moved + len(pool.window)]
 
     def received(self, size_bytes: int) -> bool:
-        """So many bytes have been written to the buffer; False where no frame can be complete."""
+        """Bytes have been written to the buffer. Returns False if no frame can be complete."""
         held = self.held
         if held is None or not self._is_direct:
             if self._expected_bytes and size_bytes != self._expected_bytes:
@@ -93,14 +93,14 @@ class FrameReader:
         return False
 
     def frames(self) -> Iterator[memoryview]:
-        """The whole frames that were received, without their size. Raises `InvalidFrameSize`."""
+        """The complete frames, without their size. Raises `InvalidFrameSize`."""
         view = self._bytes
         at = self.start
         end = self.end
         while end - at >= _SIZE_BYTES:
             (size_bytes,) = _read_size(view, at)
             if size_bytes > self.frame_bytes_max:
-                raise InvalidFrameSize(f"a frame of {_signed(size_bytes)} bytes is announced")
+                raise InvalidFrameSize(f"invalid frame size: {_signed(size_bytes)} bytes")
             stop = at + _SIZE_BYTES + size_bytes
             if stop > end:
                 return
@@ -109,13 +109,13 @@ class FrameReader:
             yield frame
 
     def put_back(self, frame: memoryview) -> None:
-        """The frame that `frames` yielded last was not taken: it comes again."""
+        """Return the last frame of `frames`; the next call of `frames` yields it again."""
         self.start -= _SIZE_BYTES + len(frame)
 
     def hold(self, is_blocked: bool, now: float) -> None:
-        """Keep what was not taken: the beginning of a frame, or frames that wait (`is_blocked`).
+        """Keep the unserved bytes: an incomplete frame, or frames that must wait (`is_blocked`).
 
-        To be called before the shared buffer is used again, if anything is unserved or held.
+        Must be called before the shared buffer is used again, if bytes are unserved or held.
         """
         view, start, end = self._bytes, self.start, self.end
         size_bytes = end - start
@@ -150,7 +150,7 @@ class FrameReader:
             self._enlarge()
 
     def _enlarge(self) -> None:
-        """Make room for more of the first frame; `lacks_memory` says that there is none."""
+        """Make space for the rest of the first frame, or set `lacks_memory`."""
         held = self.held
         assert held is not None
         if self.start:
@@ -166,7 +166,7 @@ class FrameReader:
                 self.lacks_memory = True
 
     def release(self) -> None:
-        """Give up what is held."""
+        """Drop the held bytes and release their buffer."""
         held = self.held
         if held is not None:
             self.held = None
@@ -177,16 +177,16 @@ class FrameReader:
             self._pool.release(held, self._owner)
 
     def restart_progress(self, now: float) -> None:
-        """Measure from now on how fast the first frame arrives."""
+        """Measure the rate at which the first frame arrives from now on."""
         self._progress_since = now
         self._progress_bytes = self.end - self.start
 
     def is_stalled(self, now: float, ms_max: float, bytes_per_s_min: int) -> bool:
-        """Whether the first frame came too slowly, over at least `ms_max`."""
+        """Whether the first frame arrived too slowly during the last period of `ms_max`."""
         if self.held is None:
             return False
         period_s = now - self._progress_since
-        # While frames wait for memory, one that stalls must not hold it for long.
+        # A shorter period while other frames wait for memory.
         if period_s * 1000 <= ms_max / (10 if self._pool.is_exhausted else 1):
             return False
         came_bytes = self.end - self.start - self._progress_bytes

@@ -1,8 +1,8 @@
-"""The order of replies: requests are answered in the order they came. No I/O.
+"""The order of replies: responses are sent in request order. No I/O.
 
-A request whose reply is not ready, or not yet next, gets a `Slot`. Replies enter at `add` and
-`complete` in any order and leave at `take_ready` in the order of their slots.
-Invariant: a reply leaves when every request before it has been answered.
+A request whose reply is delayed, or follows a delayed one, gets a `Slot`. Replies are given to
+`add` and `complete` in any order; `take_ready` returns them in the order of their slots.
+Invariant: a reply is returned only after the replies of all earlier requests.
 """
 
 from collections import deque
@@ -12,7 +12,7 @@ from suwi.net.answers import NoReply, Promise, Reply
 
 
 class Slot:
-    """The place of one request in the order."""
+    """One request whose reply has not been sent."""
 
     __slots__ = ("bytes_in_flight", "header", "reply", "wait")
 
@@ -24,7 +24,7 @@ class Slot:
         wait: Promise | None,
     ) -> None:
         self.header = header
-        self.bytes_in_flight = bytes_in_flight  # of the reply; of the request while there is none
+        self.bytes_in_flight = bytes_in_flight  # of the reply; of the request until it is ready
         self.reply = reply
         self.wait = wait
 
@@ -35,7 +35,7 @@ class ReplyOrder:
     def __init__(self) -> None:
         self.slots: deque[Slot] = deque()
         self.bytes_in_flight = 0
-        self.ready_bytes = 0  # in memory, of replies that wait for an earlier one
+        self.ready_bytes = 0  # memory of replies that are ready and wait for an earlier one
 
     @property
     def is_waiting(self) -> bool:
@@ -43,7 +43,7 @@ class ReplyOrder:
         return any(slot.wait for slot in self.slots)
 
     def add(self, header: bytes, reply: Reply | NoReply) -> None:
-        """The next request has been answered."""
+        """The next request has its reply."""
         memory_bytes = 0
         if isinstance(reply, Reply):
             memory_bytes = reply.memory_bytes()
@@ -53,7 +53,7 @@ class ReplyOrder:
         self._append(Slot(header, memory_bytes, reply, None))
 
     def add_waiting(self, header: bytes, request_bytes: int, wait: Promise) -> Slot:
-        """The next request will be answered later: see `complete`."""
+        """The reply of the next request is delayed; see `complete`."""
         slot = Slot(header, request_bytes, None, wait)
         self._append(slot)
         return slot
@@ -72,7 +72,7 @@ class ReplyOrder:
             slot.bytes_in_flight = memory_bytes
 
     def take_ready(self) -> Iterator[tuple[bytes, Reply]]:
-        """The header and body of each reply that may leave now."""
+        """Remove and return the replies that can be sent now: header and body."""
         slots = self.slots
         while slots and slots[0].reply is not None:
             slot = slots.popleft()
@@ -82,7 +82,7 @@ class ReplyOrder:
                 yield slot.header, slot.reply
 
     def close(self) -> None:
-        """No reply leaves any more: cancel those that wait and release the others."""
+        """Send no more replies: cancel delayed ones and release the others."""
         slots, self.slots = self.slots, deque()
         for slot in slots:
             if slot.wait is not None:

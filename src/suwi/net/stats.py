@@ -1,6 +1,6 @@
-"""What passes through the network side: bytes, and requests by API with their times.
+"""Statistics of the network layer: bytes, and requests with their durations by API.
 
-`Measured` stands before a dispatcher where a broker shows metrics; elsewhere nothing is counted.
+`Measured` wraps a dispatcher if metrics are enabled; otherwise nothing is counted.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ BUCKETS_S: Final = (
 
 
 class ApiStats:
-    """The requests of one API: from their arrival until their reply was ready."""
+    """The requests of one API; durations are from arrival until the reply is ready."""
 
     __slots__ = ("buckets", "count", "total_s")
 
@@ -52,7 +52,7 @@ class NetStats:
 
 
 class Measured:
-    """A dispatcher that counts what another one does."""
+    """Wraps a dispatch function and counts its requests."""
 
     def __init__(self, dispatch: Dispatch, stats: NetStats) -> None:
         self._dispatch = dispatch

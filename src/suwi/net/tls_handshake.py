@@ -1,10 +1,10 @@
-"""The TLS handshake of a connection, which is no connection before it is done.
+"""The TLS handshake, before a `Connection` exists.
 
-A TLS listener accepts with a `TlsHandshake`. It asks for the context that is in force now, so that
-renewed certificates hold from the next peer on. Peers that never finish their handshake count
-like connections and are cut off. A handshake takes a millisecond or two of the loop, most of it for
-the peer's first message, so each waits for a turn like requests do. One that is refused is told
-why, with TLS's alert: else it would take it for a broken connection, and try again and again.
+A TLS listener accepts with a `TlsHandshake`. It uses the current TLS context, so that renewed
+certificates are used from the next peer on. Peers in the handshake count as connections and have a
+time limit. A handshake takes one or two milliseconds of the event loop, most of it for the first
+message, so each waits for a turn as requests do. A failed handshake sends the TLS alert: without it
+clients assume a broken connection and retry.
 """
 
 import asyncio
@@ -25,21 +25,21 @@ log = logging.getLogger(__name__)
 NewConnection: TypeAlias = Callable[[ConnectionRegistry], Connection]
 
 _MECHANISM = "TLS"
-# For so long a refused peer may read its alert, and what it sends is thrown away.
+# How long a refused peer may take to read the alert; what it sends is discarded.
 _LINGER_S = 1.0
 _LINGER_READ_BYTES = 16 * 1024
 
 
 class ServerContexts(Protocol):
     def current(self) -> ssl.SSLContext:
-        """The context for a connection that is made now."""
+        """The context for a new connection."""
 
 
 class HandshakeRegistry(ConnectionRegistry, Protocol):
-    """Who counts peers at the door, and connections behind it."""
+    """Counts handshakes and connections: the listener."""
 
     def handshake_started(self, handshake: "TlsHandshake") -> str | None:
-        """Take note of a peer; or say why it is refused."""
+        """Count a peer, or return the reason why it is refused."""
 
     def handshake_ended(self, handshake: "TlsHandshake") -> None: ...
 
@@ -60,10 +60,10 @@ class TlsHandshake(asyncio.Protocol):
         self._registry = registry
         self._turns = turns
         self._handshake_s_max = handshake_s_max
-        self._accepted: socket.socket | None = None  # until it belongs to the handshake
+        self._accepted: socket.socket | None = None  # until the handshake starts
         self._task: asyncio.Task[None] | None = None
 
-    # asyncio.Protocol: the peer as it was accepted
+    # asyncio.Protocol: the accepted socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop has its own class
@@ -82,7 +82,7 @@ class TlsHandshake(asyncio.Protocol):
         transport.abort()
 
     def _take_over(self, accepted_fd: int) -> None:
-        # TLS wants the socket for itself, before anything is read from it.
+        # The handshake needs the socket without a transport, before anything is read from it.
         self._accepted = socket.socket(fileno=os.dup(accepted_fd))
         self._accepted.setblocking(False)
 
@@ -110,8 +110,8 @@ class TlsHandshake(asyncio.Protocol):
                 ssl=cast(ssl.SSLContext, context),
                 ssl_handshake_timeout=self._handshake_s_max,
             )
-        except OSError as error:  # of TLS, of the socket, and of time
-            reason = getattr(error, "reason", None) or str(error) or "the peer is gone"
+        except OSError as error:  # TLS error, socket error or time-out
+            reason = getattr(error, "reason", None) or str(error) or "peer disconnected"
             self._registry.authentication_failed(
                 _MECHANISM, f"TLS handshake failed: {reason}", self._peer, ""
             )
@@ -141,8 +141,8 @@ class TlsHandshake(asyncio.Protocol):
 
 
 class _AlertingContext:
-    """A TLS context for one handshake. asyncio closes a connection whose handshake fails without
-    sending the alert that TLS has ready: this one sends it, and lets the peer read it."""
+    """A TLS context for one handshake. When a handshake fails, asyncio closes the socket without
+    sending the pending TLS alert: this class sends it and lets the peer read it."""
 
     def __init__(self, context: ssl.SSLContext, accepted: socket.socket) -> None:
         self._context = context
@@ -164,7 +164,7 @@ class _AlertingContext:
                 self._send(outgoing.read())
                 del tls.do_handshake
                 raise
-            del tls.do_handshake  # What holds itself is not freed at once.
+            del tls.do_handshake  # break the reference cycle
 
         tls.do_handshake = do_handshake  # type: ignore[method-assign]
         return tls
@@ -173,14 +173,14 @@ class _AlertingContext:
         if not alert:
             return
         with contextlib.suppress(OSError):
-            # asyncio closes its own, and a connection lives as long as one of them.
+            # asyncio closes its descriptor; the duplicate keeps the TCP connection open.
             self._alerted = socket.socket(fileno=os.dup(self._accepted.fileno()))
             self._alerted.setblocking(False)
             self._alerted.send(alert)
             self._alerted.shutdown(socket.SHUT_WR)
 
     async def linger(self) -> None:
-        """Where bytes are unread, closing would reset the connection, and the alert be lost."""
+        """Read until the peer closes: closing with unread bytes resets it and loses the alert."""
         if self._alerted is None:
             return
         loop = asyncio.get_running_loop()

@@ -1,8 +1,8 @@
-"""Replies in memory that peers have not taken yet, of all connections together.
+"""The budget of unsent reply bytes in memory, shared by all connections.
 
-Each connection says at `update` how much it holds. Where that is too much in all, those who hold
-any start nothing new, and at the very limit whoever holds most has to go.
-Invariant: the total is at most `bytes_max`, and what a connection adds in one go.
+Each connection reports its unsent bytes at `update`. When half of the budget is used, connections
+with unsent bytes start no new requests. When it is exceeded, the connection with most is evicted.
+Invariant: the total exceeds `bytes_max` at most by what one connection adds at once.
 """
 
 from typing import Protocol
@@ -10,7 +10,7 @@ from typing import Protocol
 
 class UnsentBytesHolder(Protocol):
     def evict(self) -> None:
-        """Others need the memory: close at once."""
+        """Close the connection at once, to free its memory."""
 
 
 class UnsentBytesBudget:
@@ -23,16 +23,16 @@ class UnsentBytesBudget:
 
     @property
     def is_half_used(self) -> bool:
-        """Whether those who hold some should wait until it has left."""
+        """Whether connections with unsent bytes should start no new requests."""
         return self.total_bytes * 2 >= self._bytes_max
 
     def update(self, holder: UnsentBytesHolder, size_bytes: int) -> None:
-        """Take note of how much a connection holds now."""
+        """Set the unsent bytes of a connection."""
         self.total_bytes += size_bytes - self._holders.pop(holder, 0)
         if size_bytes:
             self._holders[holder] = size_bytes
         while self.total_bytes > self._bytes_max:
-            # It may be one that only reads slowly; but it costs the most, and can come again.
+            # It may only be a slow reader, but it uses the most memory and can reconnect.
             worst = max(self._holders, key=self._holders.__getitem__)
             self.total_bytes -= self._holders.pop(worst)
             worst.evict()
