@@ -1,10 +1,10 @@
-"""The TLS handshake of a connection, which is no connection before it is done.
+"""The TLS handshake, before a `Connection` exists.
 
-A TLS listener accepts with a `TlsDoor`. It asks for the context that is in force now, so that
-renewed certificates hold from the next peer on. Peers that never finish their handshake count
-like connections and are cut off. A handshake takes a millisecond or two of the loop, most of it for
-the peer's first message, so each waits for a turn like requests do. One that is refused is told
-why, with TLS's alert: else it would take it for a broken connection, and try again and again.
+A TLS listener accepts with a `TlsHandshake`. It uses the current TLS context, so that renewed
+certificates are used from the next peer on. Peers in the handshake count as connections and have a
+time limit. A handshake takes one or two milliseconds of the event loop, most of it for the first
+message, so each waits for a turn as requests do. A failed handshake sends the TLS alert: without it
+clients assume a broken connection and retry.
 """
 
 import asyncio
@@ -16,39 +16,40 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias, cast
 
-from suwi.net.connection import Connection, Keeper
+from suwi.net.client_identity import peer_address
+from suwi.net.connection import Connection, ConnectionRegistry
 from suwi.net.turns import Turns
 
 log = logging.getLogger(__name__)
 
-NewConnection: TypeAlias = Callable[[Keeper], Connection]
+NewConnection: TypeAlias = Callable[[ConnectionRegistry], Connection]
 
 _MECHANISM = "TLS"
-# For so long a refused peer may read its alert, and what it sends is thrown away.
+# How long a refused peer may take to read the alert; what it sends is discarded.
 _LINGER_S = 1.0
 _LINGER_READ_BYTES = 16 * 1024
 
 
 class ServerContexts(Protocol):
     def current(self) -> ssl.SSLContext:
-        """The context for a connection that is made now."""
+        """The context for a new connection."""
 
 
-class Doorkeeper(Keeper, Protocol):
-    """Who counts peers at the door, and connections behind it."""
+class HandshakeRegistry(ConnectionRegistry, Protocol):
+    """Counts handshakes and connections: the listener."""
 
-    def knocked(self, door: "TlsDoor") -> str | None:
-        """Take note of a peer; or say why it is refused."""
+    def handshake_started(self, handshake: "TlsHandshake") -> str | None:
+        """Count a peer, or return the reason why it is refused."""
 
-    def left(self, door: "TlsDoor") -> None: ...
+    def handshake_ended(self, handshake: "TlsHandshake") -> None: ...
 
 
-class TlsDoor(asyncio.Protocol):
+class TlsHandshake(asyncio.Protocol):
     def __init__(
         self,
         contexts: ServerContexts,
         new_connection: NewConnection,
-        keeper: Doorkeeper,
+        registry: HandshakeRegistry,
         turns: Turns,
         handshake_s_max: float,
     ) -> None:
@@ -56,33 +57,32 @@ class TlsDoor(asyncio.Protocol):
         self._peer = ""
         self._contexts = contexts
         self._new_connection = new_connection
-        self._keeper = keeper
+        self._registry = registry
         self._turns = turns
         self._handshake_s_max = handshake_s_max
-        self._accepted: socket.socket | None = None  # until it belongs to the handshake
-        self._handshake: asyncio.Task[None] | None = None
+        self._accepted: socket.socket | None = None  # until the handshake starts
+        self._task: asyncio.Task[None] | None = None
 
-    # asyncio.Protocol: the peer as it was accepted
+    # asyncio.Protocol: the accepted socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop has its own class
-        peer = transport.get_extra_info("peername")
-        if isinstance(peer, tuple) and len(peer) >= 2:
-            self.peer_host, self._peer = str(peer[0]), f"{peer[0]}:{peer[1]}"
-        refused = self._keeper.knocked(self)
+        self.peer_host, port = peer_address(transport)
+        self._peer = f"{self.peer_host}:{port}"
+        refused = self._registry.handshake_started(self)
         if refused is None:
             try:
                 self._take_over(transport.get_extra_info("socket").fileno())
                 self._turns.join(self)
             except OSError as error:  # out of descriptors
-                self._keeper.left(self)
+                self._registry.handshake_ended(self)
                 refused = str(error)
         if refused is not None:
             log.info("connection closed", extra={"peer": self._peer, "reason": refused})
         transport.abort()
 
     def _take_over(self, accepted_fd: int) -> None:
-        # TLS wants the socket for itself, before anything is read from it.
+        # The handshake needs the socket without a transport, before anything is read from it.
         self._accepted = socket.socket(fileno=os.dup(accepted_fd))
         self._accepted.setblocking(False)
 
@@ -90,17 +90,17 @@ class TlsDoor(asyncio.Protocol):
         if self._accepted is None:
             return False
         loop = asyncio.get_running_loop()
-        self._handshake = loop.create_task(self._shake_hands(self._accepted))  # owner: itself
-        self._handshake.add_done_callback(lambda _: self._ended())
+        self._task = loop.create_task(self._run(self._accepted))  # owner: itself
+        self._task.add_done_callback(lambda _: self._ended())
         return True
 
     def _ended(self) -> None:
-        self._keeper.left(self)
+        self._registry.handshake_ended(self)
         if self._accepted is not None:
             self._accepted.close()
             self._accepted = None
 
-    async def _shake_hands(self, accepted: socket.socket) -> None:
+    async def _run(self, accepted: socket.socket) -> None:
         self._accepted = None
         context = _AlertingContext(self._contexts.current(), accepted)
         try:
@@ -110,9 +110,9 @@ class TlsDoor(asyncio.Protocol):
                 ssl=cast(ssl.SSLContext, context),
                 ssl_handshake_timeout=self._handshake_s_max,
             )
-        except OSError as error:  # of TLS, of the socket, and of time
-            reason = getattr(error, "reason", None) or str(error) or "the peer is gone"
-            self._keeper.authentication_failed(
+        except OSError as error:  # TLS error, socket error or time-out
+            reason = getattr(error, "reason", None) or str(error) or "peer disconnected"
+            self._registry.authentication_failed(
                 _MECHANISM, f"TLS handshake failed: {reason}", self._peer, ""
             )
             await context.linger()
@@ -122,27 +122,27 @@ class TlsDoor(asyncio.Protocol):
             context.close()
 
     def close(self) -> None:
-        if self._handshake is not None:
-            self._handshake.cancel()
+        if self._task is not None:
+            self._task.cancel()
         else:
             self._ended()
 
-    # Keeper: the connection behind the door
+    # ConnectionRegistry: the connection after the handshake
 
     def opened(self, connection: Connection) -> str | None:
-        self._keeper.left(self)
-        return self._keeper.opened(connection)
+        self._registry.handshake_ended(self)
+        return self._registry.opened(connection)
 
     def closed(self, connection: Connection) -> None:
-        self._keeper.closed(connection)
+        self._registry.closed(connection)
 
     def authentication_failed(self, mechanism: str, reason: str, peer: str, user: str) -> None:
-        self._keeper.authentication_failed(mechanism, reason, peer, user)
+        self._registry.authentication_failed(mechanism, reason, peer, user)
 
 
 class _AlertingContext:
-    """A TLS context for one handshake. asyncio closes a connection whose handshake fails without
-    sending the alert that TLS has ready: this one sends it, and lets the peer read it."""
+    """A TLS context for one handshake. When a handshake fails, asyncio closes the socket without
+    sending the pending TLS alert: this class sends it and lets the peer read it."""
 
     def __init__(self, context: ssl.SSLContext, accepted: socket.socket) -> None:
         self._context = context
@@ -153,18 +153,18 @@ class _AlertingContext:
         self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, **given: Any
     ) -> ssl.SSLObject:
         tls = self._context.wrap_bio(incoming, outgoing, **given)
-        shake_hands = tls.do_handshake
+        handshake = tls.do_handshake
 
         def do_handshake() -> None:
             try:
-                shake_hands()
+                handshake()
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 raise
             except ssl.SSLError:
                 self._send(outgoing.read())
                 del tls.do_handshake
                 raise
-            del tls.do_handshake  # What holds itself is not freed at once.
+            del tls.do_handshake  # break the reference cycle
 
         tls.do_handshake = do_handshake  # type: ignore[method-assign]
         return tls
@@ -173,14 +173,14 @@ class _AlertingContext:
         if not alert:
             return
         with contextlib.suppress(OSError):
-            # asyncio closes its own, and a connection lives as long as one of them.
+            # asyncio closes its descriptor; the duplicate keeps the TCP connection open.
             self._alerted = socket.socket(fileno=os.dup(self._accepted.fileno()))
             self._alerted.setblocking(False)
             self._alerted.send(alert)
             self._alerted.shutdown(socket.SHUT_WR)
 
     async def linger(self) -> None:
-        """Where bytes are unread, closing would reset the connection, and the alert be lost."""
+        """Read until the peer closes: closing with unread bytes resets it and loses the alert."""
         if self._alerted is None:
             return
         loop = asyncio.get_running_loop()

@@ -27,13 +27,13 @@ def test_unread_replies_are_capped_over_all_connections() -> None:
             for i in range(1 + peer % 3):
                 wire.deliver(request(i))
             await settle()
-            assert budget.unsent.total_bytes <= 200_000
+            assert budget.unsent_budget.total_bytes <= 200_000
         assert any(wire.lost for wire in wires)
         assert not wires[-1].lost or not wires[-2].lost, "those that hold little stay"
         for wire in wires:
             wire.abort()
         await settle()
-        assert budget.unsent.total_bytes == 0
+        assert budget.unsent_budget.total_bytes == 0
 
     run(scenario)
 
@@ -53,7 +53,7 @@ def test_who_holds_most_has_to_go() -> None:
         for wire in modest:
             wire.take(20_000)
             assert replies(wire.sent) == [(1, bytes(10_000))]
-        assert budget.unsent.total_bytes == 0
+        assert budget.unsent_budget.total_bytes == 0
 
     run(scenario)
 
@@ -84,7 +84,7 @@ def test_when_much_is_unread_those_who_owe_start_nothing_new() -> None:
         for wire in wires:
             wire.deliver(request(1) + request(2))
         await settle()
-        assert budget.unsent.total_bytes < 75_000
+        assert budget.unsent_budget.total_bytes < 75_000
         assert not any(wire.lost for wire in wires)
         # They go on as soon as they have read what was theirs.
         for wire in wires:
@@ -92,7 +92,7 @@ def test_when_much_is_unread_those_who_owe_start_nothing_new() -> None:
                 wire.take(5_000)
                 await settle()
             assert [c for c, _ in replies(wire.sent)] == [0, 1, 2]
-        assert budget.unsent.total_bytes == 0
+        assert budget.unsent_budget.total_bytes == 0
 
     run(scenario)
 
@@ -103,9 +103,9 @@ def test_what_the_transport_has_not_handed_over_counts_as_well() -> None:
         connection, wire = connect(answering(_large), budget=budget, room_bytes=4_000)
         wire.deliver(request(1))
         assert connection._output.queued_bytes == 0
-        assert budget.unsent.total_bytes == 10_008 - 4_000
+        assert budget.unsent_budget.total_bytes == 10_008 - 4_000
         wire.take(10_000)
-        assert budget.unsent.total_bytes == 0
+        assert budget.unsent_budget.total_bytes == 0
 
     run(scenario)
 
@@ -116,13 +116,13 @@ def test_replies_that_wait_for_an_earlier_one_count_as_well() -> None:
         waits = Waits()
         _, wire = connect(answering(waits), budget=budget)
         wire.deliver(request(0) + request(1))
-        assert budget.unsent.total_bytes == 0
+        assert budget.unsent_budget.total_bytes == 0
         waits.end(1, bytes(10_000))
         await settle()
-        assert budget.unsent.total_bytes >= 10_000
+        assert budget.unsent_budget.total_bytes >= 10_000
         waits.end(0)
         await settle()
-        assert budget.unsent.total_bytes == 0
+        assert budget.unsent_budget.total_bytes == 0
         assert [c for c, _ in replies(wire.sent)] == [0, 1]
 
     run(scenario)

@@ -1,14 +1,14 @@
 """The pool of receive memory, above all when it is short."""
 
-from suwi.net.buffers import SHARED_BYTES, ReceiveBuffers
+from suwi.net.buffer_pool import SHARED_BYTES, BufferPool
 
 
 class Owner:
-    def __init__(self, buffers: ReceiveBuffers, frame_bytes: int, received_bytes: int) -> None:
+    def __init__(self, buffers: BufferPool, frame_bytes: int, received_bytes: int) -> None:
         self.buffers = buffers
         self.frame_bytes = frame_bytes
         self.received_bytes = received_bytes
-        self.held = buffers.take(received_bytes)
+        self.held = buffers.allocate(received_bytes)
         self.is_waiting = False
 
     def ask(self) -> bool:
@@ -22,11 +22,11 @@ class Owner:
         self.ask()
 
     def finish(self) -> None:
-        self.buffers.give_back(self.held, self)
+        self.buffers.release(self.held, self)
 
 
 def test_a_buffer_that_was_given_back_is_used_again() -> None:
-    buffers = ReceiveBuffers(1 << 30)
+    buffers = BufferPool(1 << 30)
     owner = Owner(buffers, 1_000_000, 200_000)
     assert owner.ask()
     first = owner.held
@@ -37,7 +37,7 @@ def test_a_buffer_that_was_given_back_is_used_again() -> None:
 
 
 def test_growing_keeps_the_bytes_received() -> None:
-    buffers = ReceiveBuffers(1 << 30)
+    buffers = BufferPool(1 << 30)
     owner = Owner(buffers, 1_000_000, 5_000)
     owner.held[:5_000] = b"a" * 5_000
     assert owner.ask()
@@ -46,31 +46,31 @@ def test_growing_keeps_the_bytes_received() -> None:
 
 
 def test_memory_kept_for_reuse_is_bounded() -> None:
-    buffers = ReceiveBuffers(1 << 30)
+    buffers = BufferPool(1 << 30)
     owners = [Owner(buffers, 1_000_000, 1_000_000) for _ in range(100)]
     huge = Owner(buffers, 100_000_000, 50_000_000)
     for owner in (*owners, huge):
         owner.finish()
-    assert buffers.lent_bytes == 0
-    assert buffers._kept_bytes <= 8 << 20
+    assert buffers.allocated_bytes == 0
+    assert buffers._free_bytes <= 8 << 20
 
 
 def test_when_memory_is_short_one_owner_overdraws_and_the_others_wait_in_turn() -> None:
-    buffers = ReceiveBuffers(4 << 20)
+    buffers = BufferPool(4 << 20)
     owners = [Owner(buffers, 2_000_000, 1_000_000) for _ in range(4)]
     assert [owner.ask() for owner in owners] == [True, False, False, False]
     assert len(buffers.window) < SHARED_BYTES, "what a read leaves behind is kept small"
     for done, owner in enumerate(owners):
         assert not owner.is_waiting
-        assert buffers.lent_bytes <= (4 << 20) + (2 << 20)
+        assert buffers.allocated_bytes <= (4 << 20) + (2 << 20)
         owner.finish()
         assert [o.is_waiting for o in owners[done + 1 : done + 2]] in ([False], [])
-    assert buffers.lent_bytes == 0
+    assert buffers.allocated_bytes == 0
     assert len(buffers.window) == SHARED_BYTES
 
 
 def test_an_owner_that_gives_up_waiting_is_not_called() -> None:
-    buffers = ReceiveBuffers(1 << 20)
+    buffers = BufferPool(1 << 20)
     owners = [Owner(buffers, 2_000_000, 500_000) for _ in range(3)]
     assert [owner.ask() for owner in owners] == [True, False, False]
     owners[1].finish()
