@@ -207,7 +207,7 @@ def test_brokers_with_sasl_replicate_and_a_user_is_no_broker() -> None:
         assert leader is not None
         partition = leader.replicas.leader_of("orders", 0)
         await until(
-            lambda: all(f.end_offset == 0 for f in partition.leadership.followers.values())  # type: ignore[union-attr]
+            lambda: all(f.end_offset == 0 for f in partition.leader_state.followers.values())  # type: ignore[union-attr]
         )
 
     simulation.run(main())

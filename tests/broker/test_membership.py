@@ -10,7 +10,7 @@ from suwi.metadata.image import BrokerInfo, Endpoint
 from suwi.metadata.memory import MemoryStore, MemoryView
 from suwi.metadata.store import Registration, Session
 from suwi.model.ids import NodeId
-from suwi.replica.leadership import UNKNOWN_EPOCH
+from suwi.replica.leader_state import UNKNOWN_EPOCH
 from suwi.sim import Simulation
 from tests.supervision import tasks_that_must_not_fail
 

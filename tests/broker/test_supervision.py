@@ -245,7 +245,7 @@ def test_a_rename_that_fails_at_a_deletion_costs_the_directory_and_not_the_metad
 def test_what_fails_for_one_partition_leaves_the_others_in_service_and_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lead = Partition.lead
+    lead = Partition.make_leader
     broken = True
 
     def fails_for_one(partition: Partition, *given: Any) -> None:
@@ -253,7 +253,7 @@ def test_what_fails_for_one_partition_leaves_the_others_in_service_and_is_tried_
             raise Bug
         lead(partition, *given)
 
-    monkeypatch.setattr(Partition, "lead", fails_for_one)
+    monkeypatch.setattr(Partition, "make_leader", fails_for_one)
 
     async def scenario(cluster: SimCluster) -> None:
         nonlocal broken
@@ -279,7 +279,7 @@ def test_a_broker_with_a_partition_that_has_failed_stops_in_order(
 
     async def scenario(cluster: SimCluster) -> None:
         client = await PeerConnection.open("b1", 9092)
-        monkeypatch.setattr(Partition, "lead", fails)
+        monkeypatch.setattr(Partition, "make_leader", fails)
         await create(client, name="bad", assignments=[[2]])
         broker = cluster[2].broker
         assert broker is not None

@@ -33,7 +33,7 @@ def asked(offset: int) -> FetchPartition:
 def taking_in() -> tuple[Fetcher, _Copy, Partition]:
     """A fetcher that has no leader to ask, and what it copies."""
     partition = make_partition()
-    partition.follow(following(1))
+    partition.make_follower(following(1))
     return Fetcher.__new__(Fetcher), _Copy(partition, LeaderEpoch(1)), partition
 
 
@@ -64,7 +64,7 @@ def test_many_small_batches_are_taken_in_over_several_turns() -> None:
 def test_the_rest_is_left_where_the_leader_is_another_by_then() -> None:
     async def scenario() -> None:
         fetcher, copy, partition = taking_in()
-        asyncio.get_running_loop().call_soon(partition.follow, following(2))
+        asyncio.get_running_loop().call_soon(partition.make_follower, following(2))
         assert not await fetcher._take_in_pieces(copy, asked(0), fetched(95))
         assert partition.log.end_offset == 10
 

@@ -59,9 +59,9 @@ from suwi.net.dispatch import Dispatcher
 from suwi.net.listener import Listener
 from suwi.net.stats import Measured, NetStats
 from suwi.replica.copying import PeerCopying
-from suwi.replica.doubts import Doubts
 from suwi.replica.peers import Peers
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
+from suwi.replica.suspected_brokers import SuspectedBrokers
 from suwi.security.peer_proof import PeerProver
 from suwi.security.scram import Decoys
 
@@ -124,7 +124,7 @@ class Broker:
 
     def _make_peers(self) -> None:
         self._prover = PeerProver(self.node_id, self._env.random)
-        self._doubts = Doubts(self._follower)
+        self._doubts = SuspectedBrokers(self._follower)
         self._peers = Peers(
             self._follower,
             self._between.name,
@@ -138,7 +138,7 @@ class Broker:
         env, tasks = self._env, self.tasks
         self.directories = LogDirectories(env, self.config.log_dirs, files)
         self._deletion = DeferredDeletion(env.disk, tasks)
-        self.replicas = Replicas(
+        self.replicas = ReplicaManager(
             self.node_id,
             self.directories,
             env.clock,

@@ -20,7 +20,7 @@ from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.model.errors import BrokerError, KafkaStorageError
 from suwi.model.ids import TopicPartition
 from suwi.replica.partition import Partition
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Compaction:
         env: Env,
         config: DynamicBrokerConfig,
         directories: LogDirectories,
-        replicas: Replicas,
+        replicas: ReplicaManager,
         *,
         stopping: asyncio.Event,
         remove_later: Callable[[list[str], float], None],

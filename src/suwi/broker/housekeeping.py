@@ -28,7 +28,7 @@ from suwi.model.errors import BrokerError
 from suwi.model.ids import Offset, TopicPartition
 from suwi.replica.log_sync import sync_log
 from suwi.replica.partition import Partition
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Housekeeping:
         env: Env,
         config: DynamicBrokerConfig,
         directories: LogDirectories,
-        replicas: Replicas,
+        replicas: ReplicaManager,
         deletion: DeferredDeletion,
         tasks: Tasks,
     ) -> None:
@@ -144,7 +144,7 @@ class Housekeeping:
     # -- checkpoints and syncs -------------------------------------------------------------------
 
     async def _tick(self) -> None:
-        for partition in self._replicas.take_touched():
+        for partition in self._replicas.take_dirty_partitions():
             self._unsynced[partition.partition] = partition
             self._moved[partition.partition] = partition
         for tp, partition in list(self._unsynced.items()):

@@ -43,9 +43,9 @@ from suwi.metadata.store import MetadataStore
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.ids import NodeId
 from suwi.net.dispatch import Handler
-from suwi.replica.doubts import Doubts
-from suwi.replica.nearest import RACK_AWARE, NearestReplica
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
+from suwi.replica.replica_selector import RACK_AWARE, ReplicaSelector
+from suwi.replica.suspected_brokers import SuspectedBrokers
 from suwi.txn.producer_ids import ProducerIds
 from suwi.wire.versions import ApiKey, advertised
 
@@ -56,10 +56,10 @@ class KafkaApis:
     config: BrokerConfig
     store: MetadataStore
     follower: MetadataFollower
-    replicas: Replicas
+    replicas: ReplicaManager
     controllership: Controllership
     forwarding: Forwarding
-    doubts: Doubts
+    doubts: SuspectedBrokers
     handshake: PeerHandshake
     life: Callable[[], BrokerLife]
 
@@ -92,7 +92,7 @@ class KafkaApis:
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, self.env.random)
         nearest = None
         if config.replica_selector_class.endswith(RACK_AWARE):
-            nearest = NearestReplica(NodeId(config.node_id), self.follower)
+            nearest = ReplicaSelector(NodeId(config.node_id), self.follower)
         return Fetch(self.replicas, sessions, config.fetch_max_bytes, synced, nearest)
 
     def _of_topics(self) -> dict[int, Handler]:

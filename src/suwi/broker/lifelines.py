@@ -19,7 +19,7 @@ from suwi.metadata.image import ClusterImage
 from suwi.metadata.store import MetadataStore, Unavailable
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NodeId
-from suwi.replica.leadership import UNKNOWN_EPOCH
+from suwi.replica.leader_state import UNKNOWN_EPOCH
 from suwi.replica.peers import HasImage, Peers
 from suwi.wire.versions import ApiKey
 

@@ -14,7 +14,7 @@ from suwi.log.log_directory import LogDirectory
 from suwi.model.ids import NodeId, TopicPartition
 from suwi.replica.partition import Partition
 from suwi.replica.recovery import recover_all
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 class LogLoader:
     node_id: NodeId
     directories: LogDirectories
-    replicas: Replicas
+    replicas: ReplicaManager
     delete_later: Callable[[str], None]
     """Takes the path of a directory that was put away."""
     adopts: bool

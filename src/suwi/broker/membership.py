@@ -27,7 +27,7 @@ from suwi.metadata.store import (
     Unavailable,
 )
 from suwi.model.ids import NodeId
-from suwi.replica.leadership import UNKNOWN_EPOCH
+from suwi.replica.leader_state import UNKNOWN_EPOCH
 
 log = logging.getLogger(__name__)
 

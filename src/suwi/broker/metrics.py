@@ -97,9 +97,9 @@ class PartitionFigures:
 
     def _count(self, partition: Partition) -> None:
         """Of the partitions led here: the sum over all brokers is that of the cluster."""
-        leadership = partition.leadership
-        if leadership is not None:
-            in_sync, replicas = len(leadership.members), len(leadership.replicas)
+        leader_state = partition.leader_state
+        if leader_state is not None:
+            in_sync, replicas = len(leader_state.members), len(leader_state.replicas)
             self.under_replicated += in_sync < replicas
             self.under_minimum += in_sync < min(partition.config.min_insync_replicas, replicas)
 

@@ -16,7 +16,7 @@ from suwi.model.errors import BrokerError, InvalidConfig, InvalidRequest, Policy
 from suwi.model.ids import NodeId
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
 
 _DEFAULT = -1
 # Of several topics, as in Kafka: each is answered with all its settings.
@@ -25,7 +25,7 @@ _PARTITIONS_PER_REQUEST_MAX = 10_000
 
 class CreateTopics:
     def __init__(
-        self, replicas: Replicas, office: Office, config: BrokerConfig, node_id: NodeId
+        self, replicas: ReplicaManager, office: Office, config: BrokerConfig, node_id: NodeId
     ) -> None:
         self._replicas = replicas
         self._office = office

@@ -7,14 +7,14 @@ from suwi.handlers.errors import reply
 from suwi.handlers.metadata import broker_fields
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
 
 _BROKERS = 1
 _CONTROLLERS = 2
 
 
 class DescribeCluster:
-    def __init__(self, replicas: Replicas) -> None:
+    def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
 
     def __call__(self, request: Request) -> Answer:

@@ -25,9 +25,9 @@ from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 from suwi.records.batch import read_header
 from suwi.records.record import iter_records
-from suwi.replica.intake import takes_long
+from suwi.replica.log_validator import takes_long
 from suwi.replica.partition import Partition, wait_until_ready
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP = -1, -2, -3
 _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING_UPLOAD = -4, -5, -6
@@ -62,7 +62,7 @@ _NOTHING: Found = (NO_TIMESTAMP, NO_OFFSET)
 
 
 class ListOffsets:
-    def __init__(self, replicas: Replicas) -> None:
+    def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
         self._unpacking = asyncio.Semaphore(_UNPACKINGS_MAX)
 

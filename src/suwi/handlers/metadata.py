@@ -33,8 +33,8 @@ from suwi.model.errors import (
 from suwi.model.ids import NO_TOPIC_ID
 from suwi.net.answers import Answer, Exclusive, NoReply, Reply
 from suwi.net.dispatch import Request
-from suwi.replica.doubts import Doubts
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
+from suwi.replica.suspected_brokers import SuspectedBrokers
 from suwi.wire.codec import encode_items, encode_response, join_items
 from suwi.wire.encoder import EncodedItems
 
@@ -48,7 +48,11 @@ CreateTopic: TypeAlias = Callable[[NewTopic, Request], Awaitable[object]]
 
 class Metadata:
     def __init__(
-        self, replicas: Replicas, create: CreateTopic, config: BrokerConfig, doubts: Doubts
+        self,
+        replicas: ReplicaManager,
+        create: CreateTopic,
+        config: BrokerConfig,
+        doubts: SuspectedBrokers,
     ) -> None:
         self._replicas = replicas
         self._create = create

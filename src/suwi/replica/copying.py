@@ -1,6 +1,6 @@
 """A broker's traffic with its peers for the sake of its replicas: copying, and in-sync sets.
 
-`Replicas` says what to copy; `start` begins, `stop` ends all of it.
+`ReplicaManager` says what to copy; `start` begins, `stop` ends all of it.
 """
 
 import asyncio
@@ -9,9 +9,9 @@ from typing import Final, Protocol
 from suwi.env.tasks import RESTART, Tasks, cancel_and_wait
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.ids import NodeId
+from suwi.replica.alter_partition_manager import AlterPartitionManager
 from suwi.replica.fetcher import Fetchers
-from suwi.replica.isr_changes import IsrChanges
-from suwi.replica.leadership import Proposal
+from suwi.replica.leader_state import Proposal
 from suwi.replica.partition import Partition
 from suwi.replica.peers import HasBrokerEpoch, Peers
 
@@ -58,7 +58,7 @@ class PeerCopying:
         self, node_id: NodeId, peers: Peers, config: BrokerConfig, owner: "Owner", tasks: Tasks
     ) -> None:
         self._fetchers = Fetchers(node_id, peers, config, owner, tasks)
-        self._isr_changes = IsrChanges(node_id, peers, owner, tasks)
+        self._alter_partitions = AlterPartitionManager(node_id, peers, owner, tasks)
         self._owner = owner
         self._period_s = config.replica_lag_time_max_ms / 2000
         self._task = tasks.start(self._watch_laggards, name=_ISR_SHRINK, on_failure=RESTART)
@@ -77,14 +77,14 @@ class PeerCopying:
         return self._fetchers.has(partition)
 
     def propose(self, partition: Partition, proposal: Proposal) -> None:
-        self._isr_changes.propose(partition, proposal)
+        self._alter_partitions.propose(partition, proposal)
 
     async def _watch_laggards(self) -> None:
         while True:
             await asyncio.sleep(self._period_s)
             for number, partition in enumerate(self._owner.led(), start=1):
                 try:
-                    partition.drop_laggards()
+                    partition.maybe_shrink_isr()
                 except Exception as error:
                     self._tasks.count(_ISR_SHRINK, error)  # The others go on.
                 if number % _PARTITIONS_PER_SLICE == 0:
@@ -92,7 +92,7 @@ class PeerCopying:
 
     async def stop(self) -> None:
         await cancel_and_wait(self._task)
-        await self._isr_changes.stop()
+        await self._alter_partitions.stop()
         await self._fetchers.stop()
 
 

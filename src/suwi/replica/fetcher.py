@@ -303,14 +303,14 @@ class Fetcher:
         partition = copy.partition
         try:
             if fetched.error_code == ErrorCode.offset_out_of_range:
-                partition.follower.start_over(Offset(fetched.log_start_offset))
+                partition.follower.truncate_fully_and_start_at(Offset(fetched.log_start_offset))
             elif fetched.error_code != ErrorCode.none:
                 self._pause(copy, ErrorCode(fetched.error_code).name)
                 return True
             elif fetched.diverging_epoch is not None:
                 # Hazard 6: what the leader says of its watermark means nothing before that.
                 epoch, end_offset = fetched.diverging_epoch
-                partition.follower.diverge(LeaderEpoch(epoch), Offset(end_offset))
+                partition.follower.truncate_to_divergence(LeaderEpoch(epoch), Offset(end_offset))
             elif partition.log.end_offset == asked.fetch_offset:
                 partition.follower.append_fetched(
                     _records(fetched),
@@ -397,9 +397,9 @@ class Fetchers:
             fetcher.added()
 
     def release(self, partition: Partition) -> None:
-        home = self._homes.pop(partition, None)
-        if home is not None:
-            self._fetchers[home].remove(partition)
+        storage = self._homes.pop(partition, None)
+        if storage is not None:
+            self._fetchers[storage].remove(partition)
 
     def has(self, partition: Partition) -> bool:
         return partition in self._homes

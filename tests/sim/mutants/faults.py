@@ -15,7 +15,7 @@ from suwi.log.log_slice import LogSlice
 from suwi.metadata.follower import MetadataFollower
 from suwi.replica.fetcher import Fetcher
 from suwi.replica.partition import Partition
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
 from suwi.replica.storage_refusals import StorageRefusals
 from suwi.sim.scenario import Options
 from tests.sim.mutants.mutant import FAULT, Mutant
@@ -58,7 +58,7 @@ def _puts_away_or_raises(self: LogDirectory, partition: Any) -> str | None:
         raise RuntimeError("not foreseen") from error
 
 
-def _not_isolated(self: Replicas, tp: Any, step: Callable[[], None]) -> None:
+def _not_isolated(self: ReplicaManager, tp: Any, step: Callable[[], None]) -> None:
     step()
 
 
@@ -118,7 +118,7 @@ MUTANTS = (
         "an error while an image is applied ends the metadata follower, and the broker goes on",
         (
             (MetadataFollower, "_apply", _dies_of_an_image),
-            (Replicas, "_isolated", _not_isolated),
+            (ReplicaManager, "_isolated", _not_isolated),
             (LogDirectory, "put_away", _puts_away_or_raises),
         ),
         options=Options(kinds=["fail deletion"], force={"churns": True}),

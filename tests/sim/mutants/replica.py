@@ -8,17 +8,17 @@ from suwi.handlers.fetch_job import Job
 from suwi.log.epochs import LeaderEpochs
 from suwi.metadata.image import PartitionState
 from suwi.model.ids import NO_EPOCH, NodeId, Offset
-from suwi.replica import leadership
+from suwi.replica import leader_state
+from suwi.replica.alter_partition_manager import AlterPartitionManager
 from suwi.replica.fetcher import Fetcher, Fetchers
 from suwi.replica.isr import Shrinking, possible_members
-from suwi.replica.isr_changes import IsrChanges
-from suwi.replica.leadership import Leadership
+from suwi.replica.leader_state import LeaderState
 from suwi.replica.partition import Partition
 from tests.sim.mutants.mutant import Mutant
 
 # -- hazard 1 -------------------------------------------------------------------------------------
 
-_follow = Partition.follow
+_follow = Partition.make_follower
 
 
 def _follow_from_the_watermark(self: Partition, state: PartitionState) -> None:
@@ -103,10 +103,10 @@ def _takes_the_watermark_first(self: Fetcher, copy: Any, asked: Any, fetched: An
 
 # -- hazard 7 -------------------------------------------------------------------------------------
 
-_joins = Leadership.joins
+_joins = LeaderState.can_join_isr
 
 
-def _joins_at_the_watermark(self: Leadership, *arguments: Any) -> bool:
+def _joins_at_the_watermark(self: LeaderState, *arguments: Any) -> bool:
     epoch_start, self.epoch_start = self.epoch_start, Offset(0)
     try:
         return _joins(self, *arguments)
@@ -126,9 +126,9 @@ def _counts_on_the_shrink(isr: Any) -> frozenset[NodeId]:
 # -- hazard 9 -------------------------------------------------------------------------------------
 
 
-def _confirms_itself(self: IsrChanges, partition: Partition, proposal: Any) -> None:
+def _confirms_itself(self: AlterPartitionManager, partition: Partition, proposal: Any) -> None:
     """As before KIP-497: the leader decides, and the others will hear of it."""
-    leading = partition.leadership
+    leading = partition.leader_state
     assert leading is not None
     members = tuple(node for node, _ in proposal.members)
     partition.confirm(
@@ -144,10 +144,10 @@ def _confirms_itself(self: IsrChanges, partition: Partition, proposal: Any) -> N
 
 # -- hazard 12 ------------------------------------------------------------------------------------
 
-_watermark = Leadership.watermark
+_watermark = LeaderState.watermark
 
 
-def _commits_alone(self: Leadership, own_end: Offset, **facts: Any) -> Offset:
+def _commits_alone(self: LeaderState, own_end: Offset, **facts: Any) -> Offset:
     return _watermark(self, own_end, **{**facts, "members_min": 1})
 
 
@@ -192,7 +192,7 @@ MUTANTS = (
         "truncate-to-watermark",
         1,
         "a follower cuts its log to its own watermark before it follows",
-        ((Partition, "follow", _follow_from_the_watermark),),
+        ((Partition, "make_follower", _follow_from_the_watermark),),
     ),
     Mutant(
         "no-epoch-truncation",
@@ -234,25 +234,25 @@ MUTANTS = (
         "join-at-watermark",
         7,
         "a follower joins at the watermark, whatever the leader's epoch began with",
-        ((Leadership, "joins", _joins_at_the_watermark),),
+        ((LeaderState, "can_join_isr", _joins_at_the_watermark),),
     ),
     Mutant(
         "unconfirmed-shrink",
         8,
         "a leader no longer waits for a member that it wants out of the in-sync set",
-        ((leadership, "possible_members", _counts_on_the_shrink),),
+        ((leader_state, "possible_members", _counts_on_the_shrink),),
     ),
     Mutant(
         "isr-without-controller",
         9,
         "a leader changes the in-sync set by itself",
-        ((IsrChanges, "propose", _confirms_itself),),
+        ((AlterPartitionManager, "propose", _confirms_itself),),
     ),
     Mutant(
         "commit-below-minimum",
         12,
         "the watermark advances with fewer members than min.insync.replicas",
-        ((Leadership, "watermark", _commits_alone),),
+        ((LeaderState, "watermark", _commits_alone),),
     ),
     Mutant(
         "read-to-the-end",

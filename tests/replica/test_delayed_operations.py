@@ -4,7 +4,7 @@ import pytest
 
 from suwi.model.errors import BrokerError, NotLeaderOrFollower
 from suwi.model.ids import Offset
-from suwi.replica.waiting import OnCommit, Waiting
+from suwi.replica.delayed_operations import DelayedOperations, OnCommit
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -12,7 +12,7 @@ def test_one_who_cannot_be_told_keeps_nobody_else_from_hearing_it(
     fails: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[tuple[int, BrokerError | None]] = []
-    waiting = Waiting()
+    waiting = DelayedOperations()
 
     def listener(number: int) -> OnCommit:
         def on_commit(error: BrokerError | None) -> None:
@@ -41,7 +41,7 @@ def test_a_lower_offset_that_comes_after_higher_ones_is_told_when_it_is_committe
     def listener(number: int) -> OnCommit:
         return lambda error: told.append(number)
 
-    waiting = Waiting()
+    waiting = DelayedOperations()
     for end_offset in (10, 20, 5, 10, 15):
         waiting.add(Offset(end_offset), listener(end_offset))
     waiting.committed(Offset(4))
@@ -60,7 +60,7 @@ def test_those_who_wait_for_the_same_offset_are_told_in_the_order_they_came() ->
     def listener(number: int) -> OnCommit:
         return lambda error: told.append(number)
 
-    waiting = Waiting()
+    waiting = DelayedOperations()
     for number, end_offset in enumerate((7, 9, 7, 9, 7)):
         waiting.add(Offset(end_offset), listener(number))
     waiting.committed(Offset(9))

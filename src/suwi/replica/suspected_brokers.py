@@ -18,7 +18,7 @@ from suwi.model.ids import NodeId
 _DOUBT_S_MAX = 0.3
 
 
-class Doubts:
+class SuspectedBrokers:
     def __init__(self, follower: MetadataFollower) -> None:
         self._follower = follower
         self._broken: dict[NodeId, tuple[int, float]] = {}

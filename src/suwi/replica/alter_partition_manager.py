@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from suwi.client.connection import PeerConnection
 from suwi.env.tasks import RESTART, Tasks, cancel_and_wait
 from suwi.model.ids import NodeId
-from suwi.replica.leadership import Proposal
+from suwi.replica.leader_state import Proposal
 from suwi.replica.partition import Partition
 from suwi.replica.peers import HasBrokerEpoch, Peers
 from suwi.wire.errors import MalformedResponse
@@ -44,7 +44,7 @@ _OVERTAKEN = frozenset(
 )
 
 
-class IsrChanges:
+class AlterPartitionManager:
     def __init__(self, node_id: NodeId, peers: Peers, owner: HasBrokerEpoch, tasks: Tasks) -> None:
         self._node_id = node_id
         self._peers = peers
@@ -160,11 +160,11 @@ class IsrChanges:
 
 
 def _still_stands(partition: Partition, proposal: Proposal) -> bool:
-    leadership = partition.leadership
+    leader_state = partition.leader_state
     return (
-        leadership is not None
-        and leadership.leader_epoch == proposal.leader_epoch
-        and leadership.partition_epoch == proposal.partition_epoch
+        leader_state is not None
+        and leader_state.leader_epoch == proposal.leader_epoch
+        and leader_state.partition_epoch == proposal.partition_epoch
     )
 
 

@@ -15,7 +15,7 @@ from suwi.model.ids import Offset, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig
 
 
-class Home:
+class PartitionStorage:
     __slots__ = ("_directories", "_due", "_is_new", "_partition", "_state_of", "_topic_id")
 
     def __init__(
@@ -37,9 +37,9 @@ class Home:
 
     def opening_log(self, config: TopicConfig) -> Steps[PartitionLog]:
         """Raises KafkaStorageError, OSError."""
-        home = self._directories.home_of(self._partition, is_new=self._is_new)
+        storage = self._directories.home_of(self._partition, is_new=self._is_new)
         state = self._state_of(self._partition)
-        return home.opening(
+        return storage.opening(
             self._partition,
             self._topic_id,
             config,

@@ -50,7 +50,7 @@ class Proposal:
     """With their broker epochs (KIP-903): nobody is let in who has begun a new life since."""
 
 
-class Leadership:
+class LeaderState:
     """One leader epoch of one partition, seen by its leader."""
 
     def __init__(
@@ -146,7 +146,7 @@ class Leadership:
 
     # -- who is in sync ------------------------------------------------------------------------
 
-    def joins(self, node: NodeId, high_watermark: Offset, is_live: IsLive) -> bool:
+    def can_join_isr(self, node: NodeId, high_watermark: Offset, is_live: IsLive) -> bool:
         """Whether a follower should be in sync but is not yet."""
         follower = self.followers[node]
         return (
@@ -158,7 +158,9 @@ class Leadership:
             and is_live(node, follower.broker_epoch)
         )
 
-    def laggards(self, leader_end: Offset, now_s: float, lag_s_max: float) -> frozenset[NodeId]:
+    def out_of_sync_replicas(
+        self, leader_end: Offset, now_s: float, lag_s_max: float
+    ) -> frozenset[NodeId]:
         """Members that have not caught up for too long."""
         if not isinstance(self.isr, Stable) or self._is_asking:
             return frozenset()
@@ -179,13 +181,13 @@ class Leadership:
         self.isr = Shrinking(self.isr.members, leaving)
         return self._propose()
 
-    def may_resign(self) -> bool:
+    def can_resign(self) -> bool:
         """Whether somebody else could lead, and nothing else is being asked for."""
         return isinstance(self.isr, Stable) and not self._is_asking and len(self.members) > 1
 
     def resign(self) -> Proposal:
         """Ask for another leader: an in-sync set without this one."""
-        assert self.may_resign()
+        assert self.can_resign()
         self._is_asking = True
         return self._proposal(self.isr.members - {self._node_id})
 

@@ -1,7 +1,7 @@
 """What a leader accepts: a client's batch is judged, and put into the form the topic stores.
 
-Most batches go through `judge` alone. Those whose records must be looked at (`needs_records`) also
-go through `convert`, which runs in a thread where it may take long (`takes_long`).
+Most batches go through `validate` alone. Those whose records must be read (`needs_records`) also go
+through `convert`, which runs in a thread where it may take long (`takes_long`).
 """
 
 from typing import NamedTuple
@@ -35,7 +35,7 @@ _CODECS = {
 }
 
 
-class Intake(NamedTuple):
+class ValidationRules(NamedTuple):
     """A topic's rules for new batches, worked out once from its configuration."""
 
     rules: BatchRules
@@ -50,11 +50,11 @@ class Intake(NamedTuple):
     """Whether every batch is stored as it came."""
 
 
-def intake_of(config: TopicConfig) -> Intake:
+def validation_rules_of(config: TopicConfig) -> ValidationRules:
     stamps = config.message_timestamp_type == "LogAppendTime"
     codec = _CODECS.get(config.compression_type)
     reads_records = codec is not None or config.is_compacted
-    return Intake(
+    return ValidationRules(
         BatchRules(
             message_bytes_max=config.max_message_bytes,
             timestamp_before_ms_max=config.message_timestamp_before_max_ms,
@@ -69,7 +69,9 @@ def intake_of(config: TopicConfig) -> Intake:
     )
 
 
-def judge(intake: Intake, records: memoryview, *, now_ms: int, produce_version: int) -> BatchHeader:
+def validate(
+    validation_rules: ValidationRules, records: memoryview, *, now_ms: int, produce_version: int
+) -> BatchHeader:
     """Check one partition's part of a produce request. Raises a `BrokerError`."""
     try:
         header = read_header(records)
@@ -77,7 +79,11 @@ def judge(intake: Intake, records: memoryview, *, now_ms: int, produce_version: 
         _refuse_old_format(records)
         raise
     validate_produced_batch(
-        records, header, rules=intake.rules, now_ms=now_ms, produce_version=produce_version
+        records,
+        header,
+        rules=validation_rules.rules,
+        now_ms=now_ms,
+        produce_version=produce_version,
     )
     return header
 
@@ -91,9 +97,11 @@ def _refuse_old_format(records: memoryview) -> None:
         raise InvalidRecord(f"record format {records[MAGIC_AT]} is no longer supported")
 
 
-def needs_records(intake: Intake, header: BatchHeader) -> bool:
+def needs_records(validation_rules: ValidationRules, header: BatchHeader) -> bool:
     """Whether the records inside must be read: their keys checked or their codec changed."""
-    return intake.needs_keys or (intake.codec is not None and intake.codec != header.codec)
+    return validation_rules.needs_keys or (
+        validation_rules.codec is not None and validation_rules.codec != header.codec
+    )
 
 
 def takes_long(size_bytes: int, header: BatchHeader) -> bool:
@@ -101,16 +109,18 @@ def takes_long(size_bytes: int, header: BatchHeader) -> bool:
     return size_bytes > _QUICK_BYTES_MAX or header.codec is not Compression.NONE
 
 
-def convert(intake: Intake, records: memoryview, header: BatchHeader) -> memoryview:
+def convert(
+    validation_rules: ValidationRules, records: memoryview, header: BatchHeader
+) -> memoryview:
     """Check the records inside and put them into the topic's codec. Raises a `BrokerError`."""
-    validate_produced_records(records, header, needs_keys=intake.needs_keys)
-    if intake.codec is None or intake.codec is header.codec:
+    validate_produced_records(records, header, needs_keys=validation_rules.needs_keys)
+    if validation_rules.codec is None or validation_rules.codec is header.codec:
         return records
-    converted = recompress(records, header, intake.codec)
-    bytes_max = intake.rules.message_bytes_max
+    converted = recompress(records, header, validation_rules.codec)
+    bytes_max = validation_rules.rules.message_bytes_max
     if len(converted) > bytes_max:
         raise MessageTooLarge(
-            f"in {intake.codec.name} the batch has {len(converted)} bytes, "
+            f"in {validation_rules.codec.name} the batch has {len(converted)} bytes, "
             f"more than max.message.bytes {bytes_max}"
         )
     return memoryview(converted)

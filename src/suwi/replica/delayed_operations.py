@@ -21,7 +21,7 @@ OnCommit = Callable[[BrokerError | None], None]
 _END_OFFSET = itemgetter(0)
 
 
-class Waiting:
+class DelayedOperations:
     __slots__ = ("_at_end", "_at_watermark", "_producers")
 
     def __init__(self) -> None:
@@ -53,19 +53,19 @@ class Waiting:
             _, on_commit = producers.popleft()
             _tell(on_commit, None)
         if self._at_watermark or self._at_end:
-            self.tell_all()
+            self.notify_all()
 
-    def tell_all(self) -> None:
+    def notify_all(self) -> None:
         """There is something else to read, or another answer to give."""
-        self.tell_readers()
-        self.tell_followers()
+        self.notify_readers()
+        self.notify_followers()
 
-    def tell_readers(self) -> None:
+    def notify_readers(self) -> None:
         if self._at_watermark:
             for watcher in list(self._at_watermark):
                 watcher()
 
-    def tell_followers(self) -> None:
+    def notify_followers(self) -> None:
         """There is more that need not be committed yet."""
         if self._at_end:
             for watcher in list(self._at_end):

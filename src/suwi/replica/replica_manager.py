@@ -35,12 +35,12 @@ from suwi.model.ids import (
 )
 from suwi.model.topic_config import TopicConfig, parse_topic_config
 from suwi.replica.copying import NOT_COPYING, Copying
-from suwi.replica.home import Home
-from suwi.replica.leadership import UNKNOWN_EPOCH, Proposal
+from suwi.replica.leader_state import UNKNOWN_EPOCH, Proposal
 from suwi.replica.loss import Loss
 from suwi.replica.partition import Partition
+from suwi.replica.partition_storage import PartitionStorage
 from suwi.replica.preparation import Turns
-from suwi.replica.replica_log import Surroundings
+from suwi.replica.replica_log import PartitionContext
 from suwi.replica.stats import ReplicationStats
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class RoleListener(Protocol):
         """Deleted, or moved away."""
 
 
-class Replicas:
+class ReplicaManager:
     def __init__(
         self,
         node_id: NodeId,
@@ -98,7 +98,7 @@ class Replicas:
         self._touched: list[Partition] = []
         self._state_of = self._partition_state
         """Made once: every partition keeps it."""
-        self._around = Surroundings(
+        self._context = PartitionContext(
             node_id,
             clock,
             Turns(),
@@ -146,7 +146,7 @@ class Replicas:
             raise UnknownTopicId(f"no topic has the id {topic_id}")
         return topic.name
 
-    def take_touched(self) -> list[Partition]:
+    def take_dirty_partitions(self) -> list[Partition]:
         """The partitions that were appended to since the last call. Idle ones cost nothing."""
         taken = self._touched[:]
         self._touched.clear()
@@ -239,7 +239,7 @@ class Replicas:
         if partition is not None:
             try:
                 self.copying.release(partition)
-                partition.stand_by()
+                partition.stop_leading()
             except Exception as further:
                 self._tasks.count(TASK, further)
 
@@ -295,8 +295,10 @@ class Replicas:
             self._drop(tp)
             return
         if known is None:
-            home = Home(self.directories, tp, topic_id, self._state_of, is_new=is_new)
-            known = self._partitions[tp] = Partition(tp, topic_id, config, home, self._around)
+            storage = PartitionStorage(
+                self.directories, tp, topic_id, self._state_of, is_new=is_new
+            )
+            known = self._partitions[tp] = Partition(tp, topic_id, config, storage, self._context)
         elif known.config != config:
             known.configure(config)
         self._take_role(known, state)
@@ -305,7 +307,7 @@ class Replicas:
         before = partition.leader_epoch, partition.is_leader
         if state.leader == self._node_id and self._may_lead:
             self.copying.release(partition)
-            partition.lead(state, self.broker_epoch)
+            partition.make_leader(state, self.broker_epoch)
             self._led[partition.partition] = partition
             if (partition.leader_epoch, True) != before:
                 self._tell_role(lambda listener: listener.on_leader(partition))
@@ -314,7 +316,7 @@ class Replicas:
         if state.leader == self._node_id:
             # Of an earlier life of this broker: the controller has not spoken yet.
             self.copying.release(partition)
-            partition.stand_by()
+            partition.stop_leading()
         else:
             self._follow_leader(partition, state)
         if (partition.leader_epoch, False) != before:
@@ -322,7 +324,7 @@ class Replicas:
 
     def _follow_leader(self, partition: Partition, state: PartitionState) -> None:
         is_same = partition.leader == state.leader and partition.leader_epoch == state.leader_epoch
-        partition.follow(state)
+        partition.make_follower(state)
         if state.leader == NO_NODE:
             self.copying.release(partition)
         elif not is_same or not self.copying.has(partition):
