@@ -237,7 +237,7 @@ def test_hazard_11_a_deposed_controller_writes_nothing_more() -> None:
         boss = controller(cluster)
         broker = cluster[boss].broker
         assert broker is not None
-        term = broker.controllership.term
+        active_controller = broker.controller_election.active_controller
         elected = cluster.store.ledger.controller
         view = cluster[other_than(boss)].view
         assert elected is not None
@@ -245,7 +245,7 @@ def test_hazard_11_a_deposed_controller_writes_nothing_more() -> None:
         before = cluster.store.ledger.sequence
         await view.depose(elected.epoch)
         try:
-            await term.partitions.fence(B3, image(cluster, 1).registered[B3].epoch)
+            await active_controller.partitions.fence(B3, image(cluster, 1).registered[B3].epoch)
         except NotController:
             pass
         else:

@@ -33,9 +33,9 @@ def run_patiently(
 
 
 async def depose(cluster: SimCluster) -> None:
-    term = cluster.store.ledger.controller
-    if term is not None:
-        await cluster.store.view().depose(term.epoch)
+    active_controller = cluster.store.ledger.controller
+    if active_controller is not None:
+        await cluster.store.view().depose(active_controller.epoch)
 
 
 def other_than(*numbers: int) -> int:
@@ -221,7 +221,7 @@ def test_a_fenced_broker_that_answers_is_in_service_again() -> None:
         boss = cluster[controller(cluster)].broker
         assert boss is not None
         life = image(cluster, victim).registered[NodeId(victim)]
-        await boss.controllership.partitions.fence(NodeId(victim), life.epoch)
+        await boss.controller_election.partitions.fence(NodeId(victim), life.epoch)
         await until(lambda: NodeId(victim) not in image(cluster, victim).brokers)
         cluster.simulation.network.reset(f"b{victim}")  # so that it is asked again
         await until(lambda: image(cluster, victim).brokers.get(NodeId(victim)) == life)
@@ -240,7 +240,7 @@ def test_a_fenced_broker_that_becomes_the_controller_is_in_service_again() -> No
         life = image(cluster, victim).registered[NodeId(victim)]
         network = cluster.simulation.network
         network.partition([f"b{victim}"], [f"b{n}" for n in (1, 2, 3) if n != victim])
-        await boss.controllership.partitions.fence(NodeId(victim), life.epoch)
+        await boss.controller_election.partitions.fence(NodeId(victim), life.epoch)
         while controller(cluster) != victim:
             await depose(cluster)
             await asyncio.sleep(0.1)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from suwi.broker.controllership import Controllership
+from suwi.broker.controller_election import ControllerElection
 from suwi.broker.forwarding import Forwarding
 from suwi.controller.scram_admin import ScramDirectory
 from suwi.env import Env
@@ -57,7 +57,7 @@ class KafkaApis:
     store: MetadataStore
     follower: MetadataFollower
     replicas: ReplicaManager
-    controllership: Controllership
+    controller_election: ControllerElection
     forwarding: Forwarding
     doubts: SuspectedBrokers
     handshake: PeerHandshake
@@ -96,7 +96,7 @@ class KafkaApis:
         return Fetch(self.replicas, sessions, config.fetch_max_bytes, synced, nearest)
 
     def _of_topics(self) -> dict[int, Handler]:
-        config, replicas, controller = self.config, self.replicas, self.controllership
+        config, replicas, controller = self.config, self.replicas, self.controller_election
         node_id, create_topic = NodeId(config.node_id), self.forwarding.create_topic
         return {
             ApiKey.METADATA: Metadata(replicas, create_topic, config, self.doubts),
@@ -109,7 +109,7 @@ class KafkaApis:
         }
 
     def _of_the_cluster(self) -> dict[int, Handler]:
-        replicas, controller = self.replicas, self.controllership
+        replicas, controller = self.replicas, self.controller_election
         node_id, users = NodeId(self.config.node_id), ScramDirectory(self.follower)
         return {
             ApiKey.DESCRIBE_CLUSTER: DescribeCluster(replicas),
@@ -124,7 +124,7 @@ class KafkaApis:
 
     def _between_brokers(self) -> dict[int, Handler]:
         """And Suwi's own, which are never advertised."""
-        replicas, controller = self.replicas, self.controllership
+        replicas, controller = self.replicas, self.controller_election
         return {
             ApiKey.ALTER_PARTITION: AlterPartition(controller),
             ApiKey.BROKER_HEARTBEAT: BrokerHeartbeat(controller),

@@ -227,7 +227,7 @@ class BrokerCollector(Collector):
         yield GaugeMetricFamily(
             "suwi_active_controller",
             "1 while this broker is the controller.",
-            value=int(broker.controllership.is_in_office),
+            value=int(broker.controller_election.is_active_controller),
         )
         elections = CounterMetricFamily(
             "suwi_leader_elections",
@@ -235,7 +235,7 @@ class BrokerCollector(Collector):
             "from a power loss.",
             labels=["kind"],
         )
-        counts = broker.controllership.elections
+        counts = broker.controller_election.elections
         elections.add_metric(["clean"], counts.clean)
         elections.add_metric(["suspect"], counts.suspect)
         elections.add_metric(["unclean"], counts.unclean)

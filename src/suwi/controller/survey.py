@@ -1,6 +1,6 @@
 """What replicas know, asked of the brokers that have them.
 
-`Survey` is how the controller asks (`broker/surveyor.py`); `lost_at_least` says what follows.
+`Survey` is how the controller asks (`broker/replica_state_query.py`); `lost_at_least` says what follows.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping

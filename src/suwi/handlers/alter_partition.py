@@ -8,8 +8,8 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from suwi.controller.controller_api import ControllerApi
 from suwi.controller.isr_proposals import ANY_EPOCH, IsrProposal
-from suwi.controller.office import Office
 from suwi.controller.partition_admin import TopicProposal
 from suwi.handlers.errors import error_of, reply
 from suwi.metadata.image import PartitionState
@@ -22,7 +22,7 @@ _BROKER_EPOCHS_FROM = 3
 
 
 class AlterPartition:
-    def __init__(self, office: Office) -> None:
+    def __init__(self, office: ControllerApi) -> None:
         self._office = office
 
     async def __call__(self, request: Request) -> Reply:

@@ -6,7 +6,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from suwi.controller.config_view import ConfigView
-from suwi.controller.office import Office
+from suwi.controller.controller_api import ControllerApi
 from suwi.controller.topic_admin import NewTopic
 from suwi.handlers.config_fields import setting_fields
 from suwi.handlers.errors import error_of, reply
@@ -25,7 +25,7 @@ _PARTITIONS_PER_REQUEST_MAX = 10_000
 
 class CreateTopics:
     def __init__(
-        self, replicas: ReplicaManager, office: Office, config: BrokerConfig, node_id: NodeId
+        self, replicas: ReplicaManager, office: ControllerApi, config: BrokerConfig, node_id: NodeId
     ) -> None:
         self._replicas = replicas
         self._office = office

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from suwi.broker import membership
+from suwi.broker import broker_lifecycle
 from suwi.controller import partition_admin
 from suwi.controller.isr_proposals import ANY_EPOCH, judge
 from suwi.controller.metadata_writer import MetadataWriter
@@ -28,7 +28,7 @@ def _writes_in_no_name(self: MetadataWriter, *arguments: Any, **options: Any) ->
 
 # -- hazard 12 ------------------------------------------------------------------------------------
 
-_encode = membership.encode_registration
+_encode = broker_lifecycle.encode_registration
 
 
 def _registers_without_suspicion(broker: Any, *, is_suspect: bool) -> bytes:
@@ -52,6 +52,6 @@ MUTANTS = (
         "power-loss-is-a-crash",
         12,
         "a broker back from a power loss is trusted as after a mere crash",
-        ((membership, "encode_registration", _registers_without_suspicion),),
+        ((broker_lifecycle, "encode_registration", _registers_without_suspicion),),
     ),
 )

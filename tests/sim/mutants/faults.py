@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from suwi.broker.lifelines import Lifelines
+from suwi.broker.failure_detector import FailureDetector
 from suwi.handlers.list_offsets import ListOffsets
 from suwi.log.log_directory import LogDirectory
 from suwi.log.log_slice import LogSlice
@@ -95,10 +95,10 @@ def _never_unpins(self: LogSlice) -> Any:
 
 # -- brokers that depose each other ----------------------------------------------------------------
 
-_refused = Lifelines.refused
+_refused = FailureDetector.refused
 
 
-async def _forgets_whom_it_deposed(self: Lifelines, *arguments: Any) -> None:
+async def _forgets_whom_it_deposed(self: FailureDetector, *arguments: Any) -> None:
     self._fenced.clear()
     self._deposed.clear()
     await _refused(self, *arguments)
@@ -148,7 +148,7 @@ MUTANTS = (
         "elections-without-end",
         FAULT,
         "brokers that a firewall separates depose each other's controller again and again",
-        ((Lifelines, "refused", _forgets_whom_it_deposed),),
+        ((FailureDetector, "refused", _forgets_whom_it_deposed),),
         options=Options(kinds=["refuse"]),
     ),
 )

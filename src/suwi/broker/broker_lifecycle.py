@@ -41,7 +41,7 @@ class IdInUse(Exception):
     """Another broker has this broker's id, and answers."""
 
 
-class Membership:
+class BrokerLifecycle:
     def __init__(
         self,
         node_id: NodeId,

@@ -14,11 +14,11 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
-from suwi.broker.membership import Membership, decode_registration
+from suwi.broker.broker_lifecycle import BrokerLifecycle, decode_registration
 from suwi.controller.config_admin import ConfigAdmin
+from suwi.controller.controller_api import ActiveController
 from suwi.controller.elections import Rules
 from suwi.controller.metadata_writer import MetadataWriter
-from suwi.controller.office import Term
 from suwi.controller.partition_admin import ElectionCounts, PartitionAdmin, Registered
 from suwi.controller.scram_admin import ScramAdmin
 from suwi.controller.survey import Survey
@@ -39,13 +39,13 @@ _LOOK_AGAIN_S = 1.0
 _RETRY_S = 0.1
 
 
-class Controllership:
+class ControllerElection:
     def __init__(
         self,
         node_id: NodeId,
         store: MetadataStore,
         follower: MetadataFollower,
-        membership: Membership,
+        broker_lifecycle: BrokerLifecycle,
         env: Env,
         config: DynamicBrokerConfig,
         survey: Survey,
@@ -55,58 +55,58 @@ class Controllership:
         self._node_id = node_id
         self._store = store
         self._follower = follower
-        self._membership = membership
+        self._lifecycle = broker_lifecycle
         self._env = env
         self._config = config
         self._survey = survey
         self._tasks = tasks
-        self._on_office: list[Callable[[], None]] = []
-        self._term: Term | None = None
-        self._in_office = asyncio.Event()
-        self._births = asyncio.Event()
+        self._listeners: list[Callable[[], None]] = []
+        self._active: ActiveController | None = None
+        self._is_active = asyncio.Event()
+        self._registered_event = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     # -- the powers ------------------------------------------------------------------------------
 
     @property
-    def term(self) -> Term:
-        if self._term is None:
+    def active_controller(self) -> ActiveController:
+        if self._active is None:
             raise NotController(f"broker {self._node_id} is not the controller")
-        return self._term
+        return self._active
 
     @property
     def topics(self) -> TopicAdmin:
-        return self.term.topics
+        return self.active_controller.topics
 
     @property
     def configs(self) -> ConfigAdmin:
-        return self.term.configs
+        return self.active_controller.configs
 
     @property
     def scram(self) -> ScramAdmin:
-        return self.term.scram
+        return self.active_controller.scram
 
     @property
     def partitions(self) -> PartitionAdmin:
-        return self.term.partitions
+        return self.active_controller.partitions
 
     @property
-    def is_in_office(self) -> bool:
-        return self._term is not None
+    def is_active_controller(self) -> bool:
+        return self._active is not None
 
-    def subscribe(self, on_office: Callable[[], None]) -> None:
-        """`on_office` is told when a term of office begins or ends."""
-        self._on_office.append(on_office)
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """`listener` is told when a term of office begins or ends."""
+        self._listeners.append(listener)
 
-    async def in_office(self) -> None:
+    async def wait_until_active(self) -> None:
         """Wait for this broker's turn."""
-        await self._in_office.wait()
+        await self._is_active.wait()
 
     # -- terms of office -------------------------------------------------------------------------
 
     def start(self) -> None:
         self._task = self._tasks.start(
-            self._stand_for_ever, name="controller election", on_failure=STOP_BROKER
+            self._campaign, name="controller election", on_failure=STOP_BROKER
         )
 
     async def stop(self) -> None:
@@ -114,12 +114,12 @@ class Controllership:
         if self._task is not None:
             task, self._task = self._task, None
             await cancel_and_wait(task)
-            await self._membership.resign()
+            await self._lifecycle.resign()
 
-    async def _stand_for_ever(self) -> None:
+    async def _campaign(self) -> None:
         try:
             while True:
-                session = await self._membership.session()
+                session = await self._lifecycle.session()
                 try:
                     controller = await session.campaign(self._node_id)
                 except SessionLost:
@@ -133,7 +133,7 @@ class Controllership:
 
     async def _serve(self, epoch: int, session: Session) -> None:
         changed = asyncio.Event()
-        term, over = self._new_term(epoch, changed)
+        active_controller, over = self._new_controller(epoch, changed)
         log.info("elected controller", extra={"broker": self._node_id, "epoch": epoch})
         unsubscribe = self._store.subscribe(changed.set)
         background: list[asyncio.Task[None]] = []
@@ -145,12 +145,12 @@ class Controllership:
                     if not is_caught_up:
                         await self._follower.synced()
                         is_caught_up = True
-                    if not await self._is_still_in_office(epoch):
+                    if not await self._is_still_controller(epoch):
                         break
-                    await self._look_at_registrations(term)
-                    if self._term is None:
-                        await self._unfence_itself(term)
-                        self._begin(term, background)
+                    await self._look_at_registrations(active_controller)
+                    if self._active is None:
+                        await self._unfence_itself(active_controller)
+                        self._begin(active_controller, background)
                 except Closed:
                     raise
                 except NotController:
@@ -166,14 +166,16 @@ class Controllership:
                         await changed.wait()
         finally:
             unsubscribe()
-            self._term = None
-            self._in_office.clear()
-            self._tell_office()
+            self._active = None
+            self._is_active.clear()
+            self._notify_listeners()
             for task in background:
                 task.cancel()
             log.info("controller no more", extra={"broker": self._node_id, "epoch": epoch})
 
-    def _new_term(self, epoch: int, changed: asyncio.Event) -> tuple[Term, asyncio.Event]:
+    def _new_controller(
+        self, epoch: int, changed: asyncio.Event
+    ) -> tuple[ActiveController, asyncio.Event]:
         over = asyncio.Event()
 
         def refused() -> None:
@@ -182,7 +184,7 @@ class Controllership:
 
         writer = MetadataWriter(self._store, self._follower, epoch, refused)
         follower = self._follower
-        return Term(
+        return ActiveController(
             epoch,
             TopicAdmin(writer, follower, self._env.random, self._config.static.topic),
             ConfigAdmin(writer, follower, self._config.static),
@@ -192,34 +194,38 @@ class Controllership:
             ),
         ), over
 
-    def _begin(self, term: Term, background: list[asyncio.Task[None]]) -> None:
-        self._term = term
-        self._in_office.set()
-        self._tell_office()
-        work: dict[str, Callable[[Term], Coroutine[Any, Any, None]]] = {
+    def _begin(
+        self, active_controller: ActiveController, background: list[asyncio.Task[None]]
+    ) -> None:
+        self._active = active_controller
+        self._is_active.set()
+        self._notify_listeners()
+        work: dict[str, Callable[[ActiveController], Coroutine[Any, Any, None]]] = {
             "election after power loss": self._end_waits
         }
         if self._config.static.auto_leader_rebalance_enable:
             work["preferred leader election"] = self._balance
         for name, run in work.items():
-            background.append(self._tasks.start(partial(run, term), name=name, on_failure=RESTART))
+            background.append(
+                self._tasks.start(partial(run, active_controller), name=name, on_failure=RESTART)
+            )
 
-    def _tell_office(self) -> None:
-        for on_office in self._on_office:
-            on_office()
+    def _notify_listeners(self) -> None:
+        for listener in self._listeners:
+            listener()
 
     def _rules_of(self, topic: Topic) -> Rules:
         """What a topic's configuration says about elections, with the defaults as they are now."""
         config = parse_topic_config(topic.configs, self._config.cluster_wide.topic)
         return Rules(config.unclean_leader_election_enable, config.min_insync_replicas)
 
-    async def _unfence_itself(self, term: Term) -> None:
+    async def _unfence_itself(self, active_controller: ActiveController) -> None:
         """It was fenced by a wrong guess of the controller before: nobody else would undo that."""
         own = self._follower.image.registered.get(self._node_id)
         if own is not None and own.fenced:
-            await term.partitions.unfence(self._node_id, self._membership.epoch)
+            await active_controller.partitions.unfence(self._node_id, self._lifecycle.epoch)
 
-    async def _is_still_in_office(self, epoch: int) -> bool:
+    async def _is_still_controller(self, epoch: int) -> bool:
         for _ in range(2):
             controller = await self._store.current_controller()
             if controller is not None and controller.epoch == epoch:
@@ -229,12 +235,12 @@ class Controllership:
 
     # -- what a controller does ------------------------------------------------------------------
 
-    async def _look_at_registrations(self, term: Term) -> None:
+    async def _look_at_registrations(self, active_controller: ActiveController) -> None:
         """Journal births and deaths, whatever has been missed in between."""
         registered = await self._registered()
-        if not term.partitions.is_journaled(registered):
-            await term.partitions.journal(registered)
-            self._births.set()
+        if not active_controller.partitions.is_journaled(registered):
+            await active_controller.partitions.journal(registered)
+            self._registered_event.set()
 
     async def _registered(self) -> Mapping[NodeId, Registered]:
         registrations = await self._store.registrations(BROKERS)
@@ -245,27 +251,27 @@ class Controllership:
         }
         return dict(sorted(found.items()))
 
-    async def _end_waits(self, term: Term) -> None:
+    async def _end_waits(self, active_controller: ActiveController) -> None:
         """Partitions whose replicas all lost power wait until all are back and can be asked."""
         while True:
-            self._births.clear()
+            self._registered_event.clear()
             try:
-                while term.partitions.awaiting_positions():
-                    await term.partitions.elect_greatest()
-                    if term.partitions.awaiting_positions():
+                while active_controller.partitions.awaiting_positions():
+                    await active_controller.partitions.elect_greatest()
+                    if active_controller.partitions.awaiting_positions():
                         await asyncio.sleep(_LOOK_AGAIN_S)
             except BrokerError as error:
                 log.info("still waiting for replicas", extra={"reason": str(error)})
                 await asyncio.sleep(_LOOK_AGAIN_S)
                 continue
-            await self._births.wait()
+            await self._registered_event.wait()
 
-    async def _balance(self, term: Term) -> None:
+    async def _balance(self, active_controller: ActiveController) -> None:
         """The preferred leaders get their partitions back, once they are in sync."""
         while True:
             await asyncio.sleep(self._config.static.leader_imbalance_check_interval_seconds)
             try:
-                moved = await term.partitions.balance()
+                moved = await active_controller.partitions.balance()
             except BrokerError as error:
                 log.info("leaders not balanced", extra={"reason": str(error)})
             else:

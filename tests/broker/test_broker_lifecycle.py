@@ -5,7 +5,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from suwi.broker.membership import IdInUse, Membership, decode_registration, encode_registration
+from suwi.broker.broker_lifecycle import (
+    BrokerLifecycle,
+    IdInUse,
+    decode_registration,
+    encode_registration,
+)
 from suwi.metadata.image import BrokerInfo, Endpoint
 from suwi.metadata.memory import MemoryStore, MemoryView
 from suwi.metadata.store import Registration, Session
@@ -46,8 +51,8 @@ class World:
         await session.register("brokers/1", value)
         return view, session
 
-    def membership(self, view: MemoryView, host: str = "new") -> Membership:
-        return Membership(
+    def broker_lifecycle(self, view: MemoryView, host: str = "new") -> BrokerLifecycle:
+        return BrokerLifecycle(
             B1,
             view,
             lambda: broker_at(host),
@@ -70,11 +75,11 @@ def test_an_id_whose_broker_answers_is_not_taken() -> None:
     async def scenario(world: World) -> None:
         await world.begin_old()
         world.new.start()
-        membership = world.membership(world.store.view())
+        broker_lifecycle = world.broker_lifecycle(world.store.view())
         with pytest.raises(IdInUse, match="broker id 1 is in use: a broker with it answers at old"):
-            await world.new.spawn(membership.join())
+            await world.new.spawn(broker_lifecycle.join())
         assert world.store.ledger.registrations["brokers/1"].session_id == 1
-        await membership.stop()
+        await broker_lifecycle.stop()
 
     run(scenario)
 
@@ -86,13 +91,13 @@ def test_an_id_whose_broker_refuses_connections_is_taken_at_once() -> None:
         world.old.kill()
         view.kill()
         world.new.start()
-        membership = world.membership(world.store.view())
+        broker_lifecycle = world.broker_lifecycle(world.store.view())
         began_s = world.simulation.loop.time()
-        epoch = await world.new.spawn(membership.join())
+        epoch = await world.new.spawn(broker_lifecycle.join())
         assert epoch > before
         assert world.simulation.loop.time() - began_s < SESSION_S / 2
         assert world.lives == [epoch]
-        await membership.stop()
+        await broker_lifecycle.stop()
 
     run(scenario)
 
@@ -103,11 +108,11 @@ def test_while_nothing_can_be_told_of_the_other_the_end_of_its_session_is_waited
         world.old.power_off()
         view.kill()
         world.new.start()
-        membership = world.membership(world.store.view())
+        broker_lifecycle = world.broker_lifecycle(world.store.view())
         began_s = world.simulation.loop.time()
-        await world.new.spawn(membership.join())
+        await world.new.spawn(broker_lifecycle.join())
         assert world.simulation.loop.time() - began_s > SESSION_S / 2
-        await membership.stop()
+        await broker_lifecycle.stop()
 
     run(scenario)
 
@@ -116,10 +121,10 @@ def test_a_registration_at_the_own_address_is_that_of_an_earlier_life() -> None:
     async def scenario(world: World) -> None:
         view, _ = await world.begin_old()
         view.kill()
-        membership = world.membership(world.store.view(), host="old")
-        epoch = await world.old.spawn(membership.join())
+        broker_lifecycle = world.broker_lifecycle(world.store.view(), host="old")
+        epoch = await world.old.spawn(broker_lifecycle.join())
         assert world.store.ledger.registrations["brokers/1"].epoch == epoch
-        await membership.stop()
+        await broker_lifecycle.stop()
 
     run(scenario)
 
@@ -128,14 +133,14 @@ def test_a_lost_session_ends_a_life_and_begins_another() -> None:
     async def scenario(world: World) -> None:
         world.new.start()
         view = world.store.view()
-        membership = world.membership(view)
-        first = await world.new.spawn(membership.join())
+        broker_lifecycle = world.broker_lifecycle(view)
+        first = await world.new.spawn(broker_lifecycle.join())
         view.expire()
         await asyncio.sleep(3)
         assert world.lives[:2] == [first, UNKNOWN_EPOCH]
         assert world.lives[2] > first
-        assert membership.epoch == world.lives[2]
-        await membership.stop()
+        assert broker_lifecycle.epoch == world.lives[2]
+        await broker_lifecycle.stop()
         assert not world.store.ledger.registrations
 
     run(scenario)
@@ -145,14 +150,14 @@ def test_a_session_that_is_cut_off_and_not_lost_changes_nothing() -> None:
     async def scenario(world: World) -> None:
         world.new.start()
         view = world.store.view()
-        membership = world.membership(view)
-        epoch = await world.new.spawn(membership.join())
+        broker_lifecycle = world.broker_lifecycle(view)
+        epoch = await world.new.spawn(broker_lifecycle.join())
         view.disconnect()
         await asyncio.sleep(SESSION_S - 1)
         view.reconnect()
         await asyncio.sleep(5)
         assert world.lives == [epoch]
-        await membership.stop()
+        await broker_lifecycle.stop()
 
     run(scenario)
 
@@ -163,13 +168,13 @@ def test_reads_that_lag_do_not_make_a_registration_vanish() -> None:
         view = world.store.view()
         view.faults.read_lag_max = 20
         other = world.store.view()
-        membership = world.membership(view)
-        epoch = await world.new.spawn(membership.join())
+        broker_lifecycle = world.broker_lifecycle(view)
+        epoch = await world.new.spawn(broker_lifecycle.join())
         for _ in range(30):  # so that there is something to lag behind
             await (await other.open_session()).close()
             await asyncio.sleep(0.3)
         assert world.lives == [epoch]
-        await membership.stop()
+        await broker_lifecycle.stop()
 
     run(scenario)
 

@@ -5,7 +5,7 @@ import logging
 
 from kio.schema.errors import ErrorCode
 
-from suwi.broker.controllership import Controllership
+from suwi.broker.controller_election import ControllerElection
 from suwi.client.errors import error_from
 from suwi.metadata.image import ClusterImage
 from suwi.model.errors import BrokerError
@@ -21,11 +21,11 @@ _PAUSE_S = 0.1
 _VERSION = APIS[ApiKey.BROKER_HEARTBEAT].max_version
 
 
-async def hand_over(
+async def controlled_shutdown(
     node_id: NodeId,
     epoch: int,
     image: ClusterImage,
-    controllership: Controllership,
+    controller_election: ControllerElection,
     peers: Peers,
 ) -> None:
     """Have the controller let others lead; returns when it has, or cannot be made to."""
@@ -35,8 +35,8 @@ async def hand_over(
         async with asyncio.timeout(_PATIENCE_S):
             while True:
                 try:
-                    if controllership.is_in_office:
-                        await controllership.partitions.shut_down(node_id, epoch)
+                    if controller_election.is_active_controller:
+                        await controller_election.partitions.shut_down(node_id, epoch)
                     else:
                         await _ask(node_id, epoch, peers)
                     return

@@ -11,7 +11,7 @@ from suwi.controller.scram_admin import ScramAdmin
 from suwi.controller.topic_admin import TopicAdmin
 
 
-class Office(Protocol):
+class ControllerApi(Protocol):
     @property
     def topics(self) -> TopicAdmin: ...
 
@@ -25,7 +25,7 @@ class Office(Protocol):
     def partitions(self) -> PartitionAdmin: ...
 
 
-class Term(NamedTuple):
+class ActiveController(NamedTuple):
     """The powers of one controller, from its election until another is elected."""
 
     epoch: int

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
-from suwi.broker.compaction import Compaction
 from suwi.broker.deferred_deletion import DeferredDeletion
+from suwi.broker.log_cleaner import LogCleaner
 from suwi.env import Env
 from suwi.env.tasks import RESTART, STOP_BROKER, OnFailure, Tasks
 from suwi.log.log_directories import LogDirectories
@@ -40,7 +40,7 @@ _RETENTION = "log retention"
 _PRODUCER_EXPIRY = "producer expiry"
 
 
-class Housekeeping:
+class LogManager:
     def __init__(
         self,
         env: Env,
@@ -63,7 +63,7 @@ class Housekeeping:
         self._moved: dict[TopicPartition, Partition] = {}
         """Those whose high watermark may not be what is written down."""
         self._recovery_points_moved = False
-        self.compaction = Compaction(
+        self.compaction = LogCleaner(
             env,
             config,
             directories,

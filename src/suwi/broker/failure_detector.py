@@ -11,7 +11,7 @@ Invariant: only a life that was seen here, by its epoch, is declared over.
 import asyncio
 import logging
 
-from suwi.broker.controllership import Controllership
+from suwi.broker.controller_election import ControllerElection
 from suwi.client.connection import PeerConnection, is_refusal
 from suwi.env.tasks import RESTART, Tasks, cancel_and_wait
 from suwi.handlers.describe_broker import BrokerLife, decode_life
@@ -31,14 +31,14 @@ _PAUSE_S_MIN = 0.05
 _PAUSE_S_MAX = 1.0
 
 
-class Lifelines:
+class FailureDetector:
     def __init__(
         self,
         node_id: NodeId,
         store: MetadataStore,
         peers: Peers,
         metadata: HasImage,
-        controllership: Controllership,
+        controller_election: ControllerElection,
         tasks: Tasks,
     ) -> None:
         self._node_id = node_id
@@ -46,8 +46,8 @@ class Lifelines:
         self._peers = peers
         self._metadata = metadata
         self.tasks = tasks
-        self._controllership = controllership
-        self._lines: dict[NodeId, _Lifeline] = {}
+        self._controller_election = controller_election
+        self._lines: dict[NodeId, _PeerMonitor] = {}
         self._seen: dict[NodeId, int] = {}
         """The last life of each broker that answered here."""
         self._fenced: set[NodeId] = set()
@@ -66,9 +66,12 @@ class Lifelines:
             return
         image = self._metadata.image
         wanted: set[NodeId] = set()
-        is_in_office = self._controllership.is_in_office
-        is_new, self._was_in_office = is_in_office and not self._was_in_office, is_in_office
-        if is_in_office:
+        is_active_controller = self._controller_election.is_active_controller
+        is_new, self._was_in_office = (
+            is_active_controller and not self._was_in_office,
+            is_active_controller,
+        )
+        if is_active_controller:
             wanted = {node for node in image.registered if node != self._node_id}
         elif image.controller not in (None, self._node_id):
             wanted = {image.controller} & set(image.registered)
@@ -77,7 +80,7 @@ class Lifelines:
         for node in sorted(wanted):
             line = self._lines.get(node)
             if line is None:
-                self._lines[node] = _Lifeline(node, self)
+                self._lines[node] = _PeerMonitor(node, self)
             else:
                 line.look(image.registered[node].epoch, again=is_new)
 
@@ -101,8 +104,8 @@ class Lifelines:
         known = self._metadata.image.registered.get(life.node)
         if known is None or known.epoch != life.epoch or not known.fenced or life.stopping:
             return
-        if self._controllership.is_in_office:
-            await self._controllership.partitions.unfence(life.node, life.epoch)
+        if self._controller_election.is_active_controller:
+            await self._controller_election.partitions.unfence(life.node, life.epoch)
 
     async def controller_epoch(self, node: NodeId) -> int | None:
         """The epoch of the controller, if this broker is it."""
@@ -114,10 +117,10 @@ class Lifelines:
         known = self._metadata.image.registered.get(node)
         if known is None or self._seen.get(node) != known.epoch:
             return
-        if self._controllership.is_in_office:
+        if self._controller_election.is_active_controller:
             if not known.fenced and node not in self._fenced:
                 log.info("broker gone", extra={"broker": node, "epoch": known.epoch})
-                await self._controllership.partitions.fence(node, known.epoch)
+                await self._controller_election.partitions.fence(node, known.epoch)
                 self._fenced.add(node)
         elif controller_epoch is not None and node not in self._deposed:
             log.info("controller gone", extra={"broker": node, "epoch": controller_epoch})
@@ -125,10 +128,10 @@ class Lifelines:
             self._deposed.add(node)
 
 
-class _Lifeline:
+class _PeerMonitor:
     """One broker that is held on to."""
 
-    def __init__(self, node: NodeId, owner: Lifelines) -> None:
+    def __init__(self, node: NodeId, owner: FailureDetector) -> None:
         self._node = node
         self._owner = owner
         self._epoch: int | None = None

@@ -35,7 +35,7 @@ class Uncleanable(NamedTuple):
     reason: str
 
 
-class Compaction:
+class LogCleaner:
     def __init__(
         self,
         env: Env,

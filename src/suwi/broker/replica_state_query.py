@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 _PATIENCE_S = 1.0
 
 
-class Surveyor:
+class ReplicaStateQuery:
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
 
