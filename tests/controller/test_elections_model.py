@@ -12,16 +12,16 @@ from random import Random
 import pytest
 
 from suwi.controller.elections import (
-    Census,
+    BrokerLiveness,
     Election,
     Position,
     Rules,
     awaits_positions,
+    compute_change,
     elect_greatest,
     prefer,
-    settle,
 )
-from suwi.controller.isr_proposals import IsrProposal, judge
+from suwi.controller.proposed_isr import ProposedIsr, validate
 from suwi.metadata.image import BrokerInfo, PartitionState
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId, Offset
@@ -143,10 +143,10 @@ class World:
         if resigns:
             del chosen[at]
         lives = tuple(chosen.items())
-        proposal = IsrProposal(self.state.leader_epoch, self.state.partition_epoch, lives)
+        proposal = ProposedIsr(self.state.leader_epoch, self.state.partition_epoch, lives)
         live = {n: b for n, b in self.journal.items() if not b.fenced}
         try:
-            self._become(judge(self.state, self.state.leader, proposal, live, self.rules))
+            self._become(validate(self.state, self.state.leader, proposal, live, self.rules))
         except BrokerError:
             return
         for node, life in lives:
@@ -189,24 +189,24 @@ class World:
             self.acked, self.acked_lives = {}, {}
         self.state = state
 
-    def _settle(self, after: dict[NodeId, BrokerInfo], suspects: list[NodeId]) -> None:
-        census = Census.of(self.journal, after, suspects)
+    def _apply_liveness(self, after: dict[NodeId, BrokerInfo], suspects: list[NodeId]) -> None:
+        liveness = BrokerLiveness.of(self.journal, after, suspects)
         before = self.state
-        state, election = settle(before, census, self.rules)
+        state, election = compute_change(before, liveness, self.rules)
         self.journal = after
         self._become(state)
         holders = (*before.isr, *before.eligible)
         if election in (Election.CLEAN, Election.SUSPECT):
             assert state.leader in holders
-            assert state.leader in census.live
-        if before.leader in census.reborn and state.leader == before.leader:
+            assert state.leader in liveness.live
+        if before.leader in liveness.restarted and state.leader == before.leader:
             assert state.leader_epoch > before.leader_epoch
         if election is Election.UNCLEAN:
             assert self.rules.unclean
             assert not any(
-                n in census.live and n not in before.suspects
+                n in liveness.live and n not in before.suspects
                 for n in before.isr
-                if n not in census.suspects
+                if n not in liveness.suspects
             )
             self.committed = []  # What is left of it has no guarantee any more.
 
@@ -221,7 +221,7 @@ class World:
             if replica.runs
         }
         suspects = [node for node in after if self.replicas[node].is_suspect]
-        self._settle(after, suspects)
+        self._apply_liveness(after, suspects)
         for node in suspects:
             self.replicas[node].is_suspect = False
 
@@ -229,7 +229,7 @@ class World:
         """The connection to a broker is lost, and another one refused."""
         if node in self.journal and not self.replicas[node].runs:
             fenced = self.journal[node]._replace(fenced=True)
-            self._settle({**self.journal, node: fenced}, [])
+            self._apply_liveness({**self.journal, node: fenced}, [])
 
     def balance(self) -> None:
         live = [node for node, broker in self.journal.items() if not broker.fenced]

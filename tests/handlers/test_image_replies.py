@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suwi.controller.topic_admin import NewTopic
+from suwi.controller.topic_control import NewTopic
 from suwi.handlers.describe_configs import DescribeConfigs
 from suwi.handlers.image_replies import SLICE_UNITS, ImageReplies, Steps
 from suwi.handlers.metadata import Metadata

@@ -169,7 +169,7 @@ class Broker:
             self._lifecycle,
             self._env,
             self._dynamic,
-            ReplicaStateQuery(self._peers).survey,
+            ReplicaStateQuery(self._peers).query_replica_states,
             tasks,
         )
         self._failure_detector = FailureDetector(

@@ -15,14 +15,14 @@ from functools import partial
 from typing import Any
 
 from suwi.broker.broker_lifecycle import BrokerLifecycle, decode_registration
-from suwi.controller.config_admin import ConfigAdmin
+from suwi.controller.configuration_control import ConfigurationControl
 from suwi.controller.controller_api import ActiveController
 from suwi.controller.elections import Rules
 from suwi.controller.metadata_writer import MetadataWriter
-from suwi.controller.partition_admin import ElectionCounts, PartitionAdmin, Registered
-from suwi.controller.scram_admin import ScramAdmin
-from suwi.controller.survey import Survey
-from suwi.controller.topic_admin import TopicAdmin
+from suwi.controller.replica_state_query import QueryReplicaStates
+from suwi.controller.replication_control import ElectionCounts, Registered, ReplicationControl
+from suwi.controller.scram_control import ScramControl
+from suwi.controller.topic_control import TopicControl
 from suwi.env import Env
 from suwi.env.tasks import RESTART, STOP_BROKER, Tasks, cancel_and_wait
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
@@ -48,7 +48,7 @@ class ControllerElection:
         broker_lifecycle: BrokerLifecycle,
         env: Env,
         config: DynamicBrokerConfig,
-        survey: Survey,
+        query_replica_states: QueryReplicaStates,
         tasks: Tasks,
     ) -> None:
         self.elections = ElectionCounts()
@@ -58,7 +58,7 @@ class ControllerElection:
         self._lifecycle = broker_lifecycle
         self._env = env
         self._config = config
-        self._survey = survey
+        self._query_replica_states = query_replica_states
         self._tasks = tasks
         self._listeners: list[Callable[[], None]] = []
         self._active: ActiveController | None = None
@@ -75,19 +75,19 @@ class ControllerElection:
         return self._active
 
     @property
-    def topics(self) -> TopicAdmin:
+    def topics(self) -> TopicControl:
         return self.active_controller.topics
 
     @property
-    def configs(self) -> ConfigAdmin:
+    def configs(self) -> ConfigurationControl:
         return self.active_controller.configs
 
     @property
-    def scram(self) -> ScramAdmin:
+    def scram(self) -> ScramControl:
         return self.active_controller.scram
 
     @property
-    def partitions(self) -> PartitionAdmin:
+    def partitions(self) -> ReplicationControl:
         return self.active_controller.partitions
 
     @property
@@ -186,11 +186,16 @@ class ControllerElection:
         follower = self._follower
         return ActiveController(
             epoch,
-            TopicAdmin(writer, follower, self._env.random, self._config.static.topic),
-            ConfigAdmin(writer, follower, self._config.static),
-            ScramAdmin(writer, follower),
-            PartitionAdmin(
-                writer, follower, self._rules_of, self.elections, self._survey, self._env.clock
+            TopicControl(writer, follower, self._env.random, self._config.static.topic),
+            ConfigurationControl(writer, follower, self._config.static),
+            ScramControl(writer, follower),
+            ReplicationControl(
+                writer,
+                follower,
+                self._rules_of,
+                self.elections,
+                self._query_replica_states,
+                self._env.clock,
             ),
         ), over
 

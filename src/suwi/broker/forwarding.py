@@ -18,7 +18,7 @@ from kio.schema.errors import ErrorCode
 from suwi.broker.controller_election import ControllerElection
 from suwi.client.connection import PeerConnection
 from suwi.client.errors import error_from
-from suwi.controller.topic_admin import NewTopic
+from suwi.controller.topic_control import NewTopic
 from suwi.handlers.envelope import Envelope
 from suwi.metadata.follower import MetadataFollower
 from suwi.metadata.store import Unavailable

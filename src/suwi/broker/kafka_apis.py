@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from suwi.broker.controller_election import ControllerElection
 from suwi.broker.forwarding import Forwarding
-from suwi.controller.scram_admin import ScramDirectory
+from suwi.controller.scram_control import ScramDirectory
 from suwi.env import Env
 from suwi.handlers.alter_configs import AlterConfigs
 from suwi.handlers.alter_partition import AlterPartition

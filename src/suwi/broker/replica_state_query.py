@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from suwi.controller.survey import Answers, Asked, ReplicaFacts
+from suwi.controller.replica_state_query import Answers, Asked, ReplicaFacts
 from suwi.metadata.image import BrokerInfo
 from suwi.model.ids import LeaderEpoch, NodeId, Offset, PartitionIndex, TopicPartition
 from suwi.replica.peers import Peers
@@ -21,7 +21,9 @@ class ReplicaStateQuery:
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
 
-    async def survey(self, asked: Asked, brokers: Mapping[NodeId, BrokerInfo]) -> Answers:
+    async def query_replica_states(
+        self, asked: Asked, brokers: Mapping[NodeId, BrokerInfo]
+    ) -> Answers:
         """What these brokers say of these partitions; whoever does not answer soon says nothing."""
         topics: dict[NodeId, dict[str, None]] = {}
         for tp, nodes in asked.items():

@@ -5,31 +5,31 @@ Invariant: outside a term of office everything asked for raises NotController.
 
 from typing import NamedTuple, Protocol
 
-from suwi.controller.config_admin import ConfigAdmin
-from suwi.controller.partition_admin import PartitionAdmin
-from suwi.controller.scram_admin import ScramAdmin
-from suwi.controller.topic_admin import TopicAdmin
+from suwi.controller.configuration_control import ConfigurationControl
+from suwi.controller.replication_control import ReplicationControl
+from suwi.controller.scram_control import ScramControl
+from suwi.controller.topic_control import TopicControl
 
 
 class ControllerApi(Protocol):
     @property
-    def topics(self) -> TopicAdmin: ...
+    def topics(self) -> TopicControl: ...
 
     @property
-    def configs(self) -> ConfigAdmin: ...
+    def configs(self) -> ConfigurationControl: ...
 
     @property
-    def scram(self) -> ScramAdmin: ...
+    def scram(self) -> ScramControl: ...
 
     @property
-    def partitions(self) -> PartitionAdmin: ...
+    def partitions(self) -> ReplicationControl: ...
 
 
 class ActiveController(NamedTuple):
     """The powers of one controller, from its election until another is elected."""
 
     epoch: int
-    topics: TopicAdmin
-    configs: ConfigAdmin
-    scram: ScramAdmin
-    partitions: PartitionAdmin
+    topics: TopicControl
+    configs: ConfigurationControl
+    scram: ScramControl
+    partitions: ReplicationControl

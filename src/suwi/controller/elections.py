@@ -1,8 +1,8 @@
 """Who leads a partition and who is in sync with it, as brokers come and go. Pure.
 
-`settle` gives the state of a partition after births, deaths and fencing; `elect_greatest` ends the
-wait for replicas that all came back from a power loss, `prefer` gives a partition back to its
-preferred leader. A `Census` says who lives.
+`compute_change` gives the state of a partition after brokers were registered, unregistered or
+fenced; `elect_greatest` ends the wait for replicas that all came back from a power loss, `prefer`
+gives a partition back to its preferred leader. A `BrokerLiveness` says which brokers are live.
 Invariants: an in-sync set is never empty; whoever is elected lives; epochs only rise; only an
 unclean election, where it is allowed, chooses a replica that may miss what others had committed.
 """
@@ -15,14 +15,14 @@ from suwi.metadata.image import BrokerInfo, PartitionState
 from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId, Offset
 
 
-class Census(NamedTuple):
+class BrokerLiveness(NamedTuple):
     """The brokers, once an event has happened."""
 
     live: frozenset[NodeId]
     """They may lead and be in sync."""
     fenced: frozenset[NodeId] = frozenset()
     """Registered, but to be given nothing: their sessions are not over."""
-    reborn: frozenset[NodeId] = frozenset()
+    restarted: frozenset[NodeId] = frozenset()
     """A life of theirs begins with the event: what they were before, they are no more."""
     suspects: frozenset[NodeId] = frozenset()
     """Of those, the ones that come back from a power loss."""
@@ -33,9 +33,9 @@ class Census(NamedTuple):
         before: Mapping[NodeId, BrokerInfo],
         after: Mapping[NodeId, BrokerInfo],
         suspects: Collection[NodeId] = (),
-    ) -> "Census":
+    ) -> "BrokerLiveness":
         """From the registered brokers before and after an event."""
-        reborn = frozenset(
+        restarted = frozenset(
             node
             for node, broker in after.items()
             if node not in before or before[node].epoch != broker.epoch
@@ -43,8 +43,8 @@ class Census(NamedTuple):
         return cls(
             live=frozenset(node for node, broker in after.items() if not broker.fenced),
             fenced=frozenset(node for node, broker in after.items() if broker.fenced),
-            reborn=reborn,
-            suspects=reborn.intersection(suspects),
+            restarted=restarted,
+            suspects=restarted.intersection(suspects),
         )
 
 
@@ -63,7 +63,7 @@ class Election(enum.Enum):
     UNCLEAN = "unclean"
 
 
-class Settled(NamedTuple):
+class PartitionChange(NamedTuple):
     state: PartitionState
     election: Election = Election.NONE
 
@@ -75,45 +75,47 @@ class Position(NamedTuple):
     end_offset: Offset
 
 
-def settle(state: PartitionState, census: Census, rules: Rules) -> Settled:
+def compute_change(
+    state: PartitionState, liveness: BrokerLiveness, rules: Rules
+) -> PartitionChange:
     """The state of a partition among the brokers that live now."""
-    suspects = _suspects(state, census) if state.suspects or census.suspects else ()
-    clean = [node for node in state.isr if node in census.live and node not in suspects]
+    suspects = _suspects(state, liveness) if state.suspects or liveness.suspects else ()
+    clean = [node for node in state.isr if node in liveness.live and node not in suspects]
     # Who begins a new life has to catch up first, unless there is nobody else.
-    members = [node for node in clean if node not in census.reborn] or clean
+    members = [node for node in clean if node not in liveness.restarted] or clean
     if members:
-        return _lead(state, members, census, suspects, rules, Election.CLEAN)
-    return _without_clean_member(state, census, suspects, rules)
+        return _lead(state, members, liveness, suspects, rules, Election.CLEAN)
+    return _without_clean_member(state, liveness, suspects, rules)
 
 
-def _suspects(state: PartitionState, census: Census) -> tuple[NodeId, ...]:
+def _suspects(state: PartitionState, liveness: BrokerLiveness) -> tuple[NodeId, ...]:
     return tuple(
         node
         for node in state.replicas
         if node in state.suspects
-        or (node in census.suspects and (node in state.isr or node in state.eligible))
+        or (node in liveness.suspects and (node in state.isr or node in state.eligible))
     )
 
 
 def _without_clean_member(
-    state: PartitionState, census: Census, suspects: tuple[NodeId, ...], rules: Rules
-) -> Settled:
+    state: PartitionState, liveness: BrokerLiveness, suspects: tuple[NodeId, ...], rules: Rules
+) -> PartitionChange:
     holders = (*state.isr, *state.eligible)
     if all(node in suspects for node in state.isr):
-        heirs = [n for n in state.eligible if n in census.live and n not in suspects]
+        heirs = [n for n in state.eligible if n in liveness.live and n not in suspects]
         if heirs:
-            return _lead(state, heirs, census, suspects, rules, Election.CLEAN)
-        if all(node in suspects and node in census.live for node in holders):
+            return _lead(state, heirs, liveness, suspects, rules, Election.CLEAN)
+        if all(node in suspects and node in liveness.live for node in holders):
             if len(holders) == 1:
-                return _lead(state, holders, census, suspects, rules, Election.SUSPECT)
-            return _leaderless(state, census, suspects)  # until their positions are known
+                return _lead(state, holders, liveness, suspects, rules, Election.SUSPECT)
+            return _leaderless(state, liveness, suspects)  # until their positions are known
     # The session of a fenced broker is not over: it may be back with everything.
-    if rules.unclean and not any(node in census.fenced for node in holders):
+    if rules.unclean and not any(node in liveness.fenced for node in holders):
         for node in (*holders, *state.replicas):
-            if node in census.live:
+            if node in liveness.live:
                 elected = _next(state, node, (node,), elects=True, unclean=True)
-                return Settled(elected, Election.UNCLEAN)
-    return _leaderless(state, census, suspects)
+                return PartitionChange(elected, Election.UNCLEAN)
+    return _leaderless(state, liveness, suspects)
 
 
 def awaits_positions(state: PartitionState, live: Collection[NodeId]) -> bool:
@@ -124,13 +126,13 @@ def awaits_positions(state: PartitionState, live: Collection[NodeId]) -> bool:
 
 def elect_greatest(
     state: PartitionState, live: Collection[NodeId], positions: Mapping[NodeId, Position]
-) -> Settled:
+) -> PartitionChange:
     """Of replicas that all came back from a power loss, the one that lost the least leads."""
     holders = [n for n in state.replicas if n in state.isr or n in state.eligible]
     if not awaits_positions(state, live) or any(node not in positions for node in holders):
-        return Settled(state)
+        return PartitionChange(state)
     greatest = max(holders, key=lambda node: positions[node])
-    return Settled(_next(state, greatest, (greatest,), elects=True), Election.SUSPECT)
+    return PartitionChange(_next(state, greatest, (greatest,), elects=True), Election.SUSPECT)
 
 
 def prefer(state: PartitionState, live: Collection[NodeId]) -> PartitionState | None:
@@ -169,24 +171,28 @@ def _eligible(state: PartitionState, isr: Collection[NodeId], rules: Rules) -> t
 def _lead(
     state: PartitionState,
     members: Sequence[NodeId],
-    census: Census,
+    liveness: BrokerLiveness,
     suspects: tuple[NodeId, ...],
     rules: Rules,
     election: Election,
-) -> Settled:
+) -> PartitionChange:
     """Let one of these lead, the present leader if it can, and these be in sync."""
     isr = tuple(members)
     eligible = _eligible(state, isr, rules)
     doubtful = tuple(node for node in suspects if node in eligible)
-    if state.leader in isr and state.leader not in census.reborn:
-        return Settled(_next(state, state.leader, isr, eligible=eligible, suspects=doubtful))
+    if state.leader in isr and state.leader not in liveness.restarted:
+        return PartitionChange(
+            _next(state, state.leader, isr, eligible=eligible, suspects=doubtful)
+        )
     leader = next(node for node in state.replicas if node in isr)
     led = _next(state, leader, isr, eligible=eligible, suspects=doubtful, elects=True)
-    return Settled(led, election)
+    return PartitionChange(led, election)
 
 
-def _leaderless(state: PartitionState, census: Census, suspects: tuple[NodeId, ...]) -> Settled:
-    stays = state.leader in census.fenced and state.leader not in census.reborn
+def _leaderless(
+    state: PartitionState, liveness: BrokerLiveness, suspects: tuple[NodeId, ...]
+) -> PartitionChange:
+    stays = state.leader in liveness.fenced and state.leader not in liveness.restarted
     is_led = state.leader != NO_NODE and not stays
     waiting = _next(
         state,
@@ -196,7 +202,7 @@ def _leaderless(state: PartitionState, census: Census, suspects: tuple[NodeId, .
         suspects=suspects,
         elects=is_led,
     )
-    return Settled(waiting)
+    return PartitionChange(waiting)
 
 
 def _next(

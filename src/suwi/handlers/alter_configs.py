@@ -8,7 +8,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.config_admin import Alteration, Operation, Resource
+from suwi.controller.configuration_control import Alteration, Operation, Resource
 from suwi.controller.controller_api import ControllerApi
 from suwi.handlers.errors import error_of, reply
 from suwi.model.errors import BrokerError, InvalidRequest

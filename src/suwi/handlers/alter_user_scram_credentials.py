@@ -3,7 +3,7 @@
 from kio.schema.errors import ErrorCode
 
 from suwi.controller.controller_api import ControllerApi
-from suwi.controller.scram_admin import Deletion, Upsertion
+from suwi.controller.scram_control import Deletion, Upsertion
 from suwi.handlers.errors import error_of, reply
 from suwi.model.errors import BrokerError
 from suwi.net.answers import Reply

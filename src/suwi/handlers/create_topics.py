@@ -7,7 +7,7 @@ from kio.schema.errors import ErrorCode
 
 from suwi.controller.config_view import ConfigView
 from suwi.controller.controller_api import ControllerApi
-from suwi.controller.topic_admin import NewTopic
+from suwi.controller.topic_control import NewTopic
 from suwi.handlers.config_fields import setting_fields
 from suwi.handlers.errors import error_of, reply
 from suwi.metadata.image import Topic

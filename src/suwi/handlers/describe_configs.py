@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.config_admin import Resource
 from suwi.controller.config_view import ConfigView, Setting
+from suwi.controller.configuration_control import Resource
 from suwi.controller.topic_names import check_topic_name
 from suwi.handlers.config_fields import described_fields
 from suwi.handlers.errors import error_of

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.topic_admin import NewTopic
+from suwi.controller.topic_control import NewTopic
 from suwi.controller.topic_names import INTERNAL_TOPICS, check_topic_name
 from suwi.handlers import authorized_operations
 from suwi.handlers.errors import error_of

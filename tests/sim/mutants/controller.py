@@ -3,9 +3,9 @@
 from typing import Any
 
 from suwi.broker import broker_lifecycle
-from suwi.controller import partition_admin
-from suwi.controller.isr_proposals import ANY_EPOCH, judge
+from suwi.controller import replication_control
 from suwi.controller.metadata_writer import MetadataWriter
+from suwi.controller.proposed_isr import ANY_EPOCH, validate
 from tests.sim.mutants.mutant import Mutant
 
 # -- hazard 10 ------------------------------------------------------------------------------------
@@ -13,7 +13,7 @@ from tests.sim.mutants.mutant import Mutant
 
 def _judge_without_lives(state: Any, sender: Any, proposal: Any, *rest: Any) -> Any:
     members = tuple((node, ANY_EPOCH) for node, _ in proposal.members)
-    return judge(state, sender, proposal._replace(members=members), *rest)
+    return validate(state, sender, proposal._replace(members=members), *rest)
 
 
 # -- hazard 11 ------------------------------------------------------------------------------------
@@ -40,7 +40,7 @@ MUTANTS = (
         "isr-without-broker-epochs",
         10,
         "the controller lets a follower in that has begun another life since it caught up",
-        ((partition_admin, "judge", _judge_without_lives),),
+        ((replication_control, "validate", _judge_without_lives),),
     ),
     Mutant(
         "deposed-controller-writes",

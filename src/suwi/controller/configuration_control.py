@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from suwi.controller.metadata_writer import MetadataWriter, check_fits
-from suwi.controller.rounds import shard_puts, without_eligible
+from suwi.controller.partition_changes import shard_puts, without_eligible
 from suwi.metadata.follower import MetadataFollower
 from suwi.metadata.image import ALL_BROKERS, BROKER_CONFIGS, TOPICS, Topic, encode_topic
 from suwi.metadata.store import Put
@@ -44,7 +44,7 @@ class Alteration(NamedTuple):
     value: str | None
 
 
-class ConfigAdmin:
+class ConfigurationControl:
     def __init__(
         self, writer: MetadataWriter, follower: MetadataFollower, config: BrokerConfig
     ) -> None:

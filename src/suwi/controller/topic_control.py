@@ -56,7 +56,7 @@ class NewTopic:
     """Replicas of each partition where the client chose them; else empty."""
 
 
-class TopicAdmin:
+class TopicControl:
     def __init__(
         self,
         writer: MetadataWriter,

@@ -2,11 +2,11 @@
 
 from uuid import UUID
 
-from suwi.controller.elections import Census, Election, Rules
-from suwi.controller.rounds import (
+from suwi.controller.elections import BrokerLiveness, Election, Rules
+from suwi.controller.partition_changes import (
     awaiting_positions,
+    compute_changes,
     prefer_all,
-    settle_all,
     shard_puts,
     without_eligible,
 )
@@ -39,7 +39,7 @@ def test_one_death_changes_every_partition_it_concerns_and_no_other() -> None:
         a=[led_by(B1, B2), led_by(B2, B1), led_by(B2, B3)],
         b=[led_by(B3, B2), led_by(B1)],
     )
-    decided = settle_all(image, Census(frozenset((B2, B3))), lambda _: Rules())
+    decided = compute_changes(image, BrokerLiveness(frozenset((B2, B3))), lambda _: Rules())
     assert {str(partition): s.leader for partition, s in decided.states.items()} == {
         "a-0": 2,
         "a-1": 2,
@@ -52,9 +52,9 @@ def test_rules_are_those_of_the_topic() -> None:
     image = image_of(
         careful=[led_by(B1, B2)._replace(isr=(B1,))], careless=[led_by(B1, B2)._replace(isr=(B1,))]
     )
-    decided = settle_all(
+    decided = compute_changes(
         image,
-        Census(frozenset((B2, B3))),
+        BrokerLiveness(frozenset((B2, B3))),
         lambda topic: Rules(unclean=topic.name == "careless"),
     )
     assert decided.elected(Election.UNCLEAN) == [tp("careless", 0)]

@@ -1,7 +1,7 @@
 """What leaders ask of the controller: another in-sync set for a partition (AlterPartition). Pure.
 
-`check_sender` judges who asks, `judge` one proposal. A leader that leaves itself out resigns: its
-disk is full, say. KIP-497: compare and set, by leader and partition epoch. KIP-841, KIP-903: nobody
+`check_sender` checks who asks, `validate` one proposal. A leader that leaves itself out resigns,
+for example because its disk is full. KIP-497: compare and set, by leader and partition epoch. KIP-841, KIP-903: nobody
 joins who is fenced or has begun another life since it caught up.
 """
 
@@ -24,7 +24,7 @@ ANY_EPOCH = -1
 """In place of a member's broker epoch: AlterPartition v2 does not carry one."""
 
 
-class IsrProposal(NamedTuple):
+class ProposedIsr(NamedTuple):
     leader_epoch: LeaderEpoch
     partition_epoch: int
     members: tuple[tuple[NodeId, int], ...]
@@ -39,10 +39,10 @@ def check_sender(image: ClusterImage, node: NodeId, broker_epoch: int) -> None:
         raise StaleBrokerEpoch(f"broker {node} is not in service with epoch {broker_epoch}")
 
 
-def judge(
+def validate(
     state: PartitionState,
     sender: NodeId,
-    proposal: IsrProposal,
+    proposal: ProposedIsr,
     brokers: Mapping[NodeId, BrokerInfo],
     rules: Rules,
 ) -> PartitionState:
@@ -72,7 +72,7 @@ def judge(
     return decided._replace(partition_epoch=state.partition_epoch + 1)
 
 
-def _check_epochs(state: PartitionState, sender: NodeId, proposal: IsrProposal) -> None:
+def _check_epochs(state: PartitionState, sender: NodeId, proposal: ProposedIsr) -> None:
     if (
         proposal.leader_epoch > state.leader_epoch
         or proposal.partition_epoch > state.partition_epoch
@@ -87,7 +87,7 @@ def _check_epochs(state: PartitionState, sender: NodeId, proposal: IsrProposal) 
         raise InvalidUpdateVersion(f"the partition epoch is {state.partition_epoch}")
 
 
-def _check_recovery(state: PartitionState, proposal: IsrProposal) -> None:
+def _check_recovery(state: PartitionState, proposal: ProposedIsr) -> None:
     """KIP-704: a leader recovers once, alone."""
     if proposal.recovering and not state.recovering:
         raise InvalidRequest("the partition is not recovering")

@@ -3,7 +3,7 @@
 import pytest
 
 from suwi.controller.elections import Rules
-from suwi.controller.isr_proposals import ANY_EPOCH, IsrProposal, check_sender, judge
+from suwi.controller.proposed_isr import ANY_EPOCH, ProposedIsr, check_sender, validate
 from suwi.metadata.image import BrokerInfo, ClusterImage, PartitionState
 from suwi.model.errors import (
     BrokerError,
@@ -23,14 +23,14 @@ LIVE = {node: BrokerInfo(node, (), None, epoch=10 * node) for node in (B1, B2, B
 
 def proposal(
     *members: int, epochs: dict[int, int] | None = None, leader_epoch: int = 4, number: int = 9
-) -> IsrProposal:
+) -> ProposedIsr:
     known = {1: 10, 2: 20, 3: 30, 4: 40, **(epochs or {})}
     lives = tuple((NodeId(node), known[node]) for node in members)
-    return IsrProposal(LeaderEpoch(leader_epoch), number, lives)
+    return ProposedIsr(LeaderEpoch(leader_epoch), number, lives)
 
 
-def judged(proposed: IsrProposal, sender: NodeId = B1, insync_min: int = 1) -> PartitionState:
-    return judge(STATE, sender, proposed, LIVE, Rules(insync_min=insync_min))
+def judged(proposed: ProposedIsr, sender: NodeId = B1, insync_min: int = 1) -> PartitionState:
+    return validate(STATE, sender, proposed, LIVE, Rules(insync_min=insync_min))
 
 
 def test_a_leader_lets_a_follower_join() -> None:
@@ -56,8 +56,8 @@ def test_a_broker_epoch_that_was_not_sent_is_not_compared() -> None:
 
 def test_a_leader_says_that_it_has_recovered() -> None:
     state = STATE._replace(isr=(B1,), recovering=True)
-    assert not judge(state, B1, proposal(1), LIVE, Rules()).recovering
-    assert judge(state, B1, proposal(1)._replace(recovering=True), LIVE, Rules()).recovering
+    assert not validate(state, B1, proposal(1), LIVE, Rules()).recovering
+    assert validate(state, B1, proposal(1)._replace(recovering=True), LIVE, Rules()).recovering
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_leader_says_that_it_has_recovered() -> None:
         ),
     ],
 )
-def test_what_is_refused(sender: NodeId, proposed: IsrProposal, error: type[BrokerError]) -> None:
+def test_what_is_refused(sender: NodeId, proposed: ProposedIsr, error: type[BrokerError]) -> None:
     with pytest.raises(error):
         judged(proposed, sender)
 
@@ -86,13 +86,13 @@ def test_what_is_refused(sender: NodeId, proposed: IsrProposal, error: type[Brok
 def test_nobody_joins_who_is_dead_or_fenced() -> None:
     without = {node: broker for node, broker in LIVE.items() if node != B3}
     with pytest.raises(IneligibleReplica):
-        judge(STATE, B1, proposal(1, 3), without, Rules())
+        validate(STATE, B1, proposal(1, 3), without, Rules())
 
 
 def test_nobody_joins_a_leader_that_is_recovering() -> None:
     state = STATE._replace(isr=(B1,), recovering=True)
     with pytest.raises(InvalidRequest):
-        judge(state, B1, proposal(1, 2)._replace(recovering=True), LIVE, Rules())
+        validate(state, B1, proposal(1, 2)._replace(recovering=True), LIVE, Rules())
 
 
 def test_only_a_broker_in_service_is_heard_and_only_in_its_present_life() -> None:

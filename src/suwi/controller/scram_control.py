@@ -64,7 +64,7 @@ class ScramDirectory:
         return sorted({user for users in self._follower.image.scram.values() for user in users})
 
 
-class ScramAdmin(ScramDirectory):
+class ScramControl(ScramDirectory):
     def __init__(self, writer: MetadataWriter, follower: MetadataFollower) -> None:
         super().__init__(follower)
         self._writer = writer

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from suwi.controller import topic_admin
-from suwi.controller.topic_admin import NewTopic, TopicAdmin
+from suwi.controller import topic_control
+from suwi.controller.topic_control import NewTopic, TopicControl
 from suwi.metadata.image import (
     LIVE,
     TOPICS,
@@ -50,13 +50,13 @@ def test_the_shards_of_a_large_topic_are_encoded_in_different_turns(
         turns.append(turn)
         return encode_shards(*args, **facts)
 
-    monkeypatch.setattr(topic_admin, "encode_shards", counted)
+    monkeypatch.setattr(topic_control, "encode_shards", counted)
 
     async def scenario() -> None:
         nonlocal turn
         writer: Any = Writer()
         follower: Any = Follower()
-        admin = TopicAdmin(writer, follower, SimRandom(0), TopicConfig())
+        admin = TopicControl(writer, follower, SimRandom(0), TopicConfig())
         creating = asyncio.ensure_future(admin.create(NewTopic("many", 3500, 1, {}, {})))
         while not creating.done():
             await asyncio.sleep(0)

@@ -1,13 +1,20 @@
 """Decisions over all partitions at once, and the entries they become. Pure.
 
-`settle_all` is what a birth, a death or a fencing does to the cluster; `prefer_all` gives
+`compute_changes` is what a birth, a death or a fencing does to the cluster; `prefer_all` gives
 partitions back to their preferred leaders; `shard_puts` writes down what was decided.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from suwi.controller.elections import Census, Election, Rules, awaits_positions, prefer, settle
+from suwi.controller.elections import (
+    BrokerLiveness,
+    Election,
+    Rules,
+    awaits_positions,
+    compute_change,
+    prefer,
+)
 from suwi.metadata.image import (
     SHARD_PARTITIONS,
     ClusterImage,
@@ -23,7 +30,7 @@ RulesOf = Callable[[Topic], Rules]
 
 
 @dataclass(slots=True)
-class Round:
+class PartitionChanges:
     """New states, and how those who lead now were elected."""
 
     states: dict[TopicPartition, PartitionState] = field(default_factory=dict)
@@ -33,17 +40,19 @@ class Round:
         return [tp for tp, kind in self.elections.items() if kind is election]
 
 
-def settle_all(image: ClusterImage, census: Census, rules_of: RulesOf) -> Round:
+def compute_changes(
+    image: ClusterImage, liveness: BrokerLiveness, rules_of: RulesOf
+) -> PartitionChanges:
     """What births, deaths and fencing do to every partition."""
-    decided = Round()
-    steady = census.live - census.reborn
+    decided = PartitionChanges()
+    steady = liveness.live - liveness.restarted
     for topic in image.topics.values():
         rules: Rules | None = None
         for tp, state in partitions_of(topic):
             if state.leader in steady and not state.eligible and steady.issuperset(state.isr):
                 continue  # Nobody who matters here came or went.
             rules = rules or rules_of(topic)
-            settled, election = settle(state, census, rules)
+            settled, election = compute_change(state, liveness, rules)
             if settled is not state:
                 decided.states[tp] = settled
             if election is not Election.NONE:
@@ -51,9 +60,9 @@ def settle_all(image: ClusterImage, census: Census, rules_of: RulesOf) -> Round:
     return decided
 
 
-def prefer_all(image: ClusterImage, partitions_max: int) -> Round:
+def prefer_all(image: ClusterImage, partitions_max: int) -> PartitionChanges:
     """Give partitions back to their preferred leaders, so many at most."""
-    decided = Round()
+    decided = PartitionChanges()
     for topic in image.topics.values():
         for tp, state in partitions_of(topic):
             preferred = prefer(state, image.brokers)

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from suwi.controller.elections import (
-    Census,
+    BrokerLiveness,
     Election,
+    compute_change,
     elect_greatest,
     prefer,
-    settle,
 )
 from suwi.controller.events import (
     RECORDS_LOST,
@@ -28,17 +28,17 @@ from suwi.controller.events import (
     logged_facts,
     operations,
 )
-from suwi.controller.isr_proposals import IsrProposal, check_sender, judge
 from suwi.controller.metadata_writer import MetadataWriter
-from suwi.controller.rounds import (
-    Round,
+from suwi.controller.partition_changes import (
+    PartitionChanges,
     RulesOf,
     awaiting_positions,
+    compute_changes,
     prefer_all,
-    settle_all,
     shard_puts,
 )
-from suwi.controller.survey import Answers, Survey, lost_at_least
+from suwi.controller.proposed_isr import ProposedIsr, check_sender, validate
+from suwi.controller.replica_state_query import Answers, QueryReplicaStates, lost_at_least
 from suwi.env import Clock
 from suwi.metadata.follower import MetadataFollower
 from suwi.metadata.image import (
@@ -81,7 +81,7 @@ class Registered(NamedTuple):
 class TopicProposal(NamedTuple):
     topic_id: UUID
     partition: PartitionIndex
-    proposal: IsrProposal
+    proposal: ProposedIsr
 
 
 @dataclass(slots=True)
@@ -91,21 +91,21 @@ class ElectionCounts:
     suspect: int = 0
 
 
-class PartitionAdmin:
+class ReplicationControl:
     def __init__(
         self,
         writer: MetadataWriter,
         follower: MetadataFollower,
         rules_of: RulesOf,
         counts: ElectionCounts,
-        survey: Survey,
+        query_replica_states: QueryReplicaStates,
         clock: Clock,
     ) -> None:
         self._writer = writer
         self._follower = follower
         self._rules_of = rules_of
         self._counts = counts
-        self._survey = survey
+        self._query_replica_states = query_replica_states
         self._clock = clock
 
     # -- brokers ---------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ class PartitionAdmin:
             # Who was fenced in this life stays so until it is seen again.
             after[node] = known if known and known.epoch == broker.epoch else broker
         suspects = [node for node, found in registered.items() if found.is_suspect]
-        await self._settle(after, suspects)
+        await self._apply_liveness(after, suspects)
 
     async def fence(self, node: NodeId, epoch: int) -> None:
         """A broker is taken for dead, or leaves: give its partitions to others where that can be
@@ -146,7 +146,7 @@ class PartitionAdmin:
         if known is None or known.epoch != epoch or known.fenced is fenced:
             return
         log.info("broker fenced" if fenced else "broker unfenced", extra={"broker": node})
-        await self._settle({**before, node: known._replace(fenced=fenced)})
+        await self._apply_liveness({**before, node: known._replace(fenced=fenced)})
 
     async def shut_down(self, node: NodeId, epoch: int) -> None:
         """A broker wants to go; returns when it leads nothing that another could."""
@@ -157,13 +157,13 @@ class PartitionAdmin:
             raise StaleBrokerEpoch(f"broker {node} lives with epoch {known.epoch}, not {epoch}")
         await self.fence(node, epoch)
 
-    async def _settle(
+    async def _apply_liveness(
         self, after: Mapping[NodeId, BrokerInfo], suspects: Iterable[NodeId] = ()
     ) -> None:
         image = self._follower.image
         before = image.registered
-        census = Census.of(before, after, list(suspects))
-        decided = settle_all(image, census, self._rules_of)
+        liveness = BrokerLiveness.of(before, after, list(suspects))
+        decided = compute_changes(image, liveness, self._rules_of)
         lives: list[Operation] = [
             Put(f"{LIVE}{node}", encode_broker(broker))
             for node, broker in after.items()
@@ -172,10 +172,11 @@ class PartitionAdmin:
         lives += [Delete(f"{LIVE}{node}") for node in before if node not in after]
         # It has put those topics away before it registered.
         lives += [
-            Delete(f"{DELETIONS}{node}") for node in sorted(census.reborn & set(image.deletions))
+            Delete(f"{DELETIONS}{node}")
+            for node in sorted(liveness.restarted & set(image.deletions))
         ]
         await self._write(decided, lives, after)
-        for node in sorted(census.reborn):
+        for node in sorted(liveness.restarted):
             log.info("broker born", extra={"broker": node, "epoch": after[node].epoch})
         for node in sorted(set(before) - set(after)):
             log.info("broker dead", extra={"broker": node, "epoch": before[node].epoch})
@@ -201,7 +202,7 @@ class PartitionAdmin:
         self, asked: Sequence[TopicPartition] | None, unclean: bool
     ) -> dict[TopicPartition, BrokerError | None]:
         image = self._follower.image
-        decided = Round()
+        decided = PartitionChanges()
         results: dict[TopicPartition, BrokerError | None] = {}
         for tp in _all_partitions(image) if asked is None else asked:
             try:
@@ -235,7 +236,9 @@ class PartitionAdmin:
         if state.leader != NO_NODE:
             raise ElectionNotNeeded(f"{tp} has a leader")
         rules = self._rules_of(image.topics[tp.topic])._replace(unclean=True)
-        settled, election = settle(state, Census.of(image.registered, image.registered), rules)
+        settled, election = compute_change(
+            state, BrokerLiveness.of(image.registered, image.registered), rules
+        )
         if settled.leader == NO_NODE:
             raise EligibleLeadersNotAvailable(f"no replica of {tp} can lead")
         return settled, election
@@ -248,12 +251,12 @@ class PartitionAdmin:
         awaited = {
             tp: (*state.isr, *state.eligible) for tp, state in self.awaiting_positions().items()
         }
-        answers = await self._survey(awaited, self._follower.image.brokers)
+        answers = await self._query_replica_states(awaited, self._follower.image.brokers)
         await self._writer.alone(lambda: self._elect_greatest(answers))
 
     async def _elect_greatest(self, answers: Answers) -> None:
         image = self._follower.image
-        decided = Round()
+        decided = PartitionChanges()
         for tp, known in answers.items():
             state = image.partition(tp)
             if state is None:
@@ -281,7 +284,7 @@ class PartitionAdmin:
     ) -> list[PartitionState | BrokerError]:
         image = self._follower.image
         check_sender(image, sender, broker_epoch)
-        decided = Round()
+        decided = PartitionChanges()
         results: list[PartitionState | BrokerError] = []
         for topic_id, index, proposal in proposals:
             try:
@@ -293,7 +296,7 @@ class PartitionAdmin:
                 if state is None:
                     raise UnknownTopicOrPartition(f"{tp} does not exist")
                 rules = self._rules_of(topic)
-                judged = judge(state, sender, proposal, image.brokers, rules)
+                judged = validate(state, sender, proposal, image.brokers, rules)
                 decided.states[tp] = judged
                 if judged.leader != state.leader:
                     decided.elections[tp] = Election.CLEAN
@@ -314,7 +317,7 @@ class PartitionAdmin:
         await self._writer.write(operations(self._follower.image, [event]))
         log.error(event.kind, extra=logged_facts(event))
 
-    def _losses(self, decided: Round, answers: Answers) -> list[Event]:
+    def _losses(self, decided: PartitionChanges, answers: Answers) -> list[Event]:
         """What elections have cost, as far as anyone who lives can say."""
         now_ms = self._clock.now_ms()
         events = []
@@ -339,7 +342,7 @@ class PartitionAdmin:
 
     async def _write(
         self,
-        decided: Round,
+        decided: PartitionChanges,
         lives: Sequence[Operation] = (),
         brokers: Mapping[NodeId, BrokerInfo] | None = None,
         answers: Answers | None = None,
@@ -349,7 +352,7 @@ class PartitionAdmin:
         if answers is None and (lossy := _lossy(decided)):
             replicas = {tp: decided.states[tp].replicas for tp in lossy}
             # Before the others hear of it and give up what the new leader does not have.
-            answers = await self._survey(replicas, brokers or image.brokers)
+            answers = await self._query_replica_states(replicas, brokers or image.brokers)
         events = self._losses(decided, answers or {})
         writes = [*shard_puts(image, decided.states), *operations(image, events), *lives]
         if not writes:
@@ -363,12 +366,12 @@ class PartitionAdmin:
         self._counts.suspect += len(decided.elected(Election.SUSPECT))
 
 
-def _lossy(decided: Round) -> list[TopicPartition]:
+def _lossy(decided: PartitionChanges) -> list[TopicPartition]:
     lossy = [*decided.elected(Election.UNCLEAN), *decided.elected(Election.SUSPECT)]
     return lossy[:_LOSSES_TOLD_MAX]
 
 
-def _tell(decided: Round) -> None:
+def _tell(decided: PartitionChanges) -> None:
     if len(decided.elections) > _ELECTIONS_TOLD_MAX:
         log.info("leaders elected", extra={"partitions": len(decided.elections)})
         return

@@ -1,6 +1,7 @@
 """What replicas know, asked of the brokers that have them.
 
-`Survey` is how the controller asks (`broker/replica_state_query.py`); `lost_at_least` says what follows.
+`QueryReplicaStates` is how the controller asks (`broker/replica_state_query.py`); `lost_at_least`
+says what follows.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -24,7 +25,7 @@ class ReplicaFacts(NamedTuple):
 
 Answers: TypeAlias = Mapping[TopicPartition, Mapping[NodeId, ReplicaFacts]]
 Asked: TypeAlias = Mapping[TopicPartition, Collection[NodeId]]
-Survey: TypeAlias = Callable[[Asked, Mapping[NodeId, BrokerInfo]], Awaitable[Answers]]
+QueryReplicaStates: TypeAlias = Callable[[Asked, Mapping[NodeId, BrokerInfo]], Awaitable[Answers]]
 """Asks those of the brokers given about their replicas; who does not answer soon is left out."""
 
 
