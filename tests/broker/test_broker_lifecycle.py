@@ -47,7 +47,7 @@ class World:
         await self.old.spawn(listen())
         view = self.store.view()
         session = await view.open_session()
-        value = encode_registration(broker_at("old"), is_suspect=False)
+        value = encode_registration(broker_at("old"), was_unclean_shutdown=False)
         await session.register("brokers/1", value)
         return view, session
 
@@ -180,7 +180,7 @@ def test_reads_that_lag_do_not_make_a_registration_vanish() -> None:
 
 
 def test_what_is_registered_comes_back_with_its_epoch() -> None:
-    value = encode_registration(broker_at("new"), is_suspect=True)
+    value = encode_registration(broker_at("new"), was_unclean_shutdown=True)
     found = decode_registration(B1, Registration("brokers/1", value, 42, 1))
-    assert found.is_suspect
+    assert found.was_unclean_shutdown
     assert (found.broker.epoch, found.broker.endpoints) == (42, broker_at("new").endpoints)

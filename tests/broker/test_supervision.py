@@ -120,9 +120,9 @@ async def all_in_sync(cluster: SimCluster) -> None:
     def look() -> bool:
         return all(
             node.is_running
-            and len(image(cluster, node.id).brokers) == 3
+            and len(image(cluster, node.id).unfenced_brokers) == 3
             and all(
-                len(state.isr) == 3 and state.leader in image(cluster, node.id).brokers
+                len(state.isr) == 3 and state.leader in image(cluster, node.id).unfenced_brokers
                 for state in image(cluster, node.id).topics["orders"].partitions
             )
             for node in cluster.nodes.values()
@@ -173,7 +173,7 @@ def test_work_that_the_broker_can_do_without_for_a_moment_begins_again(
     async def scenario(cluster: SimCluster) -> None:
         # Now there is work of every kind: one is out of sync and comes back.
         cluster[3].kill()
-        await until(lambda: 3 not in image(cluster, 1).brokers)
+        await until(lambda: 3 not in image(cluster, 1).unfenced_brokers)
         await writable(cluster)
         await cluster[3].start()
         await all_in_sync(cluster)
@@ -190,7 +190,7 @@ def test_work_that_the_broker_can_do_without_for_a_moment_begins_again(
             for node in cluster.nodes.values()
         )
         cluster[3].kill()
-        await until(lambda: 3 not in image(cluster, 1).brokers)
+        await until(lambda: 3 not in image(cluster, 1).unfenced_brokers)
         await writable(cluster)
         await cluster[3].start()
         await all_in_sync(cluster)
@@ -201,7 +201,7 @@ def test_work_that_the_broker_can_do_without_for_a_moment_begins_again(
 def test_every_task_of_a_broker_is_among_those_tried_here(faults: TaskFaults) -> None:
     async def scenario(cluster: SimCluster) -> None:
         cluster[3].kill()
-        await until(lambda: 3 not in image(cluster, 1).brokers)
+        await until(lambda: 3 not in image(cluster, 1).unfenced_brokers)
         await writable(cluster)
         await cluster[3].start()
         await all_in_sync(cluster)

@@ -28,8 +28,8 @@ def nodes(*ids: int) -> frozenset[NodeId]:
 def partition(
     leader: int = 1,
     isr: tuple[int, ...] = (1, 2, 3),
-    eligible: tuple[int, ...] = (),
-    suspects: tuple[int, ...] = (),
+    elr: tuple[int, ...] = (),
+    unclean_shutdown_replicas: tuple[int, ...] = (),
     replicas: tuple[int, ...] = (1, 2, 3),
 ) -> PartitionState:
     return PartitionState(
@@ -38,8 +38,8 @@ def partition(
         9,
         tuple(map(NodeId, replicas)),
         tuple(map(NodeId, isr)),
-        eligible=tuple(map(NodeId, eligible)),
-        suspects=tuple(map(NodeId, suspects)),
+        elr=tuple(map(NodeId, elr)),
+        unclean_shutdown_replicas=tuple(map(NodeId, unclean_shutdown_replicas)),
     )
 
 
@@ -140,7 +140,7 @@ def test_a_fenced_leader_that_is_alone_in_sync_is_not_demoted() -> None:
 def test_once_its_session_is_over_an_unclean_election_is_considered() -> None:
     state, election = settled(partition(1, (1,)), BrokerLiveness(nodes(2, 3)), unclean=True)
     assert (state.leader, state.leader_epoch, state.isr) == (2, 5, (2,))
-    assert (state.recovering, state.unclean_epoch) == (True, 5)
+    assert (state.is_recovering, state.unclean_epoch) == (True, 5)
     assert election is Election.UNCLEAN
 
 
@@ -159,18 +159,18 @@ def test_which_epoch_began_uncleanly_is_remembered_through_clean_elections() -> 
 
 def test_an_unclean_election_is_not_made_while_a_member_is_in_sync() -> None:
     state, election = settled(partition(1, (1, 3)), BrokerLiveness(nodes(2, 3)), unclean=True)
-    assert (state.leader, state.isr, state.recovering) == (3, (3,), False)
+    assert (state.leader, state.isr, state.is_recovering) == (3, (3,), False)
     assert election is Election.CLEAN
 
 
 def test_an_unclean_election_prefers_who_holds_all_that_is_committed() -> None:
-    state, _ = settled(partition(1, (1,), eligible=(3,)), BrokerLiveness(nodes(2, 3)), unclean=True)
+    state, _ = settled(partition(1, (1,), elr=(3,)), BrokerLiveness(nodes(2, 3)), unclean=True)
     assert state.leader == 3
 
 
 def test_without_any_live_replica_there_is_no_leader_however_unclean() -> None:
     state, _ = settled(partition(1, (1,)), BrokerLiveness(nodes(4)), unclean=True)
-    assert (state.leader, state.isr, state.recovering) == (NO_NODE, (1,), False)
+    assert (state.leader, state.isr, state.is_recovering) == (NO_NODE, (1,), False)
 
 
 # -- below the minimum (KIP-966) -----------------------------------------------------------------
@@ -178,23 +178,23 @@ def test_without_any_live_replica_there_is_no_leader_however_unclean() -> None:
 
 def test_who_leaves_below_the_minimum_may_still_hold_all_that_is_committed() -> None:
     state, _ = settled(partition(1, (1, 2)), BrokerLiveness(nodes(1)), insync_min=2)
-    assert (state.isr, state.eligible) == ((1,), (2,))
+    assert (state.isr, state.elr) == ((1,), (2,))
 
 
 def test_who_leaves_above_the_minimum_may_not() -> None:
     state, _ = settled(partition(1), BrokerLiveness(nodes(1, 2)), insync_min=2)
-    assert (state.isr, state.eligible) == ((1, 2), ())
+    assert (state.isr, state.elr) == ((1, 2), ())
 
 
 def test_a_minimum_above_the_number_of_replicas_means_all_of_them() -> None:
     lonely = partition(1, (1,), replicas=(1,))
     state, _ = settled(lonely, BrokerLiveness(nodes(1), restarted=nodes(1)), insync_min=2)
-    assert (state.leader, state.isr, state.eligible) == (1, (1,), ())
+    assert (state.leader, state.isr, state.elr) == (1, (1,), ())
 
 
 def test_an_eligible_replica_does_not_lead_while_an_in_sync_one_may_come_back() -> None:
-    state, _ = settled(partition(1, (1,), eligible=(2,)), BrokerLiveness(nodes(2)), insync_min=2)
-    assert (state.leader, state.isr, state.eligible) == (NO_NODE, (1,), (2,))
+    state, _ = settled(partition(1, (1,), elr=(2,)), BrokerLiveness(nodes(2)), insync_min=2)
+    assert (state.leader, state.isr, state.elr) == (NO_NODE, (1,), (2,))
 
 
 # -- after a power loss --------------------------------------------------------------------------
@@ -202,37 +202,45 @@ def test_an_eligible_replica_does_not_lead_while_an_in_sync_one_may_come_back() 
 
 def test_a_suspect_leaves_the_in_sync_set_that_has_a_member_which_is_not() -> None:
     state, _ = settled(
-        partition(2), BrokerLiveness(nodes(1, 2, 3), restarted=nodes(1), suspects=nodes(1))
+        partition(2),
+        BrokerLiveness(nodes(1, 2, 3), restarted=nodes(1), unclean_shutdown_replicas=nodes(1)),
     )
-    assert (state.leader, state.isr, state.suspects) == (2, (2, 3), ())
+    assert (state.leader, state.isr, state.unclean_shutdown_replicas) == (2, (2, 3), ())
 
 
 def test_a_lonely_suspect_waits_for_nobody() -> None:
-    back = BrokerLiveness(nodes(1), restarted=nodes(1), suspects=nodes(1))
+    back = BrokerLiveness(nodes(1), restarted=nodes(1), unclean_shutdown_replicas=nodes(1))
     state, election = settled(partition(1, (1,)), back)
-    assert (state.leader, state.leader_epoch, state.isr, state.suspects) == (1, 5, (1,), ())
+    assert (state.leader, state.leader_epoch, state.isr, state.unclean_shutdown_replicas) == (
+        1,
+        5,
+        (1,),
+        (),
+    )
     assert election is Election.SUSPECT
 
 
 def test_a_suspect_waits_for_members_that_have_not_come_back() -> None:
     left = partition(NO_NODE, (1, 2))
-    state, _ = settled(left, BrokerLiveness(nodes(1), restarted=nodes(1), suspects=nodes(1)))
-    assert (state.leader, state.isr, state.suspects) == (NO_NODE, (1, 2), (1,))
+    state, _ = settled(
+        left, BrokerLiveness(nodes(1), restarted=nodes(1), unclean_shutdown_replicas=nodes(1))
+    )
+    assert (state.leader, state.isr, state.unclean_shutdown_replicas) == (NO_NODE, (1, 2), (1,))
     # Its next life does not make it good, and the other one has everything.
     state, _ = settled(state, BrokerLiveness(nodes(), restarted=nodes()))
     state, _ = settled(state, BrokerLiveness(nodes(1), restarted=nodes(1)))
-    assert (state.leader, state.suspects) == (NO_NODE, (1,))
+    assert (state.leader, state.unclean_shutdown_replicas) == (NO_NODE, (1,))
     state, election = settled(state, BrokerLiveness(nodes(1, 2), restarted=nodes(2)))
-    assert (state.leader, state.isr, state.suspects) == (2, (2,), ())
+    assert (state.leader, state.isr, state.unclean_shutdown_replicas) == (2, (2,), ())
     assert election is Election.CLEAN
 
 
 def test_of_suspects_that_are_all_back_the_one_with_the_longest_log_leads() -> None:
-    left = partition(NO_NODE, (1, 2, 3), suspects=(1, 3))
+    left = partition(NO_NODE, (1, 2, 3), unclean_shutdown_replicas=(1, 3))
     state, election = settled(
-        left, BrokerLiveness(nodes(1, 2, 3), restarted=nodes(2), suspects=nodes(2))
+        left, BrokerLiveness(nodes(1, 2, 3), restarted=nodes(2), unclean_shutdown_replicas=nodes(2))
     )
-    assert (state.leader, state.suspects) == (NO_NODE, (1, 2, 3))
+    assert (state.leader, state.unclean_shutdown_replicas) == (NO_NODE, (1, 2, 3))
     assert election is Election.NONE
     assert awaits_positions(state, ALL)
     positions = {
@@ -241,12 +249,17 @@ def test_of_suspects_that_are_all_back_the_one_with_the_longest_log_leads() -> N
         B3: Position(LeaderEpoch(4), Offset(70)),
     }
     state, election = elect_greatest(state, ALL, positions)
-    assert (state.leader, state.leader_epoch, state.isr, state.suspects) == (2, 5, (2,), ())
+    assert (state.leader, state.leader_epoch, state.isr, state.unclean_shutdown_replicas) == (
+        2,
+        5,
+        (2,),
+        (),
+    )
     assert election is Election.SUSPECT
 
 
 def test_nothing_is_decided_before_all_positions_are_known() -> None:
-    state = partition(NO_NODE, (1, 2), suspects=(1, 2))
+    state = partition(NO_NODE, (1, 2), unclean_shutdown_replicas=(1, 2))
     known = {B1: Position(LeaderEpoch(3), Offset(100))}
     assert elect_greatest(state, ALL, known).state is state
     known[B2] = known[B1]
@@ -256,28 +269,33 @@ def test_nothing_is_decided_before_all_positions_are_known() -> None:
 
 def test_hazard_12_a_lonely_suspect_gives_way_to_one_that_left_before_it() -> None:
     """Nothing was committed while one replica was too few: the other holds everything."""
-    lonely = partition(NO_NODE, (1,), eligible=(2,))
-    back = BrokerLiveness(nodes(1, 2), restarted=nodes(1), suspects=nodes(1))
+    lonely = partition(NO_NODE, (1,), elr=(2,))
+    back = BrokerLiveness(nodes(1, 2), restarted=nodes(1), unclean_shutdown_replicas=nodes(1))
     state, election = settled(lonely, back, insync_min=2)
-    assert (state.leader, state.isr, state.suspects, state.eligible) == (2, (2,), (1,), (1,))
+    assert (state.leader, state.isr, state.unclean_shutdown_replicas, state.elr) == (
+        2,
+        (2,),
+        (1,),
+        (1,),
+    )
     assert election is Election.CLEAN
 
 
 def test_a_lonely_suspect_waits_for_one_that_left_before_it() -> None:
-    lonely = partition(NO_NODE, (1,), eligible=(2,))
-    back = BrokerLiveness(nodes(1, 3), restarted=nodes(1), suspects=nodes(1))
+    lonely = partition(NO_NODE, (1,), elr=(2,))
+    back = BrokerLiveness(nodes(1, 3), restarted=nodes(1), unclean_shutdown_replicas=nodes(1))
     state, _ = settled(lonely, back, insync_min=2)
-    assert (state.leader, state.isr, state.suspects) == (NO_NODE, (1,), (1,))
+    assert (state.leader, state.isr, state.unclean_shutdown_replicas) == (NO_NODE, (1,), (1,))
     state, election = settled(state, BrokerLiveness(nodes(1, 2), restarted=nodes(2)), insync_min=2)
     assert (state.leader, state.isr) == (2, (2,))
     assert election is Election.CLEAN
 
 
 def test_an_eligible_replica_that_comes_back_from_a_power_loss_cannot_lead_by_itself() -> None:
-    lonely = partition(1, (1,), eligible=(2,))
-    back = BrokerLiveness(nodes(1, 2), restarted=nodes(2), suspects=nodes(2))
+    lonely = partition(1, (1,), elr=(2,))
+    back = BrokerLiveness(nodes(1, 2), restarted=nodes(2), unclean_shutdown_replicas=nodes(2))
     state, _ = settled(lonely, back, insync_min=2)
-    assert (state.leader, state.leader_epoch, state.suspects) == (1, 4, (2,))
+    assert (state.leader, state.leader_epoch, state.unclean_shutdown_replicas) == (1, 4, (2,))
     state, election = settled(state, BrokerLiveness(nodes(2)), insync_min=2)
     assert (state.leader, state.isr) == (NO_NODE, (1,))
     assert election is Election.NONE
@@ -287,12 +305,21 @@ def test_a_suspect_is_compared_with_a_leader_that_had_lost_power_unnoticed() -> 
     """The power went in both machines; one is back before the session of the other is over."""
     state = partition(1, (1, 2))
     state, _ = settled(
-        state, BrokerLiveness(nodes(1, 2), restarted=nodes(2), suspects=nodes(2)), insync_min=2
+        state,
+        BrokerLiveness(nodes(1, 2), restarted=nodes(2), unclean_shutdown_replicas=nodes(2)),
+        insync_min=2,
     )
-    assert (state.leader, state.isr, state.eligible, state.suspects) == (1, (1,), (2,), (2,))
+    assert (state.leader, state.isr, state.elr, state.unclean_shutdown_replicas) == (
+        1,
+        (1,),
+        (2,),
+        (2,),
+    )
     state, _ = settled(state, BrokerLiveness(nodes(2)), insync_min=2)
     state, _ = settled(
-        state, BrokerLiveness(nodes(1, 2), restarted=nodes(1), suspects=nodes(1)), insync_min=2
+        state,
+        BrokerLiveness(nodes(1, 2), restarted=nodes(1), unclean_shutdown_replicas=nodes(1)),
+        insync_min=2,
     )
     assert state.leader == NO_NODE
     positions = {
@@ -304,16 +331,16 @@ def test_a_suspect_is_compared_with_a_leader_that_had_lost_power_unnoticed() -> 
 
 
 def test_a_suspect_that_caught_up_is_one_no_more() -> None:
-    state = partition(1, (1,), eligible=(2, 3), suspects=(2, 3))
+    state = partition(1, (1,), elr=(2, 3), unclean_shutdown_replicas=(2, 3))
     state = with_members(state, (NodeId(1), NodeId(2)), Rules(insync_min=3))
-    assert (state.isr, state.eligible, state.suspects) == ((1, 2), (3,), (3,))
+    assert (state.isr, state.elr, state.unclean_shutdown_replicas) == ((1, 2), (3,), (3,))
     state = with_members(state, (NodeId(1), NodeId(2), NodeId(3)), Rules(insync_min=3))
-    assert (state.eligible, state.suspects) == ((), ())
+    assert (state.elr, state.unclean_shutdown_replicas) == ((), ())
 
 
 def test_a_suspect_that_holds_nothing_of_a_partition_does_not_matter_to_it() -> None:
     state = partition(1, (1, 2))
-    back = BrokerLiveness(nodes(1, 2, 3), restarted=nodes(3), suspects=nodes(3))
+    back = BrokerLiveness(nodes(1, 2, 3), restarted=nodes(3), unclean_shutdown_replicas=nodes(3))
     assert settled(state, back).state is state
 
 
@@ -355,7 +382,7 @@ def test_a_census_tells_who_lives_who_is_fenced_and_whose_life_began() -> None:
         B2: broker(2, 20)._replace(fenced=True),
         B3: broker(3, 30),
     }
-    liveness = BrokerLiveness.of(before, after, suspects=[B2, B3])
+    liveness = BrokerLiveness.of(before, after, unclean_shutdown_replicas=[B2, B3])
     assert liveness == BrokerLiveness(
-        nodes(1, 3), nodes(2), restarted=nodes(1, 3), suspects=nodes(3)
+        nodes(1, 3), nodes(2), restarted=nodes(1, 3), unclean_shutdown_replicas=nodes(3)
     )

@@ -38,7 +38,7 @@ class Replica:
     runs: bool = True
     epoch: int = 0
     """Of its registration; 0 while it has none."""
-    is_suspect: bool = False
+    was_unclean_shutdown: bool = False
 
 
 class World:
@@ -162,7 +162,7 @@ class World:
     def lose_power(self, node: NodeId, lost: int, noticed: bool) -> None:
         replica = self.replicas[node]
         replica.runs = False
-        replica.is_suspect = True
+        replica.was_unclean_shutdown = True
         replica.log = replica.log[: max(0, len(replica.log) - lost)]
         self.wounded.add(node)
         if len(self.wounded) > min(self.rules.insync_min, len(NODES)) - 1:
@@ -189,13 +189,15 @@ class World:
             self.acked, self.acked_lives = {}, {}
         self.state = state
 
-    def _apply_liveness(self, after: dict[NodeId, BrokerInfo], suspects: list[NodeId]) -> None:
-        liveness = BrokerLiveness.of(self.journal, after, suspects)
+    def _apply_liveness(
+        self, after: dict[NodeId, BrokerInfo], unclean_shutdown_replicas: list[NodeId]
+    ) -> None:
+        liveness = BrokerLiveness.of(self.journal, after, unclean_shutdown_replicas)
         before = self.state
         state, election = compute_change(before, liveness, self.rules)
         self.journal = after
         self._become(state)
-        holders = (*before.isr, *before.eligible)
+        holders = (*before.isr, *before.elr)
         if election in (Election.CLEAN, Election.SUSPECT):
             assert state.leader in holders
             assert state.leader in liveness.live
@@ -204,9 +206,9 @@ class World:
         if election is Election.UNCLEAN:
             assert self.rules.unclean
             assert not any(
-                n in liveness.live and n not in before.suspects
+                n in liveness.live and n not in before.unclean_shutdown_replicas
                 for n in before.isr
-                if n not in liveness.suspects
+                if n not in liveness.unclean_shutdown_replicas
             )
             self.committed = []  # What is left of it has no guarantee any more.
 
@@ -220,10 +222,12 @@ class World:
             for node, replica in self.replicas.items()
             if replica.runs
         }
-        suspects = [node for node in after if self.replicas[node].is_suspect]
-        self._apply_liveness(after, suspects)
-        for node in suspects:
-            self.replicas[node].is_suspect = False
+        unclean_shutdown_replicas = [
+            node for node in after if self.replicas[node].was_unclean_shutdown
+        ]
+        self._apply_liveness(after, unclean_shutdown_replicas)
+        for node in unclean_shutdown_replicas:
+            self.replicas[node].was_unclean_shutdown = False
 
     def notice_fast(self, node: NodeId) -> None:
         """The connection to a broker is lost, and another one refused."""
@@ -259,18 +263,21 @@ class World:
         assert state.isr
         assert set(state.isr) <= set(state.replicas)
         assert len(set(state.isr)) == len(state.isr)
-        assert not set(state.eligible) & set(state.isr)
-        assert set(state.suspects) <= {*state.isr, *state.eligible}
+        assert not set(state.elr) & set(state.isr)
+        assert set(state.unclean_shutdown_replicas) <= {*state.isr, *state.elr}
         if state.leader != NO_NODE:
             assert state.leader in state.isr
         live = {node for node, broker in self.journal.items() if not broker.fenced}
         if state.leader in live:
-            assert not set(state.suspects) & set(state.isr)
+            assert not set(state.unclean_shutdown_replicas) & set(state.isr)
             assert set(state.isr) <= live
 
     def somebody_leads_where_a_good_replica_lives(self) -> None:
         live = {node for node, broker in self.journal.items() if not broker.fenced}
-        if any(node in live and node not in self.state.suspects for node in self.state.isr):
+        if any(
+            node in live and node not in self.state.unclean_shutdown_replicas
+            for node in self.state.isr
+        ):
             assert self.state.leader in live
 
     def a_leader_has_all_that_is_committed(self) -> None:

@@ -79,13 +79,13 @@ def test_only_the_shards_that_change_are_written() -> None:
 
 
 def test_a_new_minimum_makes_the_eligible_forgotten() -> None:
-    image = image_of(a=[led_by(B1, B2)._replace(isr=(B1,), eligible=(B2,)), led_by(B1, B2)])
+    image = image_of(a=[led_by(B1, B2)._replace(isr=(B1,), elr=(B2,)), led_by(B1, B2)])
     forgotten = without_eligible(image, ["a"])
     assert list(forgotten) == [tp("a", 0)]
-    assert (forgotten[tp("a", 0)].eligible, forgotten[tp("a", 0)].partition_epoch) == ((), 1)
+    assert (forgotten[tp("a", 0)].elr, forgotten[tp("a", 0)].partition_epoch) == ((), 1)
 
 
 def test_partitions_wait_for_positions_only_when_all_who_hold_them_are_back() -> None:
-    waiting = led_by(B1, B2)._replace(leader=NO_NODE, suspects=(B1, B2))
-    image = image_of(a=[waiting, waiting._replace(suspects=(B1,)), led_by(B1)])
+    waiting = led_by(B1, B2)._replace(leader=NO_NODE, unclean_shutdown_replicas=(B1, B2))
+    image = image_of(a=[waiting, waiting._replace(unclean_shutdown_replicas=(B1,)), led_by(B1)])
     assert list(awaiting_positions(image)) == [tp("a", 0)]

@@ -40,8 +40,8 @@ def test_a_leader_lets_a_follower_join() -> None:
 
 
 def test_a_leader_that_is_left_alone_remembers_who_left_below_the_minimum() -> None:
-    assert judged(proposal(1)).eligible == ()
-    assert judged(proposal(1), insync_min=2).eligible == (2,)
+    assert judged(proposal(1)).elr == ()
+    assert judged(proposal(1), insync_min=2).elr == (2,)
 
 
 def test_a_leader_resigns_by_leaving_itself_out() -> None:
@@ -55,9 +55,11 @@ def test_a_broker_epoch_that_was_not_sent_is_not_compared() -> None:
 
 
 def test_a_leader_says_that_it_has_recovered() -> None:
-    state = STATE._replace(isr=(B1,), recovering=True)
-    assert not validate(state, B1, proposal(1), LIVE, Rules()).recovering
-    assert validate(state, B1, proposal(1)._replace(recovering=True), LIVE, Rules()).recovering
+    state = STATE._replace(isr=(B1,), is_recovering=True)
+    assert not validate(state, B1, proposal(1), LIVE, Rules()).is_recovering
+    assert validate(
+        state, B1, proposal(1)._replace(is_recovering=True), LIVE, Rules()
+    ).is_recovering
 
 
 @pytest.mark.parametrize(
@@ -74,7 +76,7 @@ def test_a_leader_says_that_it_has_recovered() -> None:
         pytest.param(B1, proposal(2, 3), InvalidRequest, id="resigns for one not in sync"),
         pytest.param(B1, proposal(1, 3, epochs={3: 29}), IneligibleReplica, id="hazard 10"),
         pytest.param(
-            B1, proposal(1)._replace(recovering=True), InvalidRequest, id="recovers from nothing"
+            B1, proposal(1)._replace(is_recovering=True), InvalidRequest, id="recovers from nothing"
         ),
     ],
 )
@@ -90,9 +92,9 @@ def test_nobody_joins_who_is_dead_or_fenced() -> None:
 
 
 def test_nobody_joins_a_leader_that_is_recovering() -> None:
-    state = STATE._replace(isr=(B1,), recovering=True)
+    state = STATE._replace(isr=(B1,), is_recovering=True)
     with pytest.raises(InvalidRequest):
-        validate(state, B1, proposal(1, 2)._replace(recovering=True), LIVE, Rules())
+        validate(state, B1, proposal(1, 2)._replace(is_recovering=True), LIVE, Rules())
 
 
 def test_only_a_broker_in_service_is_heard_and_only_in_its_present_life() -> None:

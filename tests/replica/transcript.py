@@ -147,8 +147,8 @@ class Stage:
                 "leader": leader,
                 "epoch": str(partition.leader_epoch),
                 "in sync": _brokers(partition.isr),
-                "eligible": _brokers(partition.eligible),
-                "suspect": _brokers(partition.suspects),
+                "eligible": _brokers(partition.elr),
+                "suspect": _brokers(partition.unclean_shutdown_replicas),
             }
         for node in self.cluster.nodes.values():
             for log in self.watch.world.states:

@@ -299,10 +299,10 @@ class Broker:
 
     def _serve_clients_if_ready(self, image: ClusterImage) -> None:
         """Service begins when the image shows this broker, those beside it, and a controller."""
-        own = image.brokers.get(self.node_id)
+        own = image.unfenced_brokers.get(self.node_id)
         if own is None or own.epoch != self._lifecycle.epoch or image.controller is None:
             return
-        if all(node in image.brokers for node in self._beside):
+        if all(node in image.unfenced_brokers for node in self._beside):
             self._socket_server.enable_request_processing()
 
     def _open_start_gate(self, _old: ClusterImage, new: ClusterImage) -> None:

@@ -47,7 +47,7 @@ class BrokerLifecycle:
         node_id: NodeId,
         store: MetadataStore,
         describe: Callable[[], BrokerInfo],
-        is_suspect: Callable[[], bool],
+        was_unclean_shutdown: Callable[[], bool],
         on_life: Callable[[int], None],
         tasks: Tasks,
     ) -> None:
@@ -56,7 +56,7 @@ class BrokerLifecycle:
         self._key = f"{BROKERS}{node_id}"
         self._store = store
         self._describe = describe
-        self._is_suspect = is_suspect
+        self._is_suspect = was_unclean_shutdown
         self._on_life = on_life
         self._tasks = tasks
         self._session: Session | None = None
@@ -156,7 +156,7 @@ class BrokerLifecycle:
     # -- registering -----------------------------------------------------------------------------
 
     async def _register(self, session: Session) -> int:
-        value = encode_registration(self._describe(), is_suspect=self._is_suspect())
+        value = encode_registration(self._describe(), was_unclean_shutdown=self._is_suspect())
         while True:
             try:
                 return await session.register(self._key, value)
@@ -194,9 +194,11 @@ async def _answers(endpoint: Endpoint) -> bool | None:
     return True
 
 
-def encode_registration(broker: BrokerInfo, *, is_suspect: bool) -> bytes:
+def encode_registration(broker: BrokerInfo, *, was_unclean_shutdown: bool) -> bytes:
     """The value of a broker's registration."""
-    return json.dumps({**json.loads(encode_broker(broker)), "suspect": is_suspect}).encode()
+    return json.dumps(
+        {**json.loads(encode_broker(broker)), "suspect": was_unclean_shutdown}
+    ).encode()
 
 
 def decode_registration(node_id: NodeId, registration: Registration) -> Registered:

@@ -29,7 +29,7 @@ async def controlled_shutdown(
     peers: Peers,
 ) -> None:
     """Have the controller let others lead; returns when it has, or cannot be made to."""
-    if epoch < 0 or not any(node != node_id for node in image.brokers):
+    if epoch < 0 or not any(node != node_id for node in image.unfenced_brokers):
         return
     try:
         async with asyncio.timeout(_PATIENCE_S):

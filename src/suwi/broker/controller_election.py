@@ -226,7 +226,7 @@ class ControllerElection:
 
     async def _unfence_itself(self, active_controller: ActiveController) -> None:
         """It was fenced by a wrong guess of the controller before: nobody else would undo that."""
-        own = self._follower.image.registered.get(self._node_id)
+        own = self._follower.image.registered_brokers.get(self._node_id)
         if own is not None and own.fenced:
             await active_controller.partitions.unfence(self._node_id, self._lifecycle.epoch)
 

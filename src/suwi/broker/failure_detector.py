@@ -72,9 +72,9 @@ class FailureDetector:
             is_active_controller,
         )
         if is_active_controller:
-            wanted = {node for node in image.registered if node != self._node_id}
+            wanted = {node for node in image.registered_brokers if node != self._node_id}
         elif image.controller not in (None, self._node_id):
-            wanted = {image.controller} & set(image.registered)
+            wanted = {image.controller} & set(image.registered_brokers)
         for node in [node for node in self._lines if node not in wanted]:
             self._lines.pop(node).stop()
         for node in sorted(wanted):
@@ -82,7 +82,7 @@ class FailureDetector:
             if line is None:
                 self._lines[node] = _PeerMonitor(node, self)
             else:
-                line.look(image.registered[node].epoch, again=is_new)
+                line.look(image.registered_brokers[node].epoch, again=is_new)
 
     async def stop(self) -> None:
         self._is_stopped = True
@@ -101,7 +101,7 @@ class FailureDetector:
         self._seen[life.node] = life.epoch
         self._fenced.discard(life.node)
         self._deposed.discard(life.node)
-        known = self._metadata.image.registered.get(life.node)
+        known = self._metadata.image.registered_brokers.get(life.node)
         if known is None or known.epoch != life.epoch or not known.fenced or life.stopping:
             return
         if self._controller_election.is_active_controller:
@@ -114,7 +114,7 @@ class FailureDetector:
 
     async def refused(self, node: NodeId, controller_epoch: int | None) -> None:
         """Nobody listens where a broker was: it is dead, if it ever lived here."""
-        known = self._metadata.image.registered.get(node)
+        known = self._metadata.image.registered_brokers.get(node)
         if known is None or self._seen.get(node) != known.epoch:
             return
         if self._controller_election.is_active_controller:

@@ -89,7 +89,9 @@ class PartitionFigures:
         for topic in image.topics.values():
             for first in range(0, len(topic.partitions), _STATES_PER_SLICE):
                 states = topic.partitions[first : first + _STATES_PER_SLICE]
-                self.leaderless += sum(state.leader not in image.brokers for state in states)
+                self.leaderless += sum(
+                    state.leader not in image.unfenced_brokers for state in states
+                )
                 count += len(states)
                 if count >= _STATES_PER_SLICE:
                     count = 0
@@ -241,7 +243,9 @@ class BrokerCollector(Collector):
         elections.add_metric(["unclean"], counts.unclean)
         yield elections
         yield GaugeMetricFamily(
-            "suwi_live_brokers", "Brokers in service, as this one knows.", value=len(image.brokers)
+            "suwi_live_brokers",
+            "Brokers in service, as this one knows.",
+            value=len(image.unfenced_brokers),
         )
         yield GaugeMetricFamily(
             "suwi_offline_partitions",

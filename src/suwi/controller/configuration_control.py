@@ -103,7 +103,7 @@ class ConfigurationControl:
         self, name: str, alterations: Sequence[Alteration], replace: bool, validate_only: bool
     ) -> None:
         image = self._follower.image
-        if name and name not in [str(broker) for broker in image.brokers]:
+        if name and name not in [str(broker) for broker in image.unfenced_brokers]:
             raise InvalidRequest(f"no live broker has the id {name!r}")
         for alteration in alterations:
             if alteration.name not in DYNAMIC_BROKER_KEYS:

@@ -49,7 +49,7 @@ def compute_changes(
     for topic in image.topics.values():
         rules: Rules | None = None
         for tp, state in partitions_of(topic):
-            if state.leader in steady and not state.eligible and steady.issuperset(state.isr):
+            if state.leader in steady and not state.elr and steady.issuperset(state.isr):
                 continue  # Nobody who matters here came or went.
             rules = rules or rules_of(topic)
             settled, election = compute_change(state, liveness, rules)
@@ -65,7 +65,7 @@ def prefer_all(image: ClusterImage, partitions_max: int) -> PartitionChanges:
     decided = PartitionChanges()
     for topic in image.topics.values():
         for tp, state in partitions_of(topic):
-            preferred = prefer(state, image.brokers)
+            preferred = prefer(state, image.unfenced_brokers)
             if preferred is not None:
                 decided.states[tp] = preferred
                 decided.elections[tp] = Election.CLEAN
@@ -80,7 +80,7 @@ def awaiting_positions(image: ClusterImage) -> dict[TopicPartition, PartitionSta
         tp: state
         for topic in image.topics.values()
         for tp, state in partitions_of(topic)
-        if state.suspects and awaits_positions(state, image.brokers)
+        if state.unclean_shutdown_replicas and awaits_positions(state, image.unfenced_brokers)
     }
 
 
@@ -110,11 +110,13 @@ def without_eligible(
     """Forget who may lead beside the in-sync sets: a new minimum lets more be committed."""
     return {
         tp: state._replace(
-            eligible=(),
-            suspects=tuple(node for node in state.suspects if node in state.isr),
+            elr=(),
+            unclean_shutdown_replicas=tuple(
+                node for node in state.unclean_shutdown_replicas if node in state.isr
+            ),
             partition_epoch=state.partition_epoch + 1,
         )
         for name in topics
         for tp, state in partitions_of(image.topics[name])
-        if state.eligible
+        if state.elr
     }

@@ -1,8 +1,8 @@
 """What leaders ask of the controller: another in-sync set for a partition (AlterPartition). Pure.
 
 `check_sender` checks who asks, `validate` one proposal. A leader that leaves itself out resigns,
-for example because its disk is full. KIP-497: compare and set, by leader and partition epoch. KIP-841, KIP-903: nobody
-joins who is fenced or has begun another life since it caught up.
+for example because its disk is full. KIP-497: compare and set, by leader and partition epoch.
+KIP-841, KIP-903: a broker does not join that is fenced, or was registered again since it caught up.
 """
 
 from collections.abc import Mapping
@@ -29,12 +29,12 @@ class ProposedIsr(NamedTuple):
     partition_epoch: int
     members: tuple[tuple[NodeId, int], ...]
     """With the broker epochs in which the leader knows them."""
-    recovering: bool = False
+    is_recovering: bool = False
 
 
 def check_sender(image: ClusterImage, node: NodeId, broker_epoch: int) -> None:
     """Raises StaleBrokerEpoch unless this is the broker's present life and it is in service."""
-    broker = image.brokers.get(node)
+    broker = image.unfenced_brokers.get(node)
     if broker is None or broker.epoch != broker_epoch:
         raise StaleBrokerEpoch(f"broker {node} is not in service with epoch {broker_epoch}")
 
@@ -61,7 +61,7 @@ def validate(
             raise IneligibleReplica(f"broker {node} is not in service")
         if epoch not in (ANY_EPOCH, broker.epoch):
             raise IneligibleReplica(f"broker {node} lives with epoch {broker.epoch}, not {epoch}")
-    decided = with_members(state, members, rules)._replace(recovering=proposal.recovering)
+    decided = with_members(state, members, rules)._replace(is_recovering=proposal.is_recovering)
     if sender not in members:
         if any(node not in state.isr for node in members):
             raise InvalidRequest("a leader that resigns cannot let others join")
@@ -89,7 +89,7 @@ def _check_epochs(state: PartitionState, sender: NodeId, proposal: ProposedIsr) 
 
 def _check_recovery(state: PartitionState, proposal: ProposedIsr) -> None:
     """KIP-704: a leader recovers once, alone."""
-    if proposal.recovering and not state.recovering:
+    if proposal.is_recovering and not state.is_recovering:
         raise InvalidRequest("the partition is not recovering")
-    if proposal.recovering and len(proposal.members) > 1:
+    if proposal.is_recovering and len(proposal.members) > 1:
         raise InvalidRequest("nobody joins a leader that is recovering")

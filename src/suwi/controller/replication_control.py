@@ -75,7 +75,7 @@ class Registered(NamedTuple):
     """A broker as it has registered itself."""
 
     broker: BrokerInfo
-    is_suspect: bool
+    was_unclean_shutdown: bool
 
 
 class TopicProposal(NamedTuple):
@@ -112,7 +112,7 @@ class ReplicationControl:
 
     def is_journaled(self, registered: Mapping[NodeId, Registered]) -> bool:
         """Whether the image shows exactly these lives."""
-        journaled = self._follower.image.registered
+        journaled = self._follower.image.registered_brokers
         return {n: b.epoch for n, b in journaled.items()} == {
             n: r.broker.epoch for n, r in registered.items()
         }
@@ -122,14 +122,16 @@ class ReplicationControl:
         await self._writer.alone(lambda: self._journal(registered))
 
     async def _journal(self, registered: Mapping[NodeId, Registered]) -> None:
-        before = self._follower.image.registered
+        before = self._follower.image.registered_brokers
         after: dict[NodeId, BrokerInfo] = {}
         for node, (broker, _) in registered.items():
             known = before.get(node)
             # Who was fenced in this life stays so until it is seen again.
             after[node] = known if known and known.epoch == broker.epoch else broker
-        suspects = [node for node, found in registered.items() if found.is_suspect]
-        await self._apply_liveness(after, suspects)
+        unclean_shutdown_replicas = [
+            node for node, found in registered.items() if found.was_unclean_shutdown
+        ]
+        await self._apply_liveness(after, unclean_shutdown_replicas)
 
     async def fence(self, node: NodeId, epoch: int) -> None:
         """A broker is taken for dead, or leaves: give its partitions to others where that can be
@@ -141,7 +143,7 @@ class ReplicationControl:
         await self._writer.alone(lambda: self._set_fenced(node, epoch, False))
 
     async def _set_fenced(self, node: NodeId, epoch: int, fenced: bool) -> None:
-        before = self._follower.image.registered
+        before = self._follower.image.registered_brokers
         known = before.get(node)
         if known is None or known.epoch != epoch or known.fenced is fenced:
             return
@@ -150,7 +152,7 @@ class ReplicationControl:
 
     async def shut_down(self, node: NodeId, epoch: int) -> None:
         """A broker wants to go; returns when it leads nothing that another could."""
-        known = self._follower.image.registered.get(node)
+        known = self._follower.image.registered_brokers.get(node)
         if known is None:
             raise BrokerIdNotRegistered(f"broker {node} is not registered")
         if known.epoch != epoch:
@@ -158,11 +160,11 @@ class ReplicationControl:
         await self.fence(node, epoch)
 
     async def _apply_liveness(
-        self, after: Mapping[NodeId, BrokerInfo], suspects: Iterable[NodeId] = ()
+        self, after: Mapping[NodeId, BrokerInfo], unclean_shutdown_replicas: Iterable[NodeId] = ()
     ) -> None:
         image = self._follower.image
-        before = image.registered
-        liveness = BrokerLiveness.of(before, after, list(suspects))
+        before = image.registered_brokers
+        liveness = BrokerLiveness.of(before, after, list(unclean_shutdown_replicas))
         decided = compute_changes(image, liveness, self._rules_of)
         lives: list[Operation] = [
             Put(f"{LIVE}{node}", encode_broker(broker))
@@ -227,7 +229,7 @@ class ReplicationControl:
         if not unclean:
             if state.leader == state.replicas[0]:
                 raise ElectionNotNeeded(f"{tp} is led by its preferred leader")
-            preferred = prefer(state, image.brokers)
+            preferred = prefer(state, image.unfenced_brokers)
             if preferred is None:
                 raise PreferredLeaderNotAvailable(
                     f"broker {state.replicas[0]} is not in sync with {tp}"
@@ -237,7 +239,7 @@ class ReplicationControl:
             raise ElectionNotNeeded(f"{tp} has a leader")
         rules = self._rules_of(image.topics[tp.topic])._replace(unclean=True)
         settled, election = compute_change(
-            state, BrokerLiveness.of(image.registered, image.registered), rules
+            state, BrokerLiveness.of(image.registered_brokers, image.registered_brokers), rules
         )
         if settled.leader == NO_NODE:
             raise EligibleLeadersNotAvailable(f"no replica of {tp} can lead")
@@ -248,10 +250,8 @@ class ReplicationControl:
 
     async def elect_greatest(self) -> None:
         """End the wait of replicas that all came back from a power loss, if they can be asked."""
-        awaited = {
-            tp: (*state.isr, *state.eligible) for tp, state in self.awaiting_positions().items()
-        }
-        answers = await self._query_replica_states(awaited, self._follower.image.brokers)
+        awaited = {tp: (*state.isr, *state.elr) for tp, state in self.awaiting_positions().items()}
+        answers = await self._query_replica_states(awaited, self._follower.image.unfenced_brokers)
         await self._writer.alone(lambda: self._elect_greatest(answers))
 
     async def _elect_greatest(self, answers: Answers) -> None:
@@ -262,7 +262,7 @@ class ReplicationControl:
             if state is None:
                 continue
             positions = {node: facts.position for node, facts in known.items()}
-            settled, election = elect_greatest(state, image.brokers, positions)
+            settled, election = elect_greatest(state, image.unfenced_brokers, positions)
             if election is not Election.NONE:
                 decided.states[tp] = settled
                 decided.elections[tp] = election
@@ -296,7 +296,7 @@ class ReplicationControl:
                 if state is None:
                     raise UnknownTopicOrPartition(f"{tp} does not exist")
                 rules = self._rules_of(topic)
-                judged = validate(state, sender, proposal, image.brokers, rules)
+                judged = validate(state, sender, proposal, image.unfenced_brokers, rules)
                 decided.states[tp] = judged
                 if judged.leader != state.leader:
                     decided.elections[tp] = Election.CLEAN
@@ -352,7 +352,7 @@ class ReplicationControl:
         if answers is None and (lossy := _lossy(decided)):
             replicas = {tp: decided.states[tp].replicas for tp in lossy}
             # Before the others hear of it and give up what the new leader does not have.
-            answers = await self._query_replica_states(replicas, brokers or image.brokers)
+            answers = await self._query_replica_states(replicas, brokers or image.unfenced_brokers)
         events = self._losses(decided, answers or {})
         writes = [*shard_puts(image, decided.states), *operations(image, events), *lives]
         if not writes:

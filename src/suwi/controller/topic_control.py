@@ -112,7 +112,7 @@ class TopicControl:
         return Topic(new.name, TopicId(self._random.uuid()), dict(new.configs), tuple(states))
 
     def _replicas(self, new: NewTopic, image: ClusterImage) -> list[tuple[NodeId, ...]]:
-        brokers = list(image.brokers)
+        brokers = list(image.unfenced_brokers)
         if new.assignments:
             return _check_assignments(new.assignments, brokers)
         if new.partitions < 1:
@@ -123,7 +123,7 @@ class TopicControl:
             raise InvalidReplicationFactor("the replication factor must be at least 1")
         start = self._random.below(max(len(brokers), 1))
         shift = self._random.below(max(len(brokers), 1))
-        sites = sites_of(image.brokers.values())
+        sites = sites_of(image.unfenced_brokers.values())
         return place(sites, new.partitions, new.replication_factor, start=start, shift=shift)
 
     async def add_partitions(
@@ -173,12 +173,12 @@ class TopicControl:
         assignments: Sequence[Sequence[int]] | None,
         image: ClusterImage,
     ) -> list[tuple[NodeId, ...]]:
-        brokers = list(image.brokers)
+        brokers = list(image.unfenced_brokers)
         factor = len(topic.partitions[0].replicas)
         if assignments is None:
             start = self._random.below(max(len(brokers), 1))
             first = len(topic.partitions)
-            sites = sites_of(image.brokers.values())
+            sites = sites_of(image.unfenced_brokers.values())
             return place(sites, count, factor, first_partition=first, start=start)
         if len(assignments) != count:
             raise InvalidReplicaAssignment(
@@ -226,7 +226,9 @@ async def _shard_puts(topic: Topic, first: int = 0) -> list[Put]:
 
 def _remembered(image: ClusterImage, topic: Topic) -> list[Put]:
     """For brokers that are away: what they have of the topic is to go when they are back."""
-    away = {node for state in topic.partitions for node in state.replicas} - set(image.brokers)
+    away = {node for state in topic.partitions for node in state.replicas} - set(
+        image.unfenced_brokers
+    )
     puts = []
     for node in sorted(away):
         ids = image.deletions.get(node, frozenset()) | {topic.id}

@@ -85,6 +85,6 @@ def _answer(sender: NodeId, partition: int, result: PartitionState | BrokerError
         "leader_id": result.leader,
         "leader_epoch": result.leader_epoch,
         "isr": result.isr,
-        "leader_recovery_state": int(result.recovering),
+        "leader_recovery_state": int(result.is_recovering),
         "partition_epoch": result.partition_epoch,
     }

@@ -29,7 +29,7 @@ class DescribeCluster:
             message = f"endpoint type {endpoint_type} is not known"
         known = error is ErrorCode.none
         asked = request.message.include_cluster_authorized_operations
-        brokers = broker_fields(image.brokers.values(), request.listener, "broker_id")
+        brokers = broker_fields(image.unfenced_brokers.values(), request.listener, "broker_id")
         return reply(
             request,
             {

@@ -65,7 +65,7 @@ class DescribeTopicPartitions:
         partitions = [
             {
                 **partition_fields(index, state, image),
-                "eligible_leader_replicas": state.eligible,
+                "eligible_leader_replicas": state.elr,
                 "last_known_elr": (),
             }
             for index, state in enumerate(topic.partitions[begin : begin + limit], begin)

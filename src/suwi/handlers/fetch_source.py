@@ -34,7 +34,7 @@ class FetchSource:
         leader_state = partition.leader_state
         if leader_state is None or node not in leader_state.followers:
             raise NotLeaderOrFollower(f"broker {node} has no replica of {partition.partition}")
-        journaled = self.replicas.image.registered.get(node)
+        journaled = self.replicas.image.registered_brokers.get(node)
         if journaled is None or journaled.epoch != epoch:
             raise StaleBrokerEpoch(f"broker {node} is not known with epoch {epoch}")
 

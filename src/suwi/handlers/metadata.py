@@ -159,7 +159,9 @@ class Metadata:
                 "throttle_time": 0,
                 # Also those that have just gone, until their sessions end: librdkafka drops who is
                 # missing here before it has moved what that one led, and stands still for a second.
-                "brokers": broker_fields(image.registered.values(), request.listener, "node_id"),
+                "brokers": broker_fields(
+                    image.registered_brokers.values(), request.listener, "node_id"
+                ),
                 "cluster_id": image.cluster_id,
                 "controller_id": -1 if image.controller is None else image.controller,
                 "topics": topics,
@@ -171,7 +173,7 @@ class Metadata:
 
 def partition_fields(index: int, state: PartitionState, image: ClusterImage) -> dict[str, Any]:
     """Who leads a partition and who has replicas of it."""
-    has_leader = state.leader in image.brokers
+    has_leader = state.leader in image.unfenced_brokers
     return {
         "error_code": ErrorCode.none if has_leader else ErrorCode.leader_not_available,
         "partition_index": index,
@@ -179,7 +181,7 @@ def partition_fields(index: int, state: PartitionState, image: ClusterImage) -> 
         "leader_epoch": state.leader_epoch,
         "replica_nodes": state.replicas,
         "isr_nodes": state.isr,
-        "offline_replicas": tuple(r for r in state.replicas if r not in image.brokers),
+        "offline_replicas": tuple(r for r in state.replicas if r not in image.unfenced_brokers),
     }
 
 

@@ -41,7 +41,7 @@ class Peers:
 
     async def connect(self, node: NodeId) -> PeerConnection:
         """A new connection to a broker, for the caller alone. Raises OSError."""
-        broker = self._metadata.image.registered.get(node)
+        broker = self._metadata.image.registered_brokers.get(node)
         if broker is None:
             raise ConnectionLost(f"broker {node} is not known")
         return await self.connect_to(broker)

@@ -158,7 +158,7 @@ class ReplicaManager:
         return list(self._led.values())
 
     def _is_live(self, node: NodeId, epoch: int) -> bool:
-        broker = self.image.brokers.get(node)
+        broker = self.image.unfenced_brokers.get(node)
         return broker is not None and epoch in (UNKNOWN_EPOCH, broker.epoch)
 
     def _propose(self, partition: Partition, proposal: Proposal) -> None:
@@ -203,13 +203,15 @@ class ReplicaManager:
                     yield tp, partial(self._delete, tp, topic.id)
         # What this broker may do depends on its own journaled life, what a topic's configuration is
         # on the defaults.
-        all_anew = old.registered.get(self._node_id) != new.registered.get(self._node_id)
+        all_anew = old.registered_brokers.get(self._node_id) != new.registered_brokers.get(
+            self._node_id
+        )
         all_anew |= old.broker_configs != new.broker_configs
         for name, topic in new.topics.items():
             if all_anew or old.topics.get(name) is not topic:
                 # What exists when the broker starts may have its data anywhere.
                 yield from self._topic_steps(topic, is_new=old.sequence > 0)
-        if old.brokers != new.brokers:
+        if old.unfenced_brokers != new.unfenced_brokers:
             # A broker came or went: leaders may have waited for one that was about to join.
             for partition in list(self._led.values()):
                 yield partition.partition, partition.live_brokers_changed
@@ -271,7 +273,7 @@ class ReplicaManager:
 
     @property
     def _may_lead(self) -> bool:
-        journaled = self.image.registered.get(self._node_id)
+        journaled = self.image.registered_brokers.get(self._node_id)
         return (
             self.broker_epoch != UNKNOWN_EPOCH
             and journaled is not None

@@ -17,7 +17,7 @@ class ReplicaSelector:
 
     def choose(self, leader_state: LeaderState, offset: Offset, rack: str) -> NodeId | None:
         """The follower in `rack` that has most, if the leader stands elsewhere; else None."""
-        brokers = self._metadata.image.brokers
+        brokers = self._metadata.image.unfenced_brokers
         if self._node_id in brokers and brokers[self._node_id].rack == rack:
             return None
         near = [

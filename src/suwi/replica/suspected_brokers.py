@@ -56,7 +56,7 @@ class SuspectedBrokers:
     ) -> bool:
         now = asyncio.get_running_loop().time()
         for node, (epoch, since) in list(self._broken.items()):
-            known = image.brokers.get(node)
+            known = image.unfenced_brokers.get(node)
             if known is None or known.epoch != epoch or now >= since + _DOUBT_S_MAX:
                 del self._broken[node]
         return bool(self._broken) and any(

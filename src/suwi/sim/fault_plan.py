@@ -234,7 +234,7 @@ class FaultPlan:
         held = {
             log: state
             for log, state in world.states.items()
-            if node.id in state.isr or node.id in state.eligible
+            if node.id in state.isr or node.id in state.elr
         }
         for log, state in held.items():
             if min(world.rules_of(log).min_insync_replicas, len(state.replicas)) < 2:
@@ -246,7 +246,7 @@ class FaultPlan:
 
     def _is_back(self, node_id: NodeId) -> bool:
         """Whether what a power loss took is replaced: it is in sync again, in its new life."""
-        registered = self.watch.truth.registered.get(node_id)
+        registered = self.watch.truth.registered_brokers.get(node_id)
         held = self._cluster.store.ledger.registrations.get(f"brokers/{node_id}")
         return (
             registered is not None
@@ -254,7 +254,9 @@ class FaultPlan:
             and registered.epoch == held.epoch
             and self._cluster.nodes[node_id].in_service.is_set()
             and not any(
-                r.is_suspect for (n, _), r in self.watch.world.replicas.items() if n == node_id
+                r.was_unclean_shutdown
+                for (n, _), r in self.watch.world.replicas.items()
+                if n == node_id
             )
         )
 

@@ -114,7 +114,7 @@ class Watch:
     def _on_image(self, before: ClusterImage, author: NodeId | None) -> None:
         after = self.truth
         self.world.lives = {
-            node: self._lives[broker.epoch] for node, broker in after.registered.items()
+            node: self._lives[broker.epoch] for node, broker in after.registered_brokers.items()
         }
         changes: list[StateChange] = []
         for name in sorted({*before.topics, *after.topics}):
@@ -164,7 +164,7 @@ class Watch:
                 seen.replica.is_live = seen.replica.leads = False
                 seen.died_in_a_write |= node.machine.disk.faults.crashes > self._crashes[node.id]
                 if lost_power:
-                    seen.lost_power = seen.replica.is_suspect = True
+                    seen.lost_power = seen.replica.was_unclean_shutdown = True
 
     # -- steps -----------------------------------------------------------------------------------
 
@@ -305,9 +305,9 @@ def _state_text(state: PartitionState | None) -> str:
     if state is None:
         return "is gone"
     text = f"leader b{state.leader} epoch {state.leader_epoch} in sync {list(state.isr)}"
-    if state.eligible or state.suspects or state.recovering:
-        text += f" eligible {list(state.eligible)} suspects {list(state.suspects)}"
-        text += " recovering" * state.recovering
+    if state.elr or state.unclean_shutdown_replicas or state.is_recovering:
+        text += f" eligible {list(state.elr)} suspects {list(state.unclean_shutdown_replicas)}"
+        text += " recovering" * state.is_recovering
     return text
 
 

@@ -330,7 +330,7 @@ class Brokers:
     def _serves(self, number: int) -> bool:
         """Whether a broker runs and the controller knows this life of it."""
         broker = self.node(number).broker
-        journaled = self._image.brokers.get(NodeId(number))
+        journaled = self._image.unfenced_brokers.get(NodeId(number))
         return (
             number in self.running
             and broker is not None

@@ -54,7 +54,7 @@ class Replica:
     is_live: bool = True
     is_offline: bool = False
     """Its disk failed, perhaps in the middle of a change: nobody sees what it holds."""
-    is_suspect: bool = False
+    was_unclean_shutdown: bool = False
     """It lost power, and is not known to be whole again."""
     leads: bool = False
     leader_epoch: int = -1
@@ -153,7 +153,7 @@ class World:
                 continue
             is_last_seen = self.lives.get(node, replica.life) == replica.life
             if replica.is_live == is_last_seen:
-                replica.is_suspect = False
+                replica.was_unclean_shutdown = False
 
 
 class Checker:
