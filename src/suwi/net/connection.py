@@ -313,13 +313,8 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _is_blocked(self) -> bool:
-        return (
-            self._exclusive
-            or self._awaits_turn
-            or self._stopping
-            or self._closing
-            or self._is_full()
-        )
+        is_ending = self._stopping or self._closing
+        return is_ending or self._exclusive or self._awaits_turn or self._is_full()
 
     def _resume(self) -> None:
         """Called after a state change: serve held requests and resume reading, if allowed."""
@@ -337,8 +332,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _update_reading(self) -> None:
         """Pause reading while received bytes cannot be processed or stored; else resume it."""
-        waits = self._reader.lacks_memory or (self._blocked and self._reader.held is not None)
-        read = not (self._stopping or waits)
+        held = self._reader.held is not None
+        read = not (self._stopping or self._reader.lacks_memory or (self._blocked and held))
         if read == self._reading or self._closing:
             return
         self._reading = read
