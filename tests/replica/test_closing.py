@@ -70,7 +70,7 @@ def test_a_replica_that_was_deleted_is_not_synced_any_more() -> None:
         log = partition.log
         assert log.unsynced
         partition.close(UnknownTopicOrPartition("deleted"))
-        directory.put_away(ORDERS)
+        directory.mark_for_deletion(ORDERS)
         assert not await partition.syncer.sync_once(log)
         assert directory.state.offline_because is None
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import pytest
 
-from suwi.log.producers import Producers
+from suwi.log.producer_state import ProducerStates
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import (
     BrokerError,
@@ -277,8 +277,8 @@ def test_sequences_go_round() -> None:
     refusals = StorageRefusals()
     last = read_header(build_batch([Record()], producer_id=7, producer_epoch=0, base_sequence=0))
     refusals.note(last._replace(base_sequence=SEQUENCE_MAX))
-    assert refusals.holds_back(last._replace(base_sequence=0), Producers())
-    assert not refusals.holds_back(last._replace(base_sequence=SEQUENCE_MAX - 1), Producers())
+    assert refusals.holds_back(last._replace(base_sequence=0), ProducerStates())
+    assert not refusals.holds_back(last._replace(base_sequence=SEQUENCE_MAX - 1), ProducerStates())
 
 
 def test_only_so_many_producers_are_remembered() -> None:

@@ -144,7 +144,7 @@ class Broker:
             env.clock,
             self._dynamic,
             tasks,
-            self._put_away,
+            self._mark_for_deletion,
             self._loss_reports.add,
         )
         self._log_manager = LogManager(
@@ -244,7 +244,7 @@ class Broker:
         # What this broker has written must not seem to be of an epoch that is yet to come.
         await self._follower.synced()
         await LogLoader(
-            self.node_id, self.directories, self.replicas, self._put_away, self._adopts
+            self.node_id, self.directories, self.replicas, self._mark_for_deletion, self._adopts
         ).load()
         for directory in self.directories.usable():
             directory.begin()
@@ -424,5 +424,5 @@ class Broker:
         await self.controller_election.stop()
         await self._lifecycle.stop()
 
-    def _put_away(self, path: str) -> None:
+    def _mark_for_deletion(self, path: str) -> None:
         self._deletion.delete_dir(path, self.config.topic.file_delete_delay_ms / 1000)

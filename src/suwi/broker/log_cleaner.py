@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from suwi.env import Env
-from suwi.log.cleaning import Cleaned, CleaningAborted, clean
-from suwi.log.cleaning_plan import CleaningPlan, plan_cleaning
+from suwi.log.cleaner import Cleaned, CleanerAborted, clean
+from suwi.log.cleaner_plan import CleanerPlan, plan_cleaner_run
 from suwi.log.log_directories import LogDirectories
 from suwi.log.partition_log import PartitionLog
 from suwi.log.steps import Job, Steps
@@ -75,7 +75,7 @@ class LogCleaner:
         )
         try:
             is_done = await self._drive(steps, done)
-        except (CleaningAborted, KafkaStorageError) as error:
+        except (CleanerAborted, KafkaStorageError) as error:
             log.warning("compaction given up for now", extra=_fields(plan.log, error))
             self._put_off.add(plan.log.partition)
             return True
@@ -99,9 +99,9 @@ class LogCleaner:
 
     # -- choosing --------------------------------------------------------------------------------
 
-    async def _dirtiest(self) -> CleaningPlan | None:
+    async def _dirtiest(self) -> CleanerPlan | None:
         now_ms = self._env.clock.now_ms()
-        dirtiest: CleaningPlan | None = None
+        dirtiest: CleanerPlan | None = None
         for partition in self._replicas:
             if not partition.config.is_compacted or partition.is_closed:
                 continue
@@ -115,7 +115,7 @@ class LogCleaner:
             await asyncio.sleep(0)
         return dirtiest
 
-    def _plan(self, partition: Partition, now_ms: int) -> CleaningPlan | None:
+    def _plan(self, partition: Partition, now_ms: int) -> CleanerPlan | None:
         tp = partition.partition
         try:
             if self._is_unused(partition):
@@ -129,7 +129,7 @@ class LogCleaner:
         except (OSError, BrokerError):
             return None  # Out of use, or not ready yet.
         try:
-            return plan_cleaning(partition_log, partition.last_stable_offset, now_ms)
+            return plan_cleaner_run(partition_log, partition.last_stable_offset, now_ms)
         except OSError as error:
             partition_log.directory.failed(error, partition_log.generation)
         except Exception as error:

@@ -35,7 +35,7 @@ class LogLoader:
             await self._load()
 
     async def _load(self) -> None:
-        self._put_away_deleted()
+        self._mark_deleted_topics()
         known = {partition.partition: partition for partition in self.replicas}
         to_recover: list[Partition] = []
         for directory in self.directories.usable():
@@ -48,7 +48,7 @@ class LogLoader:
         if to_recover:
             await recover_all(to_recover)
 
-    def _put_away_deleted(self) -> None:
+    def _mark_deleted_topics(self) -> None:
         """Topics that were deleted while this broker was away.
 
         One that does not say whose it is, as after a power loss, may be that of a topic that is
@@ -62,26 +62,26 @@ class LogLoader:
                 if not deleted and (is_known or self.adopts):
                     continue
                 try:
-                    self._put_away_if_deleted(directory, tp, deleted)
+                    self._mark_if_deleted(directory, tp, deleted)
                 except PermissionError as error:
                     log.error(
                         "directory cannot be read",
                         extra={"partition": str(tp), "reason": str(error)},
                     )
 
-    def _put_away_if_deleted(
+    def _mark_if_deleted(
         self, directory: LogDirectory, tp: TopicPartition, deleted: Collection[UUID]
     ) -> None:
         topic_id = directory.topic_id_of(tp)
         if topic_id in deleted:
-            path = directory.put_away(tp)
+            path = directory.mark_for_deletion(tp)
         elif topic_id is not None or self.adopts:
             return
         elif tp.topic in self.replicas.image.topics:
             directory.doubt(tp)
             return
         else:
-            path = directory.put_away_unknown(tp)
+            path = directory.mark_unknown_for_deletion(tp)
         if path is not None:
             self.delete_later(path)
         self.directories.forget(tp)

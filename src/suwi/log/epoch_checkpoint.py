@@ -6,7 +6,7 @@ Invariant: before a batch of a new epoch is appended, the file says where that e
 import logging
 
 from suwi.log import checkpoints, names
-from suwi.log.epochs import LeaderEpochs
+from suwi.log.leader_epoch_cache import LeaderEpochCache
 from suwi.log.partition_directory import PartitionDirectory
 from suwi.model.errors import FencedLeaderEpoch, KafkaStorageError
 from suwi.model.ids import LeaderEpoch, Offset
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 class EpochCheckpoint:
     __slots__ = ("_directory", "_is_written", "epochs")
 
-    def __init__(self, directory: PartitionDirectory, epochs: LeaderEpochs) -> None:
+    def __init__(self, directory: PartitionDirectory, epochs: LeaderEpochCache) -> None:
         self._directory = directory
         self.epochs = epochs
         self._is_written = True

@@ -215,7 +215,7 @@ class LogDirectory:
         directory = self.dir_of(partition)
         is_new = not self._disk.exists(directory)
         if not is_new:
-            is_new = self._put_away_stranger(partition, topic_id, has_other_replicas)
+            is_new = self._mark_other_topic_for_deletion(partition, topic_id, has_other_replicas)
         if is_new:
             yield from self._checkpoints.forgetting(partition)
             # Before anything else is in it: where a power loss leaves records, it leaves this file,
@@ -239,7 +239,7 @@ class LogDirectory:
         self._logs[partition] = opened
         return opened
 
-    def _put_away_stranger(
+    def _mark_other_topic_for_deletion(
         self, partition: TopicPartition, topic_id: TopicId, has_other_replicas: bool
     ) -> bool:
         """Hazard 21: data of a deleted topic must not come back under a new one's name."""
@@ -258,7 +258,7 @@ class LogDirectory:
             "directory of an earlier topic put away",
             extra={"partition": str(partition), "topic_id": str(found)},
         )
-        self.put_away(partition)
+        self.mark_for_deletion(partition)
         return True
 
     def _has_strange_records(self, partition: TopicPartition) -> bool:
@@ -291,14 +291,14 @@ class LogDirectory:
         recovery_point = self._checkpoints.recovery_point_of(partition)
         return any(base is not None and base < recovery_point for base in bases)
 
-    def put_away(self, partition: TopicPartition) -> str | None:
+    def mark_for_deletion(self, partition: TopicPartition) -> str | None:
         """Rename a partition's directory for deletion; its new path, to remove at leisure."""
         return self._rename(partition, names.delete_dir_name)
 
-    def put_away_unknown(self, partition: TopicPartition) -> str | None:
-        """As `put_away`, of a directory that does not say whose it is: records in it are kept."""
+    def mark_unknown_for_deletion(self, partition: TopicPartition) -> str | None:
+        """As `mark_for_deletion`, of a directory that does not say whose it is: records in it are kept."""
         if not holds_batches(self._disk, self.dir_of(partition)):
-            return self.put_away(partition)
+            return self.mark_for_deletion(partition)
         self.set_aside(partition)
         return None
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from suwi.log.epoch_checkpoint import EpochCheckpoint
-from suwi.log.epochs import LeaderEpochs
+from suwi.log.leader_epoch_cache import LeaderEpochCache
 from suwi.log.log_durability import LogDurability
 from suwi.log.log_segments import SEGMENTS_AT_ONCE, LogSegments, must_roll
 from suwi.log.log_slice import LogSlice
@@ -22,7 +22,7 @@ from suwi.log.producer_loading import (
     remove_snapshots,
     write_snapshot,
 )
-from suwi.log.producers import Producers
+from suwi.log.producer_state import ProducerStates
 from suwi.log.segment import Segment, TornSegment
 from suwi.log.steps import TURN, Steps
 from suwi.log.sync_job import SyncJob
@@ -72,8 +72,8 @@ class PartitionLog:
         config: TopicConfig,
         *,
         segments: list[Segment],
-        producers: Producers,
-        epochs: LeaderEpochs,
+        producers: ProducerStates,
+        epochs: LeaderEpochCache,
         start_offset: Offset,
         recovery_point: Offset,
         was_cut: bool = False,
@@ -322,7 +322,7 @@ class PartitionLog:
             self.start_moved = True
         with self.directory.guard(always_offline=True):
             yield partial(remove_snapshots, self.files.disk, self.dir)
-        self.producers = Producers(end_offset=offset)
+        self.producers = ProducerStates(end_offset=offset)
         self.producers_are_known = True
         yield from self._segments.removing_files()
 

@@ -7,7 +7,7 @@ Invariant: what is truncated and was committed, or may have been, is reported as
 
 import logging
 
-from suwi.log.epochs import LeaderEpochs
+from suwi.log.leader_epoch_cache import LeaderEpochCache
 from suwi.log.partition_log import PartitionLog
 from suwi.log.steps import Steps, after_each
 from suwi.model.errors import KafkaStorageError
@@ -134,7 +134,7 @@ class FollowerReplica:
         assert partition_log is not None
         start, end = partition_log.start_offset, partition_log.end_offset
         losable_end = self._losable_end(partition_log)
-        epochs = LeaderEpochs(partition_log.epochs.entries())
+        epochs = LeaderEpochCache(partition_log.epochs.entries())
         committed = replica_log.high_watermark
         yield from after_each(partition_log.truncating(offset), replica_log.clamp_high_watermark)
         partition_log.forget_epochs_beyond_end()

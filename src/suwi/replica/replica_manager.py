@@ -73,10 +73,10 @@ class ReplicaManager:
         clock: Clock,
         config: DynamicBrokerConfig,
         tasks: Tasks,
-        on_put_away: Callable[[str], None],
+        on_marked_for_deletion: Callable[[str], None],
         on_loss: Callable[[Loss], None] = lambda _: None,
     ) -> None:
-        """`on_put_away` is told the path of a directory that may be removed."""
+        """`on_marked_for_deletion` is told the path of a directory that may be removed."""
         self.image = ClusterImage()
         self.broker_epoch = UNKNOWN_EPOCH
         """This broker's own, while it is registered."""
@@ -88,7 +88,7 @@ class ReplicaManager:
         self._node_id = node_id
         self._config = config
         self._tasks = tasks
-        self._on_put_away = on_put_away
+        self._on_marked_for_deletion = on_marked_for_deletion
         self._listeners: list[RoleListener] = []
         self._applying = asyncio.Lock()
         self._retrying: asyncio.Task[None] | None = None
@@ -359,12 +359,12 @@ class ReplicaManager:
         self._drop(tp, UnknownTopicOrPartition(f"{tp} was deleted"))
         for directory in self.directories.usable():
             try:
-                gone = directory.put_away(tp)
+                gone = directory.mark_for_deletion(tp)
             except OSError as error:
                 # Of use to nobody: the next start names it as a directory of an unknown topic.
                 log.error("cannot set aside", extra={"partition": str(tp), "reason": str(error)})
                 directory.state.failed(error)
                 continue
             if gone is not None:
-                self._on_put_away(gone)
+                self._on_marked_for_deletion(gone)
         self.directories.forget(tp)

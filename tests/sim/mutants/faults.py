@@ -47,13 +47,13 @@ async def _dies_of_an_image(self: MetadataFollower, old: Any, new: Any) -> None:
         self._task.cancel()
 
 
-_put_away = LogDirectory.put_away
+_mark_for_deletion = LogDirectory.mark_for_deletion
 
 
 def _puts_away_or_raises(self: LogDirectory, partition: Any) -> str | None:
     """Nobody foresees that it may fail here."""
     try:
-        return _put_away(self, partition)
+        return _mark_for_deletion(self, partition)
     except OSError as error:
         raise RuntimeError("not foreseen") from error
 

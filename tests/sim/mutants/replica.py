@@ -5,7 +5,7 @@ from typing import Any
 
 from suwi.handlers import fetch_job
 from suwi.handlers.fetch_job import Job
-from suwi.log.epochs import LeaderEpochs
+from suwi.log.leader_epoch_cache import LeaderEpochCache
 from suwi.metadata.image import PartitionState
 from suwi.model.ids import NO_EPOCH, NodeId, Offset
 from suwi.replica import leader_state
@@ -38,14 +38,16 @@ def _never_diverges(*_: object) -> None:
 # -- hazard 3 -------------------------------------------------------------------------------------
 
 
-def _end_of_before_kip_279(self: LeaderEpochs, asked: Any, log_end: Offset) -> tuple[Any, Offset]:
+def _end_of_before_kip_279(
+    self: LeaderEpochCache, asked: Any, log_end: Offset
+) -> tuple[Any, Offset]:
     """Where the epoch after the one asked for begins, and no word on which one that ends."""
     later = [start for epoch, start in self.entries() if epoch > asked]
     return asked, (later[0] if later else log_end)
 
 
 def _divergence_before_kip_279(
-    self: LeaderEpochs, last_epoch: Any, offset: Offset, log_end: Offset
+    self: LeaderEpochCache, last_epoch: Any, offset: Offset, log_end: Offset
 ) -> tuple[Any, Offset] | None:
     epoch, end = _end_of_before_kip_279(self, last_epoch, log_end)
     return (epoch, end) if end < offset else None
@@ -205,8 +207,8 @@ MUTANTS = (
         3,
         "for an epoch it does not know, a leader answers where the next one begins",
         (
-            (LeaderEpochs, "end_of", _end_of_before_kip_279),
-            (LeaderEpochs, "divergence", _divergence_before_kip_279),
+            (LeaderEpochCache, "end_of", _end_of_before_kip_279),
+            (LeaderEpochCache, "divergence", _divergence_before_kip_279),
         ),
     ),
     Mutant(

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from suwi.model.ids import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset
 
 
-class LeaderEpochs:
+class LeaderEpochCache:
     __slots__ = ("_entries",)
 
     def __init__(self, entries: list[tuple[LeaderEpoch, Offset]] | None = None) -> None:

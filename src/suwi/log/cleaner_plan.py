@@ -1,6 +1,6 @@
 """What of a log is to be compacted, and how urgently.
 
-`plan_cleaning` looks at a log; `group_segments` says which segments become one.
+`plan_cleaner_run` looks at a log; `group_segments` says which segments become one.
 Invariant: the active segment, and whatever lies at or above the last stable offset, is not touched.
 """
 
@@ -18,7 +18,7 @@ from suwi.model.topic_config import TopicConfig
 _SEGMENTS_PER_GROUP_MAX = 64
 
 
-class CleaningPlan(NamedTuple):
+class CleanerPlan(NamedTuple):
     """A log with something to compact."""
 
     log: PartitionLog
@@ -39,7 +39,7 @@ class CleaningPlan(NamedTuple):
         return self.is_overdue or self.dirty_ratio > self.log.config.min_cleanable_dirty_ratio
 
 
-def plan_cleaning(log: PartitionLog, stable: Offset, now_ms: int) -> CleaningPlan | None:
+def plan_cleaner_run(log: PartitionLog, stable: Offset, now_ms: int) -> CleanerPlan | None:
     """What could be compacted; None where that is nothing. `stable`: the last stable offset.
 
     Raises OSError and CorruptMessage.
@@ -65,7 +65,7 @@ def plan_cleaning(log: PartitionLog, stable: Offset, now_ms: int) -> CleaningPla
     if end <= first_dirty or dirty_bytes == 0:
         return None
     is_overdue = _is_overdue(dirty, log.config, now_ms)
-    return CleaningPlan(log, first_dirty, end, clean_bytes, dirty_bytes, is_overdue)
+    return CleanerPlan(log, first_dirty, end, clean_bytes, dirty_bytes, is_overdue)
 
 
 def _first_dirty(log: PartitionLog) -> Offset:

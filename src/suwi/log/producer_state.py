@@ -58,7 +58,7 @@ class Producer:
         return self.txn_first_offset != NO_OFFSET
 
 
-class Producers:
+class ProducerStates:
     __slots__ = ("_open_txns", "_producers", "end_offset")
 
     def __init__(

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suwi.log.epochs import LeaderEpochs
+from suwi.log.leader_epoch_cache import LeaderEpochCache
 from suwi.model.ids import LeaderEpoch, Offset
 
 
-def _epochs(*entries: tuple[int, int]) -> LeaderEpochs:
-    return LeaderEpochs([(LeaderEpoch(epoch), Offset(start)) for epoch, start in entries])
+def _epochs(*entries: tuple[int, int]) -> LeaderEpochCache:
+    return LeaderEpochCache([(LeaderEpoch(epoch), Offset(start)) for epoch, start in entries])
 
 
-def _end_of(epochs: LeaderEpochs, asked: int, log_end: int = 100) -> tuple[int, int]:
+def _end_of(epochs: LeaderEpochCache, asked: int, log_end: int = 100) -> tuple[int, int]:
     return epochs.end_of(LeaderEpoch(asked), Offset(log_end))
 
 
@@ -140,7 +140,7 @@ def test_what_the_checkpoint_says_beyond_the_log_is_kept() -> None:
     )
 )
 def test_epochs_and_their_starts_always_rise(steps: list[tuple[str, int, int]]) -> None:
-    epochs = LeaderEpochs()
+    epochs = LeaderEpochCache()
     for step, first, second in steps:
         if step == "assign":
             epochs.assign(LeaderEpoch(first), Offset(second))

@@ -24,7 +24,7 @@ from suwi.log.cleaned_segment import (
     remove_cleaned,
 )
 from suwi.log.cleaned_txns import CleanedTransactions
-from suwi.log.cleaning_plan import CleaningPlan, group_segments
+from suwi.log.cleaner_plan import CleanerPlan, group_segments
 from suwi.log.offset_map import OffsetMap, keys_that_fit
 from suwi.log.segment import Segment
 from suwi.log.steps import Steps
@@ -41,7 +41,7 @@ T = TypeVar("T")
 _JOB_HEADERS = 2000
 
 
-class CleaningAborted(Exception):
+class CleanerAborted(Exception):
     """The log changed under the cleaning, or there is no room for it: try again later."""
 
 
@@ -60,7 +60,7 @@ class Cleaned:
 
 
 def clean(
-    plan: CleaningPlan,
+    plan: CleanerPlan,
     done: Cleaned,
     *,
     now_ms: int,
@@ -85,7 +85,7 @@ def clean(
 class _Cleaning:
     def __init__(
         self,
-        plan: CleaningPlan,
+        plan: CleanerPlan,
         done: Cleaned,
         now_ms: int,
         map_bytes_max: int,
@@ -106,10 +106,10 @@ class _Cleaning:
         """Go on only with the log that the round began with."""
         owner = self._log
         if owner.generation != self.generation or not owner.config.is_compacted:
-            raise CleaningAborted(f"{owner.partition} was truncated, deleted or reconfigured")
+            raise CleanerAborted(f"{owner.partition} was truncated, deleted or reconfigured")
         # Retention takes the oldest first.
         if self._to_do and self._to_do[0] not in owner.segments():
-            raise CleaningAborted(f"retention removed what was to be compacted: {owner.partition}")
+            raise CleanerAborted(f"retention removed what was to be compacted: {owner.partition}")
         owner.check()
 
     def run(self) -> Steps[None]:
@@ -210,7 +210,7 @@ class _Cleaning:
         free_bytes = yield partial(self._disk.free_bytes, directory)
         self.check()
         if free_bytes < size_bytes:
-            raise CleaningAborted(f"{directory}: {free_bytes} bytes free of {size_bytes} needed")
+            raise CleanerAborted(f"{directory}: {free_bytes} bytes free of {size_bytes} needed")
         interval_bytes = self._log.config.index_interval_bytes
         cleaned = CleanedSegment(self._disk, directory, group[0].base_offset, interval_bytes)
         try:

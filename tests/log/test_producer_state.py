@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suwi.log.producer_snapshot import DamagedSnapshot, decode_snapshot, encode_snapshot
-from suwi.log.producers import ProducedBatch, Producer, Producers
+from suwi.log.producer_state import ProducedBatch, Producer, ProducerStates
 from suwi.log.txn_index import AbortedTxn
 from suwi.model.errors import InvalidProducerEpoch, OutOfOrderSequence
 from suwi.model.ids import Offset, ProducerEpoch, ProducerId
@@ -24,7 +24,7 @@ class Writer:
     """Appends batches the way a leader does: judged first, then taken in."""
 
     def __init__(self) -> None:
-        self.producers = Producers()
+        self.producers = ProducerStates()
         self.end_offset = 0
 
     def header(
@@ -154,7 +154,7 @@ def test_producers_do_not_disturb_each_other() -> None:
 
 
 def test_batches_without_a_producer_change_nothing_but_the_end() -> None:
-    producers = Producers()
+    producers = ProducerStates()
     producers.replay(read_header(batch_of(3)))
     assert len(producers) == 0
     assert producers.end_offset == 3
@@ -264,7 +264,7 @@ def test_a_snapshot_of_nobody_is_ten_bytes() -> None:
 def test_a_snapshot_keeps_the_last_batch_epoch_and_transaction_of_everyone(
     sent: list[tuple[int, int]], data: st.DataObject
 ) -> None:
-    producers = Producers()
+    producers = ProducerStates()
     offset, sequences = 0, dict.fromkeys(range(4), SEQUENCE_MAX - 5)
     for producer_id, count in sent:
         header = read_header(
@@ -277,7 +277,7 @@ def test_a_snapshot_keeps_the_last_batch_epoch_and_transaction_of_everyone(
         producers.replay(header._replace(base_offset=offset))
         offset += count
         sequences[producer_id] = (sequences[producer_id] + count) & SEQUENCE_MAX
-    again = Producers(decode_snapshot(encode_snapshot(producers.all())), Offset(offset))
+    again = ProducerStates(decode_snapshot(encode_snapshot(producers.all())), Offset(offset))
     assert again.first_open_txn_offset == producers.first_open_txn_offset
     for before in producers.all():
         after = again.get(before.producer_id)
@@ -338,7 +338,7 @@ def rows_of_headers(draw: st.DrawFn) -> list[list[BatchHeader]]:
 def test_batches_taken_in_many_at_a_time_leave_what_they_leave_one_by_one(
     rows: list[list[BatchHeader]],
 ) -> None:
-    singly, together = Producers(), Producers()
+    singly, together = ProducerStates(), ProducerStates()
     for row in rows:
         for header in row:
             singly.replay(header)
