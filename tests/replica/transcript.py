@@ -42,7 +42,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from suwi.client.connection import PeerConnection
-from suwi.client.visible import visible_records
+from suwi.client.isolation_filter import visible_records
 from suwi.metadata.memory import Faults
 from suwi.model.ids import NO_NODE, NodeId, Offset
 from suwi.records.batch import batches

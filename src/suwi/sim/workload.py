@@ -14,7 +14,7 @@ from suwi.client.cluster import Cluster
 from suwi.client.delivery import Delivery
 from suwi.client.errors import is_transient
 from suwi.client.offsets import EARLIEST, LATEST, list_offsets
-from suwi.client.outbox import ProducerSettings
+from suwi.client.partition_sender import ProducerSettings
 from suwi.client.producer import Producer
 from suwi.client.reader import Fetched, Reader, ReadSettings
 from suwi.client.settings import ClientSettings

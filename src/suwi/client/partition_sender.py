@@ -85,7 +85,7 @@ class ProducerSettings:
         return self.acks == -1
 
 
-class Outbox:
+class PartitionSender:
     def __init__(
         self,
         cluster: Cluster,

@@ -1,6 +1,6 @@
 """A connection to a broker together with the versions that both sides speak.
 
-`Link.open` connects and asks for them; `call` sends a message by its fields in the newest common
+`VersionedConnection.open` connects and asks for them; `call` sends a message by its fields in the newest common
 version, `send` one that is encoded already. Both have a time limit.
 """
 
@@ -31,7 +31,7 @@ def connect_plain(client_id: str) -> Connect:
     return connect
 
 
-class Link:
+class VersionedConnection:
     def __init__(
         self,
         address: Address,
@@ -45,7 +45,9 @@ class Link:
         self._timeout_s = timeout_s
 
     @classmethod
-    async def open(cls, address: Address, connect: Connect, settings: ClientSettings) -> "Link":
+    async def open(
+        cls, address: Address, connect: Connect, settings: ClientSettings
+    ) -> "VersionedConnection":
         """Raises OSError."""
         async with asyncio.timeout(settings.connect_timeout_s):
             connection = await connect(address)
@@ -125,7 +127,7 @@ class _TimeLimit:
 
     __slots__ = ("_limit", "_link", "_timeout_s")
 
-    def __init__(self, link: Link, timeout_s: float) -> None:
+    def __init__(self, link: VersionedConnection, timeout_s: float) -> None:
         self._link = link
         self._timeout_s = timeout_s
         self._limit = asyncio.timeout(timeout_s)

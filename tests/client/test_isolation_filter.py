@@ -2,7 +2,7 @@
 
 import pytest
 
-from suwi.client.visible import visible_records
+from suwi.client.isolation_filter import visible_records
 from suwi.model.errors import CorruptMessage
 from suwi.model.ids import Offset
 from suwi.records.builder import build_batch, build_marker

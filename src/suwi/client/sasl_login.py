@@ -1,6 +1,6 @@
 """Who a client is to a SASL listener, from Kafka's settings: a user with a password, or a token.
 
-`read_log_in` checks the settings and reads no files; `start` makes one authentication.
+`read_sasl_login` checks the settings and reads no files; `start` makes one authentication.
 Invariant: secrets are in no error and no `repr`.
 """
 
@@ -23,13 +23,13 @@ _JAAS: Final = "sasl.jaas.config"
 _ALLOWED: Final = (PLAIN, *MECHANISMS, OAUTHBEARER)
 
 
-class LogIn(Protocol):
+class SaslLogin(Protocol):
     async def start(self, env: Env) -> ClientMechanism:
         """Raises `NoToken`."""
 
 
 @dataclass(frozen=True, slots=True)
-class PasswordLogIn:
+class PasswordLogin:
     mechanism: str
     user: str
     password: str = field(repr=False)
@@ -41,14 +41,14 @@ class PasswordLogIn:
         return ScramClient(MECHANISMS[self.mechanism], self.user, self.password, nonce)
 
 
-class TokenLogIn(NamedTuple):
+class TokenLogin(NamedTuple):
     tokens: "Tokens"
 
     async def start(self, env: Env) -> ClientMechanism:
         return OAuthBearerClient(await self.tokens.token(env))
 
 
-def read_log_in(given: Mapping[str, str]) -> LogIn:
+def read_sasl_login(given: Mapping[str, str]) -> SaslLogin:
     """Raises `BadConfig`."""
     mechanism = given.get("sasl.mechanism", "")
     if mechanism not in _ALLOWED:
@@ -57,12 +57,12 @@ def read_log_in(given: Mapping[str, str]) -> LogIn:
         # Everything may stand in keys of their own, and then the module says nothing.
         from suwi.client.tokens import read_tokens  # It needs all of urllib.
 
-        return TokenLogIn(read_tokens(given, _module(given).options if _JAAS in given else {}))
+        return TokenLogin(read_tokens(given, _module(given).options if _JAAS in given else {}))
     options = _module(given).options
     user, password = options.get("username"), options.get("password")
     if not user or not password:
         raise BadConfig(f'{_JAAS}: username="…" and password="…" are missing')
-    return PasswordLogIn(mechanism, user, password)
+    return PasswordLogin(mechanism, user, password)
 
 
 def _module(given: Mapping[str, str]) -> LoginModule:
