@@ -1,7 +1,7 @@
 """A connection to a broker together with the versions that both sides speak.
 
-`VersionedConnection.open` connects and asks for them; `call` sends a message by its fields in the newest common
-version, `send` one that is encoded already. Both have a time limit.
+`VersionedConnection.open` connects and asks for them; `call` encodes a message from its fields in
+the newest common version, `send` takes one that is encoded already. Both have a time limit.
 """
 
 import asyncio

@@ -296,7 +296,7 @@ class LogDirectory:
         return self._rename(partition, names.delete_dir_name)
 
     def mark_unknown_for_deletion(self, partition: TopicPartition) -> str | None:
-        """As `mark_for_deletion`, of a directory that does not say whose it is: records in it are kept."""
+        """As `mark_for_deletion`, of a directory without a topic id: records in it are kept."""
         if not holds_batches(self._disk, self.dir_of(partition)):
             return self.mark_for_deletion(partition)
         self.set_aside(partition)

@@ -1,7 +1,8 @@
 """What is known of a simulated cluster from the outside, at one moment.
 
 `World` holds the replicas as their processes and disks show them, and the partitions' states as the
-store has them. `suwi.sim.watch` keeps it up to date and calls each checker with what has changed.
+store has them. `suwi.sim.invariant_monitor` keeps it up to date and calls each checker with what
+has changed.
 """
 
 from collections.abc import Iterable, Iterator

@@ -3,7 +3,7 @@
 import pytest
 
 from suwi.sim.history import History
-from suwi.sim.verdict import CHECKS, violations
+from suwi.sim.history_checker import CHECKS, violations
 
 P = "orders-0"
 

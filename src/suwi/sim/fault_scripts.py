@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from suwi.metadata.image import PartitionState
 from suwi.model.ids import NO_NODE, NodeId
 from suwi.sim.checkers.facts import LogId
-from suwi.sim.churn import CHURNED
 from suwi.sim.cluster import DATA, SimNode
 from suwi.sim.faults import Operation
+from suwi.sim.topic_churn import CHURNED
 
 if TYPE_CHECKING:
     from suwi.sim.fault_plan import FaultPlan
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 _STEP_S = 0.02
 
 
-async def relay(plan: "FaultPlan") -> None:
+async def double_failover(plan: "FaultPlan") -> None:
     """Two quick fail-overs, with a replica in the middle that nobody copies from (hazard 3)."""
     cast = _cast(plan)
     if cast is None or len(cast.followers) < 2:
         return
     leader, middle, last = cast.leader, *cast.followers[:2]
     with plan.taking(leader, middle):
-        plan.say(f"relay of {cast.log}: {leader.name}, {middle.name}, {last.name}")
+        plan.say(f"double failover of {cast.log}: {leader.name}, {middle.name}, {last.name}")
         plan.network.partition([middle.name], [leader.name, last.name])
         await plan.pause(plan.random.uniform(0, 1))
         leader.kill()
@@ -40,12 +40,12 @@ async def relay(plan: "FaultPlan") -> None:
             await plan.pause(plan.random.uniform(0, 1))
         plan.network.heal(middle.name, leader.name)
         plan.network.heal(middle.name, last.name)
-        plan.say(f"end of the relay of {cast.log}")
+        plan.say(f"end of the double failover of {cast.log}")
         await plan.start(middle)
         await plan.start(leader)
 
 
-async def rebirth(plan: "FaultPlan") -> None:
+async def unclean_rejoin(plan: "FaultPlan") -> None:
     """A follower that has caught up loses power while its leader asks for it to join, and comes
     back without its last records (hazard 10)."""
     cast = _cast(plan)
@@ -55,7 +55,7 @@ async def rebirth(plan: "FaultPlan") -> None:
     leader, follower = cast.leader, cast.followers[0]
     judge = f"b{controller}"
     with plan.taking(follower):
-        plan.say(f"rebirth of {follower.name} as a follower of {leader.name} in {cast.log}")
+        plan.say(f"unclean rejoin of {follower.name} as a follower of {leader.name} in {cast.log}")
         follower.kill()
         await _until(plan, lambda: follower.id not in cast.now().isr, 2 * plan.session_s)
         plan.network.partition([leader.name], [judge])
@@ -69,7 +69,7 @@ async def rebirth(plan: "FaultPlan") -> None:
         plan.network.heal(leader.name, judge)
         await plan.pause(plan.random.uniform(0, 1))
         plan.network.heal(leader.name, follower.name)
-        plan.say(f"end of the rebirth of {follower.name}")
+        plan.say(f"end of the unclean rejoin of {follower.name}")
         await plan.start(follower)
 
 

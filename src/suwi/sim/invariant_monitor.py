@@ -52,7 +52,7 @@ class _Seen:
     appended: list[Batch] = field(default_factory=list)
 
 
-class Watch:
+class InvariantMonitor:
     def __init__(self, cluster: SimCluster, checkers: Sequence[Checker]) -> None:
         self.world = World()
         self.checkers = list(checkers)
