@@ -8,9 +8,9 @@ from suwi.model.ids import LeaderEpoch, Offset
 from suwi.records.batch import end_of_batches, place
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
-from suwi.replica import fetcher as fetching
-from suwi.replica.fetcher import Fetcher, _Copy
+from suwi.replica import replica_fetcher as fetching
 from suwi.replica.partition import Partition
+from suwi.replica.replica_fetcher import PartitionFetchState, ReplicaFetcher
 from suwi.wire.fetch_request import FetchPartition
 from suwi.wire.fetch_response import FetchedPartition
 from tests.replica.alone import make_partition
@@ -30,11 +30,15 @@ def asked(offset: int) -> FetchPartition:
     return FetchPartition(0, 1, offset, -1, 0, 1 << 20)
 
 
-def taking_in() -> tuple[Fetcher, _Copy, Partition]:
+def taking_in() -> tuple[ReplicaFetcher, PartitionFetchState, Partition]:
     """A fetcher that has no leader to ask, and what it copies."""
     partition = make_partition()
     partition.make_follower(following(1))
-    return Fetcher.__new__(Fetcher), _Copy(partition, LeaderEpoch(1)), partition
+    return (
+        ReplicaFetcher.__new__(ReplicaFetcher),
+        PartitionFetchState(partition, LeaderEpoch(1)),
+        partition,
+    )
 
 
 @pytest.fixture(autouse=True)

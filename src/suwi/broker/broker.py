@@ -58,8 +58,9 @@ from suwi.model.ids import NodeId
 from suwi.net.dispatch import Dispatcher
 from suwi.net.listener import Listener
 from suwi.net.stats import Measured, NetStats
-from suwi.replica.copying import PeerCopying
+from suwi.replica.alter_partition_manager import AlterPartitionManager
 from suwi.replica.peers import Peers
+from suwi.replica.replica_fetcher_manager import ReplicaFetcherManager
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.replica.suspected_brokers import SuspectedBrokers
 from suwi.security.peer_proof import PeerProver
@@ -150,7 +151,6 @@ class Broker:
         self._log_manager = LogManager(
             env, self._dynamic, self.directories, self.replicas, self._deletion, tasks
         )
-        self._copying: PeerCopying | None = None
 
     def _make_controller_election(self) -> None:
         store, follower, tasks = self._store, self._follower, self.tasks
@@ -252,10 +252,12 @@ class Broker:
         await self._socket_server.start(
             Measured(dispatcher, self._stats) if self._stats else dispatcher
         )
-        self._copying = PeerCopying(
-            self.node_id, self._peers, self.config, self.replicas, self.tasks
+        self.replicas.start_replication(
+            ReplicaFetcherManager(
+                self.node_id, self._peers, self.config, self.replicas, self.tasks
+            ),
+            AlterPartitionManager(self.node_id, self._peers, self.replicas, self.tasks),
         )
-        self.replicas.copying = self._copying
         await self._lifecycle.join()
         self.controller_election.start()
         await self._follower.registered(self.node_id, lambda: self._lifecycle.epoch)
@@ -396,8 +398,7 @@ class Broker:
         await asyncio.sleep(0)  # Now no new request starts, and those that wait can be told.
         for partition in self.replicas:
             partition.close()
-        if self._copying is not None:
-            await self._copying.stop()
+        await self.replicas.stop_replication()
         await asyncio.gather(*stopping)
         clean = await self._log_manager.stop()
         await self._leave()

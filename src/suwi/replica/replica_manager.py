@@ -34,12 +34,13 @@ from suwi.model.ids import (
     TopicPartition,
 )
 from suwi.model.topic_config import TopicConfig, parse_topic_config
-from suwi.replica.copying import NOT_COPYING, Copying
+from suwi.replica.alter_partition_manager import AlterPartitionManager
 from suwi.replica.leader_state import UNKNOWN_EPOCH, Proposal
 from suwi.replica.loss import Loss
 from suwi.replica.partition import Partition
 from suwi.replica.partition_storage import PartitionStorage
 from suwi.replica.preparation import Turns
+from suwi.replica.replica_fetcher_manager import ReplicaFetcherManager
 from suwi.replica.replica_log import PartitionContext
 from suwi.replica.stats import ReplicationStats
 
@@ -47,6 +48,8 @@ log = logging.getLogger(__name__)
 
 _PARTITIONS_PER_SLICE: Final = 32
 """So many change their roles before others get the event loop again."""
+_ISR_SHRINK: Final = "isr shrink"
+_ISR_CHECKS_PER_SLICE: Final = 256
 _RETRY_S_MIN: Final = 1.0
 _RETRY_S_MAX: Final = 60.0
 TASK: Final = "change of role"
@@ -80,7 +83,9 @@ class ReplicaManager:
         self.image = ClusterImage()
         self.broker_epoch = UNKNOWN_EPOCH
         """This broker's own, while it is registered."""
-        self.copying: Copying = NOT_COPYING
+        self._fetchers: ReplicaFetcherManager | None = None
+        self._alter_partitions: AlterPartitionManager | None = None
+        self._isr_shrink: asyncio.Task[None] | None = None
         self.stats = ReplicationStats()
         self.directories = directories
         self.failed: dict[TopicPartition, str] = {}
@@ -162,7 +167,8 @@ class ReplicaManager:
         return broker is not None and epoch in (UNKNOWN_EPOCH, broker.epoch)
 
     def _propose(self, partition: Partition, proposal: Proposal) -> None:
-        self.copying.propose(partition, proposal)
+        if self._alter_partitions is not None:
+            self._alter_partitions.propose(partition, proposal)
 
     # -- applying images -----------------------------------------------------------------------
 
@@ -186,7 +192,7 @@ class ReplicaManager:
             self._isolated(*step)
             if number % _PARTITIONS_PER_SLICE == 0:
                 await asyncio.sleep(0)
-        self.copying.assigned()
+        self._fetch_added()
         if self.failed and (self._retrying is None or self._retrying.done()):
             self._retrying = self._tasks.start(
                 self._retry_failed, name="retry of failed partitions", on_failure=RESTART
@@ -240,7 +246,7 @@ class ReplicaManager:
         partition = self._partitions.get(tp)
         if partition is not None:
             try:
-                self.copying.release(partition)
+                self._stop_fetching(partition)
                 partition.stop_leading()
             except Exception as further:
                 self._tasks.count(TASK, further)
@@ -258,10 +264,51 @@ class ReplicaManager:
                 for other, step in self._topic_steps(topic, is_new=False):
                     if other == tp:
                         self._isolated(tp, step)
-            self.copying.assigned()
+            self._fetch_added()
 
     async def stop(self) -> None:
         await cancel_and_wait(self._retrying)
+
+    # -- replication -----------------------------------------------------------------------------
+
+    def start_replication(
+        self, fetchers: ReplicaFetcherManager, alter_partitions: AlterPartitionManager
+    ) -> None:
+        """Before this nothing is fetched; the registration then assigns everything."""
+        self._fetchers = fetchers
+        self._alter_partitions = alter_partitions
+        self._isr_shrink = self._tasks.start(
+            self._shrink_isrs, name=_ISR_SHRINK, on_failure=RESTART
+        )
+
+    async def stop_replication(self) -> None:
+        await cancel_and_wait(self._isr_shrink)
+        if self._alter_partitions is not None:
+            await self._alter_partitions.stop()
+        if self._fetchers is not None:
+            await self._fetchers.stop()
+
+    async def _shrink_isrs(self) -> None:
+        period_s = self._config.static.replica_lag_time_max_ms / 2000
+        while True:
+            await asyncio.sleep(period_s)
+            for number, partition in enumerate(self.led(), start=1):
+                try:
+                    partition.maybe_shrink_isr()
+                except Exception as error:
+                    self._tasks.count(_ISR_SHRINK, error)  # The others go on.
+                if number % _ISR_CHECKS_PER_SLICE == 0:
+                    await asyncio.sleep(0)
+
+    def _fetch_added(self) -> None:
+        if self._fetchers is not None:
+            self._fetchers.partitions_added()
+
+    def _stop_fetching(self, partition: Partition) -> None:
+        if self._fetchers is not None:
+            self._fetchers.remove_fetcher_for(partition)
+
+    # -- registration ----------------------------------------------------------------------------
 
     def live_as(self, broker_epoch: int) -> None:
         """This broker is registered, or (UNKNOWN_EPOCH) no longer so and may lead nothing."""
@@ -269,7 +316,7 @@ class ReplicaManager:
         for topic in self.image.topics.values():
             for step in self._topic_steps(topic, is_new=False):
                 self._isolated(*step)
-        self.copying.assigned()
+        self._fetch_added()
 
     @property
     def _may_lead(self) -> bool:
@@ -308,7 +355,7 @@ class ReplicaManager:
     def _take_role(self, partition: Partition, state: PartitionState) -> None:
         before = partition.leader_epoch, partition.is_leader
         if state.leader == self._node_id and self._may_lead:
-            self.copying.release(partition)
+            self._stop_fetching(partition)
             partition.make_leader(state, self.broker_epoch)
             self._led[partition.partition] = partition
             if (partition.leader_epoch, True) != before:
@@ -317,7 +364,7 @@ class ReplicaManager:
         self._led.pop(partition.partition, None)
         if state.leader == self._node_id:
             # Of an earlier life of this broker: the controller has not spoken yet.
-            self.copying.release(partition)
+            self._stop_fetching(partition)
             partition.stop_leading()
         else:
             self._follow_leader(partition, state)
@@ -328,11 +375,11 @@ class ReplicaManager:
         is_same = partition.leader == state.leader and partition.leader_epoch == state.leader_epoch
         partition.make_follower(state)
         if state.leader == NO_NODE:
-            self.copying.release(partition)
-        elif not is_same or not self.copying.has(partition):
+            self._stop_fetching(partition)
+        elif self._fetchers is not None and not (is_same and self._fetchers.has(partition)):
             # Hazard 22: at every change of the epoch the logs are compared, even if the leader is
             # the same: with the next fetch, which names the last epoch it follows on.
-            self.copying.assign(partition)
+            self._fetchers.add_fetcher_for(partition)
 
     def _tell_role(self, tell: Callable[[RoleListener], None]) -> None:
         for listener in self._listeners:
@@ -345,7 +392,7 @@ class ReplicaManager:
         known = self._partitions.pop(tp, None)
         self._led.pop(tp, None)
         if known is not None:
-            self.copying.release(known)
+            self._stop_fetching(known)
             known.close(reason)
             self._tell_role(lambda listener: listener.on_gone(known))
 

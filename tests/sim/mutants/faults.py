@@ -13,8 +13,8 @@ from suwi.handlers.list_offsets import ListOffsets
 from suwi.log.log_directory import LogDirectory
 from suwi.log.log_slice import LogSlice
 from suwi.metadata.follower import MetadataFollower
-from suwi.replica.fetcher import Fetcher
 from suwi.replica.partition import Partition
+from suwi.replica.replica_fetcher import ReplicaFetcher
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.replica.storage_refusals import StorageRefusals
 from suwi.sim.scenario import Options
@@ -22,11 +22,11 @@ from tests.sim.mutants.mutant import FAULT, Mutant
 
 # -- a fetcher that ends ---------------------------------------------------------------------------
 
-_after_failure = Fetcher._after_failure
+_after_failure = ReplicaFetcher._after_failure
 _FAILURES_MAX = 1024
 
 
-async def _dies_of_failures(self: Fetcher, error: Exception, failures: int) -> None:
+async def _dies_of_failures(self: ReplicaFetcher, error: Exception, failures: int) -> None:
     if failures >= _FAILURES_MAX:
         self._task.cancel()  # Nobody hears of it, and it is used on.
         await asyncio.sleep(0)
@@ -109,7 +109,7 @@ MUTANTS = (
         "fetcher-dies-of-failures",
         FAULT,
         "a fetcher ends after 1,024 failures, and is used on",
-        ((Fetcher, "_after_failure", _dies_of_failures),),
+        ((ReplicaFetcher, "_after_failure", _dies_of_failures),),
         options=Options(kinds=["reset"], trouble_s=1.0, long_cut=True),
     ),
     Mutant(

@@ -10,10 +10,11 @@ from suwi.metadata.image import PartitionState
 from suwi.model.ids import NO_EPOCH, NodeId, Offset
 from suwi.replica import leader_state
 from suwi.replica.alter_partition_manager import AlterPartitionManager
-from suwi.replica.fetcher import Fetcher, Fetchers
 from suwi.replica.isr import Shrinking, possible_members
 from suwi.replica.leader_state import LeaderState
 from suwi.replica.partition import Partition
+from suwi.replica.replica_fetcher import ReplicaFetcher
+from suwi.replica.replica_fetcher_manager import ReplicaFetcherManager
 from tests.sim.mutants.mutant import Mutant
 
 # -- hazard 1 -------------------------------------------------------------------------------------
@@ -86,10 +87,10 @@ def _counts_a_diverging_fetch(
 
 # -- hazard 6 -------------------------------------------------------------------------------------
 
-_take_in = Fetcher._take_in
+_take_in = ReplicaFetcher._take_in
 
 
-def _takes_the_watermark_first(self: Fetcher, copy: Any, asked: Any, fetched: Any) -> None:
+def _takes_the_watermark_first(self: ReplicaFetcher, copy: Any, asked: Any, fetched: Any) -> None:
     if fetched.diverging_epoch is None:
         _take_in(self, copy, asked, fetched)
         return
@@ -168,11 +169,11 @@ def _reads_to_the_end(
 
 # -- hazard 22 ------------------------------------------------------------------------------------
 
-_assign = Fetchers.assign
-_ask = Fetcher._ask
+_assign = ReplicaFetcherManager.add_fetcher_for
+_ask = ReplicaFetcher._ask
 
 
-def _assign_without_a_look(self: Fetchers, partition: Partition) -> None:
+def _assign_without_a_look(self: ReplicaFetcherManager, partition: Partition) -> None:
     is_same = self._homes.get(partition) == partition.leader
     _assign(self, partition)
     fetcher = self._fetchers[partition.leader]
@@ -181,7 +182,7 @@ def _assign_without_a_look(self: Fetchers, partition: Partition) -> None:
     (unchecked.add if is_same else unchecked.discard)(key)
 
 
-def _ask_without_epoch(self: Fetcher) -> Any:
+def _ask_without_epoch(self: ReplicaFetcher) -> Any:
     asked = _ask(self)
     for key in self.__dict__.get("unchecked", ()):
         if key in asked.wanted:
@@ -230,7 +231,7 @@ MUTANTS = (
         "watermark-before-truncation",
         6,
         "a former leader takes the new watermark over before it cuts its log",
-        ((Fetcher, "_take_in", _takes_the_watermark_first),),
+        ((ReplicaFetcher, "_take_in", _takes_the_watermark_first),),
     ),
     Mutant(
         "join-at-watermark",
@@ -267,8 +268,8 @@ MUTANTS = (
         22,
         "logs are not compared where the leader is the same in another epoch",
         (
-            (Fetchers, "assign", _assign_without_a_look),
-            (Fetcher, "_ask", _ask_without_epoch),
+            (ReplicaFetcherManager, "add_fetcher_for", _assign_without_a_look),
+            (ReplicaFetcher, "_ask", _ask_without_epoch),
         ),
     ),
 )

@@ -1,7 +1,7 @@
-"""A follower's copying: one `Fetcher` for each leader, all its partitions in one request.
+"""Fetches partitions from one leader, all of them in one request.
 
-`Fetchers.assign` and `release` say what is copied from where. A fetch from an offset is also the
-acknowledgement of everything before it, so nothing is asked for that is not in the log.
+A fetch from an offset is also the acknowledgement of everything before it, so nothing is asked for
+that is not in the log.
 Invariant: what is appended was fetched under the leader epoch that the partition is still in.
 """
 
@@ -43,7 +43,7 @@ as well: nobody should have to wait for one that is ready."""
 
 
 @dataclass(slots=True)
-class _Copy:
+class PartitionFetchState:
     """One partition that is being copied."""
 
     partition: Partition
@@ -66,13 +66,13 @@ class _Copy:
 class _Asked:
     """What a request under way asked for."""
 
-    copies: dict[Key, _Copy] = field(default_factory=dict)
+    partitions: dict[Key, PartitionFetchState] = field(default_factory=dict)
     wanted: dict[Key, FetchPartition] = field(default_factory=dict)
     others_will_follow: bool = False
     """Some logs are being opened or truncated."""
 
 
-class Fetcher:
+class ReplicaFetcher:
     def __init__(
         self,
         leader: NodeId,
@@ -88,7 +88,7 @@ class Fetcher:
         self._config = config
         self._owner = owner
         self._tasks = tasks
-        self._copies: dict[Key, _Copy] = {}
+        self._partitions: dict[Key, PartitionFetchState] = {}
         self._changed = asyncio.Event()
         self._connection: PeerConnection | None = None
         self._session = FetchSession()
@@ -98,11 +98,11 @@ class Fetcher:
         self._task = tasks.start(self._run, name=TASK, on_failure=RESTART)
 
     def __len__(self) -> int:
-        return len(self._copies)
+        return len(self._partitions)
 
     def add(self, partition: Partition) -> None:
         key = (partition.topic_id, int(partition.partition.partition))
-        self._copies[key] = _Copy(partition, partition.leader_epoch)
+        self._partitions[key] = PartitionFetchState(partition, partition.leader_epoch)
         self._has_new = True
 
     def added(self) -> None:
@@ -117,7 +117,7 @@ class Fetcher:
             self._connection.abort()
 
     def remove(self, partition: Partition) -> None:
-        self._copies.pop((partition.topic_id, int(partition.partition.partition)), None)
+        self._partitions.pop((partition.topic_id, int(partition.partition.partition)), None)
 
     async def stop(self) -> None:
         await cancel_and_wait(self._task)
@@ -154,11 +154,11 @@ class Fetcher:
             self._changed.clear()
             now_s = loop.time()
             ends = []
-            for copy in self._copies.values():
-                if copy.partition.replica_log.is_preparing:
-                    copy.partition.replica_log.when_ready(self._changed.set)
-                elif copy.is_current:
-                    ends.append(copy.paused_until_s)
+            for state in self._partitions.values():
+                if state.partition.replica_log.is_preparing:
+                    state.partition.replica_log.when_ready(self._changed.set)
+                elif state.is_current:
+                    ends.append(state.paused_until_s)
             if any(end <= now_s for end in ends):
                 return
             try:
@@ -221,14 +221,14 @@ class Fetcher:
             assert topic.topic_id is not None
             for fetched in topic.partitions:
                 key = (topic.topic_id, fetched.partition)
-                copy = asked.copies.get(key)
-                if copy is None or self._copies.get(key) is not copy or not copy.is_current:
+                state = asked.partitions.get(key)
+                if state is None or self._partitions.get(key) is not state or not state.is_current:
                     taken = False
                 else:
-                    taken = await self._take_in_pieces(copy, asked.wanted[key], fetched)
+                    taken = await self._take_in_pieces(state, asked.wanted[key], fetched)
                     taken_bytes += _COST_BYTES + len(_records(fetched))
-                    if copy.partition.syncer.must_sync_first:
-                        synced.append(copy.partition)
+                    if state.partition.syncer.must_sync_first:
+                        synced.append(state.partition)
                 if not taken:
                     # The leader believes that this follower has heard its watermark: let it tell
                     # everything again.
@@ -243,28 +243,28 @@ class Fetcher:
         """What to fetch: everything that does not pause and whose log can be read."""
         asked = _Asked()
         now_s = asyncio.get_running_loop().time()
-        for key, copy in list(self._copies.items()):
-            if not copy.is_current:
-                del self._copies[key]
+        for key, state in list(self._partitions.items()):
+            if not state.is_current:
+                del self._partitions[key]
                 continue
-            if copy.paused_until_s > now_s:
+            if state.paused_until_s > now_s:
                 continue
             try:
-                if not copy.partition.replica_log.prepare():
+                if not state.partition.replica_log.prepare():
                     asked.others_will_follow = True
                     continue
-                partition_log = copy.partition.log
+                partition_log = state.partition.log
                 partition_log.check()
             except BrokerError as error:
-                self._pause(copy, error)
+                self._pause(state, error)
                 continue
             except Exception as error:
-                self._fail(copy, error)
+                self._fail(state, error)
                 continue
-            asked.copies[key] = copy
+            asked.partitions[key] = state
             asked.wanted[key] = FetchPartition(
                 key[1],
-                copy.epoch,
+                state.epoch,
                 partition_log.end_offset,
                 partition_log.epochs.latest,
                 partition_log.start_offset,
@@ -275,37 +275,39 @@ class Fetcher:
     # -- taking in -----------------------------------------------------------------------------
 
     async def _take_in_pieces(
-        self, copy: _Copy, asked: FetchPartition, fetched: FetchedPartition
+        self, state: PartitionFetchState, asked: FetchPartition, fetched: FetchedPartition
     ) -> bool:
         """As `_take_in`; of many small batches some at a time, others have their turn between."""
         records = _records(fetched)
         end = end_of_batches(records, _BATCHES_A_TURN)
         if end == len(records):
-            return self._take_in(copy, asked, fetched)
-        while self._take_in(copy, asked, fetched._replace(records=records[:end])):
+            return self._take_in(state, asked, fetched)
+        while self._take_in(state, asked, fetched._replace(records=records[:end])):
             records = records[end:]
-            reached = copy.partition.log_as_it_is.end_offset
+            reached = state.partition.log_as_it_is.end_offset
             if (
                 not records
-                or copy.partition.replica_log.is_preparing
+                or state.partition.replica_log.is_preparing
                 or reached <= asked.fetch_offset
             ):
                 return True
             asked = asked._replace(fetch_offset=reached)
             await asyncio.sleep(0)
-            if not copy.is_current:
+            if not state.is_current:
                 break
             end = end_of_batches(records, _BATCHES_A_TURN)
         return False
 
-    def _take_in(self, copy: _Copy, asked: FetchPartition, fetched: FetchedPartition) -> bool:
+    def _take_in(
+        self, state: PartitionFetchState, asked: FetchPartition, fetched: FetchedPartition
+    ) -> bool:
         """Do as the leader says; whether that was possible."""
-        partition = copy.partition
+        partition = state.partition
         try:
             if fetched.error_code == ErrorCode.offset_out_of_range:
                 partition.follower.truncate_fully_and_start_at(Offset(fetched.log_start_offset))
             elif fetched.error_code != ErrorCode.none:
-                self._pause(copy, ErrorCode(fetched.error_code).name)
+                self._pause(state, ErrorCode(fetched.error_code).name)
                 return True
             elif fetched.diverging_epoch is not None:
                 # Hazard 6: what the leader says of its watermark means nothing before that.
@@ -314,32 +316,32 @@ class Fetcher:
             elif partition.log.end_offset == asked.fetch_offset:
                 partition.follower.append_fetched(
                     _records(fetched),
-                    copy.epoch,
+                    state.epoch,
                     Offset(fetched.high_watermark),
                     Offset(fetched.log_start_offset),
                 )
-            copy.pause_s = 0.0
+            state.pause_s = 0.0
         except BrokerError as error:
-            self._pause(copy, error)
+            self._pause(state, error)
             return False
         except Exception as error:
-            self._fail(copy, error)
+            self._fail(state, error)
             return False
         return True
 
-    def _fail(self, copy: _Copy, error: Exception) -> None:
+    def _fail(self, state: PartitionFetchState, error: Exception) -> None:
         """What one partition's data brings about must not stop the others: it is tried again."""
         self._tasks.count(TASK, error)
-        self._pause(copy, repr(error))
+        self._pause(state, repr(error))
 
-    def _pause(self, copy: _Copy, reason: object) -> None:
-        first = copy.pause_s == 0.0
-        copy.pause(asyncio.get_running_loop().time(), self._config.replica_fetch_backoff_ms / 1000)
+    def _pause(self, state: PartitionFetchState, reason: object) -> None:
+        first = state.pause_s == 0.0
+        state.pause(asyncio.get_running_loop().time(), self._config.replica_fetch_backoff_ms / 1000)
         if first:
             log.info(
                 "not copied for now",
                 extra={
-                    "partition": str(copy.partition.partition),
+                    "partition": str(state.partition.partition),
                     "leader": self._leader,
                     "reason": str(reason),
                 },
@@ -359,51 +361,3 @@ class Fetcher:
 
 def _records(fetched: FetchedPartition) -> memoryview:
     return memoryview(fetched.records or b"")  # type: ignore[arg-type]
-
-
-class Fetchers:
-    """All copying of this broker, by leader."""
-
-    def __init__(
-        self,
-        node_id: NodeId,
-        peers: Peers,
-        config: BrokerConfig,
-        owner: HasBrokerEpoch,
-        tasks: Tasks,
-    ) -> None:
-        self._node_id = node_id
-        self._peers = peers
-        self._config = config
-        self._owner = owner
-        self._tasks = tasks
-        self._fetchers: dict[NodeId, Fetcher] = {}
-        self._homes: dict[Partition, NodeId] = {}
-
-    def assign(self, partition: Partition) -> None:
-        """Copy a partition from its leader, under its present epoch."""
-        leader = partition.leader
-        self.release(partition)
-        fetcher = self._fetchers.get(leader)
-        if fetcher is None:
-            fetcher = self._fetchers[leader] = Fetcher(
-                leader, self._node_id, self._peers, self._config, self._owner, self._tasks
-            )
-        self._homes[partition] = leader
-        fetcher.add(partition)
-
-    def assigned(self) -> None:
-        for fetcher in self._fetchers.values():
-            fetcher.added()
-
-    def release(self, partition: Partition) -> None:
-        storage = self._homes.pop(partition, None)
-        if storage is not None:
-            self._fetchers[storage].remove(partition)
-
-    def has(self, partition: Partition) -> bool:
-        return partition in self._homes
-
-    async def stop(self) -> None:
-        for fetcher in list(self._fetchers.values()):
-            await fetcher.stop()
