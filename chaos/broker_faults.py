@@ -28,7 +28,7 @@ from chaos.readers import Tail
 from chaos.writer import FLUSH_S
 from suwi.cli.log_format import FieldFormatter
 from suwi.sim.history import History, Seen
-from suwi.sim.verdict import Violation, violations
+from suwi.sim.history_checker import Violation, violations
 from suwi.testing import Cluster, NotInTime
 
 WRITERS = ("librdkafka", "librdkafka", "librdkafka-impatient", "aiokafka")

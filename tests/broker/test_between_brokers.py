@@ -59,7 +59,7 @@ def alter_fields(
     known = image(cluster, to)
     topic = known.topics["orders"]
     now = topic.partitions[0]
-    epochs = {number: known.registered[NodeId(number)].epoch for number in members}
+    epochs = {number: known.registered_brokers[NodeId(number)].epoch for number in members}
     proposed = {
         "partition_index": partition,
         "leader_epoch": now.leader_epoch,
@@ -69,7 +69,7 @@ def alter_fields(
         "partition_epoch": now.partition_epoch,
     }
     if broker_epoch is None:
-        broker_epoch = known.registered[NodeId(sender)].epoch
+        broker_epoch = known.registered_brokers[NodeId(sender)].epoch
     return {
         "broker_id": sender,
         "broker_epoch": broker_epoch,
@@ -120,7 +120,7 @@ def test_proposals_are_refused_by_brokers_that_are_not_the_controller() -> None:
 def test_an_earlier_life_of_a_broker_is_not_heard() -> None:
     async def scenario(cluster: SimCluster) -> None:
         await orders(cluster)
-        stale = image(cluster, 1).registered[B1].epoch - 1
+        stale = image(cluster, 1).registered_brokers[B1].epoch - 1
         answer = await alter(cluster, controller(cluster), 1, [1, 2], broker_epoch=stale)
         assert answer.error_code == ErrorCode.stale_broker_epoch
 
@@ -160,7 +160,7 @@ async def heartbeat(cluster: SimCluster, to: int, broker: int, epoch: int) -> An
 def test_a_wish_to_shut_down_is_heard_from_the_present_life_only() -> None:
     async def scenario(cluster: SimCluster) -> None:
         boss = controller(cluster)
-        epoch = image(cluster, boss).registered[B1].epoch
+        epoch = image(cluster, boss).registered_brokers[B1].epoch
         stale = await heartbeat(cluster, boss, 1, epoch - 1)
         assert (stale.error_code, stale.should_shut_down) == (ErrorCode.stale_broker_epoch, False)
         unknown = await heartbeat(cluster, boss, 9, epoch)
@@ -237,7 +237,7 @@ def test_hazard_11_a_deposed_controller_writes_nothing_more() -> None:
         boss = controller(cluster)
         broker = cluster[boss].broker
         assert broker is not None
-        term = broker.controllership.term
+        active_controller = broker.controller_election.active_controller
         elected = cluster.store.ledger.controller
         view = cluster[other_than(boss)].view
         assert elected is not None
@@ -245,7 +245,9 @@ def test_hazard_11_a_deposed_controller_writes_nothing_more() -> None:
         before = cluster.store.ledger.sequence
         await view.depose(elected.epoch)
         try:
-            await term.partitions.fence(B3, image(cluster, 1).registered[B3].epoch)
+            await active_controller.partitions.fence(
+                B3, image(cluster, 1).registered_brokers[B3].epoch
+            )
         except NotController:
             pass
         else:

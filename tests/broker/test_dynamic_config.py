@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from suwi.client.connection import ConnectionLost, PeerConnection
-from suwi.controller.config_admin import Operation, Resource
+from suwi.controller.configuration_control import Operation, Resource
 from suwi.model.broker_config import KEYS_WITHOUT_EFFECT
 from suwi.records.record import Record
 from suwi.sim import Simulation

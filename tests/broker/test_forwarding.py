@@ -172,7 +172,7 @@ def test_only_what_the_table_names_is_forwarded() -> None:
         opened = handlers[ApiKey.ENVELOPE]
         assert isinstance(opened, Envelope)
         assert set(opened._handlers) == {key for key in handlers if APIS[key].is_forwarded}
-        await until(lambda: len(image(cluster, 1).brokers) == 3)
+        await until(lambda: len(image(cluster, 1).unfenced_brokers) == 3)
 
     run(scenario)
 
@@ -194,7 +194,7 @@ def test_brokers_with_sasl_replicate_and_a_user_is_no_broker() -> None:
             1,
             {
                 "broker_id": 1,
-                "broker_epoch": image(cluster, boss).registered[1].epoch,  # type: ignore[index]
+                "broker_epoch": image(cluster, boss).registered_brokers[1].epoch,  # type: ignore[index]
                 "current_metadata_offset": 0,
                 "want_fence": True,
                 "want_shut_down": True,
@@ -207,7 +207,7 @@ def test_brokers_with_sasl_replicate_and_a_user_is_no_broker() -> None:
         assert leader is not None
         partition = leader.replicas.leader_of("orders", 0)
         await until(
-            lambda: all(f.end_offset == 0 for f in partition.leadership.followers.values())  # type: ignore[union-attr]
+            lambda: all(f.end_offset == 0 for f in partition.leader_state.followers.values())  # type: ignore[union-attr]
         )
 
     simulation.run(main())

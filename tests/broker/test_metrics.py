@@ -139,8 +139,8 @@ def test_metrics_show_what_is_wrong_with_replication() -> None:
         assert samples[("suwi_offline_partitions",)] == 1
         assert samples[("suwi_live_brokers",)] == 2
 
-        in_office = controller(cluster)
-        elected = clean_elections(in_office)
+        wait_until_active = controller(cluster)
+        elected = clean_elections(wait_until_active)
         await cluster[2].start()
         await until(lambda: state(cluster).isr == (1, 2))
         await until(lambda: image(cluster, 1).topics["lonely"].partitions[0].leader == 2)
@@ -150,7 +150,7 @@ def test_metrics_show_what_is_wrong_with_replication() -> None:
         assert samples[("suwi_under_replicated_partitions",)] == 0
         assert samples[("suwi_offline_partitions",)] == 0
         # The lonely one has its leader back.
-        await until(lambda: clean_elections(in_office) == elected + 1)
+        await until(lambda: clean_elections(wait_until_active) == elected + 1)
         samples = _samples(cluster, 2)
         assert samples[("suwi_replicas",)] == 2  # one it leads, one it copies
         assert samples[("suwi_partitions",)] == 1
@@ -160,18 +160,18 @@ def test_metrics_show_what_is_wrong_with_replication() -> None:
 
 def test_metrics_of_the_controller_tell_clean_elections_from_unclean_ones() -> None:
     async def scenario(cluster: SimCluster) -> None:
-        in_office = controller(cluster)
-        first, second = (number for number in (1, 2, 3) if number != in_office)
+        wait_until_active = controller(cluster)
+        first, second = (number for number in (1, 2, 3) if number != wait_until_active)
 
         def elections() -> tuple[float, float]:
-            samples = _samples(cluster, in_office)
+            samples = _samples(cluster, wait_until_active)
             return (
                 samples["suwi_leader_elections_total", "clean"],
                 samples["suwi_leader_elections_total", "unclean"],
             )
 
         def leader() -> int:
-            return state(cluster, seen_by=in_office).leader
+            return state(cluster, seen_by=wait_until_active).leader
 
         async with cluster.client("test") as client:
             await create(

@@ -147,11 +147,11 @@ def test_a_topic_made_anew_while_another_directorys_watermarks_are_written_has_i
 
     async def scenario(broker: SimBroker, client: PeerConnection) -> None:
         assert broker.broker is not None
-        housekeeping = broker.broker._housekeeping
+        log_manager = broker.broker._log_manager
         second = broker.broker.directories.usable()[1]
         topic = (await homes(client))[second.path][0]
         await produce(client, topic, [b"2", b"3"])
-        write = housekeeping._in_thread
+        write = log_manager._in_thread
 
         async def slowly(directory: LogDirectory, job: Callable[[], None]) -> None:
             if directory is not second:
@@ -159,12 +159,12 @@ def test_a_topic_made_anew_while_another_directorys_watermarks_are_written_has_i
                 await client.call(ApiKey.DELETE_TOPICS, 6, gone)
                 await create_topic(client, topic)
                 await produce(client, topic, [b"new"])
-                housekeeping._in_thread = write  # type: ignore[method-assign]
+                log_manager._in_thread = write  # type: ignore[method-assign]
             await write(directory, job)
 
-        housekeeping._in_thread = slowly  # type: ignore[method-assign]
-        await housekeeping._tick()
-        await housekeeping._write_high_watermarks()
+        log_manager._in_thread = slowly  # type: ignore[method-assign]
+        await log_manager._tick()
+        await log_manager._write_high_watermarks()
         assert topic in (await homes(client))[second.path]
         assert second.high_watermarks.get(TopicPartition(topic, PartitionIndex(0)), 0) <= 1
 

@@ -95,7 +95,7 @@ async def create(
 def test_brokers_form_a_cluster_and_all_of_them_know_it(seed: int) -> None:
     async def scenario(cluster: SimCluster) -> None:
         for number in (1, 2, 3):
-            await until(lambda number=number: len(image(cluster, number).brokers) == 3)
+            await until(lambda number=number: len(image(cluster, number).unfenced_brokers) == 3)
             await until(lambda number=number: image(cluster, number).controller is not None)
             assert image(cluster, number).controller == controller(cluster)
         (name,) = {node.broker.cluster_id for node in cluster.nodes.values() if node.broker}
@@ -119,7 +119,7 @@ def test_when_a_broker_dies_others_lead_its_partitions_and_it_is_in_sync_nowhere
         first, second = state(cluster, 0, seen_by=2), state(cluster, 1, seen_by=2)
         assert (first.leader_epoch, set(first.isr)) == (1, {2, 3})
         assert (second.leader, second.leader_epoch, set(second.isr)) == (2, 0, {2, 3})
-        await until(lambda: NodeId(victim) not in image(cluster, 2).registered)
+        await until(lambda: NodeId(victim) not in image(cluster, 2).registered_brokers)
         await cluster[victim].start()
         await until(lambda: set(state(cluster, 0).isr) == {1, 2, 3})
         assert state(cluster, 0).leader == 2
@@ -165,10 +165,10 @@ def test_a_broker_that_is_back_at_once_begins_a_new_life() -> None:
             await create(client, assignments=[[1, 2]])
             await create(client, name="lonely", assignments=[[1]])
         await until(lambda: "lonely" in image(cluster, 2).topics)
-        before = image(cluster, 2).registered[NodeId(1)].epoch
+        before = image(cluster, 2).registered_brokers[NodeId(1)].epoch
         cluster[1].kill()
         await cluster[1].start()
-        await until(lambda: image(cluster, 2).registered[NodeId(1)].epoch > before)
+        await until(lambda: image(cluster, 2).registered_brokers[NodeId(1)].epoch > before)
         shared = state(cluster, seen_by=2)
         lonely = image(cluster, 2).topics["lonely"].partitions[0]
         assert (shared.leader, shared.leader_epoch) == (2, 1)
@@ -183,13 +183,13 @@ def test_a_broker_that_loses_its_session_registers_anew() -> None:
         async with cluster.client("test") as client:
             await create(client, assignments=[[3]])
         await until(lambda: "orders" in image(cluster, 3).topics)
-        before = image(cluster, 3).registered[NodeId(3)].epoch
+        before = image(cluster, 3).registered_brokers[NodeId(3)].epoch
         view = cluster[3].view
         assert view is not None
         view.expire()
         await until(lambda: state(cluster, seen_by=3).leader_epoch > 0)
         await until(lambda: state(cluster, seen_by=3).leader == 3)
-        assert image(cluster, 3).registered[NodeId(3)].epoch > before
+        assert image(cluster, 3).registered_brokers[NodeId(3)].epoch > before
         broker = cluster[3].broker
         assert broker is not None
         assert broker.replicas.leader_of("orders", 0).leader_epoch == state(cluster).leader_epoch
@@ -199,11 +199,11 @@ def test_a_broker_that_loses_its_session_registers_anew() -> None:
 
 def test_a_broker_whose_registration_was_taken_away_registers_anew() -> None:
     async def scenario(cluster: SimCluster) -> None:
-        before = image(cluster, 3).registered[NodeId(3)].epoch
+        before = image(cluster, 3).registered_brokers[NodeId(3)].epoch
         view = cluster[1].view
         assert view is not None
         await view.deregister("brokers/3", before)
-        await until(lambda: image(cluster, 1).registered[NodeId(3)].epoch > before)
+        await until(lambda: image(cluster, 1).registered_brokers[NodeId(3)].epoch > before)
 
     run(scenario)
 

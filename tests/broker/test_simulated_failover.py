@@ -33,9 +33,9 @@ def run_patiently(
 
 
 async def depose(cluster: SimCluster) -> None:
-    term = cluster.store.ledger.controller
-    if term is not None:
-        await cluster.store.view().depose(term.epoch)
+    active_controller = cluster.store.ledger.controller
+    if active_controller is not None:
+        await cluster.store.view().depose(active_controller.epoch)
 
 
 def other_than(*numbers: int) -> int:
@@ -56,9 +56,9 @@ def test_a_killed_broker_is_replaced_before_its_session_ends(seed: int) -> None:
         cluster[victim].kill()
         await until(lambda: state(cluster, seen_by=heir).leader == heir, SOON_S)
         assert state(cluster, seen_by=heir).isr == (heir,)
-        fenced = image(cluster, heir).registered[NodeId(victim)]
+        fenced = image(cluster, heir).registered_brokers[NodeId(victim)]
         assert fenced.fenced
-        assert NodeId(victim) not in image(cluster, heir).brokers
+        assert NodeId(victim) not in image(cluster, heir).unfenced_brokers
 
     run_patiently(scenario, seed)
 
@@ -130,7 +130,7 @@ def test_a_broker_that_is_killed_and_started_again_serves_again_soon(seed: int) 
         await asyncio.sleep(1)
         await cluster[1].start()
         await until(lambda: state(cluster).leader == 1, SOON_S)
-        assert NodeId(1) in image(cluster, 1).brokers
+        assert NodeId(1) in image(cluster, 1).unfenced_brokers
 
     run_patiently(scenario, seed)
 
@@ -147,12 +147,12 @@ def test_a_lonely_leader_is_not_demoted_before_its_session_ends() -> None:
             await until(lambda: state(cluster, seen_by=victim).isr == (victim,))
             await cluster[witness].start()
         cluster[victim].kill()
-        await until(lambda: NodeId(victim) not in image(cluster, witness).brokers)
+        await until(lambda: NodeId(victim) not in image(cluster, witness).unfenced_brokers)
         waiting = state(cluster, seen_by=witness)
         if waiting.isr == (victim,):  # else the witness was in sync again by then
             assert waiting.leader == victim
             await until(lambda: state(cluster, seen_by=witness).leader == witness)
-            assert state(cluster, seen_by=witness).recovering
+            assert state(cluster, seen_by=witness).is_recovering
 
     run(scenario, 3, session_timeout_s=10.0, settings={"replica.lag.time.max.ms": "500"})
 
@@ -184,17 +184,17 @@ def test_a_broker_that_is_cut_off_waits_for_the_end_of_its_session(seed: int) ->
         async with cluster.client("test") as client:
             await create(client, assignments=[[victim, rest[0]]])
         await asyncio.sleep(1)
-        before = image(cluster, victim).registered
+        before = image(cluster, victim).registered_brokers
         network = cluster.simulation.network
         network.partition([f"b{victim}"], [f"b{number}" for number in rest])
         await asyncio.sleep(60)
         network.heal()
-        assert {n: b.fenced for n, b in image(cluster, victim).registered.items()} == {
+        assert {n: b.fenced for n, b in image(cluster, victim).registered_brokers.items()} == {
             1: False,
             2: False,
             3: False,
         }
-        assert image(cluster, victim).registered == before
+        assert image(cluster, victim).registered_brokers == before
 
     run_patiently(scenario, seed)
 
@@ -207,7 +207,7 @@ def test_a_broken_connection_alone_deposes_nobody() -> None:
             cluster.simulation.network.reset(f"b{controller(cluster)}")
             await asyncio.sleep(0.2)
         assert cluster.store.ledger.controller == before
-        assert len(image(cluster, 1).brokers) == 3
+        assert len(image(cluster, 1).unfenced_brokers) == 3
 
     run_patiently(scenario)
 
@@ -220,11 +220,11 @@ def test_a_fenced_broker_that_answers_is_in_service_again() -> None:
         await asyncio.sleep(1)
         boss = cluster[controller(cluster)].broker
         assert boss is not None
-        life = image(cluster, victim).registered[NodeId(victim)]
-        await boss.controllership.partitions.fence(NodeId(victim), life.epoch)
-        await until(lambda: NodeId(victim) not in image(cluster, victim).brokers)
+        life = image(cluster, victim).registered_brokers[NodeId(victim)]
+        await boss.controller_election.partitions.fence(NodeId(victim), life.epoch)
+        await until(lambda: NodeId(victim) not in image(cluster, victim).unfenced_brokers)
         cluster.simulation.network.reset(f"b{victim}")  # so that it is asked again
-        await until(lambda: image(cluster, victim).brokers.get(NodeId(victim)) == life)
+        await until(lambda: image(cluster, victim).unfenced_brokers.get(NodeId(victim)) == life)
         await until(lambda: len(state(cluster, seen_by=victim).isr) == 2)
 
     run_patiently(scenario)
@@ -237,15 +237,15 @@ def test_a_fenced_broker_that_becomes_the_controller_is_in_service_again() -> No
         victim = other_than(controller(cluster))
         boss = cluster[controller(cluster)].broker
         assert boss is not None
-        life = image(cluster, victim).registered[NodeId(victim)]
+        life = image(cluster, victim).registered_brokers[NodeId(victim)]
         network = cluster.simulation.network
         network.partition([f"b{victim}"], [f"b{n}" for n in (1, 2, 3) if n != victim])
-        await boss.controllership.partitions.fence(NodeId(victim), life.epoch)
+        await boss.controller_election.partitions.fence(NodeId(victim), life.epoch)
         while controller(cluster) != victim:
             await depose(cluster)
             await asyncio.sleep(0.1)
         network.heal()
-        await until(lambda: image(cluster, victim).brokers.get(NodeId(victim)) == life)
+        await until(lambda: image(cluster, victim).unfenced_brokers.get(NodeId(victim)) == life)
 
     run_patiently(scenario)
 
@@ -269,7 +269,7 @@ def test_brokers_that_refuse_each_other_depose_no_controller_twice(seed: int) ->
         await asyncio.sleep(20)
         assert sum(elections) <= 6
         network.heal()
-        await until(lambda: len(image(cluster, 1).brokers) == 3)
+        await until(lambda: len(image(cluster, 1).unfenced_brokers) == 3)
 
     run_patiently(scenario, seed)
 
@@ -297,7 +297,7 @@ def test_a_broker_that_stops_hands_its_partitions_over_first(
             if b'"fenced":true' in (change.values.get(f"live/{leaver}") or b"")
         ]
         assert "partitions/orders/0" in handed_over.values
-        await until(lambda: NodeId(leaver) not in image(cluster, heir).registered)
+        await until(lambda: NodeId(leaver) not in image(cluster, heir).registered_brokers)
         left = state(cluster, seen_by=heir)
         assert (left.leader, left.leader_epoch, left.isr) == (heir, 1, (heir,))
 

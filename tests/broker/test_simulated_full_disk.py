@@ -46,7 +46,7 @@ def test_a_broker_that_could_not_take_office_stops_all_the_same() -> None:
         await until(lambda: state(cluster, seen_by=3).leader == 2)
         assert await write(cluster, 2, [b"b"]) != 0
         await cluster[2].stop()
-        await until(lambda: 2 not in image(cluster, 3).registered)
+        await until(lambda: 2 not in image(cluster, 3).registered_brokers)
         free(cluster[2])
         await cluster[2].start()
         await until(lambda: state(cluster, seen_by=3).leader == 2)

@@ -87,7 +87,7 @@ def test_hazard_12_a_lonely_replica_that_lost_power_gives_way_to_one_that_did_no
         assert await write(cluster, 1, [b"a", b"b"]) == 0
         cluster[2].kill()
         await until(lambda: state(cluster).isr == (1,))
-        assert state(cluster).eligible == (2,)
+        assert state(cluster).elr == (2,)
         assert await write(cluster, 1, [b"refused"]) != 0
         cluster[1].power_off()
         await cluster[2].start()
@@ -130,7 +130,7 @@ def test_when_all_lost_power_the_one_that_lost_least_leads_and_it_is_told(seed: 
         await cluster[1].start()
         await asyncio.sleep(5)
         waiting = state(cluster, seen_by=3)
-        assert (waiting.leader, waiting.suspects) == (NO_NODE, (1,))
+        assert (waiting.leader, waiting.unclean_shutdown_replicas) == (NO_NODE, (1,))
         await cluster[2].start()
         await until(lambda: state(cluster, seen_by=3).leader != NO_NODE)
         leader = state(cluster, seen_by=3).leader
@@ -216,7 +216,7 @@ def test_an_unclean_election_tells_what_is_lost_and_the_returning_replica_what_e
         cluster[1].kill()
         await cluster[3].start()
         await lead(cluster, 3)
-        assert state(cluster, seen_by=3).recovering or len(state(cluster, seen_by=3).isr) > 1
+        assert state(cluster, seen_by=3).is_recovering or len(state(cluster, seen_by=3).isr) > 1
         assert await read(cluster, 3) == [b"a", b"b"]
         (told,) = kept(cluster, 3, UNCLEAN_ELECTION)
         assert (told.facts["leader"], told.facts["partition"]) == (3, "orders-0")
@@ -257,7 +257,7 @@ def test_who_returns_after_later_elections_still_reports_all_that_it_gives_up() 
         assert await write(cluster, 2, [b"f"]) == 0
         cluster[2].kill()
         await lead(cluster, 3)
-        assert not state(cluster, seen_by=3).recovering
+        assert not state(cluster, seen_by=3).is_recovering
         await cluster[1].start()
         await until(lambda: bool(kept(cluster, 3, RECORDS_LOST)))
         (exactly,) = kept(cluster, 3, RECORDS_LOST)
@@ -305,7 +305,9 @@ def test_a_topic_that_is_deleted_while_a_broker_is_away_is_gone_there_when_it_is
         await create_orders(cluster, [away, 1 + away % 3])
         assert await write(cluster, away, [b"a"]) == 0
         cluster[away].kill()
-        await until(lambda: NodeId(away) not in image(cluster, controller(cluster)).registered)
+        await until(
+            lambda: NodeId(away) not in image(cluster, controller(cluster)).registered_brokers
+        )
         async with cluster.client("admin") as client:
             answer = await client.call(
                 ApiKey.DELETE_TOPICS,
@@ -336,7 +338,7 @@ def test_hazard_21_a_recreated_topic_does_not_get_its_old_records_back(seed: int
         await create_orders(cluster, [boss, away])
         assert await write(cluster, boss, [b"old"]) == 0
         cluster[away].kill()
-        await until(lambda: NodeId(away) not in image(cluster, boss).registered)
+        await until(lambda: NodeId(away) not in image(cluster, boss).registered_brokers)
         async with cluster.client("admin") as client:
             await client.call(
                 ApiKey.DELETE_TOPICS,

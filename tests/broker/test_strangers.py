@@ -41,7 +41,7 @@ async def is_hung_up_on(client: PeerConnection, api_key: int, body: bytes) -> bo
 @pytest.mark.parametrize("version", [0, 1])
 def test_a_stranger_cannot_fence_a_broker(version: int) -> None:
     async def scenario(cluster: SimCluster) -> None:
-        epoch = image(cluster, 1).registered[B1].epoch
+        epoch = image(cluster, 1).registered_brokers[B1].epoch
         client = await stranger(cluster)
         answer = await client.call(ApiKey.BROKER_HEARTBEAT, version, heartbeat_fields(1, epoch))
         assert (answer.error_code, answer.should_shut_down) == (REFUSED, False)
@@ -97,7 +97,7 @@ def test_a_stranger_that_fetches_as_a_replica_moves_nothing(version: int) -> Non
                 1 << 20,
                 [FetchTopic("orders", topic.id, [FetchPartition(0, 0, 1, -1, 0, 1 << 20)])],
                 replica_id=replica,
-                replica_epoch=image(cluster, 1).registered[NodeId(replica)].epoch,
+                replica_epoch=image(cluster, 1).registered_brokers[NodeId(replica)].epoch,
             )
             body = encode_fetch_request(version, asked)
             answer = decode_fetch_response(
@@ -164,6 +164,6 @@ def test_json_that_is_too_long_or_of_another_form_closes_the_connection(body: by
     async def scenario(cluster: SimCluster) -> None:
         client = await stranger(cluster, to=1)
         assert await is_hung_up_on(client, ApiKey.DESCRIBE_REPLICAS, body)
-        await until(lambda: len(image(cluster, 1).brokers) == 3)
+        await until(lambda: len(image(cluster, 1).unfenced_brokers) == 3)
 
     run(scenario)

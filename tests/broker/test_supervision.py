@@ -120,9 +120,9 @@ async def all_in_sync(cluster: SimCluster) -> None:
     def look() -> bool:
         return all(
             node.is_running
-            and len(image(cluster, node.id).brokers) == 3
+            and len(image(cluster, node.id).unfenced_brokers) == 3
             and all(
-                len(state.isr) == 3 and state.leader in image(cluster, node.id).brokers
+                len(state.isr) == 3 and state.leader in image(cluster, node.id).unfenced_brokers
                 for state in image(cluster, node.id).topics["orders"].partitions
             )
             for node in cluster.nodes.values()
@@ -173,7 +173,7 @@ def test_work_that_the_broker_can_do_without_for_a_moment_begins_again(
     async def scenario(cluster: SimCluster) -> None:
         # Now there is work of every kind: one is out of sync and comes back.
         cluster[3].kill()
-        await until(lambda: 3 not in image(cluster, 1).brokers)
+        await until(lambda: 3 not in image(cluster, 1).unfenced_brokers)
         await writable(cluster)
         await cluster[3].start()
         await all_in_sync(cluster)
@@ -190,7 +190,7 @@ def test_work_that_the_broker_can_do_without_for_a_moment_begins_again(
             for node in cluster.nodes.values()
         )
         cluster[3].kill()
-        await until(lambda: 3 not in image(cluster, 1).brokers)
+        await until(lambda: 3 not in image(cluster, 1).unfenced_brokers)
         await writable(cluster)
         await cluster[3].start()
         await all_in_sync(cluster)
@@ -201,7 +201,7 @@ def test_work_that_the_broker_can_do_without_for_a_moment_begins_again(
 def test_every_task_of_a_broker_is_among_those_tried_here(faults: TaskFaults) -> None:
     async def scenario(cluster: SimCluster) -> None:
         cluster[3].kill()
-        await until(lambda: 3 not in image(cluster, 1).brokers)
+        await until(lambda: 3 not in image(cluster, 1).unfenced_brokers)
         await writable(cluster)
         await cluster[3].start()
         await all_in_sync(cluster)
@@ -245,7 +245,7 @@ def test_a_rename_that_fails_at_a_deletion_costs_the_directory_and_not_the_metad
 def test_what_fails_for_one_partition_leaves_the_others_in_service_and_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lead = Partition.lead
+    lead = Partition.make_leader
     broken = True
 
     def fails_for_one(partition: Partition, *given: Any) -> None:
@@ -253,7 +253,7 @@ def test_what_fails_for_one_partition_leaves_the_others_in_service_and_is_tried_
             raise Bug
         lead(partition, *given)
 
-    monkeypatch.setattr(Partition, "lead", fails_for_one)
+    monkeypatch.setattr(Partition, "make_leader", fails_for_one)
 
     async def scenario(cluster: SimCluster) -> None:
         nonlocal broken
@@ -279,7 +279,7 @@ def test_a_broker_with_a_partition_that_has_failed_stops_in_order(
 
     async def scenario(cluster: SimCluster) -> None:
         client = await PeerConnection.open("b1", 9092)
-        monkeypatch.setattr(Partition, "lead", fails)
+        monkeypatch.setattr(Partition, "make_leader", fails)
         await create(client, name="bad", assignments=[[2]])
         broker = cluster[2].broker
         assert broker is not None

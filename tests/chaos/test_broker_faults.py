@@ -12,7 +12,7 @@ from chaos.faults import KINDS, plan
 from chaos.journal import Journal, Notes, read_journal, stored_in_spite_of_an_error, value_of
 from chaos.log_files import Compared
 from suwi.sim.history import History
-from suwi.sim.verdict import violations
+from suwi.sim.history_checker import violations
 
 WRITER, TOPIC, NAME = "writer-1", "numbers", "numbers-0"
 SENT = [value_of(WRITER, 0, number) for number in range(5)]

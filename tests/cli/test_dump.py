@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from suwi.log.producer_snapshot import encode_snapshot
-from suwi.log.producers import ProducedBatch, Producer
+from suwi.log.producer_state import ProducedBatch, Producer
 from suwi.model.ids import Offset, ProducerEpoch, ProducerId
 from suwi.records.builder import build_batch, build_marker
 from suwi.records.compression import Compression

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 _SABOTAGED = """
-from suwi.broker.housekeeping import Housekeeping
+from suwi.broker.log_manager import Housekeeping
 from suwi.cli.main import app
 
 tick = Housekeeping._tick

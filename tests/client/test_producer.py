@@ -12,7 +12,7 @@ from suwi.client.cluster import Cluster
 from suwi.client.connection import ConnectionLost
 from suwi.client.delivery import Delivery
 from suwi.client.offsets import EARLIEST, LATEST, list_offsets
-from suwi.client.outbox import ProducerSettings
+from suwi.client.partition_sender import ProducerSettings
 from suwi.client.producer import Producer
 from suwi.client.reader import Reader
 from suwi.model.errors import MessageTooLarge, OutOfOrderSequence, UnknownTopicOrPartition

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from suwi.client.log_in import TokenLogIn, read_log_in
+from suwi.client.sasl_login import TokenLogin, read_sasl_login
 from suwi.client.tokens import EndpointTokens, NoToken, read_tokens
 from suwi.env import local_env
 from suwi.model.config_kinds import BadConfig
@@ -119,14 +119,14 @@ def test_an_endpoint_that_is_away_is_named() -> None:
 
 
 def test_a_token_can_be_made_up_for_brokers_that_believe_it() -> None:
-    log_in = read_log_in(
+    log_in = read_sasl_login(
         {
             "sasl.mechanism": "OAUTHBEARER",
             "sasl.jaas.config": f'{MODULE} unsecuredLoginStringClaim_sub="alice" '
             'unsecuredLoginLifetimeSeconds="60";',
         }
     )
-    assert isinstance(log_in, TokenLogIn)
+    assert isinstance(log_in, TokenLogin)
     mechanism = asyncio.run(log_in.start(local_env()))
     assert mechanism.name == "OAUTHBEARER"
     first = mechanism.first().decode()
@@ -164,7 +164,7 @@ def test_a_broker_that_says_no_is_answered_and_one_that_says_yes_is_not() -> Non
 )
 def test_settings_that_lead_to_no_token_are_named(settings: dict[str, str], problem: str) -> None:
     with pytest.raises(BadConfig) as bad:
-        read_log_in({"sasl.mechanism": "OAUTHBEARER", **settings})
+        read_sasl_login({"sasl.mechanism": "OAUTHBEARER", **settings})
     assert problem in str(bad.value)
 
 
@@ -175,9 +175,9 @@ def test_secrets_are_in_no_text() -> None:
         "sasl.oauthbearer.client.credentials.client.id": "me",
         "sasl.oauthbearer.client.credentials.client.secret": SECRET,
     }
-    assert SECRET not in repr(read_log_in(given))
+    assert SECRET not in repr(read_sasl_login(given))
     password = {
         "sasl.mechanism": "PLAIN",
         "sasl.jaas.config": f'x required username="a" password="{SECRET}";',
     }
-    assert SECRET not in repr(read_log_in(password))
+    assert SECRET not in repr(read_sasl_login(password))

@@ -12,16 +12,16 @@ from random import Random
 import pytest
 
 from suwi.controller.elections import (
-    Census,
+    BrokerLiveness,
     Election,
     Position,
     Rules,
     awaits_positions,
+    compute_change,
     elect_greatest,
     prefer,
-    settle,
 )
-from suwi.controller.isr_proposals import IsrProposal, judge
+from suwi.controller.proposed_isr import ProposedIsr, validate
 from suwi.metadata.image import BrokerInfo, PartitionState
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId, Offset
@@ -38,7 +38,7 @@ class Replica:
     runs: bool = True
     epoch: int = 0
     """Of its registration; 0 while it has none."""
-    is_suspect: bool = False
+    was_unclean_shutdown: bool = False
 
 
 class World:
@@ -143,10 +143,10 @@ class World:
         if resigns:
             del chosen[at]
         lives = tuple(chosen.items())
-        proposal = IsrProposal(self.state.leader_epoch, self.state.partition_epoch, lives)
+        proposal = ProposedIsr(self.state.leader_epoch, self.state.partition_epoch, lives)
         live = {n: b for n, b in self.journal.items() if not b.fenced}
         try:
-            self._become(judge(self.state, self.state.leader, proposal, live, self.rules))
+            self._become(validate(self.state, self.state.leader, proposal, live, self.rules))
         except BrokerError:
             return
         for node, life in lives:
@@ -162,7 +162,7 @@ class World:
     def lose_power(self, node: NodeId, lost: int, noticed: bool) -> None:
         replica = self.replicas[node]
         replica.runs = False
-        replica.is_suspect = True
+        replica.was_unclean_shutdown = True
         replica.log = replica.log[: max(0, len(replica.log) - lost)]
         self.wounded.add(node)
         if len(self.wounded) > min(self.rules.insync_min, len(NODES)) - 1:
@@ -189,24 +189,26 @@ class World:
             self.acked, self.acked_lives = {}, {}
         self.state = state
 
-    def _settle(self, after: dict[NodeId, BrokerInfo], suspects: list[NodeId]) -> None:
-        census = Census.of(self.journal, after, suspects)
+    def _apply_liveness(
+        self, after: dict[NodeId, BrokerInfo], unclean_shutdown_replicas: list[NodeId]
+    ) -> None:
+        liveness = BrokerLiveness.of(self.journal, after, unclean_shutdown_replicas)
         before = self.state
-        state, election = settle(before, census, self.rules)
+        state, election = compute_change(before, liveness, self.rules)
         self.journal = after
         self._become(state)
-        holders = (*before.isr, *before.eligible)
+        holders = (*before.isr, *before.elr)
         if election in (Election.CLEAN, Election.SUSPECT):
             assert state.leader in holders
-            assert state.leader in census.live
-        if before.leader in census.reborn and state.leader == before.leader:
+            assert state.leader in liveness.live
+        if before.leader in liveness.restarted and state.leader == before.leader:
             assert state.leader_epoch > before.leader_epoch
         if election is Election.UNCLEAN:
             assert self.rules.unclean
             assert not any(
-                n in census.live and n not in before.suspects
+                n in liveness.live and n not in before.unclean_shutdown_replicas
                 for n in before.isr
-                if n not in census.suspects
+                if n not in liveness.unclean_shutdown_replicas
             )
             self.committed = []  # What is left of it has no guarantee any more.
 
@@ -220,16 +222,18 @@ class World:
             for node, replica in self.replicas.items()
             if replica.runs
         }
-        suspects = [node for node in after if self.replicas[node].is_suspect]
-        self._settle(after, suspects)
-        for node in suspects:
-            self.replicas[node].is_suspect = False
+        unclean_shutdown_replicas = [
+            node for node in after if self.replicas[node].was_unclean_shutdown
+        ]
+        self._apply_liveness(after, unclean_shutdown_replicas)
+        for node in unclean_shutdown_replicas:
+            self.replicas[node].was_unclean_shutdown = False
 
     def notice_fast(self, node: NodeId) -> None:
         """The connection to a broker is lost, and another one refused."""
         if node in self.journal and not self.replicas[node].runs:
             fenced = self.journal[node]._replace(fenced=True)
-            self._settle({**self.journal, node: fenced}, [])
+            self._apply_liveness({**self.journal, node: fenced}, [])
 
     def balance(self) -> None:
         live = [node for node, broker in self.journal.items() if not broker.fenced]
@@ -259,18 +263,21 @@ class World:
         assert state.isr
         assert set(state.isr) <= set(state.replicas)
         assert len(set(state.isr)) == len(state.isr)
-        assert not set(state.eligible) & set(state.isr)
-        assert set(state.suspects) <= {*state.isr, *state.eligible}
+        assert not set(state.elr) & set(state.isr)
+        assert set(state.unclean_shutdown_replicas) <= {*state.isr, *state.elr}
         if state.leader != NO_NODE:
             assert state.leader in state.isr
         live = {node for node, broker in self.journal.items() if not broker.fenced}
         if state.leader in live:
-            assert not set(state.suspects) & set(state.isr)
+            assert not set(state.unclean_shutdown_replicas) & set(state.isr)
             assert set(state.isr) <= live
 
     def somebody_leads_where_a_good_replica_lives(self) -> None:
         live = {node for node, broker in self.journal.items() if not broker.fenced}
-        if any(node in live and node not in self.state.suspects for node in self.state.isr):
+        if any(
+            node in live and node not in self.state.unclean_shutdown_replicas
+            for node in self.state.isr
+        ):
             assert self.state.leader in live
 
     def a_leader_has_all_that_is_committed(self) -> None:

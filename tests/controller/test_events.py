@@ -11,7 +11,7 @@ from suwi.controller.events import (
     logged_facts,
     operations,
 )
-from suwi.controller.survey import ReplicaFacts, lost_at_least
+from suwi.controller.replica_state_query import ReplicaFacts, lost_at_least
 from suwi.metadata.image import ClusterImage, ImageBuilder
 from suwi.metadata.store import values_of
 from suwi.model.ids import LeaderEpoch, NodeId, Offset

@@ -92,7 +92,7 @@ class Counted:
 
     def watchers(self) -> int:
         return sum(
-            len(p.replica_log.waiting._at_end) + len(p.replica_log.waiting._at_watermark)
+            len(p.replica_log.delayed._at_end) + len(p.replica_log.delayed._at_watermark)
             for p in self.world.replicas
         )
 

@@ -255,8 +255,8 @@ def test_both_ways_of_a_fetch_give_the_same_answers(seed: int, length: int) -> N
             broker = Broker(large_from)
             await broker.play(history)
             broker.world_is_unpinned()
-            assert all(not p.replica_log.waiting._at_end for p in broker.world.replicas)
-            assert all(not p.replica_log.waiting._at_watermark for p in broker.world.replicas)
+            assert all(not p.replica_log.delayed._at_end for p in broker.world.replicas)
+            assert all(not p.replica_log.delayed._at_watermark for p in broker.world.replicas)
             return broker.answers, broker.waited
 
         answers.append(simulation.run(main()))

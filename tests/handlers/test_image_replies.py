@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suwi.controller.topic_admin import NewTopic
+from suwi.controller.topic_control import NewTopic
 from suwi.handlers.describe_configs import DescribeConfigs
 from suwi.handlers.image_replies import SLICE_UNITS, ImageReplies, Steps
 from suwi.handlers.metadata import Metadata
@@ -20,8 +20,8 @@ from suwi.model.broker_config import parse_broker_config
 from suwi.model.ids import LeaderEpoch, NodeId, TopicId
 from suwi.net import Answer, Exclusive, Reply, Request
 from suwi.net.client_identity import ClientIdentity
-from suwi.replica.doubts import Doubts
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
+from suwi.replica.suspected_brokers import SuspectedBrokers
 from suwi.wire.codec import encode_request, read_request, read_response
 from suwi.wire.versions import APIS, ApiKey
 from tests.handlers.requests import NO_CONNECTION
@@ -75,9 +75,11 @@ class Handlers:
         self.holder = Holder(image_of(partitions))
         self.doubts = NoDoubts()
         self.created: list[str] = []
-        replicas = cast(Replicas, self.holder)
+        replicas = cast(ReplicaManager, self.holder)
         config = parse_broker_config({}).config
-        self.metadata = Metadata(replicas, self._create, config, cast(Doubts, self.doubts))
+        self.metadata = Metadata(
+            replicas, self._create, config, cast(SuspectedBrokers, self.doubts)
+        )
         self.configs = DescribeConfigs(replicas, config, NodeId(1))
 
     async def _create(self, new: NewTopic, _request: Request) -> None:

@@ -24,12 +24,12 @@ BOTH = (ONE, TWO)
 def elected() -> Partition:
     """Leads with two records at times 10 and 20, of which it knows the first to be committed."""
     partition = make_partition()
-    partition.lead(PartitionState(ONE, LeaderEpoch(0), 0, BOTH, BOTH), 1)
+    partition.make_leader(PartitionState(ONE, LeaderEpoch(0), 0, BOTH, BOTH), 1)
     for timestamp in (10, 20):
         batch = memoryview(build_batch([Record(value=b"x", timestamp=timestamp)]))
         partition.append(batch, read_header(batch), 20)
     partition.leader_replica.record_progress(TWO, Offset(1), Offset(0), 1)
-    partition.lead(PartitionState(ONE, LeaderEpoch(1), 1, BOTH, BOTH), 1)
+    partition.make_leader(PartitionState(ONE, LeaderEpoch(1), 1, BOTH, BOTH), 1)
     assert partition.high_watermark == 1
     return partition
 

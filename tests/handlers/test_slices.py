@@ -79,7 +79,7 @@ VERSIONS = {
 
 def led() -> ManyReplicas:
     partition = make_partition()
-    partition.lead(PartitionState(ONE, LeaderEpoch(0), 0, (ONE,), (ONE,)), 1)
+    partition.make_leader(PartitionState(ONE, LeaderEpoch(0), 0, (ONE,), (ONE,)), 1)
     return ManyReplicas(partition)
 
 

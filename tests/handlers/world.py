@@ -28,7 +28,7 @@ from suwi.records.batch import read_header
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
 from suwi.replica.preparation import Turns
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
 from suwi.sim import ManualClock, SimDisk
 from suwi.sim.random import SimRandom
 from tests.supervision import tasks_that_must_not_fail
@@ -59,7 +59,7 @@ class World:
         config = parse_broker_config(
             {key.replace("_", "."): value for key, value in settings.items()}
         ).config
-        self.replicas = Replicas(
+        self.replicas = ReplicaManager(
             HERE,
             directories,
             self.clock,

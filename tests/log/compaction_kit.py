@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from suwi.log.cleaning import Cleaned, clean
-from suwi.log.cleaning_plan import CleaningPlan, plan_cleaning
+from suwi.log.cleaner import Cleaned, clean
+from suwi.log.cleaner_plan import CleanerPlan, plan_cleaner_run
 from suwi.log.partition_log import PartitionLog
 from suwi.log.producer_snapshot import encode_snapshot
 from suwi.log.steps import run_steps
@@ -70,10 +70,10 @@ def put(bench: Bench, *records: tuple[str, str | None], roll: bool = False) -> N
         bench.log.roll(bench.now_ms)
 
 
-def plan(bench: Bench, *, stable: int | None = None) -> CleaningPlan | None:
+def plan(bench: Bench, *, stable: int | None = None) -> CleanerPlan | None:
     undecided = bench.log.producers.first_open_txn_offset
     limit = bench.log.end_offset if undecided is None else undecided
-    return plan_cleaning(
+    return plan_cleaner_run(
         bench.log, Offset(limit if stable is None else min(stable, limit)), bench.now_ms
     )
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from suwi.log import names
-from suwi.log.cleaning import Cleaned, CleaningAborted, clean
+from suwi.log.cleaner import Cleaned, CleanerAborted, clean
 from suwi.log.steps import Job, run_steps
 from suwi.model.errors import CorruptMessage, InvalidProducerEpoch, InvalidRecord
 from suwi.model.ids import Offset
@@ -426,7 +426,7 @@ def test_a_compacted_log_that_was_cut_is_dirty_again_from_there() -> None:
     put(bench, ("b", "1"), roll=True)
     compact(bench)
     assert bench.log.cleaned_to == 2
-    bench.log.truncate_to(Offset(1))
+    bench.truncate_to(Offset(1))
     assert bench.log.cleaned_to == 1
 
 
@@ -479,11 +479,11 @@ def test_readers_between_the_steps_see_every_key() -> None:
 
 def interrupt(bench: Bench, what: str) -> None:
     if what == "truncate":
-        bench.log.truncate_to(Offset(6))
+        bench.truncate_to(Offset(6))
     elif what == "retain":
         bench.log.take_oldest(1)
     elif what == "delete":
-        bench.log.generation += 1
+        bench.log.directory.generation += 1
     else:
         bench.log.config = TopicConfig()
 
@@ -512,7 +512,7 @@ def cleaned_after_interruption(bench: Bench, what: str, *, at_job: int) -> list[
 
     try:
         run_steps(steps, interrupting)
-    except CleaningAborted:
+    except CleanerAborted:
         assert before is not None
         return before
     assert before is None or what == "retain", "the cleaning did not notice"
@@ -551,7 +551,7 @@ def test_without_room_for_a_copy_nothing_is_begun() -> None:
     bench = Bench(disk=disk, config=COMPACT)
     for number in range(8):
         put(bench, (f"k{number}", "v" * 300), roll=True)
-    with pytest.raises(CleaningAborted):
+    with pytest.raises(CleanerAborted):
         compact(bench)
     assert bench.state.offline_because is None
     assert len(seen_in(bench.log)) == 8

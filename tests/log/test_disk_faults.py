@@ -168,7 +168,7 @@ def _assert_offline(bench: Bench) -> None:
         lambda: bench.log.read(Offset(0), 1, Offset(1), whole_batch=True),
         bench.log.finish,
         lambda: bench.log.take_oldest(1),
-        lambda: bench.log.truncate_to(Offset(0)),
+        lambda: bench.truncate_to(Offset(0)),
     ):
         with pytest.raises(KafkaStorageError):
             use()
@@ -228,7 +228,7 @@ def test_a_truncation_is_whole_though_its_files_cannot_be_removed_yet() -> None:
     bench = Bench(config=SMALL)
     bench.append_many(40)
     bench.sim.faults.fail("remove", errno.EACCES, path="*.log*")
-    bench.log.truncate_to(Offset(10))
+    bench.truncate_to(Offset(10))
     assert (bench.log.end_offset, bench.state.offline_because) == (10, None)
     bench.reopen()
     assert len(bench.headers()) == 10
@@ -242,7 +242,7 @@ def test_a_truncation_that_fails_takes_the_directory_offline(operation: Operatio
     before = values_in(bench.log)
     bench.sim.faults.fail(operation, errno.ENOSPC, path="*.log*")
     with pytest.raises(KafkaStorageError):
-        bench.log.truncate_to(Offset(10))
+        bench.truncate_to(Offset(10))
     _assert_offline(bench)
     bench.crash()
     after = values_in(bench.log)

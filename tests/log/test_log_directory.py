@@ -8,8 +8,9 @@ import pytest
 
 from suwi.env import Disk, Env, SystemRandom
 from suwi.log import names
+from suwi.log.directory_identity import ForeignDirectory
 from suwi.log.file_cache import FileCache
-from suwi.log.log_directory import DirectoryInUse, ForeignDirectory, LogDirectory
+from suwi.log.log_directory import DirectoryInUse, LogDirectory
 from suwi.log.partition_log import PartitionLog
 from suwi.log.steps import TURN, run_steps
 from suwi.log.stray import UnreadableTopicId
@@ -273,7 +274,7 @@ def test_a_deleted_partition_is_renamed_as_apache_kafka_does(disk_and_dir: Place
     disk, path = disk_and_dir
     directory = _begun(disk, path)
     _append(_log(directory), 3)
-    gone = directory.put_away(ORDERS)
+    gone = directory.mark_for_deletion(ORDERS)
     assert gone is not None
     name = gone.rsplit("/", 1)[1]
     assert name.startswith("orders-0.")
@@ -281,7 +282,7 @@ def test_a_deleted_partition_is_renamed_as_apache_kafka_does(disk_and_dir: Place
     assert len(name) == len("orders-0.") + 32 + len("-delete")
     assert directory.found_partitions() == []
     assert directory.leftovers() == [gone]
-    assert directory.put_away(ORDERS) is None
+    assert directory.mark_for_deletion(ORDERS) is None
 
 
 def test_the_longest_topic_name_still_gives_a_valid_directory_name() -> None:
@@ -299,7 +300,7 @@ def test_a_reader_of_a_deleted_partition_is_told(disk_and_dir: Place) -> None:
     part = log.read(Offset(0), 1000, Offset(3), whole_batch=True)
     assert part is not None
     region, release = part.pin()
-    directory.put_away(ORDERS)
+    directory.mark_for_deletion(ORDERS)
     assert not region.is_current()
     release()
 
@@ -312,7 +313,7 @@ def test_deleting_a_partition_during_its_sync_does_not_harm_the_directory() -> N
     _append(log, 3)
     job = log.sync_job()
     assert job is not None
-    directory.put_away(ORDERS)
+    directory.mark_for_deletion(ORDERS)
     job.run()
     log.synced(job)
     directory.state.check()
@@ -439,7 +440,7 @@ def test_a_recreated_topic_does_not_write_into_files_of_one_whose_opening_failed
     disk.faults.fail("write", errno.ENOSPC, path=f"*{names.PARTITION_METADATA}*")
     with pytest.raises(OSError, match="No space"):
         _log(directory)
-    directory.put_away(ORDERS)
+    directory.mark_for_deletion(ORDERS)
     log = _log(directory, topic_id=SECOND_ID)
     _append(log, 1)
     assert disk.size(log.active.log_path) > 0
@@ -456,7 +457,7 @@ def test_a_recreated_topic_does_not_inherit_checkpoints_after_a_crash() -> None:
     directory.write_high_watermarks([(ORDERS, Offset(10))])
     directory.write_recovery_points()
     directory.write_start_offsets()
-    directory.put_away(ORDERS)
+    directory.mark_for_deletion(ORDERS)
     _append(_log(directory, topic_id=SECOND_ID), 10, b"new")
     again = _begun(disk.crash(), "/data")
     assert again.high_watermarks == {}
@@ -530,7 +531,7 @@ def test_a_directory_of_nobody_knows_which_topic_goes_only_if_it_has_no_records(
     records: int,
 ) -> None:
     disk, directory = _unreadable(records=records)
-    gone = directory.put_away_unknown(ORDERS)
+    gone = directory.mark_unknown_for_deletion(ORDERS)
     assert directory.found_partitions() == []
     assert directory.leftovers() == ([] if records else [gone])
     assert len(_strays(disk)) == (1 if records else 0)
@@ -572,11 +573,11 @@ def test_what_is_not_lower_than_what_is_written_down_need_not_be_written() -> No
     directory = _begun(SimDisk(), "/data")
     log = _log(directory)
     _append(log, 10)
-    log.truncate_to(Offset(5))
+    run_steps(log.truncating(Offset(5)))
     assert directory.became_shorter(log) == []
     _sync(log)
     directory.write_recovery_points()
-    log.truncate_to(Offset(4))
+    run_steps(log.truncating(Offset(4)))
     assert [due.checkpoint for due in directory.became_shorter(log)] == [names.RECOVERY_POINTS]
 
 
@@ -589,7 +590,7 @@ def test_partitions_made_anew_at_the_same_time_wait_for_one_write_of_the_checkpo
         _log(directory, partition)
     directory.write_high_watermarks([(partition, Offset(5)) for partition in both])
     for partition in both:
-        directory.put_away(partition)
+        directory.mark_for_deletion(partition)
     first, second = (
         directory.opening(partition, SECOND_ID, TopicConfig(), None) for partition in both
     )

@@ -102,7 +102,7 @@ def test_synced_records_survive_truncations_before_them(seed: int) -> None:
         bench.append_many(random.below(50), value=b"e%d" % bench.epoch)
         if random.chance(0.5):
             bench.sync()
-        bench.log.truncate_to(Offset(random.below(bench.log.end_offset + 1)))
+        bench.truncate_to(Offset(random.below(bench.log.end_offset + 1)))
     bench.epoch += 1
     bench.append_many(30, value=b"last")
     bench.sync()
@@ -120,7 +120,7 @@ def test_a_follower_that_lost_power_after_truncating_can_follow_again(seed: int)
         batch = batch_of(base_offset=base, epoch=6 if base < 20 else 7)
         bench.log.append_as_follower(memoryview(batch), LeaderEpoch(7), NOW_MS)
     bench.sync()
-    bench.log.truncate_to(Offset(20))
+    bench.truncate_to(Offset(20))
     for base in range(20, 25):
         batch = batch_of(base_offset=base, epoch=6, value=b"leader 8 has these")
         bench.log.append_as_follower(memoryview(batch), LeaderEpoch(8), NOW_MS)
@@ -136,7 +136,7 @@ def test_a_truncation_survives_a_power_loss_once_synced(seed: int) -> None:
     bench = seeded(seed, config=SMALL)
     bench.append_many(60)
     bench.sync()
-    bench.log.truncate_to(Offset(5 + seed))
+    bench.truncate_to(Offset(5 + seed))
     before = values_in(bench.log)
     bench.sync()
     assert not bench.log.unsynced

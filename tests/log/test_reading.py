@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from suwi.log.partition_log import LogSlice
+from suwi.log.log_slice import LogSlice
+from suwi.log.time_lookup import batch_at_time, batch_of_max_timestamp
 from suwi.model.errors import CorruptMessage, FencedLeaderEpoch, InvalidRecord, OffsetOutOfRange
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.model.topic_config import TopicConfig
@@ -166,7 +167,7 @@ def test_a_pinned_range_is_void_after_a_truncation(bench: Bench) -> None:
     part = bench.log.read(Offset(0), 1000, Offset(3), whole_batch=True)
     assert part is not None
     region, release = part.pin()
-    bench.log.truncate_to(Offset(2))
+    bench.truncate_to(Offset(2))
     assert not region.is_current()
     release()
 
@@ -175,7 +176,7 @@ def test_a_pinned_range_is_void_after_a_truncation(bench: Bench) -> None:
 
 
 def _at_time(bench: Bench, timestamp: int) -> int | None:
-    found = _bases(bench.log.batch_at_time(timestamp))
+    found = _bases(batch_at_time(bench.log, timestamp))
     return found[0] if found else None
 
 
@@ -223,22 +224,22 @@ def test_the_search_goes_on_behind_a_batch_that_had_nothing(bench: Bench) -> Non
     bench.append(batch_of(timestamps=[800]))
     bench.log.advance_start(Offset(1))
     assert _at_time(bench, 500) == 0
-    assert _bases(bench.log.batch_at_time(500, Offset(2))) == [2]
+    assert _bases(batch_at_time(bench.log, 500, Offset(2))) == [2]
 
 
 def test_the_newest_record_is_found(bench: Bench) -> None:
-    assert bench.log.batch_of_max_timestamp() is None
+    assert batch_of_max_timestamp(bench.log) is None
     for time in (100, 900, 200, 900, 300):
         bench.append(batch_of(timestamps=[time]))
         bench.log.roll(NOW_MS)
-    assert _bases(bench.log.batch_of_max_timestamp()) == [1]
+    assert _bases(batch_of_max_timestamp(bench.log)) == [1]
     bench.reopen()
-    assert _bases(bench.log.batch_of_max_timestamp()) == [1]
+    assert _bases(batch_of_max_timestamp(bench.log)) == [1]
 
 
 def test_records_without_a_time_have_no_newest_one(bench: Bench) -> None:
     bench.append(batch_of(timestamps=[-1]))
-    assert bench.log.batch_of_max_timestamp() is None
+    assert batch_of_max_timestamp(bench.log) is None
     assert _at_time(bench, 0) is None
 
 

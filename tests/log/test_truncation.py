@@ -23,7 +23,7 @@ def _small_segments(bench: Bench) -> Bench:
 def test_exactly_the_records_below_the_offset_stay(bench: Bench, offset: int) -> None:
     _small_segments(bench).append_many(40)
     before = values_in(bench.log)
-    bench.log.truncate_to(Offset(offset))
+    bench.truncate_to(Offset(offset))
     kept = min(offset, 40)
     assert bench.log.end_offset == kept
     assert values_in(bench.log) == before[:kept]
@@ -36,14 +36,14 @@ def test_exactly_the_records_below_the_offset_stay(bench: Bench, offset: int) ->
 def test_a_batch_that_holds_the_offset_goes_whole(bench: Bench) -> None:
     for _ in range(3):
         bench.append(batch_of(10))
-    bench.log.truncate_to(Offset(15))
+    bench.truncate_to(Offset(15))
     assert bench.log.end_offset == 10
     assert [h.base_offset for h in bench.headers()] == [0]
 
 
 def test_segments_above_go_with_all_their_files(bench: Bench) -> None:
     _small_segments(bench).append_many(40)
-    bench.log.truncate_to(Offset(5))
+    bench.truncate_to(Offset(5))
     assert [n for n in bench.names() if n.startswith("0")] == [
         f"00000000000000000000{suffix}" for suffix in (".index", ".log", ".timeindex")
     ]
@@ -53,7 +53,7 @@ def test_a_truncation_below_the_first_segment_starts_over_at_the_offset(bench: B
     _small_segments(bench).append_many(40)
     bench.log.take_oldest(2)
     assert bench.log.start_offset == 28
-    bench.log.truncate_to(Offset(10))
+    bench.truncate_to(Offset(10))
     assert (bench.log.start_offset, bench.log.end_offset) == (10, 10)
     assert bench.log.epochs.entries() == []
     assert bench.append().base_offset == 10
@@ -65,9 +65,9 @@ def test_epochs_above_go(bench: Bench) -> None:
     for epoch in (1, 2, 3):
         bench.epoch = epoch
         bench.append_many(5)
-    bench.log.truncate_to(Offset(12))
+    bench.truncate_to(Offset(12))
     assert bench.log.epochs.entries() == [(1, 0), (2, 5), (3, 10)]
-    bench.log.truncate_to(Offset(10))
+    bench.truncate_to(Offset(10))
     assert bench.log.epochs.entries() == [(1, 0), (2, 5)]
     path = f"{bench.dir}/{names.LEADER_EPOCHS}"
     assert bench.disk.read_bytes(path) == b"0\n2\n1 0\n2 5\n"
@@ -77,7 +77,7 @@ def test_producers_are_as_they_were_at_the_offset(bench: Bench) -> None:
     _small_segments(bench)
     for sequence in range(40):
         bench.append(batch_of(producer=(7, 0, sequence)))
-    bench.log.truncate_to(Offset(20))
+    bench.truncate_to(Offset(20))
     assert bench.append(batch_of(producer=(7, 0, 19))).is_duplicate
     with pytest.raises(OutOfOrderSequence):
         bench.append(batch_of(producer=(7, 0, 21)))
@@ -88,7 +88,7 @@ def test_a_transaction_whose_marker_went_is_open_again(bench: Bench) -> None:
     bench.append(batch_of(producer=(7, 0, 0), transactional=True))
     bench.append_marker(7, 0, MarkerType.ABORT)
     assert len(bench.log.aborted_between(Offset(0), Offset(9))) == 1
-    bench.log.truncate_to(Offset(1))
+    bench.truncate_to(Offset(1))
     assert bench.log.producers.first_open_txn_offset == 0
     assert bench.log.aborted_between(Offset(0), Offset(9)) == []
 
@@ -98,11 +98,11 @@ def test_the_newest_time_is_that_of_what_is_left(bench: Bench) -> None:
     for i in range(30):
         bench.append(batch_of(timestamps=[1000 + i if i < 20 else 500]))
     assert bench.log.active.max_timestamp == 1019
-    bench.log.truncate_to(Offset(25))
+    bench.truncate_to(Offset(25))
     assert bench.log.active.max_timestamp == 1019
-    bench.log.truncate_to(Offset(10))
+    bench.truncate_to(Offset(10))
     assert bench.log.active.max_timestamp == 1009
-    bench.log.truncate_to(Offset(0))
+    bench.truncate_to(Offset(0))
     assert bench.log.active.max_timestamp == -1
 
 
@@ -110,7 +110,7 @@ def test_the_recovery_point_never_lies_beyond_the_end(bench: Bench) -> None:
     bench.append_many(10)
     bench.sync()
     assert bench.log.recovery_point == 10
-    bench.log.truncate_to(Offset(4))
+    bench.truncate_to(Offset(4))
     assert bench.log.recovery_point == 4
 
 
@@ -119,7 +119,7 @@ def test_a_sync_that_was_under_way_during_a_truncation_proves_nothing(bench: Ben
     job = bench.log.sync_job()
     assert job is not None
     job.run()
-    bench.log.truncate_to(Offset(4))
+    bench.truncate_to(Offset(4))
     bench.append_many(10)
     bench.log.synced(job)
     assert bench.log.recovery_point == 0
@@ -133,7 +133,7 @@ def test_a_follower_can_take_an_older_epoch_again_after_it_truncated_a_newer_one
         bench.log.append_as_follower(memoryview(batch), LeaderEpoch(7), NOW_MS)
     bench.sync()
     bench.sim.faults.fail("write", 28, path="*leader-epoch*", times=None)
-    bench.log.truncate_to(Offset(1))
+    bench.truncate_to(Offset(1))
     bench.sim.faults.clear()
     bench.crash()
     batch = batch_of(base_offset=1, epoch=6)
@@ -180,7 +180,7 @@ def test_a_truncation_that_crashes_anywhere_leaves_no_hole() -> None:
         before = values_in(bench.log)
         bench.sim.faults.crash_after(calls)
         with suppress(Revoked):
-            bench.log.truncate_to(Offset(20))
+            bench.truncate_to(Offset(20))
         bench.sim.faults.clear()
         bench.crash()
         after = values_in(bench.log)

@@ -23,9 +23,9 @@ _STATES = st.builds(
     partition_epoch=st.integers(0, 2**31 - 1),
     replicas=_NODES,
     isr=_NODES,
-    recovering=st.booleans(),
-    eligible=_NODES,
-    suspects=_NODES,
+    is_recovering=st.booleans(),
+    elr=_NODES,
+    unclean_shutdown_replicas=_NODES,
     unclean_epoch=st.integers(-1, 2**31 - 1).map(LeaderEpoch),
 )
 

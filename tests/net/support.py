@@ -172,7 +172,7 @@ class Wire(asyncio.Transport):
         self._protocol.connection_lost(None)
 
 
-class Door:
+class AcceptAll:
     """Lets every connection in."""
 
     def opened(self, connection: Connection) -> str | None:
@@ -199,7 +199,14 @@ def connect(
         budget = timeless_budget(limits)
     loop = asyncio.get_running_loop()
     connection = Connection(
-        loop, "TEST", dispatch, budget.limits, budget.buffers, budget.unsent, budget.turns, Door()
+        loop,
+        "TEST",
+        dispatch,
+        budget.limits,
+        budget.buffer_pool,
+        budget.unsent_budget,
+        budget.turns,
+        AcceptAll(),
     )
     wire = Wire(room_bytes)
     wire.connect(connection)

@@ -22,7 +22,7 @@ from suwi.net import (
     Promise,
     Reply,
 )
-from suwi.net.buffers import SHARED_BYTES
+from suwi.net.buffer_pool import SHARED_BYTES
 from tests.net.support import Waits, answering, connect, echo, pieces, replies, request, run, settle
 
 
@@ -166,7 +166,7 @@ def test_large_frames_arrive_whole_and_writable(piece_bytes: int) -> None:
         for piece in pieces(stream * 3, piece_bytes):
             wire.deliver(piece)
         assert replies(wire.sent) == list(enumerate(payloads)) * 3
-        assert connection._buffers.lent_bytes == 0
+        assert connection._buffer_pool.allocated_bytes == 0
 
     run(scenario)
 
@@ -180,7 +180,7 @@ def test_a_large_frame_after_another_is_read_whole_where_it_is_served() -> None:
         for frame in (large, large):
             assert len(connection.get_buffer(-1)) == len(frame)
             wire.deliver(frame)
-        assert connection._held is None
+        assert connection._reader.held is None
         wire.deliver(small)
         assert len(connection.get_buffer(-1)) == SHARED_BYTES
         assert len(replies(wire.sent)) == 4
@@ -193,7 +193,7 @@ def test_a_connection_that_may_not_go_on_holds_no_more_than_others() -> None:
         connection, wire = connect(answering(Waits(Exclusive)))
         wire.deliver(request(1, bytes(1_000_000)))
         wire.deliver(request(2, bytes(1_000_000)))
-        assert connection._buffers.lent_bytes <= SHARED_BYTES
+        assert connection._buffer_pool.allocated_bytes <= SHARED_BYTES
 
     run(scenario)
 
@@ -203,12 +203,12 @@ def test_memory_grows_with_bytes_received_not_with_bytes_announced() -> None:
         connection, wire = connect(answering(echo))
         frame = request(1, bytes(100_000_000))
         wire.deliver(frame[:10])
-        assert connection._buffers.lent_bytes <= 8 * 1024
+        assert connection._buffer_pool.allocated_bytes <= 8 * 1024
         wire.deliver(frame[10:100_000])
-        assert connection._buffers.lent_bytes <= 2 * 8 * 100_000
+        assert connection._buffer_pool.allocated_bytes <= 2 * 8 * 100_000
         wire.abort()
         await settle()
-        assert connection._buffers.lent_bytes == 0
+        assert connection._buffer_pool.allocated_bytes == 0
 
     run(scenario)
 
@@ -553,8 +553,8 @@ def test_any_mixture_of_answers_pieces_and_paces_gives_all_replies_in_order(
         assert replies(wire.sent) == expected
         assert seen == list(range(len(script)))
         assert wire.reading
-        assert connection._buffers.lent_bytes == 0
+        assert connection._buffer_pool.allocated_bytes == 0
         assert (connection._output.queued_bytes, connection._output.replies) == (0, 0)
-        assert connection._slots_bytes == 0
+        assert connection._order.bytes_in_flight == 0
 
     run(scenario)

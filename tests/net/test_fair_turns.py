@@ -216,15 +216,15 @@ def test_requests_that_wait_are_copied_once_however_many_turns_they_take() -> No
         budget = Budget(limits(10), poison=True)
         connection, wire = connect(answering(echo), budget=budget)
         wire.deliver(burst(8_000, bytes(16)))
-        held, starts = connection._held, [connection._start]
+        held, starts = connection._reader.held, [connection._reader.start]
         assert held is not None
-        while connection._held is not None:
-            assert connection._held is held
+        while connection._reader.held is not None:
+            assert connection._reader.held is held
             await asyncio.sleep(0)
-            starts.append(connection._start)
+            starts.append(connection._reader.start)
         assert starts == sorted(starts)
         assert len(starts) > 700
-        assert budget.buffers.lent_bytes == 0
+        assert budget.buffer_pool.allocated_bytes == 0
 
     run(scenario)
 
@@ -402,7 +402,7 @@ def test_stopping_starts_none_of_the_requests_that_wait() -> None:
         assert len(served.order) == 2
         assert [c for c, _ in replies(wire.sent)] == [0, 1]
         assert wire.lost
-        assert budget.buffers.lent_bytes == 0
+        assert budget.buffer_pool.allocated_bytes == 0
 
     run(scenario)
 
@@ -420,7 +420,7 @@ def test_a_lost_connection_has_no_turn_any_more() -> None:
         aborted.abort()
         await all_turns(budget)
         assert served.runs() == [("lost", 2), ("aborted", 1), ("other", 8)]
-        assert budget.buffers.lent_bytes == 0
+        assert budget.buffer_pool.allocated_bytes == 0
 
     run(scenario)
 
@@ -537,6 +537,6 @@ def test_whatever_the_sizes_and_budgets_all_is_served_completely_and_in_order(
             expected = [(i, b"%d" % i) for i, (kind, _) in enumerate(script) if kind != "none"]
             assert replies(wire.sent) == expected
             assert wire.reading
-        assert budget.buffers.lent_bytes == 0
+        assert budget.buffer_pool.allocated_bytes == 0
 
     run(scenario)

@@ -93,7 +93,7 @@ def test_frames_of_all_sizes_from_many_clients_at_once(run: Run) -> None:
                         assert await peer.reply() == (i, payload)
 
             await asyncio.gather(*(talk(number) for number in range(6)))
-            assert listener._budget.buffers.lent_bytes == 0
+            assert listener._budget.buffer_pool.allocated_bytes == 0
 
     run(scenario())
 
@@ -153,17 +153,17 @@ def test_unfinished_frames_share_a_memory_limit_and_still_all_complete(run: Run)
         limits = Limits(unfinished_bytes_max=2_000_000)
         frame = request(1, b"x" * 1_000_000)
         async with serving(answering(echo), limits) as listener, AsyncExitStack() as stack:
-            buffers = listener._budget.buffers
+            buffers = listener._budget.buffer_pool
             peers = [await stack.enter_async_context(client(listener)) for _ in range(12)]
             for peer in peers:
                 peer.send(frame[:900_000])
-            await until(lambda: buffers.is_short)
-            assert buffers.lent_bytes <= 2_000_000 + (1 << 20) + 12 * 512 * 1024
+            await until(lambda: buffers.is_exhausted)
+            assert buffers.allocated_bytes <= 2_000_000 + (1 << 20) + 12 * 512 * 1024
             for peer in peers:
                 peer.send(frame[900_000:])
             for peer in peers:
                 assert await peer.reply() == (1, b"x" * 1_000_000)
-            assert buffers.lent_bytes == 0
+            assert buffers.allocated_bytes == 0
 
     run(scenario())
 
@@ -176,7 +176,7 @@ def test_peers_that_pin_memory_with_stalled_frames_do_not_hold_up_others(run: Ru
             peers = [await stack.enter_async_context(client(listener)) for _ in range(6)]
             for peer in peers[:3]:
                 peer.send(frame[:900_000])
-            await until(lambda: listener._budget.buffers.is_short)
+            await until(lambda: listener._budget.buffer_pool.is_exhausted)
             for peer in peers[3:]:
                 peer.send(frame)
             for peer in peers[3:]:
@@ -265,7 +265,7 @@ def test_a_frame_that_never_completes_is_cut_off(run: Run) -> None:
                 async with client(listener) as peer:
                     peer.send(request(1, bytes(1_000_000))[:sent])
                     assert await peer.closed() == b""
-            await until(lambda: listener._budget.buffers.lent_bytes == 0)
+            await until(lambda: listener._budget.buffer_pool.allocated_bytes == 0)
 
     run(scenario())
 
@@ -301,7 +301,7 @@ def test_a_graceful_stop_lets_replies_leave_and_refuses_newcomers(run: Run) -> N
             client(listener) as idle,
         ):
             busy.send(request(1))
-            await until(lambda: any(c._slots for c in listener.connections))
+            await until(lambda: any(c._order.slots for c in listener.connections))
             stopping = asyncio.ensure_future(listener.stop(grace_s=60))
             assert await idle.closed() == b""
             with pytest.raises(ConnectionError):
@@ -338,7 +338,7 @@ def test_a_stop_does_not_wait_longer_than_its_grace(run: Run) -> None:
             client(listener) as peer,
         ):
             peer.send(request(1))
-            await until(lambda: any(c._slots for c in listener.connections))
+            await until(lambda: any(c._order.slots for c in listener.connections))
             await listener.stop(grace_s=0.02)
             assert await peer.closed() == b""
             assert wait.cancelled()

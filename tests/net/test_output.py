@@ -345,7 +345,7 @@ def test_a_file_reply_waits_its_turn_behind_later_ones(open_file: Open) -> None:
 
         async with serving(answering(answer)) as listener, client(listener) as peer:
             peer.send(request(1), request(2), request(3))
-            await until(lambda: any(len(c._slots) == 3 for c in listener.connections))
+            await until(lambda: any(len(c._order.slots) == 3 for c in listener.connections))
             first.set_result(Reply([b"first"]))
             assert await peer.reply() == (1, b"first")
             assert await peer.reply() == (2, DATA[:1_000_000])

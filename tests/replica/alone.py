@@ -9,12 +9,12 @@ from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
 from suwi.model.ids import NodeId, PartitionIndex, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig
-from suwi.replica.home import Home
-from suwi.replica.leadership import Proposal
+from suwi.replica.leader_state import Proposal
 from suwi.replica.loss import Loss
 from suwi.replica.partition import Partition
+from suwi.replica.partition_storage import PartitionStorage
 from suwi.replica.preparation import Turns
-from suwi.replica.replica_log import Surroundings
+from suwi.replica.replica_log import PartitionContext
 from suwi.sim import ManualClock, SimDisk
 from tests.supervision import tasks_that_must_not_fail
 
@@ -48,7 +48,7 @@ def _surroundings(
     disk: Disk,
     propose: Callable[[Partition, Proposal], None],
     path: str,
-) -> tuple[LogDirectories, Surroundings]:
+) -> tuple[LogDirectories, PartitionContext]:
     clock = ManualClock()
     env = Env(clock=clock, disk=disk, random=SystemRandom())
     directories = LogDirectories(env, [path], FileCache(disk, 1000))
@@ -56,14 +56,14 @@ def _surroundings(
     for directory in directories:
         directory.begin()
     tasks = tasks_that_must_not_fail()
-    around = Surroundings(
+    around = PartitionContext(
         ONE, clock, Turns(), 10.0, lambda node, epoch: True, tasks, propose=propose, on_loss=on_loss
     )
     return directories, around
 
 
-def _partition(index: int, directories: LogDirectories, around: Surroundings) -> Partition:
+def _partition(index: int, directories: LogDirectories, around: PartitionContext) -> Partition:
     topic_id = TopicId(UUID(int=1))
     tp = TopicPartition("orders", PartitionIndex(index))
-    home = Home(directories, tp, topic_id, lambda _: None, is_new=True)
-    return Partition(tp, topic_id, TopicConfig(), home, around)
+    storage = PartitionStorage(directories, tp, topic_id, lambda _: None, is_new=True)
+    return Partition(tp, topic_id, TopicConfig(), storage, around)

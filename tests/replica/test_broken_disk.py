@@ -10,7 +10,7 @@ from suwi.model.ids import LeaderEpoch, NodeId, Offset
 from suwi.records.batch import read_header
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
-from suwi.replica.leadership import Proposal
+from suwi.replica.leader_state import Proposal
 from suwi.replica.partition import Partition
 from tests.replica.alone import ONE, TWO, partition_and_directory
 
@@ -32,12 +32,12 @@ def test_a_leader_on_a_broken_disk_does_not_commit_what_nobody_else_has() -> Non
 
     async def scenario() -> None:
         partition, directory = partition_and_directory()
-        partition.lead(leading(ONE, TWO, partition_epoch=0), broker_epoch=5)
+        partition.make_leader(leading(ONE, TWO, partition_epoch=0), broker_epoch=5)
         partition.when_committed(append(partition), told.append)
         directory.state.take_offline(OSError(5, "Input/output error"))
-        partition.lead(leading(ONE, partition_epoch=1), broker_epoch=5)
+        partition.make_leader(leading(ONE, partition_epoch=1), broker_epoch=5)
         partition.live_brokers_changed()
-        partition.drop_laggards()
+        partition.maybe_shrink_isr()
         assert partition.watermark_as_it_is == 0
 
     asyncio.run(scenario())
@@ -51,14 +51,14 @@ def test_a_leader_on_a_broken_disk_asks_for_another_one(is_behind: bool) -> None
 
     async def scenario() -> None:
         partition, directory = partition_and_directory(propose=lambda _, p: proposals.append(p))
-        partition.lead(leading(ONE, TWO, partition_epoch=0), broker_epoch=5)
+        partition.make_leader(leading(ONE, TWO, partition_epoch=0), broker_epoch=5)
         end = append(partition)
         partition.leader_replica.record_progress(TWO, Offset(0) if is_behind else end, Offset(0), 3)
         directory.state.take_offline(OSError(5, "Input/output error"))
-        assert partition.leadership is not None
-        partition.leadership.followers[TWO].caught_up_s -= 60
-        partition.drop_laggards()
-        partition.drop_laggards()
+        assert partition.leader_state is not None
+        partition.leader_state.followers[TWO].caught_up_s -= 60
+        partition.maybe_shrink_isr()
+        partition.maybe_shrink_isr()
 
     asyncio.run(scenario())
     assert [proposal.members for proposal in proposals] == [((TWO, 3),)]

@@ -19,10 +19,12 @@ def test_a_replica_that_is_elected_while_its_broker_stops_can_still_be_closed_cl
     async def scenario() -> None:
         partition = make_partition()
         replicas = (TWO, ONE)
-        partition.follow(PartitionState(TWO, LeaderEpoch(0), 0, replicas, replicas))
+        partition.make_follower(PartitionState(TWO, LeaderEpoch(0), 0, replicas, replicas))
         partition.replica_log.open()
         partition.close()
-        partition.lead(PartitionState(ONE, LeaderEpoch(1), 1, replicas, (ONE,)), broker_epoch=5)
+        partition.make_leader(
+            PartitionState(ONE, LeaderEpoch(1), 1, replicas, (ONE,)), broker_epoch=5
+        )
         assert partition.high_watermark == 0
         partition.log.finish()
 
@@ -35,13 +37,15 @@ def test_a_leader_that_a_full_disk_keeps_from_its_office_can_still_be_closed_cle
     async def scenario() -> None:
         partition, directory = partition_and_directory()
         replicas = (TWO, ONE)
-        partition.follow(PartitionState(TWO, LeaderEpoch(0), 0, replicas, replicas))
+        partition.make_follower(PartitionState(TWO, LeaderEpoch(0), 0, replicas, replicas))
         batch = build_batch([Record(value=b"a", timestamp=1)], leader_epoch=0)
         partition.follower.append_fetched(memoryview(batch), LeaderEpoch(0), Offset(0), Offset(1))
         disk = directory.disk
         assert isinstance(disk, SimDisk)
         disk.faults.fail("write", errno.ENOSPC, path=f"*{names.LEADER_EPOCHS}*", times=None)
-        partition.lead(PartitionState(ONE, LeaderEpoch(1), 1, replicas, (ONE,)), broker_epoch=5)
+        partition.make_leader(
+            PartitionState(ONE, LeaderEpoch(1), 1, replicas, (ONE,)), broker_epoch=5
+        )
         with pytest.raises(KafkaStorageError):
             assert partition.high_watermark
         for _ in range(2):
@@ -60,13 +64,13 @@ def test_a_replica_that_was_deleted_is_not_synced_any_more() -> None:
     async def scenario() -> None:
         partition, directory = partition_and_directory()
         replicas = (TWO, ONE)
-        partition.follow(PartitionState(TWO, LeaderEpoch(0), 0, replicas, replicas))
+        partition.make_follower(PartitionState(TWO, LeaderEpoch(0), 0, replicas, replicas))
         batch = build_batch([Record(value=b"a", timestamp=1)], leader_epoch=0)
         partition.follower.append_fetched(memoryview(batch), LeaderEpoch(0), Offset(0), Offset(0))
         log = partition.log
         assert log.unsynced
         partition.close(UnknownTopicOrPartition("deleted"))
-        directory.put_away(ORDERS)
+        directory.mark_for_deletion(ORDERS)
         assert not await partition.syncer.sync_once(log)
         assert directory.state.offline_because is None
 

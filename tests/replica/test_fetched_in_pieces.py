@@ -8,9 +8,9 @@ from suwi.model.ids import LeaderEpoch, Offset
 from suwi.records.batch import end_of_batches, place
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
-from suwi.replica import fetcher as fetching
-from suwi.replica.fetcher import Fetcher, _Copy
+from suwi.replica import replica_fetcher as fetching
 from suwi.replica.partition import Partition
+from suwi.replica.replica_fetcher import PartitionFetchState, ReplicaFetcher
 from suwi.wire.fetch_request import FetchPartition
 from suwi.wire.fetch_response import FetchedPartition
 from tests.replica.alone import make_partition
@@ -30,11 +30,15 @@ def asked(offset: int) -> FetchPartition:
     return FetchPartition(0, 1, offset, -1, 0, 1 << 20)
 
 
-def taking_in() -> tuple[Fetcher, _Copy, Partition]:
+def taking_in() -> tuple[ReplicaFetcher, PartitionFetchState, Partition]:
     """A fetcher that has no leader to ask, and what it copies."""
     partition = make_partition()
-    partition.follow(following(1))
-    return Fetcher.__new__(Fetcher), _Copy(partition, LeaderEpoch(1)), partition
+    partition.make_follower(following(1))
+    return (
+        ReplicaFetcher.__new__(ReplicaFetcher),
+        PartitionFetchState(partition, LeaderEpoch(1)),
+        partition,
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +68,7 @@ def test_many_small_batches_are_taken_in_over_several_turns() -> None:
 def test_the_rest_is_left_where_the_leader_is_another_by_then() -> None:
     async def scenario() -> None:
         fetcher, copy, partition = taking_in()
-        asyncio.get_running_loop().call_soon(partition.follow, following(2))
+        asyncio.get_running_loop().call_soon(partition.make_follower, following(2))
         assert not await fetcher._take_in_pieces(copy, asked(0), fetched(95))
         assert partition.log.end_offset == 10
 

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from suwi.client.connection import PeerConnection
-from suwi.replica.fetcher import Fetcher
+from suwi.replica.replica_fetcher import ReplicaFetcher
 from suwi.sim import Simulation
 from tests.broker.test_simulated_cluster import create, image, until
 from tests.replica.replicated import begin
@@ -17,13 +17,13 @@ def test_many_new_partitions_of_one_image_cost_one_new_connection(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     connected: Counter[tuple[int, int]] = Counter()
-    connect = Fetcher._connect
+    connect = ReplicaFetcher._connect
 
-    async def counted(fetcher: Fetcher) -> PeerConnection:
+    async def counted(fetcher: ReplicaFetcher) -> PeerConnection:
         connected[fetcher._node_id, fetcher._leader] += 1
         return await connect(fetcher)
 
-    monkeypatch.setattr(Fetcher, "_connect", counted)
+    monkeypatch.setattr(ReplicaFetcher, "_connect", counted)
     simulation = Simulation(seed)
 
     async def scenario() -> None:

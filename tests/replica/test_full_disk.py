@@ -20,7 +20,7 @@ def elected_on_a_full_disk() -> Partition:
     partition, directory = partition_and_directory()
     partition.configure(TopicConfig(segment_bytes=100, retention_ms=1_000))
     replicas = (TWO, ONE)
-    partition.follow(PartitionState(TWO, LeaderEpoch(0), 0, replicas, replicas))
+    partition.make_follower(PartitionState(TWO, LeaderEpoch(0), 0, replicas, replicas))
     for offset in range(3):
         batch = memoryview(build_batch([Record(value=b"x" * 50, timestamp=1)]))
         place(batch, Offset(offset), LeaderEpoch(0))
@@ -28,7 +28,7 @@ def elected_on_a_full_disk() -> Partition:
     disk = directory.disk
     assert isinstance(disk, SimDisk)
     disk.capacity_bytes = disk.drive.volume.used_bytes
-    partition.lead(PartitionState(ONE, LeaderEpoch(1), 1, replicas, (ONE,)), broker_epoch=5)
+    partition.make_leader(PartitionState(ONE, LeaderEpoch(1), 1, replicas, (ONE,)), broker_epoch=5)
     return partition
 
 

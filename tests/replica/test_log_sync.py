@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 
 from suwi.log import sync_threads
+from suwi.log.time_lookup import batch_at_time
 from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import Offset
 from suwi.replica.log_sync import sync_log
@@ -87,7 +88,7 @@ def delete(bench: Bench) -> None:
 
 
 def truncate(bench: Bench) -> None:
-    bench.log.truncate_to(Offset(1))
+    bench.truncate_to(Offset(1))
 
 
 @pytest.mark.parametrize("change", [delete, truncate])
@@ -167,7 +168,7 @@ def test_a_deleted_log_reads_nothing_not_even_from_its_successors_files() -> Non
         bench.append_many(5)
         uses: list[Callable[[], object]] = [
             partial(old.read, Offset(0), 100, Offset(3), whole_batch=True),
-            partial(old.batch_at_time, 0),
+            partial(batch_at_time, old, 0),
             partial(old.aborted_between, Offset(0), Offset(3)),
             old.sync_job,
             old.finish,

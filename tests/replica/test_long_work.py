@@ -100,11 +100,11 @@ def test_a_truncation_replays_producers_a_row_at_a_time(monkeypatch: pytest.Monk
 
     async def scenario() -> None:
         partition = make_partition()
-        partition.follow(following(1))
+        partition.make_follower(following(1))
         copy_many(partition)
         async with counting() as clock:
             watch(monkeypatch, producer_loading, "header_row", clock.note)
-            partition.follower.diverge(LeaderEpoch(0), Offset(BATCHES - 1))
+            partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(BATCHES - 1))
             await partition.replica_log.settled()
         assert len(clock.done_in) >= BATCHES // 10
         assert clock.most_in_a_turn() <= preparation._SLICES_A_TURN
@@ -117,9 +117,9 @@ def test_a_truncation_replays_producers_a_row_at_a_time(monkeypatch: pytest.Monk
 def test_while_it_truncates_a_replica_neither_reads_nor_writes() -> None:
     async def scenario() -> None:
         partition = make_partition()
-        partition.follow(following(1))
+        partition.make_follower(following(1))
         copy_many(partition, 20)
-        partition.follower.diverge(LeaderEpoch(0), Offset(10))
+        partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(10))
         assert partition.replica_log.is_preparing
         with pytest.raises(NotLeaderOrFollower):
             partition.read(Offset(0), 1000, committed_only=False, whole_batch=True)
@@ -139,16 +139,18 @@ def test_a_replica_that_is_elected_while_it_truncates_takes_office_when_that_is_
 
     async def scenario() -> None:
         partition = make_partition()
-        partition.follow(following(1))
+        partition.make_follower(following(1))
         copy_many(partition)
-        partition.follower.diverge(LeaderEpoch(0), Offset(300))
-        partition.lead(PartitionState(ONE, LeaderEpoch(2), 2, (TWO, ONE), (ONE,)), broker_epoch=5)
+        partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(300))
+        partition.make_leader(
+            PartitionState(ONE, LeaderEpoch(2), 2, (TWO, ONE), (ONE,)), broker_epoch=5
+        )
         with pytest.raises(NotLeaderOrFollower):
             assert partition.high_watermark
         await partition.replica_log.settled()
         assert partition.log.epochs.latest == 2
-        assert partition.leadership is not None
-        assert partition.leadership.epoch_start == 300
+        assert partition.leader_state is not None
+        assert partition.leader_state.epoch_start == 300
 
     asyncio.run(scenario())
 
@@ -156,9 +158,9 @@ def test_a_replica_that_is_elected_while_it_truncates_takes_office_when_that_is_
 def test_a_replica_that_is_closed_while_it_truncates_stops_there() -> None:
     async def scenario() -> None:
         partition = make_partition()
-        partition.follow(following(1))
+        partition.make_follower(following(1))
         copy_many(partition, 20)
-        partition.follower.diverge(LeaderEpoch(0), Offset(10))
+        partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(10))
         partition.close()
         await partition.replica_log.settled()
         before = partition.log_as_it_is.dir
@@ -176,7 +178,7 @@ def test_a_truncation_of_many_segments_leaves_a_log_without_holes_at_every_step(
     async def scenario() -> Partition:
         partition, _ = partition_and_directory(disk=disk)
         partition.configure(TopicConfig(segment_bytes=100))
-        partition.follow(following(1))
+        partition.make_follower(following(1))
         copy_many(partition, 60)
         return partition
 
@@ -222,16 +224,16 @@ def test_what_a_truncation_has_to_sync_is_synced_in_a_thread(tmp_path: Path) -> 
 
     async def scenario() -> None:
         partition, directory = partition_and_directory(disk=disk, path=str(tmp_path / "data"))
-        partition.follow(following(1))
+        partition.make_follower(following(1))
         copy_many(partition, 20)
         partition.follower.append_fetched(memoryview(b""), LeaderEpoch(1), Offset(20), Offset(0))
         assert await partition.syncer.sync_once(partition.log)
         directory.write_recovery_points()
         directory.write_high_watermarks([(ORDERS, partition.high_watermark)])
         disk.synced, disk.on_loop = 0, []
-        partition.follower.diverge(LeaderEpoch(0), Offset(10))
+        partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(10))
         await partition.replica_log.settled()
-        partition.follower.start_over(Offset(30))
+        partition.follower.truncate_fully_and_start_at(Offset(30))
         await partition.replica_log.settled()
         assert (disk.synced > 4, disk.on_loop) == (True, [])
         assert partition.log.truncation_is_safe
@@ -251,10 +253,10 @@ def test_a_truncation_whose_sync_fails_for_a_reason_nobody_foresaw_leaves_no_fil
         failures: list[str] = []
         monkeypatch.setattr(Tasks, "count", lambda _, name, error: failures.append(name))
         partition = make_partition()
-        partition.follow(following(1))
+        partition.make_follower(following(1))
         copy_many(partition, 20)
         monkeypatch.setattr(SyncJob, "run", fails)
-        partition.follower.diverge(LeaderEpoch(0), Offset(10))
+        partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(10))
         with pytest.raises(KafkaStorageError):
             await partition.replica_log.settled()
         assert failures == ["log preparation"]
@@ -272,7 +274,7 @@ def test_of_many_replicas_that_are_to_lead_a_few_take_office_in_each_turn() -> N
         state = PartitionState(ONE, LeaderEpoch(1), 1, (ONE, TWO), (ONE,))
         async with counting() as clock:
             for partition in many:
-                partition.lead(state, broker_epoch=5)
+                partition.make_leader(state, broker_epoch=5)
             at_once = sum(partition.is_open for partition in many)
             assert at_once <= preparation._SLICES_AT_ONCE_A_TURN
             began = clock.turn
@@ -286,9 +288,11 @@ def test_of_many_replicas_that_are_to_lead_a_few_take_office_in_each_turn() -> N
 def test_a_replica_whose_log_is_open_takes_office_at_once() -> None:
     async def scenario() -> None:
         partition = make_partition()
-        partition.follow(following(0))
+        partition.make_follower(following(0))
         copy_many(partition, 3)
-        partition.lead(PartitionState(ONE, LeaderEpoch(1), 1, (ONE, TWO), (ONE,)), broker_epoch=5)
+        partition.make_leader(
+            PartitionState(ONE, LeaderEpoch(1), 1, (ONE, TWO), (ONE,)), broker_epoch=5
+        )
         assert not partition.replica_log.is_preparing
         assert partition.log.epochs.latest == 1
 
@@ -301,14 +305,14 @@ def test_a_log_of_many_segments_is_opened_in_several_turns() -> None:
     async def written() -> None:
         partition, directory = partition_and_directory(disk=disk)
         partition.configure(TopicConfig(segment_bytes=100))
-        partition.follow(following(1))
+        partition.make_follower(following(1))
         copy_many(partition, 200)
         partition.log.finish()
         directory.close(clean=True)
 
     async def opened() -> None:
         partition, _ = partition_and_directory(disk=disk)
-        partition.follow(following(1))
+        partition.make_follower(following(1))
         slices = sum(1 for _ in partition.replica_log.opening())
         assert slices >= 200 // partition_log.SEGMENTS_AT_ONCE
         assert partition.replica_log.prepare()
@@ -323,7 +327,7 @@ def test_a_replica_that_cannot_be_opened_says_why_and_tries_again() -> None:
 
     async def scenario() -> None:
         partition, _ = partition_and_directory(disk=disk)
-        partition.follow(following(1))
+        partition.make_follower(following(1))
         disk.faults.fail("open", errno.EMFILE, path="*.log")
         with pytest.raises(KafkaStorageError, match="Too many open files"):
             partition.replica_log.prepare()
@@ -340,7 +344,7 @@ def test_retention_of_many_segments_lets_others_have_their_turns() -> None:
     async def scenario() -> None:
         partition = make_partition()
         partition.configure(TopicConfig(segment_bytes=100, retention_ms=1_000))
-        partition.follow(following(1))
+        partition.make_follower(following(1))
         copy_many(partition, 100)
         partition.follower.append_fetched(memoryview(b""), LeaderEpoch(1), Offset(100), Offset(0))
         gone: list[str] = []
@@ -360,13 +364,13 @@ def test_retention_stops_where_the_log_was_truncated_meanwhile() -> None:
     async def scenario() -> None:
         partition = make_partition()
         partition.configure(TopicConfig(segment_bytes=100, retention_ms=1_000))
-        partition.follow(following(1))
+        partition.make_follower(following(1))
         copy_many(partition, 100)
         partition.follower.append_fetched(memoryview(b""), LeaderEpoch(1), Offset(100), Offset(0))
         steps = partition.replica_log.retaining(10_000_000, [])
         next(steps)
         start = partition.log.start_offset
-        partition.follower.diverge(LeaderEpoch(0), Offset(50))
+        partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(50))
         await partition.replica_log.settled()
         run_steps(steps)
         assert (partition.log.start_offset, partition.log.end_offset) == (start, 50)

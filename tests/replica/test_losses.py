@@ -45,11 +45,11 @@ def lost_by(*copies: tuple[int, int, int], unclean: int, epoch: int, at: int) ->
 
     async def scenario() -> None:
         partition = make_partition(losses.append)
-        partition.follow(following(1))
+        partition.make_follower(following(1))
         for offset, written_in, watermark in copies:
             copy(partition, offset, written_in, watermark=watermark)
-        partition.follow(following(3, unclean=unclean))
-        partition.follower.diverge(LeaderEpoch(epoch), Offset(at))
+        partition.make_follower(following(3, unclean=unclean))
+        partition.follower.truncate_to_divergence(LeaderEpoch(epoch), Offset(at))
         await partition.replica_log.settled()
 
     asyncio.run(scenario())
@@ -80,12 +80,12 @@ def test_deleted_records_are_not_lost() -> None:
 
     async def scenario() -> None:
         partition = make_partition(losses.append)
-        partition.follow(following(0))
+        partition.make_follower(following(0))
         copy(partition, 0, 0, watermark=3)
         copy(partition, 3, 0, watermark=6)
         partition.follower.append_fetched(memoryview(b""), LeaderEpoch(0), Offset(6), Offset(4))
-        partition.follow(following(1, unclean=1))
-        partition.follower.diverge(LeaderEpoch(0), Offset(3))
+        partition.make_follower(following(1, unclean=1))
+        partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(3))
         await partition.replica_log.settled()
 
     asyncio.run(scenario())

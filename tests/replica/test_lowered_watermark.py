@@ -26,12 +26,12 @@ def test_a_truncation_below_the_watermark_is_written_down_before_other_records()
 
     async def scenario() -> None:
         partition, directory = partition_and_directory(disk=disk)
-        partition.follow(following(1))
+        partition.make_follower(following(1))
         copy(partition, 0, 0, watermark=3)
         copy(partition, 3, 0, watermark=6)
         directory.write_high_watermarks([(ORDERS, partition.high_watermark)])
-        partition.follow(following(3, unclean=2))
-        partition.follower.diverge(LeaderEpoch(0), Offset(3))
+        partition.make_follower(following(3, unclean=2))
+        partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(3))
         await partition.replica_log.settled()
         copy(partition, 3, 2, watermark=3)
         assert written(disk) == 3
@@ -47,7 +47,7 @@ def test_what_a_power_loss_took_is_not_committed_when_others_write_there() -> No
 
     async def copied(disk: SimDisk, epoch: int) -> None:
         partition, directory = partition_and_directory(disk=disk)
-        partition.follow(following(epoch))
+        partition.make_follower(following(epoch))
         partition.replica_log.prepare()
         await partition.replica_log.settled()
         copy(partition, 0, epoch, watermark=0)
@@ -68,12 +68,12 @@ def test_on_a_full_disk_no_records_are_taken_until_it_is_written_down() -> None:
 
     async def scenario() -> None:
         partition, directory = partition_and_directory(disk=disk)
-        partition.follow(following(1))
+        partition.make_follower(following(1))
         copy(partition, 0, 0, watermark=3)
         directory.write_high_watermarks([(ORDERS, partition.high_watermark)])
-        partition.follow(following(3, unclean=2))
+        partition.make_follower(following(3, unclean=2))
         disk.faults.fail("write", errno.ENOSPC, path=f"*{names.HIGH_WATERMARKS}*")
-        partition.follower.diverge(LeaderEpoch(0), Offset(0))
+        partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(0))
         with pytest.raises(KafkaStorageError):
             await partition.replica_log.settled()
         with pytest.raises(NotLeaderOrFollower):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suwi.log.epochs import LeaderEpochs
+from suwi.log.leader_epoch_cache import LeaderEpochCache
 from suwi.model.ids import NO_EPOCH, LeaderEpoch, Offset
 
 REPLICAS = 3
@@ -17,7 +17,7 @@ REPLICAS = 3
 @dataclass
 class Log:
     records: list[int] = field(default_factory=list)
-    epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
+    epochs: LeaderEpochCache = field(default_factory=LeaderEpochCache)
 
     @property
     def end(self) -> Offset:

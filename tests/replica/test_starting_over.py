@@ -21,8 +21,8 @@ def test_a_log_that_starts_within_a_batch_is_copied_with_the_whole_batch() -> No
 
     async def scenario() -> None:
         partition = make_partition()
-        partition.follow(PartitionState(TWO, LeaderEpoch(0), 0, (TWO, ONE), (TWO,)))
-        partition.follower.start_over(Offset(30))
+        partition.make_follower(PartitionState(TWO, LeaderEpoch(0), 0, (TWO, ONE), (TWO,)))
+        partition.follower.truncate_fully_and_start_at(Offset(30))
         await partition.replica_log.settled()
         batch = build_batch([Record(value=value, timestamp=1) for value in (b"a", b"b", b"c")])
         place(memoryview(batch), Offset(29), LeaderEpoch(0))
@@ -41,8 +41,8 @@ def test_what_a_full_disk_took_of_it_starts_where_the_leaders_log_does() -> None
 
     async def scenario() -> None:
         partition, _ = partition_and_directory(disk=disk)
-        partition.follow(PartitionState(TWO, LeaderEpoch(0), 0, (TWO, ONE), (TWO,)))
-        partition.follower.start_over(Offset(30))
+        partition.make_follower(PartitionState(TWO, LeaderEpoch(0), 0, (TWO, ONE), (TWO,)))
+        partition.follower.truncate_fully_and_start_at(Offset(30))
         await partition.replica_log.settled()
         records = bytearray()
         for offset in (29, 32):
@@ -66,13 +66,13 @@ def test_where_a_log_begins_anew_is_written_down_before_it_grows() -> None:
 
     async def scenario() -> None:
         partition = make_partition()
-        partition.follow(PartitionState(TWO, LeaderEpoch(0), 0, (TWO, ONE), (TWO,)))
+        partition.make_follower(PartitionState(TWO, LeaderEpoch(0), 0, (TWO, ONE), (TWO,)))
         assert not partition.log.start_moved
-        partition.follower.start_over(Offset(30))
+        partition.follower.truncate_fully_and_start_at(Offset(30))
         await partition.replica_log.settled()
         assert partition.log.start_moved
         partition.log.start_moved = False
-        partition.follower.diverge(LeaderEpoch(0), Offset(20))
+        partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(20))
         await partition.replica_log.settled()
         assert (partition.log.start_offset, partition.log.start_moved) == (0, True)
 

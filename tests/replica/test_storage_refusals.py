@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import pytest
 
-from suwi.log.producers import Producers
+from suwi.log.producer_state import ProducerStates
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import (
     BrokerError,
@@ -40,7 +40,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.partition, self._directory = partition_and_directory()
-        self.partition.lead(ALONE, broker_epoch=5)
+        self.partition.make_leader(ALONE, broker_epoch=5)
         disk = self._directory.disk
         assert isinstance(disk, SimDisk)
         self.disk = disk
@@ -213,7 +213,7 @@ def test_a_refusal_is_over_when_another_leader_took_the_missing_batch() -> None:
         assert bench.send(1) == FULL
         bench.free()
         both = (ONE, TWO)
-        bench.partition.follow(PartitionState(TWO, LeaderEpoch(1), 1, both, both))
+        bench.partition.make_follower(PartitionState(TWO, LeaderEpoch(1), 1, both, both))
         copied = build_batch(
             [Record(value=b"1", timestamp=1), Record(value=b"2", timestamp=1)],
             producer_id=7,
@@ -225,7 +225,9 @@ def test_a_refusal_is_over_when_another_leader_took_the_missing_batch() -> None:
         bench.partition.follower.append_fetched(
             memoryview(copied), LeaderEpoch(1), Offset(3), Offset(0)
         )
-        bench.partition.lead(PartitionState(ONE, LeaderEpoch(2), 2, both, both), broker_epoch=5)
+        bench.partition.make_leader(
+            PartitionState(ONE, LeaderEpoch(2), 2, both, both), broker_epoch=5
+        )
         assert [bench.send(3), bench.send(9)] == ["stored", OUT_OF_ORDER]
 
     run(scenario)
@@ -237,7 +239,7 @@ def test_a_refusal_outlasts_a_change_of_the_leader_that_took_nothing() -> None:
         bench.fill()
         assert bench.send(1) == FULL
         bench.free()
-        bench.partition.lead(ALONE._replace(leader_epoch=LeaderEpoch(1)), broker_epoch=5)
+        bench.partition.make_leader(ALONE._replace(leader_epoch=LeaderEpoch(1)), broker_epoch=5)
         assert [bench.send(2), bench.send(1), bench.send(2)] == [FULL, "stored", "stored"]
 
     run(scenario)
@@ -251,11 +253,11 @@ def test_what_is_pipelined_behind_a_batch_that_too_few_replicas_refused_is_not_o
     def scenario(bench: Bench) -> None:
         partition = bench.partition
         partition.configure(replace(partition.config, min_insync_replicas=2))
-        partition.lead(PartitionState(ONE, LeaderEpoch(1), 1, both, both), broker_epoch=5)
+        partition.make_leader(PartitionState(ONE, LeaderEpoch(1), 1, both, both), broker_epoch=5)
         assert bench.send_to_all(0) == "stored"
-        partition.lead(PartitionState(ONE, LeaderEpoch(1), 2, both, (ONE,)), broker_epoch=5)
+        partition.make_leader(PartitionState(ONE, LeaderEpoch(1), 2, both, (ONE,)), broker_epoch=5)
         assert bench.send_to_all(1) == "NotEnoughReplicas"
-        partition.lead(PartitionState(ONE, LeaderEpoch(1), 3, both, both), broker_epoch=5)
+        partition.make_leader(PartitionState(ONE, LeaderEpoch(1), 3, both, both), broker_epoch=5)
         assert [bench.send_to_all(n) for n in range(2, 5)] == [FULL] * 3
         assert [bench.send_to_all(n) for n in range(1, 5)] == ["stored"] * 4
 
@@ -275,8 +277,8 @@ def test_sequences_go_round() -> None:
     refusals = StorageRefusals()
     last = read_header(build_batch([Record()], producer_id=7, producer_epoch=0, base_sequence=0))
     refusals.note(last._replace(base_sequence=SEQUENCE_MAX))
-    assert refusals.holds_back(last._replace(base_sequence=0), Producers())
-    assert not refusals.holds_back(last._replace(base_sequence=SEQUENCE_MAX - 1), Producers())
+    assert refusals.holds_back(last._replace(base_sequence=0), ProducerStates())
+    assert not refusals.holds_back(last._replace(base_sequence=SEQUENCE_MAX - 1), ProducerStates())
 
 
 def test_only_so_many_producers_are_remembered() -> None:

@@ -42,7 +42,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from suwi.client.connection import PeerConnection
-from suwi.client.visible import visible_records
+from suwi.client.isolation_filter import visible_records
 from suwi.metadata.memory import Faults
 from suwi.model.ids import NO_NODE, NodeId, Offset
 from suwi.records.batch import batches
@@ -51,7 +51,7 @@ from suwi.sim import SimDisk, Simulation
 from suwi.sim.checkers import Committed, all_checkers
 from suwi.sim.checkers.facts import LogId
 from suwi.sim.cluster import PORT, SimCluster, SimNode
-from suwi.sim.watch import Watch
+from suwi.sim.invariant_monitor import InvariantMonitor
 from suwi.wire.versions import ApiKey
 from tests.broker.simulated import fetch_once, produce
 
@@ -105,7 +105,7 @@ class Stage:
         self.cluster = SimCluster(
             simulation, brokers=4, session_timeout_s=SESSION_S, settings=SETTINGS
         )
-        self.watch = Watch(self.cluster, all_checkers(Committed()))
+        self.watch = InvariantMonitor(self.cluster, all_checkers(Committed()))
         self.told: list[str] = []
         self._background: dict[asyncio.Task[None], None] = {}
         self._waits: list[tuple[Callable[[], bool], asyncio.Event]] = []
@@ -147,8 +147,8 @@ class Stage:
                 "leader": leader,
                 "epoch": str(partition.leader_epoch),
                 "in sync": _brokers(partition.isr),
-                "eligible": _brokers(partition.eligible),
-                "suspect": _brokers(partition.suspects),
+                "eligible": _brokers(partition.elr),
+                "suspect": _brokers(partition.unclean_shutdown_replicas),
             }
         for node in self.cluster.nodes.values():
             for log in self.watch.world.states:

@@ -174,7 +174,7 @@ def test_a_listener_that_is_not_between_brokers_takes_nobody_for_a_broker() -> N
     async def main() -> None:
         cluster = TwoListeners(simulation, brokers=2, settings=settings)
         await cluster.start()
-        await until(lambda: len(image(cluster, 1).brokers) == 2)
+        await until(lambda: len(image(cluster, 1).unfenced_brokers) == 2)
         hello = broker_prover(cluster, 2).hello()
         outside = await PeerConnection.open("b1", PORT + 1)
         assert not await is_taken_for_a_peer(outside)
@@ -221,7 +221,7 @@ def test_the_secret_is_made_once_and_is_in_no_image() -> None:
         await cluster[victim].stop()
         await cluster[victim].start()
         assert broker_prover(cluster, victim)._secret == secret
-        await until(lambda: len(image(cluster, victim).brokers) == 3)
+        await until(lambda: len(image(cluster, victim).unfenced_brokers) == 3)
 
     run(scenario)
 
@@ -234,6 +234,6 @@ def test_a_store_without_a_secret_gets_one_when_a_broker_starts() -> None:
         await asyncio.sleep(30)
         await cluster.start()
         assert len(cluster.store.ledger.entries[PEER_SECRET].value) == 32
-        await until(lambda: all(len(image(cluster, n).brokers) == 3 for n in (1, 2, 3)))
+        await until(lambda: all(len(image(cluster, n).unfenced_brokers) == 3 for n in (1, 2, 3)))
 
     run(scenario)

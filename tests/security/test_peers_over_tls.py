@@ -72,7 +72,7 @@ def test_brokers_replicate_and_a_client_with_a_certificate_is_no_broker(
         await until(lambda: "orders" in brokers[0].replicas.image.topics)
         assert (await produce(client, "orders", [b"x"])).error_code == 0
         assert set(brokers[0].replicas.image.topics["orders"].partitions[0].isr) == {1, 2}
-        epoch = brokers[0].replicas.image.registered[NodeId(1)].epoch
+        epoch = brokers[0].replicas.image.registered_brokers[NodeId(1)].epoch
         answer = await client.call(ApiKey.BROKER_HEARTBEAT, 1, heartbeat_fields(1, epoch))
         assert answer.error_code == REFUSED
         await client.close()

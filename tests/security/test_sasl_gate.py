@@ -6,10 +6,10 @@ import struct
 import pytest
 
 from suwi.net import Answer, CloseConnection, Connection, Limits, Reply
-from suwi.net.buffers import ReceiveBuffers
+from suwi.net.buffer_pool import BufferPool
 from suwi.net.sasl_gate import SaslGate
 from suwi.net.turns import Turns
-from suwi.net.unsent import Unsent
+from suwi.net.unsent_bytes import UnsentBytesBudget
 from suwi.security.plain import PlainServer, PlainUsers
 from suwi.security.principal import ANONYMOUS, user
 from suwi.security.sasl_session import MechanismRules, SaslRules, SaslSession
@@ -21,7 +21,7 @@ ALICE = b"\0alice\0secret"
 SESSION_S = 60
 
 
-class Keeper:
+class ConnectionRegistry:
     def opened(self, connection: Connection) -> str | None:
         return None
 
@@ -42,10 +42,10 @@ class Door:
             "TEST",
             self.gate,
             full.before_authentication(512_000),
-            ReceiveBuffers(1 << 20),
-            Unsent(1 << 20),
+            BufferPool(1 << 20),
+            UnsentBytesBudget(1 << 20),
             Turns(100, 2.0),
-            Keeper(),
+            ConnectionRegistry(),
         )
         self.connection._loop.close()
 

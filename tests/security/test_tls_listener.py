@@ -135,7 +135,7 @@ def test_a_peer_without_a_handshake_counts_and_is_cut_off(
         assert await _ends(loop, second)
         assert "too many connections" in _reasons(caplog)
         assert await _ends(loop, silent)
-        await until(lambda: not listener._doors)
+        await until(lambda: not listener._handshakes)
         assert await ask_name(listener, trusting(authority)) == str(ANONYMOUS)
         await until(lambda: not listener.connections)
         assert listener._budget.connections == 0
@@ -172,7 +172,7 @@ def test_bytes_that_are_no_tls_close_the_connection(
         writer.write(sent)
         await reader.read()
         writer.close()
-        await until(lambda: not listener._doors)
+        await until(lambda: not listener._handshakes)
         assert listener._budget.connections == 0
         assert await ask_name(listener, trusting(authority)) == str(ANONYMOUS)
         await listener.stop(0)
@@ -186,9 +186,9 @@ def test_a_listener_stops_with_peers_at_its_door(authority: Authority, server: I
         listener = serving(contexts(authority, server))
         await listener.start()
         peer = socket.create_connection(("127.0.0.1", listener.port))
-        await until(lambda: bool(listener._doors))
+        await until(lambda: bool(listener._handshakes))
         await listener.stop(0)
-        await until(lambda: not listener._doors)
+        await until(lambda: not listener._handshakes)
         assert listener._budget.connections == 0
         peer.close()
 
@@ -203,7 +203,7 @@ def test_a_peer_that_comes_while_the_listener_stops_is_let_go(
         await listener.start()
         peer = socket.create_connection(("127.0.0.1", listener.port))
         peer.setblocking(False)
-        while not listener._doors:  # noqa: ASYNC110 (nothing tells us)
+        while not listener._handshakes:  # noqa: ASYNC110 (nothing tells us)
             await asyncio.sleep(0)  # just accepted: its handshake has not begun
         await listener.stop(0)
         assert await _ends(asyncio.get_running_loop(), peer)
@@ -358,7 +358,7 @@ def test_a_peer_whose_handshake_fails_is_told_why(
         loop = asyncio.get_running_loop()
         reason = await loop.run_in_executor(None, _refusal, listener.port, context)
         assert re.search(told, reason)
-        await until(lambda: not listener._doors)
+        await until(lambda: not listener._handshakes)
         assert listener.failed_authentications.by_mechanism == {"TLS": 1}
         await listener.stop(0)
 

@@ -132,5 +132,5 @@ def lose_a_record(stage: Stage) -> None:
         stage.append(node, batch(0), batch(1))
     stage.commit(ONE, 1)
     stage[ONE].is_live = stage[TWO].is_live = False
-    stage.move(THREE, isr=(THREE,), recovering=True, unclean_epoch=LeaderEpoch(1))
+    stage.move(THREE, isr=(THREE,), is_recovering=True, unclean_epoch=LeaderEpoch(1))
     stage.report(UNCLEAN_ELECTION, leader=3, epoch=1, lost_at_least=None)

@@ -36,7 +36,7 @@ def test_after_a_power_loss_counts_what_a_replica_had_and_not_what_it_never_had(
     stage.change(stage.state._replace(partition_epoch=1, isr=(ONE, TWO)))
     for node in (ONE, TWO):
         stage.append(node, batch(0))
-    stage[TWO].is_suspect = True
+    stage[TWO].was_unclean_shutdown = True
     stage.reopen(TWO, [], safe_end=0)
     stage.commit(ONE, 1)
     stage.append(ONE, batch(1))
@@ -103,7 +103,7 @@ def a_member_let_in_without_what_is_committed(stage: Stage) -> None:
 
 def a_suspect_elected_without_what_is_committed(stage: Stage) -> None:
     three_committed(stage)
-    stage[TWO].is_suspect = True
+    stage[TWO].was_unclean_shutdown = True
     stage.reopen(TWO, stage[TWO].batches[:2], safe_end=2)
     stage.move(TWO)
 
@@ -229,7 +229,7 @@ def an_unclean_election_that_nobody_allowed(stage: Stage) -> None:
             leader_epoch=LeaderEpoch(1),
             partition_epoch=2,
             isr=(THREE,),
-            recovering=True,
+            is_recovering=True,
             unclean_epoch=LeaderEpoch(1),
         )
     )
@@ -330,17 +330,17 @@ def test_an_unclean_election_that_is_allowed_gives_up_what_the_leader_lacks() ->
     ids=["just died", "just began", "goes on", "another is registered"],
 )
 def test_who_is_let_in_is_whole_unless_its_life_has_just_ended(
-    life: str, is_live: bool, is_suspect: bool
+    life: str, is_live: bool, was_unclean_shutdown: bool
 ) -> None:
     """Simulation seed 80965: a replica was about to be let in when it lost power, and what it had
     lost was held against it. Where the next life is known already, it is."""
     stage = Stage()
     stage.world.lives = {TWO: "b2#2"}
     replica = stage[TWO]
-    replica.life, replica.is_live, replica.is_suspect = life, is_live, True
+    replica.life, replica.is_live, replica.was_unclean_shutdown = life, is_live, True
     before = stage.state._replace(isr=(ONE, THREE))
     stage.world.absolve(StateChange(LOG, before, stage.state))
-    assert replica.is_suspect == is_suspect
+    assert replica.was_unclean_shutdown == was_unclean_shutdown
 
 
 def test_what_an_unclean_election_gave_up_may_come_back_with_the_next() -> None:
@@ -350,7 +350,7 @@ def test_what_an_unclean_election_gave_up_may_come_back_with_the_next() -> None:
     lose_a_record(stage)
     stage[ONE].is_live, stage[THREE].is_live = True, False
     unclean_epoch = LeaderEpoch(2)
-    stage.move(ONE, isr=(ONE,), recovering=True, unclean_epoch=unclean_epoch)
+    stage.move(ONE, isr=(ONE,), is_recovering=True, unclean_epoch=unclean_epoch)
     stage[TWO].batches = []
     stage.look(ONE)
     assert stage.committed.end_of(LOG) == 1
@@ -362,7 +362,7 @@ def test_the_election_of_a_life_that_is_over_is_no_fault_of_the_next() -> None:
     stage = Stage()
     three_committed(stage)
     stage.world.lives[TWO] = stage[TWO].life
-    stage[TWO].is_suspect = True
+    stage[TWO].was_unclean_shutdown = True
     stage.reopen(TWO, stage[TWO].batches[:2], safe_end=2)
     stage.move(TWO)
     stage.world.lives[TWO] = stage[TWO].life

@@ -119,10 +119,10 @@ def test_what_an_unclean_leader_has_deleted_is_not_lost_and_may_be_seen_again() 
     stage[TWO].batches = stage[TWO].batches[1:]
     stage[TWO].start = 1
     stage[ONE].is_live = stage[THREE].is_live = False
-    stage.move(TWO, isr=(TWO,), recovering=True, unclean_epoch=LeaderEpoch(1))
+    stage.move(TWO, isr=(TWO,), is_recovering=True, unclean_epoch=LeaderEpoch(1))
     assert stage.committed.losses == []
     stage[THREE].is_live = True
     isr = (TWO, THREE)
-    stage.change(stage.state._replace(partition_epoch=9, isr=isr, recovering=False))
+    stage.change(stage.state._replace(partition_epoch=9, isr=isr, is_recovering=False))
     stage.move(THREE)
     stage.commit(THREE, 3)

@@ -7,7 +7,7 @@ from typing import Any
 from suwi.client.addresses import parse_addresses
 from suwi.client.admin import Admin
 from suwi.client.cluster import Cluster
-from suwi.client.outbox import ProducerSettings
+from suwi.client.partition_sender import ProducerSettings
 from suwi.client.producer import Producer
 from suwi.env import local_env
 from suwi.model.ids import Offset, PartitionIndex, TopicPartition

@@ -1,7 +1,7 @@
 """Real clients through kills, pauses, partitions, slow followers and full disks.
 
 Nothing that was acknowledged is lost, nothing is stored twice, and in the end all replicas hold the
-same bytes. What the clients did and were told is judged by `suwi.sim.verdict`.
+same bytes. What the clients did and were told is judged by `suwi.sim.history_checker`.
 """
 
 import gc
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from suwi.sim.history import History
-from suwi.sim.verdict import violations
+from suwi.sim.history_checker import violations
 from suwi.testing import Cluster
 from tests.clients.drivers import Confluent
 from tests.testing.long_runners import CLIENTS, LongRunner, Progress

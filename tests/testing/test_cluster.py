@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from suwi.broker.housekeeping import Housekeeping
+from suwi.broker.log_manager import LogManager
 from suwi.model.errors import TopicAlreadyExists
 from suwi.testing import Cluster, NotInTime
 
@@ -160,16 +160,16 @@ def test_a_controller_that_stops_leaves_its_office_once(
     cluster: Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was deposed as soon as nobody reached it, and elected again until it had ended."""
-    stop = Housekeeping.stop
+    stop = LogManager.stop
 
-    async def stop_slowly(housekeeping: Housekeeping) -> bool:
+    async def stop_slowly(log_manager: LogManager) -> bool:
         await asyncio.sleep(0.1)  # as if there were much to sync
-        return await stop(housekeeping)
+        return await stop(log_manager)
 
-    monkeypatch.setattr(Housekeeping, "stop", stop_slowly)
+    monkeypatch.setattr(LogManager, "stop", stop_slowly)
     controller = cluster.controller()
     assert controller is not None
-    with caplog.at_level("INFO", "suwi.broker.controllership"):
+    with caplog.at_level("INFO", "suwi.broker.controller_election"):
         cluster.stop_broker(controller)
         cluster.restart(controller)
         cluster.wait_until_healthy()

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Collection
 
 from suwi.broker.kafka_metadata import read_topic_configs
-from suwi.controller.topic_admin import TopicAdmin
+from suwi.controller.topic_control import TopicControl
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
 from suwi.log.partition_log import PartitionLog
@@ -32,7 +32,7 @@ async def adopt(
     directories: LogDirectories,
     store: MetadataStore,
     known: Collection[str],
-    admin: TopicAdmin,
+    admin: TopicControl,
     node_id: NodeId,
     defaults: TopicConfig,
 ) -> None:

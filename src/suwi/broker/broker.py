@@ -11,19 +11,20 @@ import logging
 from collections.abc import Collection
 from typing import Any
 
-from suwi.broker.compaction import Compaction
-from suwi.broker.controllership import Controllership
+from suwi.broker.broker_lifecycle import BrokerLifecycle
+from suwi.broker.controlled_shutdown import controlled_shutdown
+from suwi.broker.controller_election import ControllerElection
 from suwi.broker.deferred_deletion import DeferredDeletion
-from suwi.broker.farewell import hand_over
+from suwi.broker.failure_detector import FailureDetector
 from suwi.broker.forwarding import Forwarding
 from suwi.broker.group_coordinator import GroupCoordinator
-from suwi.broker.housekeeping import Housekeeping
 from suwi.broker.kafka_apis import KafkaApis
-from suwi.broker.lifelines import Lifelines
+from suwi.broker.listener_security import ListenerSecurity, ScramUsers, cluster_secrets
 from suwi.broker.listeners import parse_listeners
+from suwi.broker.log_cleaner import LogCleaner
 from suwi.broker.log_loader import LogLoader
+from suwi.broker.log_manager import LogManager
 from suwi.broker.loss_reports import LossReports
-from suwi.broker.membership import Membership
 from suwi.broker.peer_security import (
     check_peers_can_log_in,
     connect_to_peers,
@@ -31,17 +32,16 @@ from suwi.broker.peer_security import (
     peer_log_in,
     prove_to_peers,
 )
-from suwi.broker.security import ListenerSecurity, ScramUsers, cluster_secrets
+from suwi.broker.replica_state_query import ReplicaStateQuery
 from suwi.broker.socket_server import SocketServer
-from suwi.broker.surveyor import Surveyor
 from suwi.env import Env
 from suwi.env.tasks import TaskFailure, Tasks
 from suwi.handlers.describe_broker import BrokerLife
 from suwi.handlers.peer_handshake import PeerHandshake
 from suwi.log.checkpoints import topic_id_text
+from suwi.log.directory_identity import ForeignDirectory, Identity
 from suwi.log.file_cache import FileCache, raise_open_file_limit
 from suwi.log.log_directories import LogDirectories
-from suwi.log.log_directory import ForeignDirectory, Identity
 from suwi.log.names import CLEAN_SHUTDOWN
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.metadata.follower import MetadataFollower
@@ -59,10 +59,11 @@ from suwi.model.ids import NodeId
 from suwi.net.dispatch import Dispatcher
 from suwi.net.listener import Listener
 from suwi.net.stats import Measured, NetStats
-from suwi.replica.copying import PeerCopying
-from suwi.replica.doubts import Doubts
+from suwi.replica.alter_partition_manager import AlterPartitionManager
 from suwi.replica.peers import Peers
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_fetcher_manager import ReplicaFetcherManager
+from suwi.replica.replica_manager import ReplicaManager
+from suwi.replica.suspected_brokers import SuspectedBrokers
 from suwi.security.peer_proof import PeerProver
 from suwi.security.scram import Decoys
 
@@ -115,7 +116,7 @@ class Broker:
         open_files_max = raise_open_file_limit() // sharing
         self._make_peers()
         self._make_replicas(FileCache(env.disk, int(open_files_max * _OPEN_FILES_FOR_LOGS)))
-        self._make_controllership()
+        self._make_controller_election()
         self._make_socket_server(int(open_files_max * _OPEN_FILES_FOR_CONNECTIONS))
         if sharing > 1 or store.is_shared:
             check_peers_can_log_in(config, self._between)
@@ -126,7 +127,7 @@ class Broker:
 
     def _make_peers(self) -> None:
         self._prover = PeerProver(self.node_id, self._env.random)
-        self._doubts = Doubts(self._follower)
+        self._doubts = SuspectedBrokers(self._follower)
         self._peers = Peers(
             self._follower,
             self._between.name,
@@ -140,16 +141,16 @@ class Broker:
         env, tasks = self._env, self.tasks
         self.directories = LogDirectories(env, self.config.log_dirs, files)
         self._deletion = DeferredDeletion(env.disk, tasks)
-        self.replicas = Replicas(
+        self.replicas = ReplicaManager(
             self.node_id,
             self.directories,
             env.clock,
             self._dynamic,
             tasks,
-            self._put_away,
+            self._mark_for_deletion,
             self._loss_reports.add,
         )
-        self._housekeeping = Housekeeping(
+        self._log_manager = LogManager(
             env, self._dynamic, self.directories, self.replicas, self._deletion, tasks
         )
         self.groups = GroupCoordinator(
@@ -160,11 +161,10 @@ class Broker:
             brokers_max=None if self._store.is_shared else self._sharing,
         )
         self.replicas.subscribe(self.groups.runtime)
-        self._copying: PeerCopying | None = None
 
-    def _make_controllership(self) -> None:
+    def _make_controller_election(self) -> None:
         store, follower, tasks = self._store, self._follower, self.tasks
-        self._membership = Membership(
+        self._lifecycle = BrokerLifecycle(
             self.node_id,
             store,
             self._describe,
@@ -172,20 +172,20 @@ class Broker:
             self.replicas.live_as,
             tasks,
         )
-        self.controllership = Controllership(
+        self.controller_election = ControllerElection(
             self.node_id,
             store,
             follower,
-            self._membership,
+            self._lifecycle,
             self._env,
             self._dynamic,
-            Surveyor(self._peers).survey,
+            ReplicaStateQuery(self._peers).query_replica_states,
             tasks,
         )
-        self._lifelines = Lifelines(
-            self.node_id, store, self._peers, follower, self.controllership, tasks
+        self._failure_detector = FailureDetector(
+            self.node_id, store, self._peers, follower, self.controller_election, tasks
         )
-        self._forwarding = Forwarding(self.controllership, self._peers, follower)
+        self._forwarding = Forwarding(self.controller_election, self._peers, follower)
 
     def _make_socket_server(self, descriptors_max: int) -> None:
         config = self.config
@@ -205,9 +205,9 @@ class Broker:
         self._follower.subscribe(self._apply_limits)
         self._follower.subscribe(self.replicas.apply_image)
         self._follower.subscribe(self.groups.apply_image)
-        self._follower.subscribe(self._lifelines.apply_image)
+        self._follower.subscribe(self._failure_detector.apply_image)
         self._follower.subscribe(self._open_start_gate)
-        self.controllership.subscribe(self._lifelines.follow)
+        self.controller_election.subscribe(self._failure_detector.follow)
 
     @property
     def listeners(self) -> list[Listener]:
@@ -223,8 +223,8 @@ class Broker:
         return BrokerInfo(self.node_id, tuple(self.endpoints), rack or None)
 
     @property
-    def compaction(self) -> Compaction:
-        return self._housekeeping.compaction
+    def compaction(self) -> LogCleaner:
+        return self._log_manager.compaction
 
     # -- starting ------------------------------------------------------------------------------
 
@@ -255,7 +255,7 @@ class Broker:
         # What this broker has written must not seem to be of an epoch that is yet to come.
         await self._follower.synced()
         await LogLoader(
-            self.node_id, self.directories, self.replicas, self._put_away, self._adopts
+            self.node_id, self.directories, self.replicas, self._mark_for_deletion, self._adopts
         ).load()
         for directory in self.directories.usable():
             directory.begin()
@@ -263,18 +263,20 @@ class Broker:
         await self._socket_server.start(
             Measured(dispatcher, self._stats) if self._stats else dispatcher
         )
-        self._copying = PeerCopying(
-            self.node_id, self._peers, self.config, self.replicas, self.tasks
+        self.replicas.start_replication(
+            ReplicaFetcherManager(
+                self.node_id, self._peers, self.config, self.replicas, self.tasks
+            ),
+            AlterPartitionManager(self.node_id, self._peers, self.replicas, self.tasks),
         )
-        self.replicas.copying = self._copying
-        await self._membership.join()
-        self.controllership.start()
-        await self._follower.registered(self.node_id, lambda: self._membership.epoch)
+        await self._lifecycle.join()
+        self.controller_election.start()
+        await self._follower.registered(self.node_id, lambda: self._lifecycle.epoch)
         self._serve_clients_if_ready(self._follower.image)
         self.directories.trust()
         if self._adopts:
             await self._adopt()
-        self._housekeeping.start()
+        self._log_manager.start()
         for directory in self.directories.usable():
             for path in directory.leftovers():
                 self._deletion.delete_dir(path, 0)
@@ -310,10 +312,10 @@ class Broker:
 
     def _serve_clients_if_ready(self, image: ClusterImage) -> None:
         """Service begins when the image shows this broker, those beside it, and a controller."""
-        own = image.brokers.get(self.node_id)
-        if own is None or own.epoch != self._membership.epoch or image.controller is None:
+        own = image.unfenced_brokers.get(self.node_id)
+        if own is None or own.epoch != self._lifecycle.epoch or image.controller is None:
             return
-        if all(node in image.brokers for node in self._beside):
+        if all(node in image.unfenced_brokers for node in self._beside):
             self._socket_server.enable_request_processing()
 
     def _open_start_gate(self, _old: ClusterImage, new: ClusterImage) -> None:
@@ -326,8 +328,8 @@ class Broker:
     async def _adopt(self) -> None:
         from suwi.broker.adoption import adopt  # Rarely wanted, and start-up counts.
 
-        await self.controllership.in_office()
-        known, topics = self.replicas.image.topics, self.controllership.topics
+        await self.controller_election.wait_until_active()
+        known, topics = self.replicas.image.topics, self.controller_election.topics
         defaults = self.config.topic
         await adopt(self.directories, self._store, known, topics, self.node_id, defaults)
 
@@ -339,7 +341,7 @@ class Broker:
             self._store,
             self._follower,
             self.replicas,
-            self.controllership,
+            self.controller_election,
             self._forwarding,
             self._doubts,
             self.groups,
@@ -348,7 +350,7 @@ class Broker:
         )
 
     def _life(self) -> BrokerLife:
-        return BrokerLife(self.node_id, self._membership.epoch, self._stopping is not None)
+        return BrokerLife(self.node_id, self._lifecycle.epoch, self._stopping is not None)
 
     # -- stopping ------------------------------------------------------------------------------
 
@@ -394,11 +396,13 @@ class Broker:
 
     async def _stop(self) -> bool:
         if self.config.controlled_shutdown_enable:
-            epoch, image = self._membership.epoch, self.replicas.image
-            await hand_over(self.node_id, epoch, image, self.controllership, self._peers)
+            epoch, image = self._lifecycle.epoch, self.replicas.image
+            await controlled_shutdown(
+                self.node_id, epoch, image, self.controller_election, self._peers
+            )
         # While others could still reach it: a controller that nobody reaches is deposed, and would
         # be elected again at once.
-        await self.controllership.stop()
+        await self.controller_election.stop()
         stopping = [
             asyncio.create_task(listener.stop())  # owner: this function
             for listener in self.listeners
@@ -407,10 +411,9 @@ class Broker:
         self.groups.runtime.stop()
         for partition in self.replicas:
             partition.close()
-        if self._copying is not None:
-            await self._copying.stop()
+        await self.replicas.stop_replication()
         await asyncio.gather(*stopping)
-        clean = await self._housekeeping.stop()
+        clean = await self._log_manager.stop()
         await self._leave()
         for directory in self.directories:
             directory.close(clean=clean)
@@ -426,15 +429,15 @@ class Broker:
 
     async def _leave(self) -> None:
         self.groups.runtime.stop()
-        await self._lifelines.stop()
+        await self._failure_detector.stop()
         await self._follower.stop()
         await self.replicas.stop()
         for listener in self.listeners:
             await listener.stop()
         await self._loss_reports.stop()
         await self._forwarding.stop()
-        await self.controllership.stop()
-        await self._membership.stop()
+        await self.controller_election.stop()
+        await self._lifecycle.stop()
 
-    def _put_away(self, path: str) -> None:
+    def _mark_for_deletion(self, path: str) -> None:
         self._deletion.delete_dir(path, self.config.topic.file_delete_delay_ms / 1000)

@@ -15,10 +15,10 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.broker.controllership import Controllership
+from suwi.broker.controller_election import ControllerElection
 from suwi.client.connection import PeerConnection
 from suwi.client.errors import error_from
-from suwi.controller.topic_admin import NewTopic
+from suwi.controller.topic_control import NewTopic
 from suwi.handlers.envelope import Envelope
 from suwi.metadata.follower import MetadataFollower
 from suwi.metadata.store import Unavailable
@@ -45,9 +45,9 @@ _ENVELOPE_VERSION = APIS[ApiKey.ENVELOPE].max_version
 
 class Forwarding:
     def __init__(
-        self, controllership: Controllership, peers: Peers, follower: MetadataFollower
+        self, controller_election: ControllerElection, peers: Peers, follower: MetadataFollower
     ) -> None:
-        self._controllership = controllership
+        self._controller_election = controller_election
         self._peers = peers
         self._follower = follower
         self._connection: PeerConnection | None = None
@@ -62,7 +62,7 @@ class Forwarding:
 
     def _wrap(self, handler: Handler) -> Handler:
         def handle(request: Request) -> Answer | Coroutine[Any, Any, Reply | NoReply]:
-            if self._controllership.is_in_office:
+            if self._controller_election.is_active_controller:
                 return handler(request)
             return Exclusive(self._forward(handler, request, bytes(request.body)))
 
@@ -70,8 +70,8 @@ class Forwarding:
 
     async def create_topic(self, new: NewTopic, request: Request) -> None:
         """Because of that request. Raises a `BrokerError`."""
-        if self._controllership.is_in_office:
-            await self._controllership.topics.create(new)
+        if self._controller_election.is_active_controller:
+            await self._controller_election.topics.create(new)
             return
         asked = {
             "name": new.name,
@@ -115,7 +115,7 @@ class Forwarding:
         """
         loop = asyncio.get_running_loop()
         end_s = loop.time() + _PATIENCE_S
-        while not self._controllership.is_in_office:
+        while not self._controller_election.is_active_controller:
             try:
                 async with asyncio.timeout_at(end_s):
                     connection = await self._connect()

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from suwi.controller.topic_admin import NewTopic
+from suwi.controller.topic_control import NewTopic
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.coordinator.shard import Shard, ShardContext
 from suwi.env import Env

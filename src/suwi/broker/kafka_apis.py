@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from suwi.broker.controllership import Controllership
+from suwi.broker.controller_election import ControllerElection
 from suwi.broker.forwarding import Forwarding
 from suwi.broker.group_coordinator import GroupCoordinator
-from suwi.controller.scram_admin import ScramDirectory
+from suwi.controller.scram_control import ScramDirectory
 from suwi.env import Env
 from suwi.handlers.alter_configs import AlterConfigs
 from suwi.handlers.alter_partition import AlterPartition
@@ -54,9 +54,9 @@ from suwi.metadata.store import MetadataStore
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.ids import NodeId
 from suwi.net.dispatch import Handler
-from suwi.replica.doubts import Doubts
-from suwi.replica.nearest import RACK_AWARE, NearestReplica
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
+from suwi.replica.replica_selector import RACK_AWARE, ReplicaSelector
+from suwi.replica.suspected_brokers import SuspectedBrokers
 from suwi.txn.producer_ids import ProducerIds
 from suwi.wire.versions import ApiKey, advertised
 
@@ -67,10 +67,10 @@ class KafkaApis:
     config: BrokerConfig
     store: MetadataStore
     follower: MetadataFollower
-    replicas: Replicas
-    controllership: Controllership
+    replicas: ReplicaManager
+    controller_election: ControllerElection
     forwarding: Forwarding
-    doubts: Doubts
+    doubts: SuspectedBrokers
     groups: GroupCoordinator
     handshake: PeerHandshake
     life: Callable[[], BrokerLife]
@@ -104,7 +104,7 @@ class KafkaApis:
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, self.env.random)
         nearest = None
         if config.replica_selector_class.endswith(RACK_AWARE):
-            nearest = NearestReplica(NodeId(config.node_id), self.follower)
+            nearest = ReplicaSelector(NodeId(config.node_id), self.follower)
         return Fetch(self.replicas, sessions, config.fetch_max_bytes, synced, nearest)
 
     def _of_groups(self) -> dict[int, Handler]:
@@ -126,7 +126,7 @@ class KafkaApis:
         }
 
     def _of_topics(self) -> dict[int, Handler]:
-        config, replicas, controller = self.config, self.replicas, self.controllership
+        config, replicas, controller = self.config, self.replicas, self.controller_election
         node_id, create_topic = NodeId(config.node_id), self.forwarding.create_topic
         return {
             ApiKey.METADATA: Metadata(replicas, create_topic, config, self.doubts),
@@ -139,7 +139,7 @@ class KafkaApis:
         }
 
     def _of_the_cluster(self) -> dict[int, Handler]:
-        replicas, controller = self.replicas, self.controllership
+        replicas, controller = self.replicas, self.controller_election
         node_id, users = NodeId(self.config.node_id), ScramDirectory(self.follower)
         return {
             ApiKey.DESCRIBE_CLUSTER: DescribeCluster(replicas),
@@ -154,7 +154,7 @@ class KafkaApis:
 
     def _between_brokers(self) -> dict[int, Handler]:
         """And Suwi's own, which are never advertised."""
-        replicas, controller = self.replicas, self.controllership
+        replicas, controller = self.replicas, self.controller_election
         return {
             ApiKey.ALTER_PARTITION: AlterPartition(controller),
             ApiKey.BROKER_HEARTBEAT: BrokerHeartbeat(controller),

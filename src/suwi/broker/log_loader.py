@@ -14,7 +14,7 @@ from suwi.log.log_directory import LogDirectory
 from suwi.model.ids import NodeId, TopicPartition
 from suwi.replica.partition import Partition
 from suwi.replica.recovery import recover_all
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 class LogLoader:
     node_id: NodeId
     directories: LogDirectories
-    replicas: Replicas
+    replicas: ReplicaManager
     delete_later: Callable[[str], None]
     """Takes the path of a directory that was put away."""
     adopts: bool
@@ -31,7 +31,11 @@ class LogLoader:
 
     async def load(self) -> None:
         """After an unclean stop: check every log before anybody reads it."""
-        self._put_away_deleted()
+        async with self.replicas.paused:
+            await self._load()
+
+    async def _load(self) -> None:
+        self._mark_deleted_topics()
         known = {partition.partition: partition for partition in self.replicas}
         to_recover: list[Partition] = []
         for directory in self.directories.usable():
@@ -44,7 +48,7 @@ class LogLoader:
         if to_recover:
             await recover_all(to_recover)
 
-    def _put_away_deleted(self) -> None:
+    def _mark_deleted_topics(self) -> None:
         """Topics that were deleted while this broker was away.
 
         One that does not say whose it is, as after a power loss, may be that of a topic that is
@@ -58,26 +62,26 @@ class LogLoader:
                 if not deleted and (is_known or self.adopts):
                     continue
                 try:
-                    self._put_away_if_deleted(directory, tp, deleted)
+                    self._mark_if_deleted(directory, tp, deleted)
                 except PermissionError as error:
                     log.error(
                         "directory cannot be read",
                         extra={"partition": str(tp), "reason": str(error)},
                     )
 
-    def _put_away_if_deleted(
+    def _mark_if_deleted(
         self, directory: LogDirectory, tp: TopicPartition, deleted: Collection[UUID]
     ) -> None:
         topic_id = directory.topic_id_of(tp)
         if topic_id in deleted:
-            path = directory.put_away(tp)
+            path = directory.mark_for_deletion(tp)
         elif topic_id is not None or self.adopts:
             return
         elif tp.topic in self.replicas.image.topics:
             directory.doubt(tp)
             return
         else:
-            path = directory.put_away_unknown(tp)
+            path = directory.mark_unknown_for_deletion(tp)
         if path is not None:
             self.delete_later(path)
         self.directories.forget(tp)

@@ -89,7 +89,9 @@ class PartitionFigures:
         for topic in image.topics.values():
             for first in range(0, len(topic.partitions), _STATES_PER_SLICE):
                 states = topic.partitions[first : first + _STATES_PER_SLICE]
-                self.leaderless += sum(state.leader not in image.brokers for state in states)
+                self.leaderless += sum(
+                    state.leader not in image.unfenced_brokers for state in states
+                )
                 count += len(states)
                 if count >= _STATES_PER_SLICE:
                     count = 0
@@ -97,9 +99,9 @@ class PartitionFigures:
 
     def _count(self, partition: Partition) -> None:
         """Of the partitions led here: the sum over all brokers is that of the cluster."""
-        leadership = partition.leadership
-        if leadership is not None:
-            in_sync, replicas = len(leadership.members), len(leadership.replicas)
+        leader_state = partition.leader_state
+        if leader_state is not None:
+            in_sync, replicas = len(leader_state.members), len(leader_state.replicas)
             self.under_replicated += in_sync < replicas
             self.under_minimum += in_sync < min(partition.config.min_insync_replicas, replicas)
 
@@ -227,7 +229,7 @@ class BrokerCollector(Collector):
         yield GaugeMetricFamily(
             "suwi_active_controller",
             "1 while this broker is the controller.",
-            value=int(broker.controllership.is_in_office),
+            value=int(broker.controller_election.is_active_controller),
         )
         elections = CounterMetricFamily(
             "suwi_leader_elections",
@@ -235,13 +237,15 @@ class BrokerCollector(Collector):
             "from a power loss.",
             labels=["kind"],
         )
-        counts = broker.controllership.elections
+        counts = broker.controller_election.elections
         elections.add_metric(["clean"], counts.clean)
         elections.add_metric(["suspect"], counts.suspect)
         elections.add_metric(["unclean"], counts.unclean)
         yield elections
         yield GaugeMetricFamily(
-            "suwi_live_brokers", "Brokers in service, as this one knows.", value=len(image.brokers)
+            "suwi_live_brokers",
+            "Brokers in service, as this one knows.",
+            value=len(image.unfenced_brokers),
         )
         yield GaugeMetricFamily(
             "suwi_offline_partitions",

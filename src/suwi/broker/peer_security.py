@@ -8,7 +8,7 @@ certificate proves no broker: each may have a name of its own in it, and clients
 from suwi.broker.listeners import ListenerSpec
 from suwi.client.addresses import Address
 from suwi.client.connection import PeerConnection
-from suwi.client.log_in import PasswordLogIn, read_log_in
+from suwi.client.sasl_login import PasswordLogin, read_sasl_login
 from suwi.client.security import connect_securely, read_client_security
 from suwi.env import Env
 from suwi.metadata.image import Endpoint
@@ -52,10 +52,10 @@ def peer_log_in(config: BrokerConfig, spec: ListenerSpec) -> PeerLogIn | None:
     if not spec.uses_sasl:
         return None
     try:
-        log_in = read_log_in(_client_properties(config, spec))
+        log_in = read_sasl_login(_client_properties(config, spec))
     except BadConfig:
         return None
-    if not isinstance(log_in, PasswordLogIn):
+    if not isinstance(log_in, PasswordLogin):
         return None
     return PeerLogIn(log_in.mechanism, user(log_in.user))
 
@@ -70,10 +70,10 @@ def check_peers_can_log_in(config: BrokerConfig, spec: ListenerSpec) -> None:
             f"and user and password in listener.name.{spec.name.lower()}.MECHANISM.sasl.jaas.config"
         )
     try:
-        log_in = read_log_in(_client_properties(config, spec))
+        log_in = read_sasl_login(_client_properties(config, spec))
     except BadConfig as error:
         raise BadConfig(f"listener {spec.name}: brokers cannot log in: {error}") from None
-    if not isinstance(log_in, PasswordLogIn):
+    if not isinstance(log_in, PasswordLogin):
         raise BadConfig(f"{_MECHANISM_KEY}: brokers cannot log in with a token")
 
 

@@ -6,8 +6,8 @@ Invariant: all listeners share one budget of connections, whose limits follow th
 
 from collections.abc import Sequence
 
+from suwi.broker.listener_security import ListenerSecurity
 from suwi.broker.listeners import ListenerSpec
-from suwi.broker.security import ListenerSecurity
 from suwi.metadata.image import Endpoint
 from suwi.model.broker_config import BrokerConfig
 from suwi.net.connection import Dispatch

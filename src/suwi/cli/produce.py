@@ -14,7 +14,7 @@ from suwi.cli.session import existing_topic, run
 from suwi.client.cluster import Cluster
 from suwi.client.delivery import Delivered, Delivery
 from suwi.client.errors import reason
-from suwi.client.outbox import ProducerSettings
+from suwi.client.partition_sender import ProducerSettings
 from suwi.client.producer import Producer
 from suwi.env import SystemClock
 from suwi.model.errors import BrokerError

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from suwi import __version__
 from suwi.broker.broker import Broker, BrokerFailed
+from suwi.broker.broker_lifecycle import IdInUse
 from suwi.broker.in_process import CannotStartBroker, configs_of, start_all, stop_all
 from suwi.broker.listeners import (
     ListenerSpec,
@@ -20,7 +21,6 @@ from suwi.broker.listeners import (
     parse_listeners,
     refuse_plain_text_beyond_loopback,
 )
-from suwi.broker.membership import IdInUse
 from suwi.cli.log_format import set_up_logging
 from suwi.cli.properties import (
     Setting,
@@ -32,7 +32,8 @@ from suwi.cli.properties import (
 )
 from suwi.env import Env, local_env
 from suwi.env.tasks import cancel_and_wait
-from suwi.log.log_directory import DirectoryInUse, ForeignDirectory, make_lasting_dirs
+from suwi.log.directory_identity import ForeignDirectory
+from suwi.log.log_directory import DirectoryInUse, make_lasting_dirs
 from suwi.log.names import META_PROPERTIES, parse_partition_dir_name
 from suwi.metadata.embedded import EmbeddedStore, StoreInUse
 from suwi.model.broker_config import BrokerConfig

@@ -18,9 +18,9 @@ from suwi.client.addresses import Address, parse_addresses
 from suwi.client.cluster import Cluster
 from suwi.client.connection import ConnectionLost
 from suwi.client.errors import Unreachable, reason
-from suwi.client.link import Connect
 from suwi.client.settings import ClientSettings
 from suwi.client.topology import TopicInfo
+from suwi.client.versioned_connection import Connect
 from suwi.env import local_env
 from suwi.model.config_kinds import BadConfig
 from suwi.model.errors import BrokerError, UnknownTopicOrPartition

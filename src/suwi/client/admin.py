@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from suwi.client.cluster import Cluster, Place
 from suwi.client.errors import error_from
-from suwi.client.link import Link
 from suwi.client.routing import ask_leaders
+from suwi.client.versioned_connection import VersionedConnection
 from suwi.model.errors import BrokerError, UnknownTopicOrPartition
 from suwi.model.ids import (
     NO_TOPIC_ID,
@@ -199,7 +199,7 @@ class Admin:
         (result,) = answer.responses
         _check(result)
 
-    async def _link_for(self, resource: Resource) -> Link:
+    async def _link_for(self, resource: Resource) -> VersionedConnection:
         """A broker's own settings are known to that broker only."""
         if resource.type is not ResourceType.BROKER or not resource.name:
             return await self._cluster.any_link()
@@ -219,7 +219,7 @@ class Admin:
         """Delete what lies below an offset (-1: below the end); where each partition begins now."""
 
         async def ask(
-            link: Link, places: dict[TopicPartition, Place]
+            link: VersionedConnection, places: dict[TopicPartition, Place]
         ) -> dict[TopicPartition, Offset | BrokerError]:
             topics: dict[str, list[dict[str, int]]] = {}
             for partition in places:

@@ -14,7 +14,6 @@ from kio.schema.errors import ErrorCode
 
 from suwi.client.addresses import Address
 from suwi.client.errors import Unreachable, error_from
-from suwi.client.link import Connect, Link, connect_plain
 from suwi.client.settings import ClientSettings
 from suwi.client.topology import (
     BrokerInfo,
@@ -24,6 +23,7 @@ from suwi.client.topology import (
     topic_info,
     with_newest_leaders,
 )
+from suwi.client.versioned_connection import Connect, VersionedConnection, connect_plain
 from suwi.env import Random
 from suwi.model.errors import (
     LeaderNotAvailable,
@@ -58,7 +58,7 @@ class Cluster:
         self.controller = NO_NODE
         self._bootstrap = tuple(bootstrap)
         self._connect = connect or connect_plain(self.settings.client_id)
-        self._links: dict[Address, Link] = {}
+        self._links: dict[Address, VersionedConnection] = {}
         self._dialling: dict[Address, asyncio.Lock] = {}
         self._topics: dict[str, TopicInfo] = {}
         self._asked_s: dict[str, float] = {}
@@ -77,14 +77,14 @@ class Cluster:
 
     # -- connections -----------------------------------------------------------------------------
 
-    async def link(self, node: NodeId) -> Link:
+    async def link(self, node: NodeId) -> VersionedConnection:
         """A connection to one broker. Raises OSError, and `LeaderNotAvailable` if it is gone."""
         broker = self.brokers.get(node)
         if broker is None:
             raise LeaderNotAvailable(f"broker {node} is not among those that are alive")
         return await self._dial(broker.address)
 
-    async def any_link(self) -> Link:
+    async def any_link(self) -> VersionedConnection:
         """A connection to whatever broker can be had. Raises `Unreachable`."""
         tried: list[tuple[Address, Exception]] = []
         for address in self._candidates():
@@ -101,21 +101,21 @@ class Cluster:
         turn = self.random.below(len(known)) if known else 0
         return dict.fromkeys([*is_open, *known[turn:], *known[:turn], *self._bootstrap])
 
-    async def _dial(self, address: Address) -> Link:
+    async def _dial(self, address: Address) -> VersionedConnection:
         link = self._links.get(address)
         if link is not None and link.is_open:
             return link
         async with self._dialling.setdefault(address, asyncio.Lock()):
             link = self._links.get(address)
             if link is None or not link.is_open:
-                link = await Link.open(address, self._connect, self.settings)
+                link = await VersionedConnection.open(address, self._connect, self.settings)
                 self._links[address] = link
             return link
 
     # -- messages --------------------------------------------------------------------------------
 
     async def call(self, api: ApiKey, fields: Mapping[str, Any], **limits: Any) -> Any:
-        """Send a message to any broker; see `Link.call`."""
+        """Send a message to any broker; see `VersionedConnection.call`."""
         return await (await self.any_link()).call(api, fields, **limits)
 
     async def call_controller(self, api: ApiKey, fields: Mapping[str, Any], **limits: Any) -> Any:
@@ -156,7 +156,7 @@ class Cluster:
             raise LeaderNotAvailable(f"{partition} has no leader at the moment")
         return Place(topic, info)
 
-    async def leader(self, partition: TopicPartition) -> tuple[Link, Place]:
+    async def leader(self, partition: TopicPartition) -> tuple[VersionedConnection, Place]:
         """Whom to ask about a partition. Raises what `locate` does."""
         place = await self.locate(partition)
         try:

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from suwi.client.addresses import Address
 from suwi.client.cluster import Cluster
 from suwi.client.errors import error_from, is_transient
-from suwi.client.link import Link
 from suwi.client.retry import Retry
+from suwi.client.versioned_connection import VersionedConnection
 from suwi.model.errors import BrokerError, UnsupportedVersion
 from suwi.model.ids import NodeId, Offset, TopicPartition
 from suwi.wire.versions import ApiKey
@@ -49,7 +49,7 @@ async def commit_offsets(
         ],
     }
 
-    async def commit(link: Link) -> None:
+    async def commit(link: VersionedConnection) -> None:
         answer = await link.call(ApiKey.OFFSET_COMMIT, fields, at_most=_BY_NAME_AT_MOST)
         for topic in answer.topics:
             for partition in topic.partitions:
@@ -74,7 +74,7 @@ async def fetch_offsets(
         "require_stable": False,
     }
 
-    async def fetch(link: Link) -> dict[TopicPartition, Offset]:
+    async def fetch(link: VersionedConnection) -> dict[TopicPartition, Offset]:
         answer = await link.call(ApiKey.OFFSET_FETCH, fields, at_most=_BY_NAME_AT_MOST)
         (found,) = getattr(answer, "groups", None) or (answer,)
         if getattr(found, "error_code", 0):
@@ -97,7 +97,7 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicParti
 
 
 async def _ask_coordinator(
-    cluster: Cluster, group: str, api: ApiKey, ask: Callable[[Link], Awaitable[_T]]
+    cluster: Cluster, group: str, api: ApiKey, ask: Callable[[VersionedConnection], Awaitable[_T]]
 ) -> _T:
     retry = Retry(cluster.settings, cluster.random)
     while True:
@@ -112,7 +112,7 @@ async def _ask_coordinator(
             await retry.pause_or_raise(error)
 
 
-async def _coordinator(cluster: Cluster, group: str) -> Link:
+async def _coordinator(cluster: Cluster, group: str) -> VersionedConnection:
     answer: Any = await cluster.call(
         ApiKey.FIND_COORDINATOR,
         {"key": group, "key_type": 0, "coordinator_keys": [group]},

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from suwi.client.cluster import Cluster, Place
 from suwi.client.errors import error_from
-from suwi.client.link import Link
 from suwi.client.routing import ask_leaders
+from suwi.client.versioned_connection import VersionedConnection
 from suwi.model.errors import BrokerError
 from suwi.model.ids import LeaderEpoch, Offset, TopicPartition
 from suwi.wire.versions import ApiKey
@@ -47,7 +47,7 @@ async def find_offsets(
     """As `list_offsets`, with an error for each partition that has one. Raises OSError."""
 
     async def ask(
-        link: Link, led: dict[TopicPartition, Place]
+        link: VersionedConnection, led: dict[TopicPartition, Place]
     ) -> dict[TopicPartition, FoundOffset | BrokerError]:
         topics: dict[str, list[dict[str, int]]] = {}
         for partition, place in led.items():

@@ -12,7 +12,7 @@ from suwi.client.cluster import Cluster
 from suwi.client.delivery import Delivery, OutgoingBatch, record_bytes
 from suwi.client.errors import is_transient
 from suwi.client.identity import Identities
-from suwi.client.outbox import Outbox, ProducerSettings
+from suwi.client.partition_sender import PartitionSender, ProducerSettings
 from suwi.client.partitioner import StickyPartitions, partition_of_key
 from suwi.client.retry import Retry
 from suwi.client.topology import TopicInfo
@@ -31,7 +31,7 @@ class Producer:
         self._settings = settings or ProducerSettings()
         self._identities = Identities(cluster)
         self._sticky = StickyPartitions(cluster.random)
-        self._outboxes: dict[TopicPartition, Outbox] = {}
+        self._senders: dict[TopicPartition, PartitionSender] = {}
         self._buffered_bytes = 0
         self._has_room = asyncio.Event()
 
@@ -76,11 +76,15 @@ class Producer:
 
     async def flush(self) -> None:
         """Return when every record handed over is delivered or has failed."""
-        await asyncio.gather(*(outbox.finish() for outbox in self._outboxes.values()))
+        await asyncio.gather(
+            *(partition_sender.finish() for partition_sender in self._senders.values())
+        )
 
     async def close(self) -> None:
         """Give up what is not delivered yet."""
-        await asyncio.gather(*(outbox.give_up() for outbox in self._outboxes.values()))
+        await asyncio.gather(
+            *(partition_sender.give_up() for partition_sender in self._senders.values())
+        )
 
     async def _topic(self, name: str) -> TopicInfo:
         retry = Retry(self._cluster.settings, self._cluster.random)
@@ -104,15 +108,15 @@ class Producer:
             partition = self._sticky.choose(topic.name, available)
         return partition
 
-    def _outbox(self, topic: str, index: int) -> Outbox:
+    def _outbox(self, topic: str, index: int) -> PartitionSender:
         partition = TopicPartition(topic, PartitionIndex(index))
-        outbox = self._outboxes.get(partition)
-        if outbox is None:
-            outbox = Outbox(
+        partition_sender = self._senders.get(partition)
+        if partition_sender is None:
+            partition_sender = PartitionSender(
                 self._cluster, self._identities, self._settings, partition, self._batch_done
             )
-            self._outboxes[partition] = outbox
-        return outbox
+            self._senders[partition] = partition_sender
+        return partition_sender
 
     def _batch_done(self, batch: OutgoingBatch) -> None:
         self._buffered_bytes -= batch.size_bytes

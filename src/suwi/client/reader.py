@@ -20,8 +20,8 @@ from suwi.client.fetching import (
     fetch_from,
     refusal,
 )
+from suwi.client.isolation_filter import visible_records
 from suwi.client.retry import Retry
-from suwi.client.visible import visible_records
 from suwi.model.errors import KafkaStorageError, UnknownTopicOrPartition
 from suwi.model.ids import NodeId, Offset, TopicId, TopicPartition
 from suwi.records.record import Record

@@ -6,15 +6,16 @@ from typing import TypeAlias, TypeVar
 
 from suwi.client.cluster import Cluster, Place
 from suwi.client.errors import is_transient
-from suwi.client.link import Link
 from suwi.client.retry import Retry
+from suwi.client.versioned_connection import VersionedConnection
 from suwi.model.errors import BrokerError, KafkaStorageError, UnknownTopicOrPartition
 from suwi.model.ids import TopicPartition
 
 _T = TypeVar("_T")
 
 Ask: TypeAlias = Callable[
-    [Link, dict[TopicPartition, Place]], Awaitable[dict[TopicPartition, _T | BrokerError]]
+    [VersionedConnection, dict[TopicPartition, Place]],
+    Awaitable[dict[TopicPartition, _T | BrokerError]],
 ]
 """Asks one broker about the partitions it leads."""
 
@@ -61,7 +62,7 @@ async def _ask_once(
     cluster: Cluster, partitions: Iterable[TopicPartition], ask: Ask[_T]
 ) -> dict[TopicPartition, _T | Exception]:
     answers: dict[TopicPartition, _T | Exception] = {}
-    by_link: dict[Link, dict[TopicPartition, Place]] = {}
+    by_link: dict[VersionedConnection, dict[TopicPartition, Place]] = {}
     for partition in partitions:
         try:
             link, place = await cluster.leader(partition)

@@ -17,8 +17,8 @@ from kio.schema.errors import ErrorCode
 from suwi.client.addresses import Address
 from suwi.client.connection import PeerConnection
 from suwi.client.errors import error_from
-from suwi.client.link import Connect
-from suwi.client.log_in import LogIn, read_log_in
+from suwi.client.sasl_login import SaslLogin, read_sasl_login
+from suwi.client.versioned_connection import Connect
 from suwi.env import Disk, Env, Random, SystemClock
 from suwi.model.config_kinds import BadConfig
 from suwi.model.errors import BrokerError, UnsupportedSaslMechanism
@@ -79,7 +79,7 @@ def read_client_security(
     try:
         return ClientSecurity(
             _tls(given, disk) if protocol.endswith("SSL") else None,
-            _log_in(read_log_in(given), disk, random) if protocol.startswith("SASL_") else None,
+            _log_in(read_sasl_login(given), disk, random) if protocol.startswith("SASL_") else None,
         )
     except BadTls as error:
         raise BadConfig(str(error)) from None
@@ -92,10 +92,12 @@ def check_client_security(properties: Mapping[str, str]) -> None:
     """
     given, protocol = _given(properties)
     if protocol.startswith("SASL_"):
-        read_log_in(given)
+        read_sasl_login(given)
 
 
-def _log_in(log_in: LogIn, disk: Disk, random: Random) -> Callable[[], Awaitable[ClientMechanism]]:
+def _log_in(
+    log_in: SaslLogin, disk: Disk, random: Random
+) -> Callable[[], Awaitable[ClientMechanism]]:
     env = Env(SystemClock(), disk, random)
     return lambda: log_in.start(env)
 

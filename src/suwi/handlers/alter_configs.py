@@ -8,8 +8,8 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.config_admin import Alteration, Operation, Resource
-from suwi.controller.office import Office
+from suwi.controller.configuration_control import Alteration, Operation, Resource
+from suwi.controller.controller_api import ControllerApi
 from suwi.handlers.errors import error_of, reply
 from suwi.model.errors import BrokerError, InvalidRequest
 from suwi.net.answers import Reply
@@ -17,7 +17,7 @@ from suwi.net.dispatch import Request
 
 
 class AlterConfigs:
-    def __init__(self, office: Office, *, incremental: bool) -> None:
+    def __init__(self, office: ControllerApi, *, incremental: bool) -> None:
         self._office = office
         self._incremental = incremental
 

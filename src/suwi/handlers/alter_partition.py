@@ -8,9 +8,9 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.isr_proposals import ANY_EPOCH, IsrProposal
-from suwi.controller.office import Office
-from suwi.controller.partition_admin import TopicProposal
+from suwi.controller.controller_api import ControllerApi
+from suwi.controller.proposed_isr import ANY_EPOCH, ProposedIsr
+from suwi.controller.replication_control import TopicProposal
 from suwi.handlers.errors import error_of, reply
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import BrokerError
@@ -22,7 +22,7 @@ _BROKER_EPOCHS_FROM = 3
 
 
 class AlterPartition:
-    def __init__(self, office: Office) -> None:
+    def __init__(self, office: ControllerApi) -> None:
         self._office = office
 
     async def __call__(self, request: Request) -> Reply:
@@ -57,12 +57,12 @@ class AlterPartition:
         )
 
 
-def _proposal(asked: Any, version: int) -> IsrProposal:
+def _proposal(asked: Any, version: int) -> ProposedIsr:
     if version < _BROKER_EPOCHS_FROM:
         members = tuple((NodeId(node), ANY_EPOCH) for node in asked.new_isr)
     else:
         members = tuple((NodeId(m.broker_id), m.broker_epoch) for m in asked.new_isr_with_epochs)
-    return IsrProposal(
+    return ProposedIsr(
         asked.leader_epoch, asked.partition_epoch, members, asked.leader_recovery_state == 1
     )
 
@@ -85,6 +85,6 @@ def _answer(sender: NodeId, partition: int, result: PartitionState | BrokerError
         "leader_id": result.leader,
         "leader_epoch": result.leader_epoch,
         "isr": result.isr,
-        "leader_recovery_state": int(result.recovering),
+        "leader_recovery_state": int(result.is_recovering),
         "partition_epoch": result.partition_epoch,
     }

@@ -2,8 +2,8 @@
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.office import Office
-from suwi.controller.scram_admin import Deletion, Upsertion
+from suwi.controller.controller_api import ControllerApi
+from suwi.controller.scram_control import Deletion, Upsertion
 from suwi.handlers.errors import error_of, reply
 from suwi.model.errors import BrokerError
 from suwi.net.answers import Reply
@@ -11,7 +11,7 @@ from suwi.net.dispatch import Request
 
 
 class AlterUserScramCredentials:
-    def __init__(self, office: Office) -> None:
+    def __init__(self, office: ControllerApi) -> None:
         self._office = office
 
     async def __call__(self, request: Request) -> Reply:

@@ -6,7 +6,7 @@ said by its session with the store, not by heartbeats.
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.office import Office
+from suwi.controller.controller_api import ControllerApi
 from suwi.handlers.errors import error_of, reply
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NodeId
@@ -15,7 +15,7 @@ from suwi.net.dispatch import Request
 
 
 class BrokerHeartbeat:
-    def __init__(self, office: Office) -> None:
+    def __init__(self, office: ControllerApi) -> None:
         self._office = office
 
     async def __call__(self, request: Request) -> Reply:

@@ -4,7 +4,7 @@ from collections import Counter
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.office import Office
+from suwi.controller.controller_api import ControllerApi
 from suwi.handlers.errors import error_of, reply
 from suwi.model.errors import BrokerError, InvalidRequest
 from suwi.net.answers import Reply
@@ -12,7 +12,7 @@ from suwi.net.dispatch import Request
 
 
 class CreatePartitions:
-    def __init__(self, office: Office) -> None:
+    def __init__(self, office: ControllerApi) -> None:
         self._office = office
 
     async def __call__(self, request: Request) -> Reply:

@@ -6,8 +6,8 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from suwi.controller.config_view import ConfigView
-from suwi.controller.office import Office
-from suwi.controller.topic_admin import NewTopic
+from suwi.controller.controller_api import ControllerApi
+from suwi.controller.topic_control import NewTopic
 from suwi.handlers.config_fields import setting_fields
 from suwi.handlers.errors import error_of, reply
 from suwi.metadata.image import Topic
@@ -16,7 +16,7 @@ from suwi.model.errors import BrokerError, InvalidConfig, InvalidRequest, Policy
 from suwi.model.ids import NodeId
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
 
 _DEFAULT = -1
 # Of several topics, as in Kafka: each is answered with all its settings.
@@ -25,7 +25,7 @@ _PARTITIONS_PER_REQUEST_MAX = 10_000
 
 class CreateTopics:
     def __init__(
-        self, replicas: Replicas, office: Office, config: BrokerConfig, node_id: NodeId
+        self, replicas: ReplicaManager, office: ControllerApi, config: BrokerConfig, node_id: NodeId
     ) -> None:
         self._replicas = replicas
         self._office = office

@@ -23,7 +23,7 @@ from suwi.model.ids import NO_OFFSET, Offset
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 from suwi.replica.partition import Partition
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
 
 _TO_THE_HIGH_WATERMARK = -1
 
@@ -37,7 +37,7 @@ class _Deleted(NamedTuple):
 
 
 class DeleteRecords:
-    def __init__(self, replicas: Replicas) -> None:
+    def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
 
     async def __call__(self, request: Request) -> Reply:

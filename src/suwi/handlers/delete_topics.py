@@ -6,7 +6,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.office import Office
+from suwi.controller.controller_api import ControllerApi
 from suwi.handlers.errors import error_of, reply
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import BrokerError, InvalidRequest, TopicDeletionDisabled
@@ -19,7 +19,7 @@ _TOPIC_IDS_FROM = 6
 
 
 class DeleteTopics:
-    def __init__(self, office: Office, config: BrokerConfig) -> None:
+    def __init__(self, office: ControllerApi, config: BrokerConfig) -> None:
         self._office = office
         self._config = config
 

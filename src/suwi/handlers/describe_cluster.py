@@ -7,14 +7,14 @@ from suwi.handlers.errors import reply
 from suwi.handlers.metadata import broker_fields
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
 
 _BROKERS = 1
 _CONTROLLERS = 2
 
 
 class DescribeCluster:
-    def __init__(self, replicas: Replicas) -> None:
+    def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
 
     def __call__(self, request: Request) -> Answer:
@@ -29,7 +29,7 @@ class DescribeCluster:
             message = f"endpoint type {endpoint_type} is not known"
         known = error is ErrorCode.none
         asked = request.message.include_cluster_authorized_operations
-        brokers = broker_fields(image.brokers.values(), request.listener, "broker_id")
+        brokers = broker_fields(image.unfenced_brokers.values(), request.listener, "broker_id")
         return reply(
             request,
             {

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.config_admin import Resource
 from suwi.controller.config_view import ConfigView, Setting
+from suwi.controller.configuration_control import Resource
 from suwi.controller.topic_names import check_topic_name
 from suwi.handlers.config_fields import described_fields
 from suwi.handlers.errors import error_of
@@ -17,14 +17,14 @@ from suwi.model.errors import BrokerError, InvalidRequest, UnknownTopicOrPartiti
 from suwi.model.ids import NodeId
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
 from suwi.wire.codec import encode_items, encode_response, join_items
 
 _RESOURCE_UNITS: Final = 2  # what one costs without its settings; see `image_replies.Steps`
 
 
 class DescribeConfigs:
-    def __init__(self, replicas: Replicas, config: BrokerConfig, node_id: NodeId) -> None:
+    def __init__(self, replicas: ReplicaManager, config: BrokerConfig, node_id: NodeId) -> None:
         self._replicas = replicas
         self._config = config
         self._node_id = node_id

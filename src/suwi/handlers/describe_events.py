@@ -9,11 +9,11 @@ from dataclasses import asdict
 from suwi.controller.events import events
 from suwi.net.answers import Answer, Reply
 from suwi.net.dispatch import Request
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
 
 
 class DescribeEvents:
-    def __init__(self, replicas: Replicas) -> None:
+    def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
 
     def __call__(self, request: Request) -> Answer:

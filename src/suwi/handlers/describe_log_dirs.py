@@ -16,7 +16,7 @@ from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import TopicPartition
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
 
 _LOOKED_AT_TOGETHER = 100  # Looking takes time, which others need too.
 
@@ -24,7 +24,7 @@ Sizes = dict[TopicPartition, int]
 
 
 class DescribeLogDirs:
-    def __init__(self, replicas: Replicas) -> None:
+    def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
 
     async def __call__(self, request: Request) -> Reply:

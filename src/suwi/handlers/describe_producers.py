@@ -10,11 +10,11 @@ from suwi.handlers.slices import Sliced, SlicedResponse, in_slices
 from suwi.model.errors import InvalidRequest
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
 
 
 class DescribeProducers:
-    def __init__(self, replicas: Replicas) -> None:
+    def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
 
     def __call__(self, request: Request) -> Answer:

@@ -14,13 +14,13 @@ from suwi.model.ids import NodeId
 from suwi.net.answers import Answer, CloseConnection, Exclusive, Reply
 from suwi.net.dispatch import Request
 from suwi.replica.description import describe
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
 
 _SLICE_S = 0.002
 
 
 class DescribeReplicas:
-    def __init__(self, replicas: Replicas, node_id: NodeId) -> None:
+    def __init__(self, replicas: ReplicaManager, node_id: NodeId) -> None:
         self._replicas = replicas
         self._node_id = node_id
 

@@ -12,13 +12,13 @@ from suwi.metadata.image import ClusterImage, Topic
 from suwi.model.errors import BrokerError, InvalidRequest, UnknownTopicOrPartition
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
 
 _PARTITIONS_MAX = 2000  # max.request.partition.size.limit
 
 
 class DescribeTopicPartitions:
-    def __init__(self, replicas: Replicas) -> None:
+    def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
 
     def __call__(self, request: Request) -> Answer:
@@ -65,7 +65,7 @@ class DescribeTopicPartitions:
         partitions = [
             {
                 **partition_fields(index, state, image),
-                "eligible_leader_replicas": state.eligible,
+                "eligible_leader_replicas": state.elr,
                 "last_known_elr": (),
             }
             for index, state in enumerate(topic.partitions[begin : begin + limit], begin)

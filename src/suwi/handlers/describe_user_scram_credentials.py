@@ -5,7 +5,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.scram_admin import ScramDirectory
+from suwi.controller.scram_control import ScramDirectory
 from suwi.handlers.errors import error_of, reply
 from suwi.model.errors import BrokerError, DuplicateResource, ResourceNotFound
 from suwi.net.answers import Answer

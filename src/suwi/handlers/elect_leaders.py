@@ -4,7 +4,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.office import Office
+from suwi.controller.controller_api import ControllerApi
 from suwi.handlers.errors import error_of, reply
 from suwi.model.errors import BrokerError, InvalidRequest
 from suwi.model.ids import PartitionIndex, TopicPartition
@@ -16,7 +16,7 @@ _UNCLEAN = 1
 
 
 class ElectLeaders:
-    def __init__(self, office: Office) -> None:
+    def __init__(self, office: ControllerApi) -> None:
         self._office = office
 
     async def __call__(self, request: Request) -> Reply:

@@ -19,8 +19,8 @@ from suwi.handlers.fetch_source import FetchSource
 from suwi.model.errors import BrokerError
 from suwi.net.answers import Answer, Exclusive, Reply
 from suwi.net.dispatch import Request
-from suwi.replica.nearest import NearestReplica
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
+from suwi.replica.replica_selector import ReplicaSelector
 from suwi.wire.fetch_request import FetchRequest, decode_fetch_request
 from suwi.wire.fetch_response import FetchedPartition, FetchedTopic, encode_fetch_response
 from suwi.wire.fetch_versions import SESSIONS_FROM, TOPIC_IDS_FROM
@@ -35,11 +35,11 @@ LARGE_PARTITIONS = 128
 class Fetch:
     def __init__(
         self,
-        replicas: Replicas,
+        replicas: ReplicaManager,
         sessions: FetchSessions,
         bytes_max: int,
         synced: Callable[[float], Awaitable[None]],
-        nearest: NearestReplica | None = None,
+        nearest: ReplicaSelector | None = None,
     ) -> None:
         """`synced` waits, for so long at most, until the image shows all that was written before.
 

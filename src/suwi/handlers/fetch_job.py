@@ -19,7 +19,7 @@ from suwi.handlers.fetch_sessions import FetchSession, PartitionKey, TopicKey
 from suwi.handlers.fetch_source import FetchSource
 from suwi.handlers.leader_hints import hinted_endpoints, leader_hint
 from suwi.log.batch_scan import scan_headers
-from suwi.log.partition_log import LogSlice
+from suwi.log.log_slice import LogSlice
 from suwi.metadata.store import Unavailable
 from suwi.model.errors import (
     BrokerError,
@@ -31,7 +31,7 @@ from suwi.model.errors import (
 from suwi.model.ids import LeaderEpoch, NodeId, Offset
 from suwi.net.answers import Reply
 from suwi.records.compression import Compression
-from suwi.replica.leadership import Follower
+from suwi.replica.leader_state import Follower
 from suwi.replica.partition import Partition, wait_until_ready
 from suwi.replica.replica_log import LogNotReady
 from suwi.wire.fetch_request import FetchPartition, FetchRequest
@@ -196,11 +196,11 @@ class Job:
         It may have slept for longer than its session, and not have heard of its successor yet. A
         consumer that knows the epoch knows a follower: it goes back to the leader by itself.
         """
-        leadership = partition.leadership
-        if leadership is None:
+        leader_state = partition.leader_state
+        if leader_state is None:
             if epoch != partition.leader_epoch:
                 raise NotLeaderOrFollower(f"{partition.partition} is led by another broker")
-        elif leadership.followers and not self.is_sure:
+        elif leader_state.followers and not self.is_sure:
             raise _NotSure(f"{partition.partition} may be led by another broker")
 
     def _look_for_follower(
@@ -230,16 +230,18 @@ class Job:
                 node, offset, Offset(asked.log_start_offset), self.asked.replica_epoch
             )
         found = partition.read_for_follower(offset, bytes_max, whole_batch=whole_batch)
-        assert partition.leadership is not None
-        follower = partition.leadership.followers[node]
+        assert partition.leader_state is not None
+        follower = partition.leader_state.followers[node]
         return Found(key, _answer(partition, asked), found, follower)
 
     def _nearest(self, partition: Partition, asked: FetchPartition) -> NodeId | None:
         """A replica that is nearer to the consumer than this one, the leader."""
         nearest = self.source.nearest
-        if nearest is None or not self.asked.rack_id or partition.leadership is None:
+        if nearest is None or not self.asked.rack_id or partition.leader_state is None:
             return None
-        return nearest.choose(partition.leadership, Offset(asked.fetch_offset), self.asked.rack_id)
+        return nearest.choose(
+            partition.leader_state, Offset(asked.fetch_offset), self.asked.rack_id
+        )
 
     def is_enough(self, look: Look) -> bool:
         return (
@@ -363,19 +365,19 @@ def _is_strange(partition: Partition, asked: FetchPartition, node: NodeId) -> bo
     Whether they are of the same history nobody can say: all of them have to go, or a crash that
     moves the follower's start back would show them. Who is in sync has shown that they are.
     """
-    log, leadership = partition.log, partition.leadership
-    assert leadership is not None
+    log, leader_state = partition.log, partition.leader_state
+    assert leader_state is not None
     return (
         asked.fetch_offset == log.start_offset
         and asked.last_fetched_epoch >= 0
-        and node not in leadership.members
+        and node not in leader_state.members
         and log.epochs.all_newer_than(LeaderEpoch(asked.last_fetched_epoch))
     )
 
 
 def _refuse_zstd(found: LogSlice) -> None:
     """Clients of these versions do not know zstd."""
-    file = found.log.files.get(found.path)
+    file = found.directory.files.get(found.path)
     for _, header in scan_headers(file, found.position, found.position + found.size_bytes):
         if header.codec is Compression.ZSTD:
             raise UnsupportedCompressionType(f"zstd needs Fetch v{_ZSTD_FROM}")

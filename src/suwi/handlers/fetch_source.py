@@ -8,18 +8,18 @@ from suwi.handlers.fetch_sessions import PartitionKey
 from suwi.metadata.image import ClusterImage
 from suwi.model.errors import NotLeaderOrFollower, StaleBrokerEpoch
 from suwi.model.ids import NodeId
-from suwi.replica.nearest import NearestReplica
 from suwi.replica.partition import Partition
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
+from suwi.replica.replica_selector import ReplicaSelector
 
 
 @dataclass(frozen=True, slots=True)
 class FetchSource:
-    replicas: Replicas
+    replicas: ReplicaManager
     bytes_max: int
     synced: Callable[[float], Awaitable[None]]
     """Waits, for so long at most, until the image shows all that was written before."""
-    nearest: NearestReplica | None = None
+    nearest: ReplicaSelector | None = None
     """Chooses whom a consumer reads from; without it that is the leader."""
 
     def partition_of(self, key: PartitionKey, *, leader_only: bool) -> Partition:
@@ -31,10 +31,10 @@ class FetchSource:
 
     def check_follower(self, partition: Partition, node: NodeId, epoch: int) -> None:
         """Whether a broker has a replica of this, and is in the life that the controller knows."""
-        leadership = partition.leadership
-        if leadership is None or node not in leadership.followers:
+        leader_state = partition.leader_state
+        if leader_state is None or node not in leader_state.followers:
             raise NotLeaderOrFollower(f"broker {node} has no replica of {partition.partition}")
-        journaled = self.replicas.image.registered.get(node)
+        journaled = self.replicas.image.registered_brokers.get(node)
         if journaled is None or journaled.epoch != epoch:
             raise StaleBrokerEpoch(f"broker {node} is not known with epoch {epoch}")
 

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.topic_admin import NewTopic
+from suwi.controller.topic_control import NewTopic
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.handlers.errors import error_of, reply
 from suwi.model.errors import BrokerError, CoordinatorNotAvailable, TopicAlreadyExists
 from suwi.net.answers import Answer, Exclusive, Reply
 from suwi.net.dispatch import Request
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class FindCoordinator:
     def __init__(
         self,
         groups: CoordinatorRuntime,
-        replicas: Replicas,
+        replicas: ReplicaManager,
         create_topic: CreateTopic,
         new_topic: Callable[[], NewTopic],
     ) -> None:
@@ -85,7 +85,7 @@ class FindCoordinator:
         image = self._replicas.image
         try:
             state = image.partition(self._groups.partition_of(key))
-            broker = image.brokers.get(state.leader) if state is not None else None
+            broker = image.unfenced_brokers.get(state.leader) if state is not None else None
             endpoint = broker.endpoint(request.listener) if broker is not None else None
             if broker is None or endpoint is None:
                 raise CoordinatorNotAvailable("its partition has no leader on this listener")

@@ -18,7 +18,7 @@ def leader_hint(
     if error_code not in _ASKED_THE_WRONG_ONE or topic is None:
         return None
     state = image.partition(TopicPartition(topic, PartitionIndex(partition)))
-    if state is None or state.leader not in image.brokers:
+    if state is None or state.leader not in image.unfenced_brokers:
         return None
     return CurrentLeader(state.leader, state.leader_epoch)
 
@@ -30,7 +30,7 @@ def hinted_endpoints(
     named = sorted({hint.leader_id for hint in hints if hint is not None})
     endpoints = []
     for node in named:
-        broker = image.brokers.get(NodeId(node))
+        broker = image.unfenced_brokers.get(NodeId(node))
         endpoint = broker.endpoint(listener) if broker is not None else None
         if broker is not None and endpoint is not None:
             endpoints.append(NodeEndpoint(node, endpoint.host, endpoint.port, broker.rack))

@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from suwi.handlers.errors import error_of
 from suwi.handlers.slices import SlicedResponse
+from suwi.log.time_lookup import batch_at_time, batch_of_max_timestamp
 from suwi.model.errors import (
     InvalidRequest,
     LeaderNotAvailable,
@@ -24,9 +25,9 @@ from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 from suwi.records.batch import read_header
 from suwi.records.record import iter_records
-from suwi.replica.intake import takes_long
+from suwi.replica.log_validator import takes_long
 from suwi.replica.partition import Partition, wait_until_ready
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP = -1, -2, -3
 _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING_UPLOAD = -4, -5, -6
@@ -61,7 +62,7 @@ _NOTHING: Found = (NO_TIMESTAMP, NO_OFFSET)
 
 
 class ListOffsets:
-    def __init__(self, replicas: Replicas) -> None:
+    def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
         self._unpacking = asyncio.Semaphore(_UNPACKINGS_MAX)
 
@@ -123,7 +124,7 @@ class ListOffsets:
         if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
             return _NOTHING  # There is no second tier.
         if timestamp == _MAX_TIMESTAMP:
-            newest, start = log.batch_of_max_timestamp(), log.start_offset
+            newest, start = batch_of_max_timestamp(log), log.start_offset
             found = await self._in_batch(newest.read(), None, start) if newest else _NOTHING
         else:
             found = await self._first_at(partition, timestamp)
@@ -135,7 +136,7 @@ class ListOffsets:
 
     async def _first_at(self, partition: Partition, timestamp: int) -> Found:
         log = partition.log
-        batch = log.batch_at_time(timestamp)
+        batch = batch_at_time(log, timestamp)
         while batch is not None:
             data = batch.read()
             found = await self._in_batch(data, timestamp, log.start_offset)
@@ -143,7 +144,7 @@ class ListOffsets:
                 return found
             partition.check_open()
             # The record lies before the start of the log, or compaction left only its batch.
-            batch = log.batch_at_time(timestamp, Offset(read_header(data).next_offset))
+            batch = batch_at_time(log, timestamp, Offset(read_header(data).next_offset))
         return _NOTHING
 
     async def _in_batch(self, data: bytes, timestamp: int | None, start: Offset) -> Found:

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.topic_admin import NewTopic
+from suwi.controller.topic_control import NewTopic
 from suwi.controller.topic_names import INTERNAL_TOPICS, check_topic_name
 from suwi.handlers import authorized_operations
 from suwi.handlers.errors import error_of
@@ -33,8 +33,8 @@ from suwi.model.errors import (
 from suwi.model.ids import NO_TOPIC_ID
 from suwi.net.answers import Answer, Exclusive, NoReply, Reply
 from suwi.net.dispatch import Request
-from suwi.replica.doubts import Doubts
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
+from suwi.replica.suspected_brokers import SuspectedBrokers
 from suwi.wire.codec import encode_items, encode_response, join_items
 from suwi.wire.encoder import EncodedItems
 
@@ -48,7 +48,11 @@ CreateTopic: TypeAlias = Callable[[NewTopic, Request], Awaitable[object]]
 
 class Metadata:
     def __init__(
-        self, replicas: Replicas, create: CreateTopic, config: BrokerConfig, doubts: Doubts
+        self,
+        replicas: ReplicaManager,
+        create: CreateTopic,
+        config: BrokerConfig,
+        doubts: SuspectedBrokers,
     ) -> None:
         self._replicas = replicas
         self._create = create
@@ -155,7 +159,9 @@ class Metadata:
                 "throttle_time": 0,
                 # Also those that have just gone, until their sessions end: librdkafka drops who is
                 # missing here before it has moved what that one led, and stands still for a second.
-                "brokers": broker_fields(image.registered.values(), request.listener, "node_id"),
+                "brokers": broker_fields(
+                    image.registered_brokers.values(), request.listener, "node_id"
+                ),
                 "cluster_id": image.cluster_id,
                 "controller_id": -1 if image.controller is None else image.controller,
                 "topics": topics,
@@ -167,7 +173,7 @@ class Metadata:
 
 def partition_fields(index: int, state: PartitionState, image: ClusterImage) -> dict[str, Any]:
     """Who leads a partition and who has replicas of it."""
-    has_leader = state.leader in image.brokers
+    has_leader = state.leader in image.unfenced_brokers
     return {
         "error_code": ErrorCode.none if has_leader else ErrorCode.leader_not_available,
         "partition_index": index,
@@ -175,7 +181,7 @@ def partition_fields(index: int, state: PartitionState, image: ClusterImage) -> 
         "leader_epoch": state.leader_epoch,
         "replica_nodes": state.replicas,
         "isr_nodes": state.isr,
-        "offline_replicas": tuple(r for r in state.replicas if r not in image.brokers),
+        "offline_replicas": tuple(r for r in state.replicas if r not in image.unfenced_brokers),
     }
 
 

@@ -16,7 +16,7 @@ from suwi.metadata.image import ClusterImage, Topic
 from suwi.model.ids import NO_EPOCH, NO_TIMESTAMP
 from suwi.net.answers import Answer, Reply
 from suwi.net.dispatch import Request
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
 
 _RETENTION_UP_TO: Final = 4
 _LEADER_EPOCH_FROM: Final = 6
@@ -35,7 +35,7 @@ class _Asked(NamedTuple):
 
 class OffsetCommit:
     def __init__(
-        self, groups: CoordinatorRuntime, replicas: Replicas, metadata_bytes_max: int
+        self, groups: CoordinatorRuntime, replicas: ReplicaManager, metadata_bytes_max: int
     ) -> None:
         self._groups = groups
         self._replicas = replicas

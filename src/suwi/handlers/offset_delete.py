@@ -11,11 +11,11 @@ from suwi.handlers.coordinated import ask_shard
 from suwi.handlers.errors import reply
 from suwi.net.answers import Answer, Reply
 from suwi.net.dispatch import Request
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
 
 
 class OffsetDelete:
-    def __init__(self, groups: CoordinatorRuntime, replicas: Replicas) -> None:
+    def __init__(self, groups: CoordinatorRuntime, replicas: ReplicaManager) -> None:
         self._groups = groups
         self._replicas = replicas
 

@@ -17,7 +17,7 @@ from suwi.metadata.image import ClusterImage
 from suwi.model.ids import NO_EPOCH, NO_OFFSET
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
 
 _STABLE_FROM: Final = 7
 _GROUPS_FROM: Final = 8
@@ -31,7 +31,7 @@ class _Group(NamedTuple):
 
 
 class OffsetFetch:
-    def __init__(self, groups: CoordinatorRuntime, replicas: Replicas) -> None:
+    def __init__(self, groups: CoordinatorRuntime, replicas: ReplicaManager) -> None:
         self._groups = groups
         self._replicas = replicas
 

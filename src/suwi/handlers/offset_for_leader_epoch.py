@@ -13,11 +13,11 @@ from suwi.handlers.slices import Sliced, SlicedResponse, in_slices
 from suwi.model.ids import NO_EPOCH, NO_NODE, NO_OFFSET, LeaderEpoch
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
 
 
 class OffsetForLeaderEpoch:
-    def __init__(self, replicas: Replicas) -> None:
+    def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
 
     def __call__(self, request: Request) -> Answer:

@@ -40,10 +40,17 @@ from suwi.net.answers import (
 )
 from suwi.net.dispatch import Request
 from suwi.records.batch import BatchHeader, read_header
-from suwi.replica.intake import Intake, convert, judge, needs_records, stamped, takes_long
+from suwi.replica.log_validator import (
+    ValidationRules,
+    convert,
+    needs_records,
+    stamped,
+    takes_long,
+    validate,
+)
 from suwi.replica.partition import Partition, wait_until_ready
 from suwi.replica.replica_log import LogNotReady
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import ReplicaManager
 from suwi.wire.produce import (
     PartitionProduced,
     PlainRequest,
@@ -91,7 +98,7 @@ _Converted: TypeAlias = Mapping[tuple[int, int], memoryview | BrokerError]
 
 
 class Produce:
-    def __init__(self, replicas: Replicas, clock: Clock) -> None:
+    def __init__(self, replicas: ReplicaManager, clock: Clock) -> None:
         self._replicas = replicas
         self._clock = clock
         self._converting = asyncio.Semaphore(_CONVERSIONS_MAX)
@@ -120,7 +127,7 @@ class Produce:
         version = request.version
         try:
             partition = self._partition(name, topic_id, index)
-            if not partition.intake.keeps_as_is:
+            if not partition.validation_rules.keeps_as_is:
                 return None
             base_offset, end_offset = self._append_one(
                 partition, records, acks, version, self._clock.now_ms(), None
@@ -161,14 +168,14 @@ class Produce:
             partition.check_enough_replicas(records)
         if not records:
             raise InvalidRecord("a produce request needs one batch for each partition")
-        intake = partition.intake
-        header = judge(intake, records, now_ms=now_ms, produce_version=version)
+        validation_rules = partition.validation_rules
+        header = validate(validation_rules, records, now_ms=now_ms, produce_version=version)
         if header.is_transactional:
             is_old = version < _TRANSACTION_ABORTABLE_FROM
             refusal = InvalidTxnState if is_old else TransactionAbortable
             raise refusal("transactions are not supported yet")
-        if not intake.keeps_as_is:
-            records, header = _as_stored(intake, records, header, now_ms, converted)
+        if not validation_rules.keeps_as_is:
+            records, header = _as_stored(validation_rules, records, header, now_ms, converted)
         base_offset, last_offset, _ = partition.append(records, header, now_ms)
         return base_offset, Offset(last_offset + 1)
 
@@ -201,7 +208,7 @@ class Produce:
                     continue
                 if not partition.is_committed(end_offset) and partition.must_wait(acks):
                     waiting.append(_Waiting(topic_number, number, partition, end_offset))
-                time_ms = now_ms if partition.intake.stamps else _NO_TIME
+                time_ms = now_ms if partition.validation_rules.stamps else _NO_TIME
                 produced.append(
                     PartitionProduced(index, 0, base_offset, time_ms, partition.log.start_offset)
                 )
@@ -291,11 +298,11 @@ class Produce:
         if not records:
             return False
         try:
-            intake = self._partition(name, topic_id, index).intake
-            if not intake.reads_records:
+            validation_rules = self._partition(name, topic_id, index).validation_rules
+            if not validation_rules.reads_records:
                 return False
             header = read_header(records)
-            return needs_records(intake, header) and takes_long(len(records), header)
+            return needs_records(validation_rules, header) and takes_long(len(records), header)
         except BrokerError:
             return False  # `_append` meets the same error and answers it.
 
@@ -308,14 +315,17 @@ class Produce:
             for number, (index, records) in enumerate(partitions):
                 if records is None or not self._takes_long(topic, (index, records)):
                     continue
-                intake = self._partition(name, topic_id, index).intake
+                validation_rules = self._partition(name, topic_id, index).validation_rules
                 try:
-                    header = judge(
-                        intake, records, now_ms=self._clock.now_ms(), produce_version=form.version
+                    header = validate(
+                        validation_rules,
+                        records,
+                        now_ms=self._clock.now_ms(),
+                        produce_version=form.version,
                     )
                     async with self._converting:
                         converted[topic_number, number] = await loop.run_in_executor(
-                            None, convert, intake, records, header
+                            None, convert, validation_rules, records, header
                         )
                 except BrokerError as error:
                     converted[topic_number, number] = error
@@ -392,19 +402,19 @@ class _Commits:
 
 
 def _as_stored(
-    intake: Intake,
+    validation_rules: ValidationRules,
     records: memoryview,
     header: BatchHeader,
     now_ms: int,
     converted: memoryview | BrokerError | None,
 ) -> tuple[memoryview, BatchHeader]:
     """The batch in the form that the topic stores, with its header. Raises a `BrokerError`."""
-    if intake.reads_records and needs_records(intake, header):
+    if validation_rules.reads_records and needs_records(validation_rules, header):
         if isinstance(converted, BrokerError):
             raise converted
-        records = converted or convert(intake, records, header)
+        records = converted or convert(validation_rules, records, header)
         header = read_header(records)
-    if intake.stamps:
+    if validation_rules.stamps:
         header = stamped(records, now_ms)
     return records, header
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.office import Office
+from suwi.controller.controller_api import ControllerApi
 from suwi.handlers.errors import error_of
 from suwi.handlers.json_body import read_json
 from suwi.model.errors import BrokerError
@@ -22,7 +22,7 @@ _FACTS = ("partition", "broker", "ranges", "committed_below")
 
 
 class ReportLoss:
-    def __init__(self, office: Office) -> None:
+    def __init__(self, office: ControllerApi) -> None:
         self._office = office
 
     def __call__(self, request: Request) -> Answer:

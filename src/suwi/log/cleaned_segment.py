@@ -13,8 +13,9 @@ from suwi.env import Disk
 from suwi.log import names
 from suwi.log.batch_filter import BatchFilter
 from suwi.log.batch_scan import scan_headers
+from suwi.log.deleted_files import mark_deleted
 from suwi.log.file_cache import FileCache, write_all
-from suwi.log.partition_log import PartitionLog, mark_deleted
+from suwi.log.partition_log import PartitionLog
 from suwi.log.segment import POSITION_MAX, Segment
 from suwi.model.errors import CorruptMessage
 from suwi.model.ids import Offset
@@ -143,7 +144,7 @@ class CleanedSegment:
         first, disk, stem = old[0], self._disk, self._stem
         suffixes = [s for s in names.SEGMENT_FILES if disk.exists(stem + s + names.CLEANED)]
         gone: list[str] = []
-        with owner.guard(always_offline=True):
+        with owner.directory.guard(always_offline=True):
             for suffix in suffixes:
                 disk.rename(stem + suffix + names.CLEANED, stem + suffix + names.SWAP)
             # The producers at the start of the first are those at the start of the new one.

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from posixpath import abspath
 
 from suwi.env import Env
+from suwi.log.directory_identity import ForeignDirectory, Identity
 from suwi.log.file_cache import FileCache
-from suwi.log.log_directory import ForeignDirectory, Identity, LogDirectory, Peek
+from suwi.log.log_directory import LogDirectory, Peek
 from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import NodeId, TopicPartition
 

@@ -7,18 +7,20 @@ Invariant: the clean-shutdown mark exists only while nobody uses the directory.
 
 import json
 import logging
-import threading
 from collections.abc import Callable, Iterable
 from posixpath import dirname
 from typing import NamedTuple
 
 from suwi.env import AlreadyLocked, Disk, Env, Lock
 from suwi.log import checkpoints, names
+from suwi.log.directory_identity import ForeignDirectory, Identity, read_identity, write_identity
 from suwi.log.directory_state import DirectoryState
 from suwi.log.file_cache import FileCache
+from suwi.log.offset_checkpoints import Due, OffsetCheckpoints
 from suwi.log.partition_log import PartitionLog
 from suwi.log.recovery import OpenOptions, opening_log
 from suwi.log.rewriting import rewrite_unsynced
+from suwi.log.running_mark import RunningMark
 from suwi.log.steps import Job, Steps, run_steps
 from suwi.log.stray import UnreadableTopicId, holds_batches
 from suwi.model.ids import LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
@@ -26,24 +28,9 @@ from suwi.model.topic_config import TopicConfig
 
 log = logging.getLogger(__name__)
 
-_UNSYNCED = "unsynced"
-"""How `names.RUNNING` begins once the directory failed."""
-
 
 class DirectoryInUse(Exception):
     """Another broker has the directory."""
-
-
-class ForeignDirectory(Exception):
-    """The directory belongs to another broker or cluster."""
-
-
-class Identity(NamedTuple):
-    """`meta.properties`: whose directory this is."""
-
-    cluster_id: str
-    node_id: NodeId
-    directory_id: str
 
 
 class Peek(NamedTuple):
@@ -55,13 +42,6 @@ class Peek(NamedTuple):
     segments: int
 
 
-class Due(NamedTuple):
-    """A checkpoint file that must be written before something may go on."""
-
-    checkpoint: str
-    version: int
-
-
 class LogDirectory:
     def __init__(self, env: Env, path: str, files: FileCache) -> None:
         self.path = path
@@ -71,23 +51,13 @@ class LogDirectory:
         """Nobody has used it before."""
         self.lost_power = False
         """What was not synced may be lost: the machine was another, or a sync failed."""
-        self.high_watermarks: dict[TopicPartition, Offset] = {}
         self._env = env
         self.disk = self._disk = env.disk
         self._files = files
         self._lock: Lock | None = None
         self._logs: dict[TopicPartition, PartitionLog] = {}
-        self._recovery_points: dict[TopicPartition, Offset] = {}
-        self._start_offsets: dict[TopicPartition, Offset] = {}
-        self._cleaned_to: dict[TopicPartition, Offset] = {}
-        self._in_checkpoints: set[TopicPartition] = set()
-        """Partitions that some checkpoint file names, whether they are still here or not."""
-        self._forgetting: list[Due] = []
-        """What must be written until no checkpoint names a deleted partition any more."""
-        self._checkpoint_lock = threading.Lock()
-        self._checkpoint_version = 0
-        self._checkpoints_newest: dict[str, tuple[int, dict[TopicPartition, Offset]]] = {}
-        self._checkpoints_written: dict[str, int] = {}
+        self._checkpoints = OffsetCheckpoints(self._disk, path, self.state)
+        self._running = RunningMark(self._disk, path)
 
     # -- taking possession ---------------------------------------------------------------------
 
@@ -102,35 +72,24 @@ class LogDirectory:
             ) from None
         self.was_clean = self._disk.exists(self._at(names.CLEAN_SHUTDOWN))
         self.is_new = not self._disk.exists(self._at(names.META_PROPERTIES))
-        self.lost_power = not self.was_clean and not self._ran_under_this_boot()
-        self._recovery_points = self._read(names.RECOVERY_POINTS)
-        self._start_offsets = self._read(names.LOG_START_OFFSETS)
-        self._cleaned_to = self._read(names.CLEANER_OFFSETS)
-        self.high_watermarks = self._read(names.HIGH_WATERMARKS)
-        if self._read_running().startswith(_UNSYNCED):
+        self.lost_power = not self.was_clean and not self._running.is_of_this_boot()
+        self._checkpoints.read()
+        if self._running.is_unsynced():
             for partition in self.found_partitions():
-                recovery_point = self._recovery_points.get(partition, Offset(0))
+                recovery_point = self._checkpoints.recovery_point_of(partition)
                 rewrite_unsynced(self._disk, self.dir_of(partition), recovery_point)
-
-    def _read(self, name: str) -> dict[TopicPartition, Offset]:
-        offsets = checkpoints.read_offsets(self._disk, self._at(name)) or {}
-        self._in_checkpoints.update(offsets)
-        return offsets
 
     def identify(self, node_id: NodeId, cluster_id: str) -> Identity:
         """Read whose directory this is; a new one becomes `node_id`'s in its own cluster."""
         found = self.read_identity()
         if found is None:
-            found = Identity(
-                cluster_id, node_id, checkpoints.topic_id_text(self._env.random.uuid())
+            found = write_identity(
+                self._disk,
+                self._at(names.META_PROPERTIES),
+                cluster_id,
+                node_id,
+                self._env.random.uuid(),
             )
-            text = (
-                "#\nversion=1\n"
-                f"cluster.id={found.cluster_id}\n"
-                f"node.id={found.node_id}\n"
-                f"directory.id={found.directory_id}\n"
-            )
-            self._disk.write_atomically(self._at(names.META_PROPERTIES), text.encode())
         if found.node_id != node_id:
             raise ForeignDirectory(
                 f"{self.path} belongs to broker {found.node_id} of cluster {found.cluster_id}, "
@@ -139,67 +98,22 @@ class LogDirectory:
         return found
 
     def read_identity(self) -> Identity | None:
-        path = self._at(names.META_PROPERTIES)
-        if not self._disk.exists(path):
-            return None
-        lines = self._disk.read_bytes(path).decode("utf-8", "replace").splitlines()
-        values = dict(line.split("=", 1) for line in lines if "=" in line and line[0] != "#")
-        try:
-            node_id = NodeId(int(values.get("node.id", values.get("broker.id", ""))))
-            return Identity(values["cluster.id"], node_id, values.get("directory.id", ""))
-        except (KeyError, ValueError):
-            raise ForeignDirectory(
-                f"{path} is damaged: it does not say whose data this is"
-            ) from None
-
-    def _ran_under_this_boot(self) -> bool:
-        """Whether the last life ended without the machine: all that it wrote is there.
-
-        One that was in doubt and did not live to be trusted again is in doubt still.
-        """
-        boot_id, _, doubt = self._read_running().partition("\n")
-        return boot_id != "" and boot_id == self._disk.boot_id() and not doubt
-
-    def _read_running(self) -> str:
-        path = self._at(names.RUNNING)
-        if not self._disk.exists(path):
-            return ""
-        return self._disk.read_bytes(path).decode("utf-8", "replace")
+        return read_identity(self._disk, self._at(names.META_PROPERTIES))
 
     def _mark_unsynced(self) -> None:
-        """Tell the next life that what it will read may not be on the disk.
-
-        Written over what is there: that works on a full disk, too.
-        """
-        if self._lock is None:
-            return  # It is not ours, and perhaps another broker's.
-        try:
-            file = self._disk.open(self._at(names.RUNNING))
-            try:
-                file.pwrite(f"{_UNSYNCED}\n".encode(), 0)
-            finally:
-                file.close()
-        except OSError as error:
-            log.warning("cannot mark as unsynced", extra={"dir": self.path, "reason": str(error)})
-
-    def _mark_running(self) -> None:
-        # Never synced: where a power loss takes it away, that says what it has to say.
-        text = self._disk.boot_id() + ("\nsuspect" if self.lost_power else "")
-        try:
-            self._disk.write_atomically(self._at(names.RUNNING), text.encode(), sync=False)
-        except OSError as error:
-            log.warning("cannot mark as running", extra={"dir": self.path, "reason": str(error)})
+        if self._lock is not None:  # Else it is not ours, and perhaps another broker's.
+            self._running.write_unsynced()
 
     def trust(self) -> None:
         """What may be missing is known to the controller, and is its business now."""
         self.is_new = False
         if self.lost_power:
             self.lost_power = False
-            self._mark_running()
+            self._running.write(lost_power=self.lost_power)
 
     def begin(self) -> None:
         """From now on the directory changes: the mark of the last clean stop is void."""
-        self._mark_running()
+        self._running.write(lost_power=self.lost_power)
         if self._disk.exists(self._at(names.CLEAN_SHUTDOWN)):
             self._disk.remove(self._at(names.CLEAN_SHUTDOWN))
             self._disk.sync_dir(self.path)
@@ -254,15 +168,6 @@ class LogDirectory:
         size_bytes = sum(self._disk.size(log) for log in logs)
         return Peek(self._disk.modified_ms(logs[0]), size_bytes, len(logs))
 
-    def expect_gaps(self, partitions: Iterable[TopicPartition]) -> None:
-        """Remember, for good, that compaction may have been at work in these logs.
-
-        Else a lone gap is taken for damage after a crash. Raises OSError.
-        """
-        for partition in partitions:
-            self._cleaned_to.setdefault(partition, Offset(0))
-        self._checkpoint_job(names.CLEANER_OFFSETS, self._cleaned_to)()
-
     def holds(self, partition: TopicPartition) -> bool:
         """Whether the partition's log here has been opened."""
         return partition in self._logs
@@ -310,9 +215,9 @@ class LogDirectory:
         directory = self.dir_of(partition)
         is_new = not self._disk.exists(directory)
         if not is_new:
-            is_new = self._put_away_stranger(partition, topic_id, has_other_replicas)
+            is_new = self._mark_other_topic_for_deletion(partition, topic_id, has_other_replicas)
         if is_new:
-            yield from self._forgetting_checkpoints_of(partition)
+            yield from self._checkpoints.forgetting(partition)
             # Before anything else is in it: where a power loss leaves records, it leaves this file,
             # too, if perhaps empty.
             self._disk.make_dirs(directory)
@@ -320,21 +225,21 @@ class LogDirectory:
         options = OpenOptions(
             now_ms=self._env.clock.now_ms(),
             clean=self.was_clean or is_new,
-            start_offset=self._start_offsets.get(partition, Offset(0)),
-            recovery_point=self._recovery_points.get(partition, Offset(0)),
+            start_offset=self._checkpoints.start_offsets.get(partition, Offset(0)),
+            recovery_point=self._checkpoints.recovery_point_of(partition),
             leader_epoch_max=leader_epoch_max,
-            was_compacted=partition in self._cleaned_to,
+            was_compacted=partition in self._checkpoints.cleaned_to,
         )
         opened = yield from opening_log(
             self._files, directory, partition, config, self.state, options
         )
-        opened.cleaned_to = self._cleaned_to.get(partition, opened.start_offset)
+        opened.cleaned_to = self._checkpoints.cleaned_to.get(partition, opened.start_offset)
         if config.segment_jitter_ms:
             opened.roll_jitter_ms = self._env.random.below(config.segment_jitter_ms)
         self._logs[partition] = opened
         return opened
 
-    def _put_away_stranger(
+    def _mark_other_topic_for_deletion(
         self, partition: TopicPartition, topic_id: TopicId, has_other_replicas: bool
     ) -> bool:
         """Hazard 21: data of a deleted topic must not come back under a new one's name."""
@@ -353,7 +258,7 @@ class LogDirectory:
             "directory of an earlier topic put away",
             extra={"partition": str(partition), "topic_id": str(found)},
         )
-        self.put_away(partition)
+        self.mark_for_deletion(partition)
         return True
 
     def _has_strange_records(self, partition: TopicPartition) -> bool:
@@ -383,23 +288,23 @@ class LogDirectory:
             names.parse_offset_name(name, names.LOG)
             for name in self._disk.list_dir(self.dir_of(partition))
         ]
-        recovery_point = self._recovery_points.get(partition, Offset(0))
+        recovery_point = self._checkpoints.recovery_point_of(partition)
         return any(base is not None and base < recovery_point for base in bases)
 
-    def put_away(self, partition: TopicPartition) -> str | None:
+    def mark_for_deletion(self, partition: TopicPartition) -> str | None:
         """Rename a partition's directory for deletion; its new path, to remove at leisure."""
         return self._rename(partition, names.delete_dir_name)
 
-    def put_away_unknown(self, partition: TopicPartition) -> str | None:
-        """As `put_away`, of a directory that does not say whose it is: records in it are kept."""
+    def mark_unknown_for_deletion(self, partition: TopicPartition) -> str | None:
+        """As `mark_for_deletion`, of a directory without a topic id: records in it are kept."""
         if not holds_batches(self._disk, self.dir_of(partition)):
-            return self.put_away(partition)
+            return self.mark_for_deletion(partition)
         self.set_aside(partition)
         return None
 
     def doubt(self, partition: TopicPartition) -> None:
         """What was synced may have been an earlier topic's: it says nothing of whose this is."""
-        self._recovery_points.pop(partition, None)
+        self._checkpoints.recovery_points.pop(partition, None)
 
     def set_aside(self, partition: TopicPartition) -> None:
         """Rename a partition's directory so that nothing uses it, and nothing removes it."""
@@ -411,7 +316,7 @@ class LogDirectory:
     ) -> str | None:
         opened = self._logs.pop(partition, None)
         directory = self.dir_of(partition)
-        self._drop_offsets(partition)
+        self._checkpoints.drop(partition)
         if opened is not None:
             opened.close()
         # Also where opening it failed halfway: those who come next would write into old files.
@@ -422,142 +327,47 @@ class LogDirectory:
         self._disk.rename(directory, gone)
         return gone
 
-    def _forgetting_checkpoints_of(self, partition: TopicPartition) -> Steps[None]:
-        """A new partition must not find the offsets of a deleted one of its name after a crash."""
-        self._drop_offsets(partition)
-        stale: set[TopicPartition] = set()
-        if partition in self._in_checkpoints:
-            stale, self._in_checkpoints = self._in_checkpoints, set()
-            self._forgetting = [self._due(name) for name in self._offsets()]
-        try:
-            # Perhaps another partition has begun with it, and for this one too.
-            for due in self._forgetting:
-                if not self.is_written(due):
-                    yield self.job_for(due)
-        except OSError as error:
-            # The next checkpoint makes up for a full disk.
-            self.state.failed(error)
-            self._in_checkpoints |= stale
-
-    def _offsets(self) -> dict[str, dict[TopicPartition, Offset]]:
-        """What each checkpoint file says."""
-        return {
-            names.HIGH_WATERMARKS: self.high_watermarks,
-            names.RECOVERY_POINTS: self._recovery_points,
-            names.LOG_START_OFFSETS: self._start_offsets,
-            names.CLEANER_OFFSETS: self._cleaned_to,
-        }
-
-    def _drop_offsets(self, partition: TopicPartition) -> None:
-        self._recovery_points.pop(partition, None)
-        self._start_offsets.pop(partition, None)
-        self._cleaned_to.pop(partition, None)
-        self.high_watermarks.pop(partition, None)
-
     # -- checkpoints ---------------------------------------------------------------------------
 
-    def write_high_watermarks(self, known: Iterable[tuple[TopicPartition, Offset]]) -> bool:
-        return self._write(self.high_watermarks_job(known))
+    @property
+    def high_watermarks(self) -> dict[TopicPartition, Offset]:
+        return self._checkpoints.high_watermarks
 
     def lower_watermark(self, partition: TopicPartition, offset: Offset) -> list[Due]:
-        """No more than this is committed; what must be written before the next append."""
-        if offset >= self.high_watermarks.get(partition, Offset(0)):
-            return []
-        self.high_watermarks[partition] = offset
-        return [self._due(names.HIGH_WATERMARKS)]
+        return self._checkpoints.lower_watermark(partition, offset)
 
     def became_shorter(self, shorter: PartitionLog) -> list[Due]:
-        """A log was truncated; what must be written before the next append to it."""
-        due: list[Due] = []
-        partition = shorter.partition
-        if shorter.recovery_point < self._recovery_points.get(partition, Offset(0)):
-            # Else what is appended now would be taken, after a crash, for what was synced before.
-            self._recovery_points[partition] = shorter.recovery_point
-            due.append(self._due(names.RECOVERY_POINTS))
-        if shorter.start_moved:
-            # Nor must it be taken for what was deleted there before.
-            self._note_start(shorter)
-            due.append(self._due(names.LOG_START_OFFSETS))
-        return due
-
-    def _due(self, name: str) -> Due:
-        self._checkpoint_version += 1
-        return Due(name, self._checkpoint_version)
+        return self._checkpoints.became_shorter(shorter)
 
     def is_written(self, due: Due) -> bool:
-        return self._checkpoints_written.get(due.checkpoint, 0) >= due.version
+        return self._checkpoints.is_written(due)
 
     def job_for(self, due: Due) -> Job:
-        """Writes down what is due, and all that has changed in that checkpoint since."""
-        return self._checkpoint_job(due.checkpoint, self._offsets()[due.checkpoint])
+        return self._checkpoints.job_for(due)
+
+    def expect_gaps(self, partitions: Iterable[TopicPartition]) -> None:
+        self._checkpoints.expect_gaps(partitions)
+
+    def high_watermarks_job(self, known: Iterable[tuple[TopicPartition, Offset]]) -> Job:
+        return self._checkpoints.high_watermarks_job(known)
+
+    def recovery_points_job(self) -> Job:
+        return self._checkpoints.recovery_points_job(self._logs.values())
+
+    def start_offsets_job(self) -> Job:
+        return self._checkpoints.start_offsets_job(self._logs.values())
+
+    def cleaner_offsets_job(self) -> Job:
+        return self._checkpoints.cleaner_offsets_job(self._logs.values())
+
+    def write_high_watermarks(self, known: Iterable[tuple[TopicPartition, Offset]]) -> bool:
+        return self._checkpoints.write(self.high_watermarks_job(known))
 
     def write_recovery_points(self) -> bool:
-        return self._write(self.recovery_points_job())
+        return self._checkpoints.write(self.recovery_points_job())
 
     def write_start_offsets(self) -> bool:
-        return self._write(self.start_offsets_job())
-
-    def high_watermarks_job(
-        self, known: Iterable[tuple[TopicPartition, Offset]]
-    ) -> Callable[[], None]:
-        """Take in new high watermarks; what writes them down, also in a thread."""
-        self.high_watermarks.update(known)
-        return self._checkpoint_job(names.HIGH_WATERMARKS, self.high_watermarks)
-
-    def recovery_points_job(self) -> Callable[[], None]:
-        self._recovery_points.update(
-            (partition, opened.recovery_point) for partition, opened in self._logs.items()
-        )
-        return self._checkpoint_job(names.RECOVERY_POINTS, self._recovery_points)
-
-    def start_offsets_job(self) -> Callable[[], None]:
-        for opened in self._logs.values():
-            self._note_start(opened)
-        return self._checkpoint_job(names.LOG_START_OFFSETS, self._start_offsets)
-
-    def _note_start(self, opened: PartitionLog) -> None:
-        # Where a segment starts at it, the files say it themselves.
-        if opened.start_offset > opened.first_base_offset:
-            self._start_offsets[opened.partition] = opened.start_offset
-        else:
-            self._start_offsets.pop(opened.partition, None)
-
-    def cleaner_offsets_job(self) -> Callable[[], None]:
-        """Write down how far each compacted log is compacted."""
-        self._cleaned_to.update(
-            (partition, opened.cleaned_to)
-            for partition, opened in self._logs.items()
-            if partition in self._cleaned_to or opened.config.is_compacted
-        )
-        return self._checkpoint_job(names.CLEANER_OFFSETS, self._cleaned_to)
-
-    def _checkpoint_job(
-        self, name: str, offsets: dict[TopicPartition, Offset]
-    ) -> Callable[[], None]:
-        """Write the offsets as they are now, or as a later job has them: one write serves all that
-        wait for it, and there may be thousands. Raises OSError."""
-        self._in_checkpoints.update(offsets)
-        self._checkpoint_version += 1
-        version = self._checkpoint_version
-        self._checkpoints_newest[name] = (version, dict(offsets))
-
-        def write() -> None:
-            with self._checkpoint_lock:
-                if version > self._checkpoints_written.get(name, 0):
-                    newest, frozen = self._checkpoints_newest[name]
-                    checkpoints.write_offsets(self._disk, self._at(name), frozen)
-                    self._checkpoints_written[name] = newest
-
-        return write
-
-    def _write(self, job: Callable[[], None]) -> bool:
-        """Write a checkpoint; whether that worked. The next one makes up for a full disk."""
-        try:
-            job()
-        except OSError as error:
-            self.state.failed(error)
-            return False
-        return True
+        return self._checkpoints.write(self.start_offsets_job())
 
     # -- leaving -------------------------------------------------------------------------------
 

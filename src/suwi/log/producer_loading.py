@@ -12,8 +12,8 @@ from suwi.env import Disk
 from suwi.log import names
 from suwi.log.batch_scan import header_row
 from suwi.log.file_cache import FileCache
-from suwi.log.producer_snapshot import DamagedSnapshot, decode_snapshot
-from suwi.log.producers import Producers
+from suwi.log.producer_snapshot import DamagedSnapshot, decode_snapshot, encode_snapshot
+from suwi.log.producer_state import ProducerStates
 from suwi.log.segment import Segment
 from suwi.log.steps import TURN, Steps
 from suwi.model.errors import CorruptMessage, InvalidRecord
@@ -34,14 +34,14 @@ def loading_producers(
     start: Offset,
     end: Offset,
     snapshots: list[Offset],
-) -> Steps[Producers]:
+) -> Steps[ProducerStates]:
     """The producers as the batches from `start` to `end` leave them.
 
     `snapshots` are those in the directory, in order. The ones above `end` speak of what is no
     longer there, and are removed.
     """
     newest = _newest_snapshot(files.disk, directory, snapshots, end)
-    producers = newest if newest is not None else Producers(end_offset=start)
+    producers = newest if newest is not None else ProducerStates(end_offset=start)
     ends = [following.base_offset for _, following in pairwise(segments)] + [end]
     for segment in segments[bisect_right(ends, producers.end_offset) :]:
         if segment.size_bytes:
@@ -73,13 +73,13 @@ def remove_snapshots(disk: Disk, directory: str) -> None:
 
 def _newest_snapshot(
     disk: Disk, directory: str, snapshots: list[Offset], end: Offset
-) -> Producers | None:
+) -> ProducerStates | None:
     """The newest one that can be used; what cannot goes, from the list too."""
     while snapshots:
         path = _snapshot_path(directory, snapshots[-1])
         if snapshots[-1] <= end:
             try:
-                return Producers(decode_snapshot(disk.read_bytes(path)), snapshots[-1])
+                return ProducerStates(decode_snapshot(disk.read_bytes(path)), snapshots[-1])
             except DamagedSnapshot as error:
                 log.warning("producer snapshot damaged", extra={"path": path, "reason": str(error)})
         disk.remove(path)
@@ -87,12 +87,22 @@ def _newest_snapshot(
     return None
 
 
+def write_snapshot(disk: Disk, directory: str, end: Offset, producers: ProducerStates) -> None:
+    """Keep the producers as they are at the end of the log. Not vital: the log says it too."""
+    path = _snapshot_path(directory, end)
+    data = encode_snapshot(producers.all())
+    try:
+        disk.write_atomically(path, data, sync=False)
+    except OSError as error:
+        log.warning("no producer snapshot", extra={"path": path, "reason": str(error)})
+
+
 def _snapshot_path(directory: str, offset: Offset) -> str:
     return f"{directory}/{names.offset_name(offset)}{names.SNAPSHOT}"
 
 
 def _replaying_segment(
-    files: FileCache, segment: Segment, producers: Producers, end: Offset
+    files: FileCache, segment: Segment, producers: ProducerStates, end: Offset
 ) -> Steps[None]:
     path = segment.log_path
     try:
@@ -113,7 +123,7 @@ def _replay_row(
     files: FileCache,
     path: str,
     row: list[tuple[int, BatchHeader]],
-    producers: Producers,
+    producers: ProducerStates,
     end: Offset,
 ) -> None:
     """Take in the batches of a row that lie below `end` and are not taken in yet."""

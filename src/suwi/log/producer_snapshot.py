@@ -6,7 +6,7 @@ producer with its last batch only.
 
 import struct
 
-from suwi.log.producers import ProducedBatch, Producer
+from suwi.log.producer_state import ProducedBatch, Producer
 from suwi.model.ids import NO_SEQUENCE, Offset, ProducerEpoch, ProducerId
 from suwi.records.checksum import crc32c
 

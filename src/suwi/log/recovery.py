@@ -14,17 +14,15 @@ from typing import NamedTuple
 from suwi.log import checkpoints, names
 from suwi.log.batch_scan import Row, scan_headers, scan_rows
 from suwi.log.cleaned_segment import complete_swaps
+from suwi.log.deleted_files import mark_deleted, remove_files
 from suwi.log.directory_state import DirectoryState
-from suwi.log.epochs import LeaderEpochs
 from suwi.log.file_cache import FileCache
-from suwi.log.partition_log import (
-    SEGMENTS_AT_ONCE,
-    PartitionLog,
-    mark_deleted,
-    remove_files,
-)
+from suwi.log.leader_epoch_cache import LeaderEpochCache
+from suwi.log.log_segments import SEGMENTS_AT_ONCE
+from suwi.log.partition_directory import PartitionDirectory
+from suwi.log.partition_log import PartitionLog
 from suwi.log.producer_loading import loading_producers, remove_stray_snapshots
-from suwi.log.producers import Producers
+from suwi.log.producer_state import ProducerStates
 from suwi.log.segment import Segment
 from suwi.log.steps import TURN, Steps, run_steps
 from suwi.log.valid_prefix import ValidPrefix
@@ -80,7 +78,7 @@ def opening_log(
     segments, snapshots = yield from _finding_segments(files, directory, config, options)
     epochs_path = f"{directory}/{names.LEADER_EPOCHS}"
     saved_epochs = checkpoints.read_epochs(files.disk, epochs_path)
-    epochs = LeaderEpochs(saved_epochs)
+    epochs = LeaderEpochCache(saved_epochs)
     first = yield from _finding_first_to_recover(segments, config, options)
     if _lacks_epochs(saved_epochs, segments, options):
         first = 0
@@ -100,11 +98,8 @@ def opening_log(
     bases = (segment.base_offset for segment in segments)
     remove_stray_snapshots(files.disk, directory, snapshots, bases)
     return PartitionLog(
-        files,
-        directory,
-        partition,
+        PartitionDirectory(files, directory, partition, state),
         config,
-        state,
         segments=segments,
         producers=producers,
         epochs=epochs,
@@ -262,7 +257,7 @@ class Recovery:
         directory: str,
         config: TopicConfig,
         options: OpenOptions,
-        epochs: LeaderEpochs,
+        epochs: LeaderEpochCache,
         snapshots: list[Offset],
     ) -> None:
         """`snapshots`: those in the directory, in order; it removes from the list what it removes
@@ -279,7 +274,7 @@ class Recovery:
         self._gaps = 0
         self._last_seen: BatchHeader | None = None
 
-    def run(self, segments: list[Segment], first: int) -> Steps[Producers]:
+    def run(self, segments: list[Segment], first: int) -> Steps[ProducerStates]:
         """Check `segments` from number `first` on; drop from the list what is not valid."""
         self._last_epoch = _last_epoch_of(self._files, segments[first - 1]) if first else -1
         producers = yield from self._loading_producers_before(segments, first)
@@ -309,7 +304,9 @@ class Recovery:
             return following.base_offset >= end
         return self._has_gaps or self._gaps > 0
 
-    def _loading_producers_before(self, segments: list[Segment], number: int) -> Steps[Producers]:
+    def _loading_producers_before(
+        self, segments: list[Segment], number: int
+    ) -> Steps[ProducerStates]:
         return loading_producers(
             self._files,
             self._dir,
@@ -330,7 +327,7 @@ class Recovery:
         yield partial(self._files.disk.sync_dir, self._dir)
 
     def _recovering_segment(
-        self, segment: Segment, producers: Producers, following: Segment | None
+        self, segment: Segment, producers: ProducerStates, following: Segment | None
     ) -> Steps[bool]:
         """Index the valid batches, cut the file after them, take in epochs and producers.
 
@@ -381,7 +378,7 @@ class Recovery:
         return segment.base_offset, _EPOCH_UNKNOWN
 
     def _taking_in(
-        self, segment: Segment, rows: Iterator[Row], prefix: ValidPrefix, producers: Producers
+        self, segment: Segment, rows: Iterator[Row], prefix: ValidPrefix, producers: ProducerStates
     ) -> Steps[None]:
         """Take in batches until one is not valid: usual ones many at a time, others one by one."""
         self._last_seen = None
@@ -408,7 +405,12 @@ class Recovery:
             self._observe(self._last_seen)
 
     def _take_in_one(
-        self, segment: Segment, row: Row, number: int, prefix: ValidPrefix, producers: Producers
+        self,
+        segment: Segment,
+        row: Row,
+        number: int,
+        prefix: ValidPrefix,
+        producers: ProducerStates,
     ) -> bool:
         position, header = row.batches[number]
         marker = None

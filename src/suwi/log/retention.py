@@ -12,7 +12,8 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from suwi.log import names
-from suwi.log.partition_log import SEGMENTS_AT_ONCE, PartitionLog
+from suwi.log.log_segments import SEGMENTS_AT_ONCE
+from suwi.log.partition_log import PartitionLog
 from suwi.log.segment import Segment
 from suwi.log.steps import TURN, Steps, run_steps
 from suwi.model.ids import Offset
@@ -98,7 +99,7 @@ def applying_retention(
 
     Where all segments are to go a new active one is made first. Raises KafkaStorageError.
     """
-    with partition_log.guard():
+    with partition_log.directory.guard():
         facts = _facts_of(partition_log)
         count = count_deletable(
             facts,

@@ -64,7 +64,10 @@ class MetadataFollower:
     async def registered(self, node_id: NodeId, epoch: Callable[[], int]) -> None:
         """Wait until this broker's image shows a broker in the life that it lives by then."""
         await self.until(
-            lambda image: node_id in image.brokers and image.brokers[node_id].epoch == epoch()
+            lambda image: (
+                node_id in image.unfenced_brokers
+                and image.unfenced_brokers[node_id].epoch == epoch()
+            )
         )
 
     async def synced(self, within_s: float | None = None) -> None:

@@ -53,13 +53,13 @@ class PartitionState(NamedTuple):
     partition_epoch: int
     replicas: tuple[NodeId, ...]
     isr: tuple[NodeId, ...]
-    recovering: bool = False
+    is_recovering: bool = False
     """Led by a replica that was not in sync when it was elected (KIP-704)."""
-    eligible: tuple[NodeId, ...] = ()
+    elr: tuple[NodeId, ...] = ()
     """Left the in-sync set when it fell below its minimum: they hold all that is committed, because
     nothing was committed since (KIP-966)."""
-    suspects: tuple[NodeId, ...] = ()
-    """In sync or eligible, but back from a power loss that may have cost them their last records.
+    unclean_shutdown_replicas: tuple[NodeId, ...] = ()
+    """In sync or elr, but back from a power loss that may have cost them their last records.
     Where somebody leads, none of them is in sync."""
     unclean_epoch: LeaderEpoch = NO_EPOCH
     """The last one whose leader was not in sync: what is older and that leader did not have may
@@ -106,9 +106,13 @@ class ClusterImage:
         default_factory=lambda: MappingProxyType({})
     )
     """By mechanism, then by user."""
-    registered: Mapping[NodeId, BrokerInfo] = field(default_factory=lambda: MappingProxyType({}))
+    registered_brokers: Mapping[NodeId, BrokerInfo] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
     """All brokers that live."""
-    brokers: Mapping[NodeId, BrokerInfo] = field(default_factory=lambda: MappingProxyType({}))
+    unfenced_brokers: Mapping[NodeId, BrokerInfo] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
     """Those of them that are not fenced."""
     deletions: Mapping[NodeId, frozenset[UUID]] = field(
         default_factory=lambda: MappingProxyType({})
@@ -290,8 +294,20 @@ def encode_shards(topic: Topic, only: Iterable[int] | None = None) -> dict[str, 
 
 def _rarely(state: PartitionState) -> list[list[object]]:
     """What is set in trouble only, and left out where it is not."""
-    if state.recovering or state.eligible or state.suspects or state.unclean_epoch != NO_EPOCH:
-        return [[int(state.recovering), state.eligible, state.suspects, state.unclean_epoch]]
+    if (
+        state.is_recovering
+        or state.elr
+        or state.unclean_shutdown_replicas
+        or state.unclean_epoch != NO_EPOCH
+    ):
+        return [
+            [
+                int(state.is_recovering),
+                state.elr,
+                state.unclean_shutdown_replicas,
+                state.unclean_epoch,
+            ]
+        ]
     return []
 
 
@@ -310,9 +326,12 @@ def decode_shard(data: bytes) -> list[PartitionState]:
 
 
 def _read_rare(
-    recovering: int, eligible: list[NodeId], suspects: list[NodeId], unclean: int = NO_EPOCH
+    is_recovering: int,
+    elr: list[NodeId],
+    unclean_shutdown_replicas: list[NodeId],
+    unclean: int = NO_EPOCH,
 ) -> tuple[bool, tuple[NodeId, ...], tuple[NodeId, ...], LeaderEpoch]:
-    return bool(recovering), tuple(eligible), tuple(suspects), LeaderEpoch(unclean)
+    return bool(is_recovering), tuple(elr), tuple(unclean_shutdown_replicas), LeaderEpoch(unclean)
 
 
 def scram_key(user: str) -> str:

@@ -105,13 +105,13 @@ class Ledger:
             return Gap()
         return list(self.history)[-missing:]
 
-    def is_in_office(self, controller_epoch: int) -> bool:
+    def is_active_controller(self, controller_epoch: int) -> bool:
         return self.controller is not None and self.controller.epoch == controller_epoch
 
     def decide_write(
         self, operations: Sequence[Operation], controller_epoch: int | None
     ) -> Decision:
-        if controller_epoch is not None and not self.is_in_office(controller_epoch):
+        if controller_epoch is not None and not self.is_active_controller(controller_epoch):
             return Conflict(CONTROLLER_KEY)
         for operation in operations:
             entry = self.entries.get(operation.key)
@@ -140,7 +140,7 @@ class Ledger:
         held = self.registrations.get(key)
         if held is None or held.epoch != epoch:
             return ()
-        if controller_epoch is not None and not self.is_in_office(controller_epoch):
+        if controller_epoch is not None and not self.is_active_controller(controller_epoch):
             raise NotController(controller_epoch)
         return (Deregistered(key),)
 
@@ -151,7 +151,7 @@ class Ledger:
         return () if self.controller_session == session_id else Conflict(CONTROLLER_KEY)
 
     def decide_depose(self, controller_epoch: int) -> Decision:
-        return (Deposed(),) if self.is_in_office(controller_epoch) else ()
+        return (Deposed(),) if self.is_active_controller(controller_epoch) else ()
 
     def decide_resign(self, session_id: int) -> Decision:
         return (Deposed(),) if self.controller_session == session_id else ()

@@ -1,7 +1,7 @@
-"""Listeners and connections: bytes in, requests to handlers, replies out in order.
+"""The network layer: listeners, connections, dispatch of requests, replies in request order.
 
-A frame travels `listener -> connection -> dispatch -> handler`, the answer back through
-`connection -> output`. What a handler may answer is in `answers`.
+A frame goes `frame_reader -> connection -> dispatch -> handler`, its reply
+`reply_order -> output`. The kinds of answers are in `answers`.
 """
 
 from suwi.net.answers import (

@@ -1,20 +1,28 @@
-"""What a handler may answer. Effects happen inside the handler; only replies may wait."""
+"""The answers of a handler. Side effects happen inside the handler; only replies may be delayed."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Generator, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias, final
 
 from suwi.env import FileRegion
 
+log = logging.getLogger(__name__)
+
 Chunk: TypeAlias = bytes | bytearray | memoryview | FileRegion
+
+
+class CloseConnection(Exception):
+    """The peer violated the protocol. Only its connection is closed."""
 
 
 @final
 class Reply:
-    """The body of a response without its header, as pieces that are sent one after another.
+    """The body of a response without its header, as chunks that are sent in order.
 
-    The pieces must stay unchanged until `release` is called, which happens exactly once: when
-    all of them have left, or when they never will because the connection is gone.
+    The chunks must not change until `release` is called. It is called exactly once: when all
+    chunks have been sent, or when the connection is closed before that.
     """
 
     __slots__ = ("chunks", "release")
@@ -24,13 +32,18 @@ class Reply:
         self.release = release
 
     def memory_bytes(self) -> int:
-        """What the reply holds in memory while it waits; file regions stay on disk."""
+        """Memory used by the chunks. File regions are on disk and do not count."""
         return sum(len(chunk) for chunk in self.chunks if not isinstance(chunk, FileRegion))
+
+    def discard(self) -> None:
+        """Release a reply that will not be sent."""
+        if self.release is not None:
+            self.release()
 
 
 @final
 class NoReply:
-    """The client expects nothing back (Produce with acks=0)."""
+    """The client expects no response (Produce with acks=0)."""
 
     __slots__ = ()
 
@@ -42,33 +55,33 @@ Outcome: TypeAlias = Reply | NoReply | Exception
 
 
 def _nothing() -> None:
-    """What is left to drop when a promise is over: it must not keep alive who made it."""
+    """The cancel callback of a completed promise, so that it holds no reference to its creator."""
 
 
 @final
 class Promise:
-    """A reply that comes later, and is handed over in the moment it is made.
+    """A reply that is ready later. Its callbacks run at once, inside `keep`.
 
-    A future tells of it in the loop's next turn, a task in the one after: for a reply that others
-    wait for, that is a good part of the time it takes.
+    The callbacks of a future run in the next iteration of the event loop and those of a task in the
+    one after that, which is a considerable part of the latency of a delayed reply.
     """
 
     __slots__ = ("_drop", "_outcome", "_tell", "is_cancelled")
 
     def __init__(self, drop: Callable[[], object]) -> None:
-        """`drop` is called if nobody waits for the reply any more."""
+        """`drop` is called when the promise is cancelled."""
         self.is_cancelled = False
         self._drop = drop
         self._outcome: Outcome | None = None
         self._tell: list[Callable[[Outcome], None]] = []
 
     def keep(self, outcome: Outcome) -> None:
-        """Here is the reply, or why there is none. Called once, from a turn of the loop of its own
-        where the reply is an exclusive one: the next request may start in here."""
+        """Complete with a reply or an error. Called once. For an exclusive answer it must be called
+        from a loop callback of its own, because the next request may be dispatched inside."""
         assert self._outcome is None
         if self.is_cancelled:
-            if isinstance(outcome, Reply) and outcome.release is not None:
-                outcome.release()
+            if isinstance(outcome, Reply):
+                outcome.discard()
             return
         self._drop = _nothing
         waiting, self._tell = self._tell, []
@@ -83,7 +96,7 @@ class Promise:
             tell(self._outcome)
 
     def cancel(self) -> None:
-        """Whoever waits is gone."""
+        """The reply is not needed any more."""
         self.is_cancelled = True
         self._tell.clear()
         drop, self._drop = self._drop, _nothing
@@ -91,7 +104,7 @@ class Promise:
 
     def __await__(self) -> Generator[Any, None, Reply | NoReply]:
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        # It may be cancelled already, and not know it yet.
+        # The future may have been cancelled before the awaiting task has run.
         self.when_kept(lambda outcome: None if future.done() else future.set_result(outcome))
         try:
             outcome = yield from future
@@ -103,12 +116,36 @@ class Promise:
         return outcome
 
 
+def as_promise(loop: asyncio.AbstractEventLoop, reply: Awaitable[Reply | NoReply]) -> Promise:
+    """Turn any awaitable of a handler into a promise."""
+    if isinstance(reply, Promise):
+        return reply
+    future = asyncio.ensure_future(reply, loop=loop)  # owner: the connection
+    promise = Promise(future.cancel)
+    future.add_done_callback(partial(_pass_on, promise))
+    return promise
+
+
+def _pass_on(promise: Promise, future: asyncio.Future[Reply | NoReply]) -> None:
+    if future.cancelled():
+        promise.keep(CloseConnection("delayed reply was cancelled"))
+        return
+    error = future.exception()
+    if error is None:
+        promise.keep(future.result())
+    elif promise.is_cancelled:
+        log.error("request failed after the client had disconnected", exc_info=error)
+    else:
+        assert isinstance(error, Exception)
+        promise.keep(error)
+
+
 @final
 class Later:
-    """The effects are done and only the reply waits: the next request may start meanwhile.
+    """The side effects are done and only the reply is delayed: the next request may start.
 
-    What is awaited belongs to the connection, which cancels it on disconnect. A promise is the
-    cheapest; a future is cheaper than a coroutine, which needs a task.
+    The connection owns the awaitable and cancels it on disconnect. A promise is the cheapest; a
+    future is cheaper than a coroutine, which needs a task.
     """
 
     __slots__ = ("reply",)
@@ -119,7 +156,7 @@ class Later:
 
 @final
 class Exclusive:
-    """No further request of this connection starts before this one is done."""
+    """No further request of this connection starts before this one is complete."""
 
     __slots__ = ("reply",)
 
@@ -128,7 +165,3 @@ class Exclusive:
 
 
 Answer: TypeAlias = Reply | Later | Exclusive | NoReply
-
-
-class CloseConnection(Exception):
-    """The peer broke the protocol; its connection is closed, nothing else suffers."""

@@ -1,8 +1,9 @@
-"""Who sends requests over a connection. Immutable: all requests of a connection share one.
+"""The identity of a client. Immutable and shared by all requests of a connection.
 
-A connection replaces its own when it learns more: a log-in, a proof, the name of the software.
+A connection replaces it after authentication and after ApiVersions (KIP-511).
 """
 
+import asyncio
 from typing import NamedTuple
 
 from suwi.security.principal import ANONYMOUS, Principal
@@ -13,7 +14,15 @@ class ClientIdentity(NamedTuple):
     host: str = ""
     principal: Principal = ANONYMOUS
     is_peer: bool = False
-    """Another broker of this cluster, and proven to be one."""
+    """Whether it has been authenticated as another broker of this cluster."""
     software_name: str = ""
-    """As the client says in ApiVersions (KIP-511)."""
+    """As sent in ApiVersions (KIP-511)."""
     software_version: str = ""
+
+
+def peer_address(transport: asyncio.BaseTransport) -> tuple[str, int]:
+    """Host and port of the peer; ("", 0) if unknown."""
+    peer = transport.get_extra_info("peername")
+    if isinstance(peer, tuple) and len(peer) >= 2:
+        return str(peer[0]), int(peer[1])
+    return "", 0

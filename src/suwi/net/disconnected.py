@@ -1,32 +1,33 @@
-"""What is still served when a peer has closed with requests of it at hand.
+"""Requests of a disconnected peer that were received before the disconnect.
 
-As in Kafka: a producer with acks=0 may send and close, so what wants no reply is served, up to the
-first request that has one. No other request of a peer that is gone reaches its handler.
+As in Kafka, a producer with acks=0 may send and close: requests without a response are served, up
+to the first request that has one. Other requests of a disconnected peer do not reach a handler.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
-from suwi.net.answers import Answer, CloseConnection, NoReply, Reply
-from suwi.net.slot import as_promise
+from suwi.net.answers import Answer, CloseConnection, NoReply, Reply, as_promise
 from suwi.wire.versions import ApiKey
 
-if TYPE_CHECKING:
-    from suwi.net.connection import Connection, Dispatch
+_Connection = TypeVar("_Connection")
 
 _PRODUCE: Final = int(ApiKey.PRODUCE).to_bytes(2, "big")
 
 
-def without_reply(dispatch: "Dispatch") -> "Dispatch":
-    """A dispatch for a peer that is gone, in place of the one it had."""
+def without_reply(
+    dispatch: Callable[[_Connection, memoryview], tuple[bytes, Answer]],
+) -> Callable[[_Connection, memoryview], tuple[bytes, Answer]]:
+    """Wrap a dispatch function for a peer that has disconnected."""
 
-    def serve(connection: "Connection", frame: memoryview) -> tuple[bytes, Answer]:
+    def serve(connection: _Connection, frame: memoryview) -> tuple[bytes, Answer]:
         if frame[:2] != _PRODUCE:
-            raise CloseConnection("the peer has closed")
+            raise CloseConnection("peer disconnected")
         header, answer = dispatch(connection, frame)
         if not isinstance(answer, NoReply):
             _drop(answer)
-            raise CloseConnection("the peer has closed")
+            raise CloseConnection("peer disconnected")
         return header, answer
 
     return serve
@@ -34,7 +35,6 @@ def without_reply(dispatch: "Dispatch") -> "Dispatch":
 
 def _drop(answer: Answer) -> None:
     if isinstance(answer, Reply):
-        if answer.release is not None:
-            answer.release()
+        answer.discard()
     elif not isinstance(answer, NoReply):
         as_promise(asyncio.get_running_loop(), answer.reply).cancel()

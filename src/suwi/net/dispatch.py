@@ -1,9 +1,9 @@
-"""From a frame to its handler: header, version check, whom the API is for, body.
+"""Dispatch of a frame to its handler: request header, version check, broker-only check, body.
 
-A `Dispatcher` is what a `Listener` calls for each frame. Handlers are plain functions of a
-`Request`; one written as a coroutine function is exclusive.
-Invariants: a peer's bytes end in a handler call, in a refusal or in `CloseConnection`, never in
-anything else; what is for brokers reaches its handler only from a proven one.
+A connection calls a `Dispatcher` for each frame. Handlers are functions of a `Request`; the answer
+of a coroutine function is `Exclusive`.
+Invariants: a frame ends in a handler call, an error response or `CloseConnection`, never in another
+exception of the decoder; broker-only APIs are called only by authenticated brokers.
 """
 
 import struct
@@ -22,8 +22,8 @@ from suwi.wire.versions import APIS, ApiKey, Audience
 _UNSUPPORTED_VERSION: Final = 35
 _CLUSTER_AUTHORIZATION_FAILED: Final = 31
 _CORRELATION_ID: Final = struct.Struct(">i")
-_ANSWERS: Final = (Reply, Later, Exclusive, NoReply)  # made once: a union would be made each time
-# How Kafka's APIs for brokers tell anybody else that it is none.
+_ANSWERS: Final = (Reply, Later, Exclusive, NoReply)  # not a union, which is built on each call
+# Responses of Kafka's broker-only APIs to other clients, without the error code.
 _REFUSALS: Final[Mapping[int, Mapping[str, Any]]] = {
     ApiKey.ALTER_PARTITION: {"throttle_time": 0, "topics": ()},
     ApiKey.ENVELOPE: {"response_data": None},
@@ -42,10 +42,10 @@ _REFUSALS: Final[Mapping[int, Mapping[str, Any]]] = {
 
 
 class Request:
-    """One request, as its handler sees it: what is asked, by whom, and over which connection.
+    """One request as seen by its handler. Includes what Kafka has in RequestContext.
 
-    This is Kafka's RequestContext as well. `client` is who asks: of a forwarded request it is the
-    client of the other broker, while the connection is that broker's.
+    Of a forwarded request, `client` is the original client and `connection` that of the broker
+    that forwarded it.
     """
 
     __slots__ = (
@@ -75,11 +75,11 @@ class Request:
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
-        self.body = body  # receive memory, writable, valid only until the handler returns
+        self.body = body  # writable receive memory, valid only until the handler returns
         self.message = message  # kio's entity; None for APIs in RAW_BODY
         self.connection = connection
         self.client = client
-        self.throttle_ms = 0  # what the reply tells the client to wait (KIP-219)
+        self.throttle_ms = 0  # sent in the response (KIP-219)
 
     @property
     def principal(self) -> Principal:
@@ -102,13 +102,13 @@ Handler: TypeAlias = Callable[[Request], Answer | Coroutine[Any, Any, Reply | No
 
 
 class Dispatcher:
-    """Calls the handler of each frame's API; serves exactly the APIs it has handlers for."""
+    """Calls the handler of each request; serves exactly the APIs it has handlers for."""
 
     def __init__(self, handlers: Mapping[int, Handler]) -> None:
         self._handlers = {int(key): handler for key, handler in handlers.items()}
-        # One look-up on the hot path: whether a version is served and by whom, how long a request
-        # may be (unless the handler reads the body itself), and the (empty) tag section that may
-        # end the response header.
+        # One look-up on the hot path: the handler of a supported version, the maximum request size
+        # (None if the handler decodes the body), and the empty tagged fields that end the response
+        # header in flexible versions.
         self._routes = {
             (key, version): (
                 _for_peers(handler) if APIS[key].audience is Audience.PEERS else handler,
@@ -152,8 +152,8 @@ class Dispatcher:
         self, api_key: int, version: int, correlation_id: int
     ) -> tuple[bytes, Answer]:
         if api_key != ApiKey.API_VERSIONS or api_key not in self._handlers:
-            raise CloseConnection(f"version {version} of API {api_key} is not served")
-        # KIP-511: a newer client learns from the version 0 form which version to ask with.
+            raise CloseConnection(f"version {version} of API {api_key} is not supported")
+        # KIP-511: the v0 response tells a newer client which versions are supported.
         api = APIS[api_key]
         body = struct.pack(
             ">hihhh", _UNSUPPORTED_VERSION, 1, api_key, api.advertised_from, api.max_version
@@ -169,14 +169,14 @@ def _for_peers(handler: Handler) -> Handler:
 
 
 def _refuse(request: Request) -> Reply:
-    """Tell a client that this is for brokers, in the API's own form if that is Kafka's."""
+    """CLUSTER_AUTHORIZATION_FAILED, if it is one of Kafka's APIs."""
     fields = _REFUSALS.get(request.api_key)
     if fields is None:
-        raise CloseConnection(f"{APIS[request.api_key].name} is for brokers")
+        raise CloseConnection(f"{APIS[request.api_key].name} is for brokers only")
     refusal = {**fields, "error_code": _CLUSTER_AUTHORIZATION_FAILED}
     return Reply([encode_response(request.api_key, request.version, refusal)])
 
 
 def _check_size(api_key: int, size_bytes: int, bytes_max: int) -> None:
     if size_bytes > bytes_max:
-        raise CloseConnection(f"a request of {size_bytes} bytes to {APIS[api_key].name}")
+        raise CloseConnection(f"{APIS[api_key].name} request of {size_bytes} bytes is too large")

@@ -1,5 +1,5 @@
-"""Authentications that failed on a listener: counted by mechanism, and told in the log, at most one
-line a second, because anybody can make them.
+"""Failed authentications of a listener: counted by mechanism and logged, at most one line a second
+because anybody can cause them.
 """
 
 import logging
@@ -25,7 +25,7 @@ class FailedAuthentications:
         return self._by_mechanism
 
     def add(self, mechanism: str, reason: str, peer: str, user: str, now_s: float) -> None:
-        """`mechanism` is one that the broker knows; `user` is what the peer says, or empty."""
+        """`mechanism` is one that the broker supports, `user` the name that was sent, or empty."""
         self._by_mechanism[mechanism] = self._by_mechanism.get(mechanism, 0) + 1
         if now_s - self._line_at_s < _LINE_PERIOD_S:
             self._suppressed += 1
@@ -39,12 +39,12 @@ class FailedAuthentications:
         if user:
             facts["user"] = _shown(user)
         if self._suppressed:
-            facts["suppressed"] = self._suppressed  # lines like this one, since the last
+            facts["suppressed"] = self._suppressed  # failures not logged since the last line
         self._line_at_s, self._suppressed = now_s, 0
         log.info("authentication failed", extra=facts)
 
 
 def _shown(user: str) -> str:
-    """A name of anybody's choice, in one short line."""
+    """An untrusted name, escaped and shortened for the log."""
     escaped = repr(user[: _USER_CHARACTERS_MAX + 1])[1:-1]
     return escaped if len(escaped) <= _USER_CHARACTERS_MAX else f"{escaped[:_USER_CHARACTERS_MAX]}…"

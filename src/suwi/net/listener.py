@@ -1,6 +1,6 @@
-"""An address the broker listens on, and the connections that came in through it.
+"""A listener: a bound address and the connections accepted on it.
 
-`start` binds and serves, `stop` ends gracefully. Several listeners share one `Budget`.
+`start` binds and serves, `stop` shuts down gracefully. The listeners of a broker share a `Budget`.
 """
 
 import asyncio
@@ -8,48 +8,48 @@ import logging
 import os
 import socket
 
-from suwi.net.buffers import ReceiveBuffers
-from suwi.net.connection import Connection, Dispatch, Keeper
+from suwi.net.buffer_pool import BufferPool
+from suwi.net.connection import Connection, ConnectionRegistry, Dispatch
 from suwi.net.failed_authentications import FailedAuthentications
 from suwi.net.limits import Limits
-from suwi.net.tls_door import ServerContexts, TlsDoor
+from suwi.net.tls_handshake import ServerContexts, TlsHandshake
 from suwi.net.turns import Turns
-from suwi.net.unsent import Unsent
+from suwi.net.unsent_bytes import UnsentBytesBudget
 
 log = logging.getLogger(__name__)
 
 _SWEEP_S_MAX = 5.0
 _ACCEPTED_AT_ONCE = 16
-# Of every connection, which inherits it. Left to itself the kernel takes megabytes at once, and
-# then sends them bit by bit on the peer's processor, as its acknowledgements come in; with less, a
-# part of it is our work, done while the peer does its own.
+# SO_SNDBUF, inherited by accepted sockets. With the kernel's default, megabytes are queued at once
+# and then sent in the context of incoming acknowledgements, on the peer's core if it is local. With
+# a smaller buffer part of that work is done here, concurrently with the peer.
 _SEND_BUFFER_BYTES = 512 * 1024
 
 
 class Budget:
-    """What all listeners of one broker share: memory, turns and the number of connections."""
+    """Shared by all listeners of a broker: memory, turns and the number of connections."""
 
     def __init__(self, limits: Limits, *, poison: bool = False) -> None:
-        """`poison` overwrites each frame after its handler, to catch views that were kept."""
+        """`poison` overwrites each frame after its handler, to detect views that were kept."""
         self.limits = limits
-        self.buffers = ReceiveBuffers(limits.unfinished_bytes_max, poison=poison)
-        self.unsent = Unsent(limits.unsent_bytes_max)
+        self.buffer_pool = BufferPool(limits.unfinished_bytes_max, poison=poison)
+        self.unsent_budget = UnsentBytesBudget(limits.unsent_bytes_max)
         self.turns = Turns(limits.turn_requests_max, limits.turn_ms_max)
         self.connections = 0
         self._by_host: dict[str, int] = {}
 
     def admit(self, host: str) -> str | None:
-        """Count a connection in; or say why it is refused."""
+        """Count a new connection, or return the reason why it is refused."""
         if self.connections >= self.limits.connections_max:
             return "too many connections"
         of_host = self._by_host.get(host, 0)
         if of_host >= self.limits.connections_per_ip_max:
-            return "too many connections of this address"
+            return "too many connections from this address"
         self.connections += 1
         self._by_host[host] = of_host + 1
         return None
 
-    def dismiss(self, host: str) -> None:
+    def release(self, host: str) -> None:
         self.connections -= 1
         self._by_host[host] -= 1
         if not self._by_host[host]:
@@ -69,10 +69,10 @@ class Listener:
         limits: Limits | None = None,
         backlog: int = 1024,
     ) -> None:
-        """`limits` are those of a connection at first, where they are not the budget's."""
+        """`limits` are the initial ones of a connection; by default those of the budget."""
         self.name = name
         self.host = host
-        self.port = port  # after `start` the one that was bound, where 0 was asked for
+        self.port = port  # after `start` the bound port, if 0 was given
         self.failed_authentications = FailedAuthentications(name)
         self._dispatch = dispatch
         self._budget = budget
@@ -81,7 +81,7 @@ class Listener:
         self._backlog = backlog
         self._server: asyncio.AbstractServer | None = None
         self._connections: dict[Connection, None] = {}  # in order of arrival
-        self._doors: dict[TlsDoor, None] = {}
+        self._handshakes: dict[TlsHandshake, None] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Future[None] | None = None
 
@@ -90,36 +90,37 @@ class Listener:
         return list(self._connections)
 
     async def start(self) -> None:
-        """Bind and serve. Raises `OSError` where the address cannot be had."""
+        """Bind and serve. Raises `OSError` if the address is not available."""
         loop = asyncio.get_running_loop()
         limits, budget, tls = self._limits, self._budget, self._tls
 
-        def connection(keeper: Keeper) -> Connection:
+        def connection(registry: ConnectionRegistry) -> Connection:
             return Connection(
                 loop,
                 self.name,
                 self._dispatch,
                 limits,
-                budget.buffers,
-                budget.unsent,
+                budget.buffer_pool,
+                budget.unsent_budget,
                 budget.turns,
-                keeper,
+                registry,
             )
 
-        def door() -> asyncio.BaseProtocol:
+        def protocol() -> asyncio.BaseProtocol:
             if tls is None:
                 return connection(self)
             handshake_s_max = limits.authenticate_ms_max / 1000
-            return TlsDoor(tls, connection, self, budget.turns, handshake_s_max)
+            return TlsHandshake(tls, connection, self, budget.turns, handshake_s_max)
 
-        # asyncio accepts as many at a time as it is told to queue, before any of them is looked at:
-        # a storm of connections would take all file descriptors. So it is told two numbers.
+        # asyncio accepts up to `backlog` connections in one go, before any limit is checked: a
+        # connection storm would use all file descriptors. So asyncio gets a small number, and
+        # `listen` is called again with the real backlog.
         self._server = await loop.create_server(
-            door, self.host, self.port, backlog=_ACCEPTED_AT_ONCE
+            protocol, self.host, self.port, backlog=_ACCEPTED_AT_ONCE
         )
         for bound in reversed(getattr(self._server, "sockets", ())):
             self.port = bound.getsockname()[1]
-            if bound.fileno() >= 0:  # A simulated one is on no kernel's list.
+            if bound.fileno() >= 0:  # a simulated socket has no descriptor
                 with socket.socket(fileno=os.dup(bound.fileno())) as same:
                     same.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
                     same.listen(self._backlog)
@@ -127,7 +128,7 @@ class Listener:
         log.debug("listening", extra={"listener": self.name, "address": f"{self.host}:{self.port}"})
 
     async def stop(self, grace_s: float = 1.0) -> None:
-        """Accept and read nothing more; let replies under way leave, for so long at most."""
+        """Stop accepting and reading; wait for pending replies for at most `grace_s`."""
         if self._server is None:
             return
         server, self._server = self._server, None
@@ -137,12 +138,12 @@ class Listener:
                 loop.remove_reader(bound.fileno())
         if self._sweeper is not None:
             self._sweeper.cancel()
-        for door in list(self._doors):
-            door.close()
+        for handshake in list(self._handshakes):
+            handshake.close()
         for connection in self.connections:
             connection.stop()
-        # What is accepted already is shown in, and out again: on a closed server asyncio trips over
-        # it and leaves it open.
+        # Connections that asyncio has accepted must be made before the server is closed: asyncio
+        # would fail on them and leave their sockets open.
         await asyncio.sleep(0)
         server.close()
         limit = loop.call_later(grace_s, self._abort_all)
@@ -153,7 +154,7 @@ class Listener:
         await server.wait_closed()
 
     def serve_with(self, dispatch: Dispatch) -> None:
-        """Have every further request served by that, whichever connection it comes over."""
+        """Use another dispatch function for all further requests of all connections."""
         self._dispatch = dispatch
         for connection in self.connections:
             connection.serve_with(dispatch)
@@ -172,9 +173,9 @@ class Listener:
 
     def closed(self, connection: Connection) -> None:
         if connection not in self._connections:
-            return  # it had been refused
+            return  # it was refused
         del self._connections[connection]
-        self._budget.dismiss(connection.peer_host)
+        self._budget.release(connection.peer_host)
         if self._emptied is not None and not self._connections and not self._emptied.done():
             self._emptied.set_result(None)
 
@@ -182,19 +183,19 @@ class Listener:
         now_s = asyncio.get_running_loop().time()
         self.failed_authentications.add(mechanism, reason, peer, user, now_s)
 
-    def knocked(self, door: TlsDoor) -> str | None:
-        """A peer that has not finished its TLS handshake counts as a connection, too."""
+    def handshake_started(self, handshake: TlsHandshake) -> str | None:
+        """A peer in the TLS handshake counts as a connection."""
         if self._server is None:
             return "the listener has stopped"
-        refused = self._budget.admit(door.peer_host)
+        refused = self._budget.admit(handshake.peer_host)
         if refused is None:
-            self._doors[door] = None
+            self._handshakes[handshake] = None
         return refused
 
-    def left(self, door: TlsDoor) -> None:
-        if door in self._doors:
-            del self._doors[door]
-            self._budget.dismiss(door.peer_host)
+    def handshake_ended(self, handshake: TlsHandshake) -> None:
+        if handshake in self._handshakes:
+            del self._handshakes[handshake]
+            self._budget.release(handshake.peer_host)
 
     def _plan_sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         limits = self._limits

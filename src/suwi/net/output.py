@@ -1,10 +1,10 @@
-"""The way out of one connection: a queue of pieces, written in order, as fast as the peer reads.
+"""The send queue of one connection: replies are written in order, as fast as the peer reads.
 
-Replies enter at `add` and leave at `flush`, many small ones in one write. File regions go by
-`os.sendfile` from the page cache to the socket; where that is not possible (TLS, a simulated
+Replies are queued by `add` and sent by `flush`, many small ones in one write. File regions are sent
+with `os.sendfile` from the page cache to the socket. Where that is not possible (TLS, a simulated
 network or disk) they are read and written in pieces.
-Invariant: the transport holds at most one write's worth of bytes; all else waits in the queue,
-whose size `replies` and `queued_bytes` tell.
+Invariant: the transport buffers at most one write; all other bytes are in the queue, whose size is
+`replies` and `queued_bytes`.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from suwi.env import FileRegion
 from suwi.net.answers import Chunk, Reply
 
 WRITE_BYTES = 256 * 1024
-# Smaller regions are read and leave in one write with their neighbours: cheaper than sendfile.
+# Smaller regions are read and written together with adjacent chunks: cheaper than sendfile.
 SMALL_REGION_BYTES = 32 * 1024
-# A reply as small as most: one piece with its header, in a row of its own before the queue.
+# Small replies are joined with their header and queued in a separate list, sent first.
 _MERGED_BYTES_MAX = 4 * 1024
 _REGION_PIECE_BYTES = 1024 * 1024
-# After so many bytes in one go the other connections get their turn; to read a small region takes
-# as long as to send some kilobytes.
+# After this many bytes other connections are served; reading a small region costs as much time as
+# sending _READ_COST_BYTES.
 _TURN_BYTES = 4 * 1024 * 1024
 _READ_COST_BYTES = 2 * 1024
 _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSOCK, errno.ENOTSUP, errno.EOPNOTSUPP)
@@ -34,37 +34,21 @@ _PREFIX = struct.Struct(">i")
 
 
 class _EndOfReply:
-    """Stands in the queue where a reply without a release ends."""
+    """Marks the end of a reply without `release` in the queue."""
 
 
 _END: Final = _EndOfReply()
-# A tuple made once: `bytes | bytearray` written in a call makes a union object each time.
+# A tuple: `bytes | bytearray` in a call builds a union object each time.
 _MEMORY: Final = (bytes, bytearray, memoryview)
 _Item: TypeAlias = Chunk | _EndOfReply | Callable[[], None]
 
 
 class Output:
     __slots__ = (
-        "_closed",
-        "_draining",
-        "_dup_fd",
-        "_failed",
-        "_items",
-        "_lacks_room",
-        "_loop",
-        "_paused",
-        "_progressed",
-        "_region_sent",
-        "_region_warm",
-        "_small",
-        "_socket_fd",
-        "_transport",
-        "_waiting",
-        "_warming",
-        "_watching",
-        "queued_bytes",
-        "replies",
-    )
+        "_closed", "_draining", "_dup_fd", "_failed", "_items", "_lacks_room", "_loop",
+        "_progressed", "_region_sent", "_region_warm", "_small", "_socket_fd", "_transport",
+        "_waiting", "_warming", "_watching", "is_paused", "queued_bytes", "replies",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -73,41 +57,41 @@ class Output:
         progressed: Callable[[], None],
         failed: Callable[[str], None],
     ) -> None:
-        """`progressed` is called when waiting bytes moved, `failed` when they never can."""
+        """`progressed` is called when queued bytes were sent, `failed` when they cannot be sent."""
         self.replies = 0
         self.queued_bytes = 0
         self._loop = loop
         self._transport = transport
         self._progressed = progressed
         self._failed = failed
-        self._small: list[bytes] = []  # whole replies, which leave before all others
+        self._small: list[bytes] = []  # complete replies, sent before `_items`
         self._items: deque[_Item] = deque()
-        self._paused = False  # by the transport: the kernel did not take everything
-        self._waiting = False  # for the socket, a thread or our next turn
-        self._warming = False  # a thread reads the file of the region at the head
+        self.is_paused = False  # by the transport: the socket buffer is full
+        self._waiting = False  # for the socket, a thread or the next turn
+        self._warming = False  # a thread reads the first region into the page cache
         self._draining = False
         self._closed = False
         self._region_sent = 0
         self._region_warm = 0
         self._dup_fd = -1
-        self._watching = False  # whether the loop tells when the socket takes more
+        self._watching = False  # the event loop watches for writability
         self._lacks_room = False
         self._socket_fd = _sendfile_socket(transport)
 
     def begin(self) -> None:
-        """Set how the transport tells that it is full, which it may tell at once: TLS has bytes of
-        its own under way."""
+        """Set the limits of the write buffer. TLS may call `pause` inside, because of bytes of its
+        own."""
         transport = self._transport
         if transport.get_extra_info("ssl_object") is None:
-            # Then "paused" means exactly that the kernel did not take everything, and "resumed"
-            # that it has: between the two, nothing may pass the transport by.
+            # Then "paused" means that the transport has buffered bytes. While it has, nothing may
+            # be written directly to the socket.
             transport.set_write_buffer_limits(high=0)
         else:
-            # asyncio's TLS pauses at size >= high, which with 0 would be for ever.
+            # asyncio's TLS pauses at size >= high: with 0 it would never resume.
             transport.set_write_buffer_limits(high=1, low=0)
 
     def add(self, header: bytes, reply: Reply) -> None:
-        """Queue a reply behind its size and response header; `flush` sends it."""
+        """Queue a reply with its size and response header; `flush` sends it."""
         items = self._items
         memory_bytes = size_bytes = len(header)
         chunks = reply.chunks
@@ -143,7 +127,7 @@ class Output:
         self.queued_bytes += memory_bytes + 4
 
     def _read_whole(self, first: bytes, reply: Reply) -> bytes | None:
-        """A reply with little from files, all of it at hand; None where it is not."""
+        """Read a reply with small regions from the page cache; None if they are not in it."""
         if self.queued_bytes >= WRITE_BYTES:
             return None
         parts: list[bytes | bytearray | memoryview] = [first]
@@ -158,25 +142,25 @@ class Output:
         return whole
 
     def flush(self) -> None:
-        """Send what the kernel takes now; the rest follows by itself."""
-        if self._draining or self._paused or self._waiting or not (self._small or self._items):
+        """Send what the socket accepts now; the rest is sent when it is writable."""
+        if self._draining or self.is_paused or self._waiting or not (self._small or self._items):
             return
-        self._draining = True  # TLS may pause and resume us inside a write
+        self._draining = True  # TLS may call pause and resume inside a write
         try:
             self._drain()
         finally:
             self._draining = False
 
     def pause(self) -> None:
-        self._paused = True
+        self.is_paused = True
 
     def resume(self) -> None:
-        self._paused = False
+        self.is_paused = False
         self.flush()
         self._progressed()
 
     def close(self) -> None:
-        """Drop what is queued, releasing every reply."""
+        """Drop the queue and release every reply."""
         self._drop_dup()
         self._waiting = self._closed = True
         self.queued_bytes = self.replies = 0
@@ -186,12 +170,12 @@ class Output:
 
     @property
     def is_empty(self) -> bool:
-        return not (self._small or self._items or self._paused)
+        return not (self._small or self._items or self.is_paused)
 
     @property
     def held_bytes(self) -> int:
-        """How much memory waits for the peer, here and in the transport."""
-        if not self._paused:
+        """Memory of unsent replies, here and in the transport."""
+        if not self.is_paused:
             return self.queued_bytes
         return self.queued_bytes + self._transport.get_write_buffer_size()
 
@@ -199,7 +183,7 @@ class Output:
         items = self._items
         turn_bytes = 0
         while (self._small or items) and not (
-            self._paused or self._waiting or self._transport.is_closing()
+            self.is_paused or self._waiting or self._transport.is_closing()
         ):
             if turn_bytes >= _TURN_BYTES:
                 self._waiting = True
@@ -227,9 +211,9 @@ class Output:
         return len(data)
 
     def _send_memory(self) -> int:
-        """Send what is in memory at the head of the queue, small regions too, in one write.
+        """Send the chunks in memory and small regions at the head of the queue, in one write.
 
-        Returns what that cost, in bytes.
+        Returns the cost in bytes.
         """
         items = self._items
         parts: list[bytes | bytearray | memoryview] = []
@@ -240,7 +224,7 @@ class Output:
                 if len(item) > WRITE_BYTES:
                     if parts:
                         break
-                    # Cut off a piece, so that a peer that reads slowly costs no second copy.
+                    # Write a part of it, so that the transport does not copy all for a slow reader.
                     view = memoryview(item)
                     items[0] = view[WRITE_BYTES:]
                     parts.append(view[:WRITE_BYTES])
@@ -269,7 +253,7 @@ class Output:
         return size_bytes + cost_bytes
 
     def _read_small(self, region: FileRegion) -> bytes | bytearray | None:
-        """The bytes of a small region that is at hand; None leaves it to `_send_region`."""
+        """Read a small region from the page cache; None: `_send_region` must send it."""
         if self._region_sent or not region.is_current():
             return None
         try:
@@ -278,7 +262,7 @@ class Output:
             return None
 
     def _send_region(self, region: FileRegion) -> int:
-        """Send the next piece of the region at the head; return how many bytes went."""
+        """Send the next piece of the first region; return the number of bytes sent."""
         left_bytes = region.size_bytes - self._region_sent
         if left_bytes <= 0:
             self._end_region()
@@ -288,7 +272,7 @@ class Output:
         piece_bytes = min(left_bytes, _REGION_PIECE_BYTES)
         try:
             if not region.is_current():
-                raise OSError(errno.ESTALE, "the log has changed under the reply")
+                raise OSError(errno.ESTALE, "the log changed while the reply was sent")
             if self._region_warm <= self._region_sent:
                 if not file.is_cached(position, piece_bytes):
                     self._warm(region, position, piece_bytes)
@@ -321,13 +305,13 @@ class Output:
             self._socket_fd = -1
             return 0
         if not sent_bytes:
-            raise OSError(errno.ENODATA, "file is shorter than promised")
+            raise OSError(errno.ENODATA, "file is shorter than the region")
         return sent_bytes
 
     def _copy(self, region: FileRegion, position: int, size_bytes: int) -> int:
         data = region.file.pread(size_bytes, position)
         if len(data) != size_bytes:
-            raise OSError(errno.ENODATA, "file is shorter than promised")
+            raise OSError(errno.ENODATA, "file is shorter than the region")
         self._transport.write(data)
         return size_bytes
 
@@ -337,7 +321,7 @@ class Output:
         self._drop_dup()
 
     def _warm(self, region: FileRegion, position: int, size_bytes: int) -> None:
-        """Read the piece in a thread first: the loop never waits for the device."""
+        """Read the piece in a thread first: the event loop never waits for the disk."""
         self._waiting = self._warming = True
         warm = self._region_sent + size_bytes
 
@@ -360,19 +344,19 @@ class Output:
     def _wait_writable(self) -> None:
         self._lacks_room = True
         if not self._watching:
-            # asyncio refuses a writer on a transport's own descriptor, so we watch a copy of it.
+            # asyncio refuses add_writer for the descriptor of a transport: use a duplicate.
             try:
                 if self._dup_fd < 0:
                     self._dup_fd = os.dup(self._socket_fd)
                 self._loop.add_writer(self._dup_fd, self._writable)
             except (OSError, NotImplementedError):
-                self._socket_fd = -1  # out of descriptors: let the transport do the waiting
+                self._socket_fd = -1  # out of descriptors: write through the transport instead
                 return
             self._watching = True
         self._waiting = True
 
     def _writable(self) -> None:
-        # A large region fills the socket many times: the watch stays while that lasts.
+        # A large region fills the socket buffer many times: keep the watch until it is sent.
         self._lacks_room = False
         self._go_on()
         if self._watching and not self._lacks_room:
@@ -401,7 +385,7 @@ class Output:
 
 
 def _sendfile_socket(transport: asyncio.Transport) -> int:
-    """The descriptor to send files to, -1 where the bytes must pass through the transport."""
+    """The descriptor for sendfile; -1 if bytes must be written through the transport."""
     socket = transport.get_extra_info("socket")
     if socket is None or transport.get_extra_info("ssl_object") is not None:
         return -1

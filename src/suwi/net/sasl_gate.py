@@ -1,7 +1,7 @@
-"""The way into a SASL listener: nothing is served before the peer has said who it is.
+"""SASL listeners: no request is served before the peer has authenticated.
 
-A `SaslGate` stands before a listener's dispatch. What the peer proves is decided in
-`security.sasl_session`; the two SASL requests have their handlers like all others.
+A `SaslGate` wraps the dispatch function of a listener. The authentication itself is in
+`security.sasl_session`; SaslHandshake and SaslAuthenticate have handlers like other requests.
 Invariant: without a valid authentication only ApiVersions and the SASL requests reach a handler.
 """
 
@@ -17,9 +17,11 @@ from suwi.security.mechanism import Refused
 from suwi.security.sasl_session import SaslRules, SaslSession
 from suwi.wire.versions import ApiKey
 
-_BEFORE: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
-_TO_PROVE_AGAIN: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
-_LAST_WORD_S: Final = 0.05
+_UNAUTHENTICATED_APIS: Final = frozenset(
+    {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+)
+_REAUTHENTICATION_APIS: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+_CLOSE_DELAY_S: Final = 0.05
 _NO_MECHANISM: Final = "unknown"
 _read_api_key = struct.Struct(">h").unpack_from
 
@@ -43,12 +45,12 @@ class SaslGate:
 
     def _check_allowed(self, session: SaslSession, frame: memoryview) -> None:
         if session.is_refused:
-            raise CloseConnection("a request after the authentication was refused")
+            raise CloseConnection("request after a failed authentication")
         api_key = _read_api_key(frame)[0] if len(frame) >= 2 else -1
         if session.principal is None:
-            if api_key not in _BEFORE:
-                raise CloseConnection(f"a request to API {api_key} before authentication")
-        elif api_key not in _TO_PROVE_AGAIN:
+            if api_key not in _UNAUTHENTICATED_APIS:
+                raise CloseConnection(f"request to API {api_key} before authentication")
+        elif api_key not in _REAUTHENTICATION_APIS:
             raise CloseConnection("the authentication has expired")
 
     def _take_bare_token(
@@ -65,23 +67,22 @@ class SaslGate:
 
 
 def refused(connection: Connection, session: SaslSession, error: Exception) -> None:
-    """Count and log it. The user is logged under the name that was given, if the mechanism has
-    one."""
+    """Count and log a failed authentication, with the user name if the mechanism sends one."""
     user = error.user if isinstance(error, Refused) else ""
     connection.authentication_failed(session.mechanism or _NO_MECHANISM, str(error), user)
 
 
 def answer_and_close(connection: Connection, reply: Reply | None) -> Exclusive:
-    """Answer after `connection.failed.authentication.delay.ms` and close, so that guessing takes
-    time; None: close without an answer."""
+    """Reply after `connection.failed.authentication.delay.ms`, which slows down guessing, and
+    close. None: close without a reply."""
     delay_ms = connection.sasl.rules.failure_delay_ms if connection.sasl is not None else 0
 
     async def answer() -> Reply:
         await asyncio.sleep(delay_ms / 1000)
         if reply is None:
-            raise CloseConnection("authentication refused")
-        # Some clients do not look at an answer that comes together with the end.
-        asyncio.get_running_loop().call_later(_LAST_WORD_S, connection.stop)
+            raise CloseConnection("authentication failed")
+        # Some clients ignore a reply that arrives together with the end of the stream.
+        asyncio.get_running_loop().call_later(_CLOSE_DELAY_S, connection.stop)
         return reply
 
     return Exclusive(answer())

@@ -1,9 +1,9 @@
-"""Before a broker is in service: ports accept, but clients wait.
+"""While a broker starts: connections are accepted, but client requests wait.
 
-A client that is told half a truth (no brokers, no controller) believes it for minutes. So a
-`StartGate` stands before the dispatcher until the broker is in service. ApiVersions, log-ins and
-other brokers pass; the first request of a client waits, and its connection reads nothing more until
-then, but not for ever. After `open` the gate is taken away: see `Listener.serve_with`.
+A client that gets incomplete metadata (no brokers, no controller) keeps it for minutes. So a
+`StartGate` wraps the dispatcher until the broker is unfenced. ApiVersions, SASL and other brokers
+pass. The first other request of a client waits, for a limited time, and its connection is not read
+meanwhile. After `open` the gate is removed: see `Listener.serve_with`.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ _AT_ONCE: Final = frozenset(
         ApiKey.PEER_PROOF,
     }
 )
-# librdkafka gives up after 10 s.
+# librdkafka times out after 10 s.
 _WAIT_S_MAX: Final = 8.0
-# Of all requests that wait; no connection has more than one.
+# Of all waiting requests; a connection has at most one.
 _WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
 _read_api_key = struct.Struct(">h").unpack_from
 
@@ -48,8 +48,8 @@ class StartGate:
         if api_key in _AT_ONCE or connection.client.is_peer or self.is_open:
             return self._dispatch(connection, frame)
         if self._waiting_bytes + len(frame) > _WAITING_BYTES_MAX:
-            raise CloseConnection("the broker is starting, and too many requests wait for it")
-        # The frame is gone when this returns. Its header is not known yet: it is part of the reply.
+            raise CloseConnection("the broker is starting and too many requests are waiting")
+        # The frame is valid only until this returns. The header follows with the reply.
         return b"", Exclusive(self._serve_later(connection, bytearray(frame)))
 
     async def _serve_later(self, connection: Connection, frame: bytearray) -> Reply | NoReply:

@@ -1,6 +1,6 @@
-"""What passes through the network side: bytes, and requests by API with their times.
+"""Statistics of the network layer: bytes, and requests with their durations by API.
 
-`Measured` stands before a dispatcher where a broker shows metrics; elsewhere nothing is counted.
+`Measured` wraps a dispatcher if metrics are enabled; otherwise nothing is counted.
 """
 
 import asyncio
@@ -9,9 +9,8 @@ from functools import partial
 from typing import Final
 
 from suwi.env import FileRegion
-from suwi.net.answers import Answer, Chunk, Exclusive, Later, NoReply, Outcome, Reply
+from suwi.net.answers import Answer, Chunk, Exclusive, Later, NoReply, Outcome, Reply, as_promise
 from suwi.net.connection import Connection, Dispatch
-from suwi.net.slot import as_promise
 
 BUCKETS_S: Final = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
@@ -20,7 +19,7 @@ BUCKETS_S: Final = (
 
 
 class ApiStats:
-    """The requests of one API: from their arrival until their reply was ready."""
+    """The requests of one API; durations are from arrival until the reply is ready."""
 
     __slots__ = ("buckets", "count", "total_s")
 
@@ -53,7 +52,7 @@ class NetStats:
 
 
 class Measured:
-    """A dispatcher that counts what another one does."""
+    """Wraps a dispatch function and counts its requests."""
 
     def __init__(self, dispatch: Dispatch, stats: NetStats) -> None:
         self._dispatch = dispatch

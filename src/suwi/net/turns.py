@@ -1,9 +1,9 @@
-"""Fair turns: no connection's pipelined requests hold up those of the others.
+"""Fair scheduling of connections: pipelined requests of one do not delay those of the others.
 
-A connection serves what it has just read within the `limits` of a turn; where whole requests are
-left, they wait, and the connection stands in a queue (`join`). Each time the loop goes round, the
-first of the queue takes a turn, so that sockets and timers come in between.
-Invariant: while anybody waits, who comes with new bytes has one request served and joins the end.
+A connection serves the requests it has read within the `limits` of a turn. If complete requests are
+left, it is queued (`join`). In each iteration of the event loop the first queued connection takes a
+turn, so that sockets and timers are handled in between.
+Invariant: while others are queued, a connection with new bytes serves one request and is queued.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Protocol
 
 class Participant(Protocol):
     def take_turn(self) -> bool:
-        """Serve requests until the turn is over; False where there was nothing to do."""
+        """Serve requests until the turn is over; False if there was nothing to do."""
 
 
 class Turns:
@@ -26,13 +26,13 @@ class Turns:
         self._is_taking = False
 
     def limits(self, began_s: float) -> tuple[int, float]:
-        """How many requests a turn that began at that time may serve, and until when."""
+        """The maximum number of requests and the end time of a turn that began at `began_s`."""
         if self.waiting and not self._is_taking:
             return 1, began_s
         return self._requests_max, began_s + self._s_max
 
     def join(self, participant: Participant) -> None:
-        """Take a turn when all who wait already have had theirs."""
+        """Append to the queue."""
         self.waiting.append(participant)
         if len(self.waiting) == 1 and not self._is_taking:
             asyncio.get_running_loop().call_soon(self._next)

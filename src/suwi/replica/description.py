@@ -51,25 +51,25 @@ class ReplicaState:
 
 
 def describe(partition: Partition, node: int, now_s: float) -> ReplicaState:
-    leadership = partition.leadership
+    leader_state = partition.leader_state
     facts: dict[str, Any] = {}
-    if leadership is not None:
-        in_order = [n for n in leadership.replicas if n in leadership.members]
+    if leader_state is not None:
+        in_order = [n for n in leader_state.replicas if n in leader_state.members]
         facts["isr"] = tuple(in_order)
-        if not isinstance(leadership.isr, Stable):
-            wanted = proposed_members(leadership.isr)
-            facts["isr_proposed"] = tuple(n for n in leadership.replicas if n in wanted)
+        if not isinstance(leader_state.isr, Stable):
+            wanted = proposed_members(leader_state.isr)
+            facts["isr_proposed"] = tuple(n for n in leader_state.replicas if n in wanted)
         facts["followers"] = tuple(
             FollowerState(
                 follower,
-                leadership.followers[follower].end_offset,
-                _lag_ms(partition, leadership.followers[follower].end_offset, lag_s),
-                follower in leadership.members,
+                leader_state.followers[follower].end_offset,
+                _lag_ms(partition, leader_state.followers[follower].end_offset, lag_s),
+                follower in leader_state.members,
             )
-            for follower, lag_s in leadership.lags(now_s)
+            for follower, lag_s in leader_state.lags(now_s)
         )
     role = (
-        "leader" if leadership is not None else "follower" if partition.leader >= 0 else "waiting"
+        "leader" if leader_state is not None else "follower" if partition.leader >= 0 else "waiting"
     )
     tp = partition.partition
     identity = (tp.topic, str(partition.topic_id), int(tp.partition), node, role)

@@ -1,13 +1,13 @@
 """The follower side of one partition: it does to its log what the leader says.
 
-The fetcher enters at `append_fetched`; where the logs have parted at `diverge`, and at `start_over`
-where the leader has nothing left that follows this log.
+The fetcher calls `append_fetched`, `truncate_to_divergence` where the logs differ, and
+`truncate_fully_and_start_at` where the leader has nothing left that follows this log.
 Invariant: what is truncated and was committed, or may have been, is reported as a `Loss`.
 """
 
 import logging
 
-from suwi.log.epochs import LeaderEpochs
+from suwi.log.leader_epoch_cache import LeaderEpochCache
 from suwi.log.partition_log import PartitionLog
 from suwi.log.steps import Steps, after_each
 from suwi.model.errors import KafkaStorageError
@@ -78,7 +78,7 @@ class FollowerReplica:
 
     # -- truncating ----------------------------------------------------------------------------
 
-    def diverge(self, epoch: LeaderEpoch, end_offset: Offset) -> None:
+    def truncate_to_divergence(self, epoch: LeaderEpoch, end_offset: Offset) -> None:
         """The leader's log has `epoch` up to `end_offset`, and parts from this one at the latest
         there. Hazards 1 and 3: truncate by epoch, never by watermark, and then ask again."""
         replica_log = self._replica_log
@@ -90,7 +90,7 @@ class FollowerReplica:
     def truncate(self, offset: Offset) -> None:
         self._replica_log.change(self._truncating(offset))
 
-    def start_over(self, start: Offset) -> None:
+    def truncate_fully_and_start_at(self, start: Offset) -> None:
         """The leader has nothing left of what follows this log: go on where its log starts."""
         replica_log = self._replica_log
         assert replica_log.leader_replica is None
@@ -134,7 +134,7 @@ class FollowerReplica:
         assert partition_log is not None
         start, end = partition_log.start_offset, partition_log.end_offset
         losable_end = self._losable_end(partition_log)
-        epochs = LeaderEpochs(partition_log.epochs.entries())
+        epochs = LeaderEpochCache(partition_log.epochs.entries())
         committed = replica_log.high_watermark
         yield from after_each(partition_log.truncating(offset), replica_log.clamp_high_watermark)
         partition_log.forget_epochs_beyond_end()

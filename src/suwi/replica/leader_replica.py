@@ -1,8 +1,8 @@
 """The leader side of one partition, for one leader epoch: it decides what is committed.
 
 Produce enters at `after_append`, followers' progress at `record_progress`, the controller's answers
-at `confirm` and `refused`. What it knows of its followers is in `state` (`leadership.py`); here is
-what follows from it for the log, for those who wait and for the in-sync set.
+at `confirm` and `refused`. What it knows of its followers is in `state` (`leader_state.py`); here
+is what follows from it for the log, for those who wait and for the in-sync set.
 Invariant: nothing is committed before the epoch has begun in the log, see `start_epoch`.
 """
 
@@ -13,7 +13,7 @@ from suwi.log.partition_log import PartitionLog
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import NotEnoughReplicasAfterAppend
 from suwi.model.ids import NodeId, Offset
-from suwi.replica.leadership import Leadership, Proposal
+from suwi.replica.leader_state import LeaderState, Proposal
 from suwi.replica.log_sync import LogSyncer, safe_end
 from suwi.replica.replica_log import ReplicaLog
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 class LeaderReplica:
     __slots__ = ("_replica_log", "_syncer", "has_enough_replicas", "has_started", "state")
 
-    def __init__(self, state: Leadership, replica_log: ReplicaLog, syncer: LogSyncer) -> None:
+    def __init__(self, state: LeaderState, replica_log: ReplicaLog, syncer: LogSyncer) -> None:
         self.state = state
         self.has_started = False
         """Whether its epoch is in the log."""
@@ -56,7 +56,7 @@ class LeaderReplica:
             self._syncer.sync_if_due(partition_log)
         if self.state.followers:
             self._update_watermark()
-            replica_log.waiting.tell_followers()
+            replica_log.delayed.notify_followers()
         elif partition_log.config.flush_messages > 1:
             replica_log.advance(partition_log.end_offset)
 
@@ -88,13 +88,13 @@ class LeaderReplica:
         if not counts:
             return
         if start_offset > started_at:
-            replica_log.waiting.tell_readers()
+            replica_log.delayed.notify_readers()
         self._update_watermark()
         if start_offset < partition_log.start_offset:
             # What it has below the start cannot be compared any more, and may be another leader's:
             # first it must hear that this is deleted.
             return
-        if state.joins(node, replica_log.high_watermark, replica_log.context.is_live):
+        if state.can_join_isr(node, replica_log.high_watermark, replica_log.context.is_live):
             self._propose(state.expand(node))
 
     def _update_watermark(self) -> None:
@@ -117,7 +117,7 @@ class LeaderReplica:
 
     # -- the in-sync set -----------------------------------------------------------------------
 
-    def drop_laggards(self) -> None:
+    def maybe_shrink_isr(self) -> None:
         """Ask for those to be taken out of the in-sync set that have not kept up."""
         replica_log = self._replica_log
         partition_log = replica_log.log
@@ -126,7 +126,7 @@ class LeaderReplica:
         if partition_log.state.offline_because is not None:
             self.resign()
             return
-        leaving = self.state.laggards(
+        leaving = self.state.out_of_sync_replicas(
             partition_log.end_offset,
             asyncio.get_running_loop().time(),
             replica_log.context.lag_s_max,
@@ -167,7 +167,7 @@ class LeaderReplica:
         needed = min(replica_log.config.min_insync_replicas, len(state.replicas))
         self.has_enough_replicas = len(state.members) >= needed
         if not self.has_enough_replicas:
-            replica_log.waiting.fail(
+            replica_log.delayed.fail(
                 NotEnoughReplicasAfterAppend(
                     f"{replica_log.partition} has {len(state.members)} replicas in sync, "
                     f"fewer than min.insync.replicas {needed}"
@@ -178,7 +178,7 @@ class LeaderReplica:
 
     def resign(self) -> None:
         """The disk takes no more, or is out of use: let somebody lead who can write."""
-        if self.state.may_resign():
+        if self.state.can_resign():
             extra = {"partition": str(self._replica_log.partition)}
             log.warning("asking for another leader", extra=extra)
             self._propose(self.state.resign())

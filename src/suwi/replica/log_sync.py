@@ -41,7 +41,7 @@ class LogSyncer:
     def _failed(self, error: Exception) -> None:
         """Nobody foresaw it: who waits must try again, and the next append syncs anew."""
         replica_log = self._replica_log
-        replica_log.waiting.fail(
+        replica_log.delayed.fail(
             KafkaStorageError(f"{replica_log.partition} cannot be synced: {error!r}")
         )
 
@@ -54,7 +54,7 @@ class LogSyncer:
                     if not await self.sync_once(partition_log):
                         return
                 except KafkaStorageError as error:
-                    replica_log.waiting.fail(error)
+                    replica_log.delayed.fail(error)
                     return
                 if replica_log.leader_replica is not None:
                     replica_log.leader_replica.log_synced(partition_log)

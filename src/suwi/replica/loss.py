@@ -3,7 +3,7 @@ have been committed."""
 
 from dataclasses import dataclass
 
-from suwi.log.epochs import LeaderEpochs
+from suwi.log.leader_epoch_cache import LeaderEpochCache
 from suwi.model.ids import LeaderEpoch, Offset, TopicPartition
 
 
@@ -29,7 +29,7 @@ class Loss:
 
 def lost_between(
     partition: TopicPartition,
-    epochs: LeaderEpochs,
+    epochs: LeaderEpochCache,
     first: Offset,
     end: Offset,
     *,

@@ -11,7 +11,8 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from suwi.log.partition_log import Appended, LogSlice, PartitionLog
+from suwi.log.log_slice import LogSlice
+from suwi.log.partition_log import Appended, PartitionLog
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import (
     BrokerError,
@@ -25,15 +26,15 @@ from suwi.model.errors import (
 from suwi.model.ids import NO_EPOCH, NO_NODE, LeaderEpoch, Offset, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import BatchHeader, read_header
+from suwi.replica.delayed_operations import OnCommit
 from suwi.replica.follower_replica import FollowerReplica
-from suwi.replica.home import Home
-from suwi.replica.intake import intake_of
 from suwi.replica.leader_replica import LeaderReplica
-from suwi.replica.leadership import UNKNOWN_EPOCH, Leadership, Proposal
+from suwi.replica.leader_state import UNKNOWN_EPOCH, LeaderState, Proposal
 from suwi.replica.log_sync import LogSyncer
-from suwi.replica.replica_log import LogNotReady, ReplicaLog, Surroundings
+from suwi.replica.log_validator import validation_rules_of
+from suwi.replica.partition_storage import PartitionStorage
+from suwi.replica.replica_log import LogNotReady, PartitionContext, ReplicaLog
 from suwi.replica.storage_refusals import StorageRefusals
-from suwi.replica.waiting import OnCommit
 
 log = logging.getLogger(__name__)
 
@@ -50,14 +51,14 @@ class Partition:
     __slots__ = (
         "_follower",
         "_refusals",
-        "intake",
         "leader",
         "leader_replica",
-        "leadership",
+        "leader_state",
         "partition",
         "replica_log",
         "syncer",
         "topic_id",
+        "validation_rules",
     )
 
     def __init__(
@@ -65,18 +66,18 @@ class Partition:
         partition: TopicPartition,
         topic_id: TopicId,
         config: TopicConfig,
-        home: Home,
-        context: Surroundings,
+        storage: PartitionStorage,
+        context: PartitionContext,
     ) -> None:
         self.partition = partition
         self.topic_id = topic_id
-        self.intake = intake_of(config)
+        self.validation_rules = validation_rules_of(config)
         self.leader = NO_NODE
         self.leader_replica: LeaderReplica | None = None
         """What it does as the leader; None while another leads, or nobody."""
-        self.leadership: Leadership | None = None
+        self.leader_state: LeaderState | None = None
         """What it knows as the leader: the `state` of `leader_replica`."""
-        self.replica_log = ReplicaLog(partition, config, home, context, self)
+        self.replica_log = ReplicaLog(partition, config, storage, context, self)
         self.syncer = LogSyncer(self.replica_log)
         self._follower: FollowerReplica | None = None
         self._refusals: StorageRefusals | None = None
@@ -123,7 +124,7 @@ class Partition:
 
     @property
     def is_leader(self) -> bool:
-        return self.leadership is not None
+        return self.leader_state is not None
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
@@ -140,8 +141,8 @@ class Partition:
     @property
     def watermark_is_known(self) -> bool:
         """Whether all is known to be committed that was so when this leader's epoch began."""
-        leadership = self.leadership
-        return leadership is None or self.high_watermark >= leadership.epoch_start
+        leader_state = self.leader_state
+        return leader_state is None or self.high_watermark >= leader_state.epoch_start
 
     @property
     def last_stable_offset(self) -> Offset:
@@ -154,17 +155,17 @@ class Partition:
     def low_watermark(self) -> Offset:
         """Where the log starts on every replica in service."""
         starts = [self.log.start_offset]
-        if self.leadership is not None:
+        if self.leader_state is not None:
             is_live = self.replica_log.context.is_live
             starts += [
                 max(follower.start_offset, Offset(0))
-                for node, follower in self.leadership.followers.items()
+                for node, follower in self.leader_state.followers.items()
                 if is_live(node, UNKNOWN_EPOCH)
             ]
         return min(starts)
 
     def configure(self, config: TopicConfig) -> None:
-        self.intake = intake_of(config)
+        self.validation_rules = validation_rules_of(config)
         self.replica_log.configure(config)
         if self.leader_replica is not None:
             self.leader_replica.count_replicas()
@@ -182,25 +183,25 @@ class Partition:
 
     # -- roles ---------------------------------------------------------------------------------
 
-    def lead(self, state: PartitionState, broker_epoch: int) -> None:
+    def make_leader(self, state: PartitionState, broker_epoch: int) -> None:
         """The controller has made this replica the leader, or has changed the in-sync set."""
         replica_log = self.replica_log
         if replica_log.closed is not None:
             return  # This broker stops, and the controller will hear of it.
-        current = self.leadership
+        current = self.leader_state
         if current is not None and current.leader_epoch == state.leader_epoch:
             self.confirm(state)
             return
         self._begin_epoch(state)
-        self.leadership = Leadership(
+        self.leader_state = LeaderState(
             replica_log.context.node_id,
             broker_epoch,
             state,
             epoch_start=Offset(0),  # known when the log is open
             now_s=asyncio.get_running_loop().time(),
         )
-        leader = self.leader_replica = LeaderReplica(self.leadership, replica_log, self.syncer)
-        replica_log.lead(leader)
+        leader = self.leader_replica = LeaderReplica(self.leader_state, replica_log, self.syncer)
+        replica_log.make_leader(leader)
         leader.count_replicas()
         if replica_log.log is not None or len(state.replicas) > 1:
             try:
@@ -212,27 +213,27 @@ class Partition:
             except NotLeaderOrFollower:
                 pass  # Its epoch begins when its log is ready.
 
-    def follow(self, state: PartitionState) -> None:
+    def make_follower(self, state: PartitionState) -> None:
         """Another broker leads, or nobody does."""
-        if self.leadership is None and self.leader_epoch == state.leader_epoch:
+        if self.leader_state is None and self.leader_epoch == state.leader_epoch:
             self.leader = state.leader
             return
         self._begin_epoch(state)
 
-    def stand_by(self) -> None:
+    def stop_leading(self) -> None:
         """This broker has lost its place in the cluster: it may not lead until told so again."""
-        if self.leadership is not None:
+        if self.leader_state is not None:
             self._begin_epoch(None)
 
     def _begin_epoch(self, state: PartitionState | None) -> None:
-        self.leadership = self.leader_replica = self._follower = None
+        self.leader_state = self.leader_replica = self._follower = None
         self.leader = state.leader if state is not None else NO_NODE
         self.replica_log.begin_epoch(state)
 
     @property
     def follower(self) -> FollowerReplica:
         """What it does while another broker leads."""
-        assert self.leadership is None
+        assert self.leader_state is None
         if self._follower is None:
             self._follower = FollowerReplica(self.replica_log)
         return self._follower
@@ -243,14 +244,14 @@ class Partition:
             self.leader_replica.confirm(state)
 
     def refused(self, proposal: Proposal, *, settled: bool) -> None:
-        """The controller did not take a proposal, see `Leadership.refused`."""
+        """The controller did not take a proposal, see `LeaderState.refused`."""
         if self.leader_replica is not None:
             self.leader_replica.refused(proposal, settled=settled)
 
-    def drop_laggards(self) -> None:
+    def maybe_shrink_isr(self) -> None:
         """Ask for those to be taken out of the in-sync set that have not kept up."""
         if self.leader_replica is not None:
-            self.leader_replica.drop_laggards()
+            self.leader_replica.maybe_shrink_isr()
 
     def live_brokers_changed(self) -> None:
         if self.leader_replica is not None:
@@ -279,7 +280,7 @@ class Partition:
         )
 
     def append(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Appended:
-        """Append a batch that `intake` accepted; changes it in place. Raises a `BrokerError`."""
+        """Append a batch that `validate` accepted; changes it in place. Raises a `BrokerError`."""
         leader = self.leader_replica
         if leader is None:
             raise NotLeaderOrFollower(f"{self.partition} is led by another broker")
@@ -316,7 +317,7 @@ class Partition:
         assert offset <= self.high_watermark
         self.log.advance_start(offset)
         self.replica_log.mark_dirty()
-        self.replica_log.waiting.tell_all()
+        self.replica_log.delayed.notify_all()
 
     # -- waiting -------------------------------------------------------------------------------
 
@@ -335,14 +336,14 @@ class Partition:
         elif end_offset <= replica_log.high_watermark:
             on_commit(None)
         else:
-            replica_log.waiting.add(end_offset, on_commit)
+            replica_log.delayed.add(end_offset, on_commit)
 
     def watch(self, watcher: Callable[[], None], *, also_uncommitted: bool = False) -> None:
         """Call `watcher` whenever there is more to read, until `unwatch`."""
-        self.replica_log.waiting.watch(watcher, also_uncommitted=also_uncommitted)
+        self.replica_log.delayed.watch(watcher, also_uncommitted=also_uncommitted)
 
     def unwatch(self, watcher: Callable[[], None]) -> None:
-        self.replica_log.waiting.unwatch(watcher)
+        self.replica_log.delayed.unwatch(watcher)
 
     # -- reading -------------------------------------------------------------------------------
 

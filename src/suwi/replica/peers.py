@@ -6,7 +6,7 @@ from typing import Protocol, TypeAlias
 from suwi.client.connection import ConnectionLost, PeerConnection
 from suwi.metadata.image import BrokerInfo, ClusterImage, Endpoint
 from suwi.model.ids import NodeId
-from suwi.replica.doubts import Doubts
+from suwi.replica.suspected_brokers import SuspectedBrokers
 
 Connect: TypeAlias = Callable[[Endpoint], Awaitable[PeerConnection]]
 """Opens a connection, with TLS and a log-in where the listener asks for them. Raises OSError."""
@@ -31,7 +31,7 @@ class Peers:
         listener: str,
         connect: Connect,
         prove: Prove,
-        doubts: Doubts,
+        doubts: SuspectedBrokers,
     ) -> None:
         self._metadata = metadata
         self._listener = listener
@@ -41,7 +41,7 @@ class Peers:
 
     async def connect(self, node: NodeId) -> PeerConnection:
         """A new connection to a broker, for the caller alone. Raises OSError."""
-        broker = self._metadata.image.registered.get(node)
+        broker = self._metadata.image.registered_brokers.get(node)
         if broker is None:
             raise ConnectionLost(f"broker {node} is not known")
         return await self.connect_to(broker)

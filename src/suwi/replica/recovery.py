@@ -21,7 +21,7 @@ async def recover_all(partitions: Sequence[Partition]) -> None:
     told_s = loop.time()
     for first in range(0, len(partitions), _LOGS_A_JOB):
         some = partitions[first : first + _LOGS_A_JOB]
-        # Nothing else uses the logs yet, so the job may open them where they will stay.
+        # Nothing else uses the logs: no image is applied, and the broker is not in service.
         await loop.run_in_executor(None, _open, some)
         if loop.time() - told_s >= _PROGRESS_EVERY_S:
             told_s = loop.time()

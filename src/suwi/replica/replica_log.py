@@ -23,11 +23,11 @@ from suwi.metadata.image import PartitionState
 from suwi.model.errors import BrokerError, KafkaStorageError, NotLeaderOrFollower
 from suwi.model.ids import NO_EPOCH, NodeId, Offset, TopicPartition
 from suwi.model.topic_config import TopicConfig
-from suwi.replica.home import Home
-from suwi.replica.leadership import IsLive, Proposal
+from suwi.replica.delayed_operations import DelayedOperations
+from suwi.replica.leader_state import IsLive, Proposal
 from suwi.replica.loss import Loss
+from suwi.replica.partition_storage import PartitionStorage
 from suwi.replica.preparation import Turns, run_at_once, run_in_turns
-from suwi.replica.waiting import Waiting
 
 if TYPE_CHECKING:
     # The broker is told of a partition, not of its log: the one circle of types in this package.
@@ -46,7 +46,7 @@ class LogNotReady(NotLeaderOrFollower):
         self.partition = partition
 
 
-class Surroundings(NamedTuple):
+class PartitionContext(NamedTuple):
     """What a partition needs of the broker that it lives on."""
 
     node_id: NodeId
@@ -85,12 +85,13 @@ class LeaderSide(Protocol):
 class ReplicaLog:
     __slots__ = (
         "_failure",
-        "_home",
         "_preparation",
         "_ready_watchers",
+        "_storage",
         "closed",
         "config",
         "context",
+        "delayed",
         "dirty",
         "high_watermark",
         "leader_epoch",
@@ -101,15 +102,14 @@ class ReplicaLog:
         "partition",
         "ready_log",
         "unclean_epoch",
-        "waiting",
     )
 
     def __init__(
         self,
         partition: TopicPartition,
         config: TopicConfig,
-        home: Home,
-        context: Surroundings,
+        storage: PartitionStorage,
+        context: PartitionContext,
         owner: "Partition",
     ) -> None:
         self.partition = partition
@@ -128,14 +128,14 @@ class ReplicaLog:
         self.leader_epoch = NO_EPOCH
         self.unclean_epoch = NO_EPOCH
         """The last leader epoch that began with an unclean election."""
-        self.waiting = Waiting()
+        self.delayed = DelayedOperations()
         self.dirty = False
         """Whether it has changed since the broker last asked."""
         self.offline_because: str | None = None
         """Why the log could not be opened; the next use tries again."""
         self.closed: BrokerError | None = None
         """Why it is of no more use: deleted, or the broker stops."""
-        self._home = home
+        self._storage = storage
         self._preparation: asyncio.Task[None] | None = None
         """Opens or truncates the log; owned by this replica, ends when it is closed."""
         self._failure: BrokerError | None = None
@@ -156,10 +156,10 @@ class ReplicaLog:
         if state is not None:
             self.leader_epoch = state.leader_epoch
             self.unclean_epoch = state.unclean_epoch
-        self.waiting.fail(NotLeaderOrFollower(f"{self.partition} has another leader epoch"))
-        self.waiting.tell_all()
+        self.delayed.fail(NotLeaderOrFollower(f"{self.partition} has another leader epoch"))
+        self.delayed.notify_all()
 
-    def lead(self, leader_replica: LeaderSide) -> None:
+    def make_leader(self, leader_replica: LeaderSide) -> None:
         """This replica leads from now on; its epoch begins when the log is ready."""
         self.leader_replica = leader_replica
         self.ready_log = None
@@ -167,8 +167,8 @@ class ReplicaLog:
     def close(self, reason: BrokerError) -> None:
         """Deleted, or the broker stops: nobody need wait here any more."""
         self.closed = reason
-        self.waiting.fail(reason)
-        self.waiting.tell_all()
+        self.delayed.fail(reason)
+        self.delayed.notify_all()
 
     # -- marks ---------------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class ReplicaLog:
         self.high_watermark = high_watermark
         if not self.dirty:
             self.mark_dirty()  # It is to be written down, however late it comes after the append.
-        self.waiting.committed(high_watermark)
+        self.delayed.committed(high_watermark)
 
     def mark_dirty(self) -> None:
         if not self.dirty:
@@ -195,9 +195,9 @@ class ReplicaLog:
     def writing_truncation(self) -> Steps[None]:
         """Write down that the log became shorter, before anything is appended to it."""
         assert self.log is not None
-        self._home.became_shorter(self.log, self.high_watermark)
+        self._storage.became_shorter(self.log, self.high_watermark)
         self.mark_dirty()
-        yield from self._home.writing_due()
+        yield from self._storage.writing_due()
 
     def retaining(self, now_ms: int, gone: list[str]) -> Steps[None]:
         """Take out what is too old or too much; files to delete are added to `gone`. Raises
@@ -274,7 +274,7 @@ class ReplicaLog:
             partition_log is not None
             and self._preparation is None
             and partition_log.producers_are_known
-            and not self._home.has_due
+            and not self._storage.has_due
         )
 
     def _become_ready(self) -> PartitionLog:
@@ -324,7 +324,7 @@ class ReplicaLog:
         if self.log is not None:
             return
         try:
-            opened = yield from self._home.opening_log(self.config)
+            opened = yield from self._storage.opening_log(self.config)
         except UnreadableTopicId as error:
             self._went_offline(error)
             raise
@@ -336,9 +336,9 @@ class ReplicaLog:
             log.info("replica online again", extra={"partition": str(self.partition)})
         opened.config = self.config  # It may have changed meanwhile.
         self.log = opened
-        known = self._home.checkpointed_watermark
+        known = self._storage.checkpointed_watermark
         self.high_watermark = max(opened.start_offset, min(known, opened.end_offset))
-        self._home.lower_watermark(self.high_watermark)
+        self._storage.lower_watermark(self.high_watermark)
 
     def _went_offline(self, error: Exception) -> None:
         """A log that cannot be opened is this replica's trouble, and no other's."""
@@ -353,7 +353,7 @@ class ReplicaLog:
         assert self.log is not None
         if not self.log.producers_are_known:
             yield from self.log.reloading_producers()
-        yield from self._home.writing_due()
+        yield from self._storage.writing_due()
 
     def _fields(self, reason: object) -> dict[str, str]:
         return {"partition": str(self.partition), "reason": str(reason)}

@@ -32,7 +32,7 @@ Invariant: at most `PRODUCERS_MAX` are remembered, those with the latest refusal
 
 from dataclasses import dataclass
 
-from suwi.log.producers import REMEMBERED_BATCHES, Producers
+from suwi.log.producer_state import REMEMBERED_BATCHES, ProducerStates
 from suwi.model.ids import ProducerId
 from suwi.records.batch import SEQUENCE_MAX, BatchHeader
 
@@ -70,7 +70,7 @@ class StorageRefusals:
         refusal = _Refusal(header.producer_epoch, header.base_sequence)
         self._by_producer[header.producer_id] = refusal
 
-    def holds_back(self, header: BatchHeader, producers: Producers) -> bool:
+    def holds_back(self, header: BatchHeader, producers: ProducerStates) -> bool:
         """Whether a batch follows one that is missing; `producers` are those of the log."""
         refusal = self._by_producer.get(header.producer_id)
         if refusal is None or header.producer_epoch < refusal.epoch:
@@ -86,7 +86,7 @@ class StorageRefusals:
         return True
 
 
-def _is_over(refusal: _Refusal, header: BatchHeader, producers: Producers) -> bool:
+def _is_over(refusal: _Refusal, header: BatchHeader, producers: ProducerStates) -> bool:
     """Whether the log holds what was missing, or the producer has begun a new epoch in it."""
     producer = producers.get(ProducerId(header.producer_id))
     if producer is None or producer.epoch < refusal.epoch:

@@ -13,12 +13,12 @@ from typing import Any, TypeAlias
 
 from suwi.metadata.memory import Faults
 from suwi.model.ids import NO_NODE, NodeId
-from suwi.sim import disk_troubles
+from suwi.sim import disk_fault_scripts
 from suwi.sim.cluster import SimCluster, SimNode
-from suwi.sim.plots import fail_deletion, rebirth, relay
+from suwi.sim.fault_scripts import double_failover, fail_deletion, unclean_rejoin
+from suwi.sim.invariant_monitor import InvariantMonitor
 from suwi.sim.random import SimRandom
 from suwi.sim.task_failures import UNITS, Sabotage, fail_task
-from suwi.sim.watch import Watch
 
 FAIL_TASK = "fail task"
 _START_AGAIN_S = 0.5
@@ -30,7 +30,7 @@ class FaultPlan:
     def __init__(
         self,
         cluster: SimCluster,
-        watch: Watch,
+        watch: InvariantMonitor,
         random: SimRandom,
         *,
         kinds: Sequence[str] | None = None,
@@ -88,7 +88,7 @@ class FaultPlan:
             disk = node.machine.disk
             disk.faults.clear()
             disk.capacity_bytes = None
-            if node.is_running and disk_troubles.has_lost_a_directory(node):
+            if node.is_running and disk_fault_scripts.has_lost_a_directory(node):
                 self.say(f"restart {node.name}, whose data directory is offline")
                 node.kill()
         await asyncio.gather(*(self._bring_back(node) for node in self._cluster.nodes.values()))
@@ -234,7 +234,7 @@ class FaultPlan:
         held = {
             log: state
             for log, state in world.states.items()
-            if node.id in state.isr or node.id in state.eligible
+            if node.id in state.isr or node.id in state.elr
         }
         for log, state in held.items():
             if min(world.rules_of(log).min_insync_replicas, len(state.replicas)) < 2:
@@ -246,7 +246,7 @@ class FaultPlan:
 
     def _is_back(self, node_id: NodeId) -> bool:
         """Whether what a power loss took is replaced: it is in sync again, in its new life."""
-        registered = self.watch.truth.registered.get(node_id)
+        registered = self.watch.truth.registered_brokers.get(node_id)
         held = self._cluster.store.ledger.registrations.get(f"brokers/{node_id}")
         return (
             registered is not None
@@ -254,7 +254,9 @@ class FaultPlan:
             and registered.epoch == held.epoch
             and self._cluster.nodes[node_id].in_service.is_set()
             and not any(
-                r.is_suspect for (n, _), r in self.watch.world.replicas.items() if n == node_id
+                r.was_unclean_shutdown
+                for (n, _), r in self.watch.world.replicas.items()
+                if n == node_id
             )
         )
 
@@ -418,17 +420,17 @@ KINDS: dict[str, Trouble] = {
     "refuse": FaultPlan.refuse,
     "reset": FaultPlan.reset,
     "slow": FaultPlan.slow,
-    "fill disk": disk_troubles.fill,
-    "stall disk": disk_troubles.stall,
-    "fail disk": disk_troubles.fail_and_restart,
-    "fail disk once": disk_troubles.fail_once,
-    "deny access": disk_troubles.deny_access,
+    "fill disk": disk_fault_scripts.fill,
+    "stall disk": disk_fault_scripts.stall,
+    "fail disk": disk_fault_scripts.fail_and_restart,
+    "fail disk once": disk_fault_scripts.fail_once,
+    "deny access": disk_fault_scripts.deny_access,
     "fail deletion": fail_deletion,
     FAIL_TASK: fail_task,
     "slow threads": FaultPlan.slow_threads,
     "cut store": FaultPlan.cut_store,
     "expire": FaultPlan.expire,
     "worsen store": FaultPlan.worsen_store,
-    "relay": relay,
-    "rebirth": rebirth,
+    "double failover": double_failover,
+    "unclean rejoin": unclean_rejoin,
 }

@@ -1,8 +1,8 @@
 """What clients did and what they were told, written down as it happens.
 
 Writers enter at `History.send`, readers at `History.reader`, and whoever reads everything at the
-end at `History.final`. `suwi.sim.verdict` says whether a correct log could have behaved so. Nothing
-here knows whether the clients are simulated, real, or ours.
+end at `History.final`. `suwi.sim.history_checker` says whether a correct log could have behaved so.
+Nothing here knows whether the clients are simulated, real, or ours.
 Invariant: no value is sent twice, so that a value that is read tells which write it is.
 """
 

@@ -13,16 +13,16 @@ from typing import Any
 
 from suwi.model.ids import NO_NODE
 from suwi.records.compression import Compression
-from suwi.sim import long_cut
+from suwi.sim import long_network_partition
 from suwi.sim.checkers import Broken, Committed, all_checkers
 from suwi.sim.cluster import SimCluster
 from suwi.sim.fault_plan import FaultPlan
 from suwi.sim.history import History, Outcome
+from suwi.sim.history_checker import violations
+from suwi.sim.invariant_monitor import InvariantMonitor
 from suwi.sim.random import SimRandom
 from suwi.sim.simulation import Simulation
 from suwi.sim.task_failures import UNITS, Unforeseen
-from suwi.sim.verdict import violations
-from suwi.sim.watch import Watch
 from suwi.sim.workload import NotHealed, Shape, Workload, WriterKind
 
 TROUBLE_S = 12.0
@@ -125,10 +125,10 @@ class Scenario:
             simulation,
             brokers=self.shape.brokers,
             session_timeout_s=SESSION_TIMEOUT_S,
-            settings={**_SETTINGS, **(long_cut.SETTINGS if self.long_cut else {})},
+            settings={**_SETTINGS, **(long_network_partition.SETTINGS if self.long_cut else {})},
         )
         self.committed = Committed()
-        self.watch = Watch(self.cluster, all_checkers(self.committed))
+        self.watch = InvariantMonitor(self.cluster, all_checkers(self.committed))
         self.history = History()
         self.plan = FaultPlan(
             self.cluster,
@@ -155,7 +155,7 @@ class Scenario:
         await workload.begin()
         await self.plan.run(self.options.trouble_s)
         if self.long_cut:
-            await long_cut.long_cut(self.plan, workload)
+            await long_network_partition.long_cut(self.plan, workload)
         await self._heal()
         await self._healed(while_writing=True)
         await workload.stop_writing()

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from suwi.broker.broker import Broker
-from suwi.replica.replicas import TASK as CHANGE_OF_ROLE
+from suwi.replica.replica_manager import TASK as CHANGE_OF_ROLE
 from suwi.sim.checkers import Broken
 from suwi.sim.cluster import SimCluster, SimNode
 from suwi.sim.incarnation import Incarnation

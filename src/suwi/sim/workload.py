@@ -14,7 +14,7 @@ from suwi.client.cluster import Cluster
 from suwi.client.delivery import Delivery
 from suwi.client.errors import is_transient
 from suwi.client.offsets import EARLIEST, LATEST, list_offsets
-from suwi.client.outbox import ProducerSettings
+from suwi.client.partition_sender import ProducerSettings
 from suwi.client.producer import Producer
 from suwi.client.reader import Fetched, Reader, ReadSettings
 from suwi.client.settings import ClientSettings
@@ -27,12 +27,12 @@ from suwi.model.errors import (
 )
 from suwi.model.ids import Offset, PartitionIndex, TopicPartition
 from suwi.records.compression import Compression
-from suwi.sim.churn import Churn
 from suwi.sim.cluster import PORT, SimCluster
 from suwi.sim.history import ACKS_ALL, History, Reading, Write
-from suwi.sim.look_ups import flood, look_up
 from suwi.sim.pipelined import PipelinedWriter
+from suwi.sim.query_clients import flood, look_up
 from suwi.sim.random import SimRandom
+from suwi.sim.topic_churn import Churn
 
 TOPIC = "orders"
 READ_TO_END_S = 60.0

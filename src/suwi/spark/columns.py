@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from suwi.client.visible import position_after, visible_batches
+from suwi.client.isolation_filter import position_after, visible_batches
 from suwi.model.ids import Offset, TopicPartition
 from suwi.records.batch import HEADER_BYTES, BatchHeader, batches
 from suwi.records.compression import Compression, decompress

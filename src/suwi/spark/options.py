@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from suwi.client.addresses import Address
 from suwi.client.fetching import ReadSettings
-from suwi.client.outbox import ProducerSettings
+from suwi.client.partition_sender import ProducerSettings
 from suwi.client.settings import ClientSettings
 from suwi.model.ids import TopicPartition
 from suwi.spark.delta.storage import local_path

@@ -281,8 +281,8 @@ class Brokers:
             if state is None or set(state.isr) != wanted or state.leader not in self.running:
                 return None
             replica = self._replica(state.leader, topic, partition)
-            leadership = None if replica is None else replica.leadership
-            return True if leadership is not None and leadership.members == wanted else None
+            leader_state = None if replica is None else replica.leader_state
+            return True if leader_state is not None and leader_state.members == wanted else None
 
         text = f"in-sync replicas {sorted(wanted)}"
         await self._until(agrees, lambda: self._missing(topic, partition, text), timeout_s)
@@ -330,7 +330,7 @@ class Brokers:
     def _serves(self, number: int) -> bool:
         """Whether a broker runs and the controller knows this life of it."""
         broker = self.node(number).broker
-        journaled = self._image.brokers.get(NodeId(number))
+        journaled = self._image.unfenced_brokers.get(NodeId(number))
         return (
             number in self.running
             and broker is not None

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from suwi.broker import membership
-from suwi.controller import partition_admin
-from suwi.controller.isr_proposals import ANY_EPOCH, judge
+from suwi.broker import broker_lifecycle
+from suwi.controller import replication_control
 from suwi.controller.metadata_writer import MetadataWriter
+from suwi.controller.proposed_isr import ANY_EPOCH, validate
 from tests.sim.mutants.mutant import Mutant
 
 # -- hazard 10 ------------------------------------------------------------------------------------
@@ -13,7 +13,7 @@ from tests.sim.mutants.mutant import Mutant
 
 def _judge_without_lives(state: Any, sender: Any, proposal: Any, *rest: Any) -> Any:
     members = tuple((node, ANY_EPOCH) for node, _ in proposal.members)
-    return judge(state, sender, proposal._replace(members=members), *rest)
+    return validate(state, sender, proposal._replace(members=members), *rest)
 
 
 # -- hazard 11 ------------------------------------------------------------------------------------
@@ -28,11 +28,11 @@ def _writes_in_no_name(self: MetadataWriter, *arguments: Any, **options: Any) ->
 
 # -- hazard 12 ------------------------------------------------------------------------------------
 
-_encode = membership.encode_registration
+_encode = broker_lifecycle.encode_registration
 
 
-def _registers_without_suspicion(broker: Any, *, is_suspect: bool) -> bytes:
-    return _encode(broker, is_suspect=False)
+def _registers_without_suspicion(broker: Any, *, was_unclean_shutdown: bool) -> bytes:
+    return _encode(broker, was_unclean_shutdown=False)
 
 
 MUTANTS = (
@@ -40,7 +40,7 @@ MUTANTS = (
         "isr-without-broker-epochs",
         10,
         "the controller lets a follower in that has begun another life since it caught up",
-        ((partition_admin, "judge", _judge_without_lives),),
+        ((replication_control, "validate", _judge_without_lives),),
     ),
     Mutant(
         "deposed-controller-writes",
@@ -52,6 +52,6 @@ MUTANTS = (
         "power-loss-is-a-crash",
         12,
         "a broker back from a power loss is trusted as after a mere crash",
-        ((membership, "encode_registration", _registers_without_suspicion),),
+        ((broker_lifecycle, "encode_registration", _registers_without_suspicion),),
     ),
 )

@@ -8,25 +8,25 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from suwi.broker.lifelines import Lifelines
+from suwi.broker.failure_detector import FailureDetector
 from suwi.handlers.list_offsets import ListOffsets
 from suwi.log.log_directory import LogDirectory
-from suwi.log.partition_log import LogSlice
+from suwi.log.log_slice import LogSlice
 from suwi.metadata.follower import MetadataFollower
-from suwi.replica.fetcher import Fetcher
 from suwi.replica.partition import Partition
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_fetcher import ReplicaFetcher
+from suwi.replica.replica_manager import ReplicaManager
 from suwi.replica.storage_refusals import StorageRefusals
 from suwi.sim.scenario import Options
 from tests.sim.mutants.mutant import FAULT, Mutant
 
 # -- a fetcher that ends ---------------------------------------------------------------------------
 
-_after_failure = Fetcher._after_failure
+_after_failure = ReplicaFetcher._after_failure
 _FAILURES_MAX = 1024
 
 
-async def _dies_of_failures(self: Fetcher, error: Exception, failures: int) -> None:
+async def _dies_of_failures(self: ReplicaFetcher, error: Exception, failures: int) -> None:
     if failures >= _FAILURES_MAX:
         self._task.cancel()  # Nobody hears of it, and it is used on.
         await asyncio.sleep(0)
@@ -47,18 +47,18 @@ async def _dies_of_an_image(self: MetadataFollower, old: Any, new: Any) -> None:
         self._task.cancel()
 
 
-_put_away = LogDirectory.put_away
+_mark_for_deletion = LogDirectory.mark_for_deletion
 
 
 def _puts_away_or_raises(self: LogDirectory, partition: Any) -> str | None:
     """Nobody foresees that it may fail here."""
     try:
-        return _put_away(self, partition)
+        return _mark_for_deletion(self, partition)
     except OSError as error:
         raise RuntimeError("not foreseen") from error
 
 
-def _not_isolated(self: Replicas, tp: Any, step: Callable[[], None]) -> None:
+def _not_isolated(self: ReplicaManager, tp: Any, step: Callable[[], None]) -> None:
     step()
 
 
@@ -95,10 +95,10 @@ def _never_unpins(self: LogSlice) -> Any:
 
 # -- brokers that depose each other ----------------------------------------------------------------
 
-_refused = Lifelines.refused
+_refused = FailureDetector.refused
 
 
-async def _forgets_whom_it_deposed(self: Lifelines, *arguments: Any) -> None:
+async def _forgets_whom_it_deposed(self: FailureDetector, *arguments: Any) -> None:
     self._fenced.clear()
     self._deposed.clear()
     await _refused(self, *arguments)
@@ -109,7 +109,7 @@ MUTANTS = (
         "fetcher-dies-of-failures",
         FAULT,
         "a fetcher ends after 1,024 failures, and is used on",
-        ((Fetcher, "_after_failure", _dies_of_failures),),
+        ((ReplicaFetcher, "_after_failure", _dies_of_failures),),
         options=Options(kinds=["reset"], trouble_s=1.0, long_cut=True),
     ),
     Mutant(
@@ -118,7 +118,7 @@ MUTANTS = (
         "an error while an image is applied ends the metadata follower, and the broker goes on",
         (
             (MetadataFollower, "_apply", _dies_of_an_image),
-            (Replicas, "_isolated", _not_isolated),
+            (ReplicaManager, "_isolated", _not_isolated),
             (LogDirectory, "put_away", _puts_away_or_raises),
         ),
         options=Options(kinds=["fail deletion"], force={"churns": True}),
@@ -148,7 +148,7 @@ MUTANTS = (
         "elections-without-end",
         FAULT,
         "brokers that a firewall separates depose each other's controller again and again",
-        ((Lifelines, "refused", _forgets_whom_it_deposed),),
+        ((FailureDetector, "refused", _forgets_whom_it_deposed),),
         options=Options(kinds=["refuse"]),
     ),
 )

@@ -25,7 +25,7 @@ MUTANTS = (
         21,
         "a topic made anew finds the directory of the old one, and keeps what is in it",
         (
-            (LogDirectory, "_put_away_stranger", _is_no_stranger),
+            (LogDirectory, "_mark_other_topic_for_deletion", _is_no_stranger),
             (LogDirectory, "put_away", _stays),
         ),
     ),

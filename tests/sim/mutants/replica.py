@@ -5,20 +5,21 @@ from typing import Any
 
 from suwi.handlers import fetch_job
 from suwi.handlers.fetch_job import Job
-from suwi.log.epochs import LeaderEpochs
+from suwi.log.leader_epoch_cache import LeaderEpochCache
 from suwi.metadata.image import PartitionState
 from suwi.model.ids import NO_EPOCH, NodeId, Offset
-from suwi.replica import leadership
-from suwi.replica.fetcher import Fetcher, Fetchers
+from suwi.replica import leader_state
+from suwi.replica.alter_partition_manager import AlterPartitionManager
 from suwi.replica.isr import Shrinking, possible_members
-from suwi.replica.isr_changes import IsrChanges
-from suwi.replica.leadership import Leadership
+from suwi.replica.leader_state import LeaderState
 from suwi.replica.partition import Partition
+from suwi.replica.replica_fetcher import ReplicaFetcher
+from suwi.replica.replica_fetcher_manager import ReplicaFetcherManager
 from tests.sim.mutants.mutant import Mutant
 
 # -- hazard 1 -------------------------------------------------------------------------------------
 
-_follow = Partition.follow
+_follow = Partition.make_follower
 
 
 def _follow_from_the_watermark(self: Partition, state: PartitionState) -> None:
@@ -38,14 +39,16 @@ def _never_diverges(*_: object) -> None:
 # -- hazard 3 -------------------------------------------------------------------------------------
 
 
-def _end_of_before_kip_279(self: LeaderEpochs, asked: Any, log_end: Offset) -> tuple[Any, Offset]:
+def _end_of_before_kip_279(
+    self: LeaderEpochCache, asked: Any, log_end: Offset
+) -> tuple[Any, Offset]:
     """Where the epoch after the one asked for begins, and no word on which one that ends."""
     later = [start for epoch, start in self.entries() if epoch > asked]
     return asked, (later[0] if later else log_end)
 
 
 def _divergence_before_kip_279(
-    self: LeaderEpochs, last_epoch: Any, offset: Offset, log_end: Offset
+    self: LeaderEpochCache, last_epoch: Any, offset: Offset, log_end: Offset
 ) -> tuple[Any, Offset] | None:
     epoch, end = _end_of_before_kip_279(self, last_epoch, log_end)
     return (epoch, end) if end < offset else None
@@ -84,10 +87,10 @@ def _counts_a_diverging_fetch(
 
 # -- hazard 6 -------------------------------------------------------------------------------------
 
-_take_in = Fetcher._take_in
+_take_in = ReplicaFetcher._take_in
 
 
-def _takes_the_watermark_first(self: Fetcher, copy: Any, asked: Any, fetched: Any) -> None:
+def _takes_the_watermark_first(self: ReplicaFetcher, copy: Any, asked: Any, fetched: Any) -> None:
     if fetched.diverging_epoch is None:
         _take_in(self, copy, asked, fetched)
         return
@@ -103,10 +106,10 @@ def _takes_the_watermark_first(self: Fetcher, copy: Any, asked: Any, fetched: An
 
 # -- hazard 7 -------------------------------------------------------------------------------------
 
-_joins = Leadership.joins
+_joins = LeaderState.can_join_isr
 
 
-def _joins_at_the_watermark(self: Leadership, *arguments: Any) -> bool:
+def _joins_at_the_watermark(self: LeaderState, *arguments: Any) -> bool:
     epoch_start, self.epoch_start = self.epoch_start, Offset(0)
     try:
         return _joins(self, *arguments)
@@ -126,9 +129,9 @@ def _counts_on_the_shrink(isr: Any) -> frozenset[NodeId]:
 # -- hazard 9 -------------------------------------------------------------------------------------
 
 
-def _confirms_itself(self: IsrChanges, partition: Partition, proposal: Any) -> None:
+def _confirms_itself(self: AlterPartitionManager, partition: Partition, proposal: Any) -> None:
     """As before KIP-497: the leader decides, and the others will hear of it."""
-    leading = partition.leadership
+    leading = partition.leader_state
     assert leading is not None
     members = tuple(node for node, _ in proposal.members)
     partition.confirm(
@@ -144,10 +147,10 @@ def _confirms_itself(self: IsrChanges, partition: Partition, proposal: Any) -> N
 
 # -- hazard 12 ------------------------------------------------------------------------------------
 
-_watermark = Leadership.watermark
+_watermark = LeaderState.watermark
 
 
-def _commits_alone(self: Leadership, own_end: Offset, **facts: Any) -> Offset:
+def _commits_alone(self: LeaderState, own_end: Offset, **facts: Any) -> Offset:
     return _watermark(self, own_end, **{**facts, "members_min": 1})
 
 
@@ -166,11 +169,11 @@ def _reads_to_the_end(
 
 # -- hazard 22 ------------------------------------------------------------------------------------
 
-_assign = Fetchers.assign
-_ask = Fetcher._ask
+_assign = ReplicaFetcherManager.add_fetcher_for
+_ask = ReplicaFetcher._ask
 
 
-def _assign_without_a_look(self: Fetchers, partition: Partition) -> None:
+def _assign_without_a_look(self: ReplicaFetcherManager, partition: Partition) -> None:
     is_same = self._homes.get(partition) == partition.leader
     _assign(self, partition)
     fetcher = self._fetchers[partition.leader]
@@ -179,7 +182,7 @@ def _assign_without_a_look(self: Fetchers, partition: Partition) -> None:
     (unchecked.add if is_same else unchecked.discard)(key)
 
 
-def _ask_without_epoch(self: Fetcher) -> Any:
+def _ask_without_epoch(self: ReplicaFetcher) -> Any:
     asked = _ask(self)
     for key in self.__dict__.get("unchecked", ()):
         if key in asked.wanted:
@@ -192,7 +195,7 @@ MUTANTS = (
         "truncate-to-watermark",
         1,
         "a follower cuts its log to its own watermark before it follows",
-        ((Partition, "follow", _follow_from_the_watermark),),
+        ((Partition, "make_follower", _follow_from_the_watermark),),
     ),
     Mutant(
         "no-epoch-truncation",
@@ -205,8 +208,8 @@ MUTANTS = (
         3,
         "for an epoch it does not know, a leader answers where the next one begins",
         (
-            (LeaderEpochs, "end_of", _end_of_before_kip_279),
-            (LeaderEpochs, "divergence", _divergence_before_kip_279),
+            (LeaderEpochCache, "end_of", _end_of_before_kip_279),
+            (LeaderEpochCache, "divergence", _divergence_before_kip_279),
         ),
     ),
     Mutant(
@@ -228,31 +231,31 @@ MUTANTS = (
         "watermark-before-truncation",
         6,
         "a former leader takes the new watermark over before it cuts its log",
-        ((Fetcher, "_take_in", _takes_the_watermark_first),),
+        ((ReplicaFetcher, "_take_in", _takes_the_watermark_first),),
     ),
     Mutant(
         "join-at-watermark",
         7,
         "a follower joins at the watermark, whatever the leader's epoch began with",
-        ((Leadership, "joins", _joins_at_the_watermark),),
+        ((LeaderState, "can_join_isr", _joins_at_the_watermark),),
     ),
     Mutant(
         "unconfirmed-shrink",
         8,
         "a leader no longer waits for a member that it wants out of the in-sync set",
-        ((leadership, "possible_members", _counts_on_the_shrink),),
+        ((leader_state, "possible_members", _counts_on_the_shrink),),
     ),
     Mutant(
         "isr-without-controller",
         9,
         "a leader changes the in-sync set by itself",
-        ((IsrChanges, "propose", _confirms_itself),),
+        ((AlterPartitionManager, "propose", _confirms_itself),),
     ),
     Mutant(
         "commit-below-minimum",
         12,
         "the watermark advances with fewer members than min.insync.replicas",
-        ((Leadership, "watermark", _commits_alone),),
+        ((LeaderState, "watermark", _commits_alone),),
     ),
     Mutant(
         "read-to-the-end",
@@ -265,8 +268,8 @@ MUTANTS = (
         22,
         "logs are not compared where the leader is the same in another epoch",
         (
-            (Fetchers, "assign", _assign_without_a_look),
-            (Fetcher, "_ask", _ask_without_epoch),
+            (ReplicaFetcherManager, "add_fetcher_for", _assign_without_a_look),
+            (ReplicaFetcher, "_ask", _ask_without_epoch),
         ),
     ),
 )

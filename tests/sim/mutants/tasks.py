@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from suwi.env.tasks import Tasks, Work
-from suwi.replica.replicas import TASK as CHANGE_OF_ROLE
-from suwi.replica.replicas import Replicas
+from suwi.replica.replica_manager import TASK as CHANGE_OF_ROLE
+from suwi.replica.replica_manager import ReplicaManager
 from suwi.sim.scenario import Options
 from suwi.sim.task_failures import UNITS
 from tests.sim.mutants.mutant import FAULT, Mutant
@@ -64,7 +64,7 @@ def _silent(name: str) -> Mutant:
     )
 
 
-def _not_isolated(_: Replicas, _tp: Any, step: Callable[[], None]) -> None:
+def _not_isolated(_: ReplicaManager, _tp: Any, step: Callable[[], None]) -> None:
     step()
 
 
@@ -74,7 +74,7 @@ MUTANTS = (
         "partitions-fail-together",
         FAULT,
         "an exception in one partition's change of role fails more than this partition",
-        ((Replicas, "_isolated", _not_isolated),),
+        ((ReplicaManager, "_isolated", _not_isolated),),
         options=script(CHANGE_OF_ROLE),
     ),
 )

@@ -1,7 +1,7 @@
 """What must hold at every step of a simulated cluster, one idea in each file.
 
-Checkers know facts (`facts`), not production objects: `suwi.sim.watch` gathers them, tests plant
-them. A checker raises `Broken` where something is not as it must be.
+Checkers know facts (`facts`), not production objects: `suwi.sim.invariant_monitor` gathers them,
+tests plant them. A checker raises `Broken` where an invariant does not hold.
 """
 
 from suwi.sim.checkers.committed import Committed

@@ -109,7 +109,7 @@ class Committed(Checker):
         """A power loss after the replica had said that it has it is one that the leader cannot know
         of yet: it is as if it had come after the commit."""
         forgotten = self._forgotten.get((replica.node, replica.log), ())
-        return replica.holds(batch) or (replica.is_suspect and batch in forgotten)
+        return replica.holds(batch) or (replica.was_unclean_shutdown and batch in forgotten)
 
     # -- the in-sync set -------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class Committed(Checker):
     def on_truncated(self, world: World, replica: Replica, removed: list[Batch]) -> None:
         state = world.states.get(replica.log)
         batches = self._batches.get(replica.log)
-        if state is None or not batches or not removed or replica.is_suspect:
+        if state is None or not batches or not removed or replica.was_unclean_shutdown:
             return
         known = self.end_of(replica.log)
         gone = [
@@ -157,7 +157,7 @@ class Committed(Checker):
         """Every live member has the last committed batch, so (by `at_end`) all before it."""
         for node in state.isr:
             replica = world.replica(node, log)
-            if replica is not None and (replica.is_suspect or not replica.is_live):
+            if replica is not None and (replica.was_unclean_shutdown or not replica.is_live):
                 continue
             if replica is None or not (replica.holds(last) or last.last < replica.start):
                 raise Broken(f"{log}: b{node} is in sync, but does not have {last}: {state}")

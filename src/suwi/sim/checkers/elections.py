@@ -46,7 +46,7 @@ class Elections(Checker):
         world: World, log: LogId, before: PartitionState, after: PartitionState
     ) -> None:
         is_unclean = after.unclean_epoch == after.leader_epoch
-        if after.leader in (*before.isr, *before.eligible) and not is_unclean:
+        if after.leader in (*before.isr, *before.elr) and not is_unclean:
             return  # Whether it holds what is committed is for `committed` to say.
         if not (is_unclean and world.rules_of(log).unclean_election):
             raise Broken(f"{log}: elected from outside the in-sync set: {before} -> {after}")

@@ -1,7 +1,8 @@
 """What is known of a simulated cluster from the outside, at one moment.
 
 `World` holds the replicas as their processes and disks show them, and the partitions' states as the
-store has them. `suwi.sim.watch` keeps it up to date and calls each checker with what has changed.
+store has them. `suwi.sim.invariant_monitor` keeps it up to date and calls each checker with what
+has changed.
 """
 
 from collections.abc import Iterable, Iterator
@@ -54,7 +55,7 @@ class Replica:
     is_live: bool = True
     is_offline: bool = False
     """Its disk failed, perhaps in the middle of a change: nobody sees what it holds."""
-    is_suspect: bool = False
+    was_unclean_shutdown: bool = False
     """It lost power, and is not known to be whole again."""
     leads: bool = False
     leader_epoch: int = -1
@@ -153,7 +154,7 @@ class World:
                 continue
             is_last_seen = self.lives.get(node, replica.life) == replica.life
             if replica.is_live == is_last_seen:
-                replica.is_suspect = False
+                replica.was_unclean_shutdown = False
 
 
 class Checker:

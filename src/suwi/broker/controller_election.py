@@ -1,0 +1,284 @@
+"""Being the controller, when it is this broker's turn: it stands for election for ever.
+
+A term of office begins with a look at everything: the store is in sync, the image caught up, the
+registrations are compared with what is journaled. From then on births and deaths are journaled as
+they happen. `topics`, `configs`, `scram` and `partitions` are the controller's powers.
+Invariant: outside a term they raise NotController; in it, every write carries its epoch (hazard
+11).
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any
+
+from suwi.broker.broker_lifecycle import BrokerLifecycle, decode_registration
+from suwi.controller.configuration_control import ConfigurationControl
+from suwi.controller.controller_api import ActiveController
+from suwi.controller.elections import Rules
+from suwi.controller.metadata_writer import MetadataWriter
+from suwi.controller.replica_state_query import QueryReplicaStates
+from suwi.controller.replication_control import ElectionCounts, Registered, ReplicationControl
+from suwi.controller.scram_control import ScramControl
+from suwi.controller.topic_control import TopicControl
+from suwi.env import Env
+from suwi.env.tasks import RESTART, STOP_BROKER, Tasks, cancel_and_wait
+from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
+from suwi.metadata.follower import BROKERS, MetadataFollower
+from suwi.metadata.image import Topic
+from suwi.metadata.store import Closed, MetadataStore, Session, SessionLost, Unavailable
+from suwi.model.errors import BrokerError, NotController
+from suwi.model.ids import NodeId
+from suwi.model.topic_config import parse_topic_config
+
+log = logging.getLogger(__name__)
+
+_LOOK_AGAIN_S = 1.0
+_RETRY_S = 0.1
+
+
+class ControllerElection:
+    def __init__(
+        self,
+        node_id: NodeId,
+        store: MetadataStore,
+        follower: MetadataFollower,
+        broker_lifecycle: BrokerLifecycle,
+        env: Env,
+        config: DynamicBrokerConfig,
+        query_replica_states: QueryReplicaStates,
+        tasks: Tasks,
+    ) -> None:
+        self.elections = ElectionCounts()
+        self._node_id = node_id
+        self._store = store
+        self._follower = follower
+        self._lifecycle = broker_lifecycle
+        self._env = env
+        self._config = config
+        self._query_replica_states = query_replica_states
+        self._tasks = tasks
+        self._listeners: list[Callable[[], None]] = []
+        self._active: ActiveController | None = None
+        self._is_active = asyncio.Event()
+        self._registered_event = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    # -- the powers ------------------------------------------------------------------------------
+
+    @property
+    def active_controller(self) -> ActiveController:
+        if self._active is None:
+            raise NotController(f"broker {self._node_id} is not the controller")
+        return self._active
+
+    @property
+    def topics(self) -> TopicControl:
+        return self.active_controller.topics
+
+    @property
+    def configs(self) -> ConfigurationControl:
+        return self.active_controller.configs
+
+    @property
+    def scram(self) -> ScramControl:
+        return self.active_controller.scram
+
+    @property
+    def partitions(self) -> ReplicationControl:
+        return self.active_controller.partitions
+
+    @property
+    def is_active_controller(self) -> bool:
+        return self._active is not None
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """`listener` is told when a term of office begins or ends."""
+        self._listeners.append(listener)
+
+    async def wait_until_active(self) -> None:
+        """Wait for this broker's turn."""
+        await self._is_active.wait()
+
+    # -- terms of office -------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._task = self._tasks.start(
+            self._campaign, name="controller election", on_failure=STOP_BROKER
+        )
+
+    async def stop(self) -> None:
+        """Leave office, if in it, and stand for election no more."""
+        if self._task is not None:
+            task, self._task = self._task, None
+            await cancel_and_wait(task)
+            await self._lifecycle.resign()
+
+    async def _campaign(self) -> None:
+        try:
+            while True:
+                session = await self._lifecycle.session()
+                try:
+                    controller = await session.campaign(self._node_id)
+                except SessionLost:
+                    continue
+                except Unavailable:
+                    await asyncio.sleep(_RETRY_S)
+                    continue
+                await self._serve(controller.epoch, session)
+        except Closed:
+            pass
+
+    async def _serve(self, epoch: int, session: Session) -> None:
+        changed = asyncio.Event()
+        active_controller, over = self._new_controller(epoch, changed)
+        log.info("elected controller", extra={"broker": self._node_id, "epoch": epoch})
+        unsubscribe = self._store.subscribe(changed.set)
+        background: list[asyncio.Task[None]] = []
+        try:
+            is_caught_up, said = False, ""
+            while not over.is_set() and not session.lost.is_set():
+                changed.clear()
+                try:
+                    if not is_caught_up:
+                        await self._follower.synced()
+                        is_caught_up = True
+                    if not await self._is_still_controller(epoch):
+                        break
+                    await self._look_at_registrations(active_controller)
+                    if self._active is None:
+                        await self._unfence_itself(active_controller)
+                        self._begin(active_controller, background)
+                except Closed:
+                    raise
+                except NotController:
+                    break
+                except (Unavailable, BrokerError) as error:
+                    if str(error) != said:
+                        said = str(error)
+                        log.warning("the controller has to wait", extra={"reason": said})
+                    await asyncio.sleep(_RETRY_S)
+                    continue
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_AGAIN_S):
+                        await changed.wait()
+        finally:
+            unsubscribe()
+            self._active = None
+            self._is_active.clear()
+            self._notify_listeners()
+            for task in background:
+                task.cancel()
+            log.info("controller no more", extra={"broker": self._node_id, "epoch": epoch})
+
+    def _new_controller(
+        self, epoch: int, changed: asyncio.Event
+    ) -> tuple[ActiveController, asyncio.Event]:
+        over = asyncio.Event()
+
+        def refused() -> None:
+            over.set()
+            changed.set()
+
+        writer = MetadataWriter(self._store, self._follower, epoch, refused)
+        follower = self._follower
+        return ActiveController(
+            epoch,
+            TopicControl(writer, follower, self._env.random, self._config.static.topic),
+            ConfigurationControl(writer, follower, self._config.static),
+            ScramControl(writer, follower),
+            ReplicationControl(
+                writer,
+                follower,
+                self._rules_of,
+                self.elections,
+                self._query_replica_states,
+                self._env.clock,
+            ),
+        ), over
+
+    def _begin(
+        self, active_controller: ActiveController, background: list[asyncio.Task[None]]
+    ) -> None:
+        self._active = active_controller
+        self._is_active.set()
+        self._notify_listeners()
+        work: dict[str, Callable[[ActiveController], Coroutine[Any, Any, None]]] = {
+            "election after power loss": self._end_waits
+        }
+        if self._config.static.auto_leader_rebalance_enable:
+            work["preferred leader election"] = self._balance
+        for name, run in work.items():
+            background.append(
+                self._tasks.start(partial(run, active_controller), name=name, on_failure=RESTART)
+            )
+
+    def _notify_listeners(self) -> None:
+        for listener in self._listeners:
+            listener()
+
+    def _rules_of(self, topic: Topic) -> Rules:
+        """What a topic's configuration says about elections, with the defaults as they are now."""
+        config = parse_topic_config(topic.configs, self._config.cluster_wide.topic)
+        return Rules(config.unclean_leader_election_enable, config.min_insync_replicas)
+
+    async def _unfence_itself(self, active_controller: ActiveController) -> None:
+        """It was fenced by a wrong guess of the controller before: nobody else would undo that."""
+        own = self._follower.image.registered_brokers.get(self._node_id)
+        if own is not None and own.fenced:
+            await active_controller.partitions.unfence(self._node_id, self._lifecycle.epoch)
+
+    async def _is_still_controller(self, epoch: int) -> bool:
+        for _ in range(2):
+            controller = await self._store.current_controller()
+            if controller is not None and controller.epoch == epoch:
+                return True
+            await self._store.sync()  # What was read may be old.
+        return False
+
+    # -- what a controller does ------------------------------------------------------------------
+
+    async def _look_at_registrations(self, active_controller: ActiveController) -> None:
+        """Journal births and deaths, whatever has been missed in between."""
+        registered = await self._registered()
+        if not active_controller.partitions.is_journaled(registered):
+            await active_controller.partitions.journal(registered)
+            self._registered_event.set()
+
+    async def _registered(self) -> Mapping[NodeId, Registered]:
+        registrations = await self._store.registrations(BROKERS)
+        found = {
+            node: decode_registration(node, registration)
+            for key, registration in registrations.items()
+            for node in [NodeId(int(key.removeprefix(BROKERS)))]
+        }
+        return dict(sorted(found.items()))
+
+    async def _end_waits(self, active_controller: ActiveController) -> None:
+        """Partitions whose replicas all lost power wait until all are back and can be asked."""
+        while True:
+            self._registered_event.clear()
+            try:
+                while active_controller.partitions.awaiting_positions():
+                    await active_controller.partitions.elect_greatest()
+                    if active_controller.partitions.awaiting_positions():
+                        await asyncio.sleep(_LOOK_AGAIN_S)
+            except BrokerError as error:
+                log.info("still waiting for replicas", extra={"reason": str(error)})
+                await asyncio.sleep(_LOOK_AGAIN_S)
+                continue
+            await self._registered_event.wait()
+
+    async def _balance(self, active_controller: ActiveController) -> None:
+        """The preferred leaders get their partitions back, once they are in sync."""
+        while True:
+            await asyncio.sleep(self._config.static.leader_imbalance_check_interval_seconds)
+            try:
+                moved = await active_controller.partitions.balance()
+            except BrokerError as error:
+                log.info("leaders not balanced", extra={"reason": str(error)})
+            else:
+                if moved:
+                    log.info("leaders balanced", extra={"partitions": moved})

@@ -1,0 +1,332 @@
+"""What a broker does by itself: checkpoints, syncs of finished segments, retention, compaction.
+
+Only partitions that were written to are looked at every second; the rest costs nothing.
+Everything slow runs in a thread, on files that no longer change. `stop` lets what runs end, and
+brings everything to disk.
+Invariant: what fails for one partition in a way nobody foresaw is counted, and the others go on. A
+failure of the checkpoints as a whole stops the broker; retention, producer expiry and compaction
+begin again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+
+from suwi.broker.deferred_deletion import DeferredDeletion
+from suwi.broker.log_cleaner import LogCleaner
+from suwi.env import Env
+from suwi.env.tasks import RESTART, STOP_BROKER, OnFailure, Tasks
+from suwi.log.log_directories import LogDirectories
+from suwi.log.log_directory import LogDirectory
+from suwi.log.partition_log import PartitionLog
+from suwi.log.sync_threads import in_sync_thread
+from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
+from suwi.model.config_kinds import INT64_MAX
+from suwi.model.errors import BrokerError
+from suwi.model.ids import Offset, TopicPartition
+from suwi.replica.log_sync import sync_log
+from suwi.replica.partition import Partition
+from suwi.replica.replica_manager import ReplicaManager
+
+log = logging.getLogger(__name__)
+
+_RETENTION_FIRST_AFTER_S = 30.0
+_LAST_SYNCS_AT_ONCE = 64
+_CHANGES_NOTICED_AFTER_S = 1.0
+_SYNC = "log flush"
+_RETENTION = "log retention"
+_PRODUCER_EXPIRY = "producer expiry"
+
+
+class LogManager:
+    def __init__(
+        self,
+        env: Env,
+        config: DynamicBrokerConfig,
+        directories: LogDirectories,
+        replicas: ReplicaManager,
+        deletion: DeferredDeletion,
+        tasks: Tasks,
+    ) -> None:
+        self._env = env
+        self._config = config
+        self._directories = directories
+        self._replicas = replicas
+        self._deletion = deletion
+        self._tasks = tasks
+        self._stopping = asyncio.Event()
+        self._running: list[asyncio.Task[None]] = []
+        self._unsynced: dict[TopicPartition, Partition] = {}
+        self._last_sync_s: dict[TopicPartition, float] = {}
+        self._moved: dict[TopicPartition, Partition] = {}
+        """Those whose high watermark may not be what is written down."""
+        self._recovery_points_moved = False
+        self.compaction = LogCleaner(
+            env,
+            config,
+            directories,
+            replicas,
+            stopping=self._stopping,
+            remove_later=deletion.delete_files,
+        )
+
+    def start(self) -> None:
+        config = self._config.static
+        every = self._start_every
+        every(config.log_flush_scheduler_interval_ms, self._tick, _SYNC, STOP_BROKER)
+        every(
+            config.replica_high_watermark_checkpoint_interval_ms,
+            self._write_high_watermarks,
+            "high watermark checkpoint",
+            STOP_BROKER,
+        )
+        every(
+            config.log_flush_offset_checkpoint_interval_ms,
+            self._write_recovery_points,
+            "recovery point checkpoint",
+            STOP_BROKER,
+        )
+        every(
+            config.log_flush_start_offset_checkpoint_interval_ms,
+            self._write_start_offsets,
+            "log start offset checkpoint",
+            STOP_BROKER,
+        )
+        every(
+            config.producer_id_expiration_check_interval_ms,
+            self._expire_producers,
+            _PRODUCER_EXPIRY,
+            RESTART,
+        )
+        retention_ms = config.log_retention_check_interval_ms
+        first_s = min(retention_ms / 1000, _RETENTION_FIRST_AFTER_S)
+        every(retention_ms, self.retain, _RETENTION, RESTART, first_s)
+        if config.log_cleaner_enable:
+            self._running.append(
+                self._tasks.start(self._keep_compacting, name="log cleaner", on_failure=RESTART)
+            )
+
+    def _start_every(
+        self,
+        period_ms: int,
+        work: Callable[[], Awaitable[None]],
+        name: str,
+        on_failure: OnFailure,
+        first_s: float | None = None,
+    ) -> None:
+        period_s = period_ms / 1000
+        run = partial(self._every, period_s, work, period_s if first_s is None else first_s)
+        self._running.append(self._tasks.start(run, name=name, on_failure=on_failure))
+
+    async def _every(
+        self, period_s: float, work: Callable[[], Awaitable[None]], wait_s: float
+    ) -> None:
+        while not await self._stops_within(wait_s):
+            wait_s = period_s
+            await self._guarded(work)
+
+    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except (OSError, BrokerError) as error:
+            log.warning("housekeeping failed", extra={"reason": str(error)})
+
+    async def _stops_within(self, duration_s: float) -> bool:
+        try:
+            async with asyncio.timeout(duration_s):
+                await self._stopping.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    # -- checkpoints and syncs -------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        for partition in self._replicas.take_dirty_partitions():
+            self._unsynced[partition.partition] = partition
+            self._moved[partition.partition] = partition
+        for tp, partition in list(self._unsynced.items()):
+            try:
+                if not partition.is_closed and partition.log_as_it_is.unsynced:
+                    await self._sync_if_due(partition)
+                    if not _may_rest(partition):
+                        continue
+            except BrokerError as error:
+                # Its directory is out of use; partitions in others are synced all the same.
+                log.warning("not synced", extra={"partition": str(tp), "reason": str(error)})
+            except Exception as error:
+                self._tasks.count(_SYNC, error)  # Of this partition; its next append tries again.
+            del self._unsynced[tp]
+            self._last_sync_s.pop(tp, None)
+
+    async def _sync_if_due(self, partition: Partition) -> None:
+        """A finished segment is synced at once; the active one as `flush.ms` says."""
+        now_s = asyncio.get_running_loop().time()
+        tp, partition_log = partition.partition, partition.log_as_it_is
+        last_s = self._last_sync_s.setdefault(tp, now_s)
+        if (now_s - last_s) * 1000 >= partition.config.flush_ms:
+            await self._sync(partition_log, partition_log.end_offset)
+        elif partition_log.recovery_point < partition_log.active.base_offset:
+            await self._sync(partition_log, partition_log.active.base_offset)
+        else:
+            return
+        self._last_sync_s[tp] = now_s
+
+    async def _sync(self, partition_log: PartitionLog, up_to: Offset) -> None:
+        if not await sync_log(partition_log, up_to):
+            return
+        self._recovery_points_moved = True
+
+    async def _write_high_watermarks(self) -> None:
+        if not self._moved:
+            return
+        moved, self._moved = self._moved, {}
+        for directory in self._directories.usable():
+            # As they are now: while another directory's were written, one may have fallen, or a
+            # topic have been deleted and another have its name.
+            here = [
+                (tp, partition.watermark_as_it_is)
+                for tp, partition in moved.items()
+                if directory.holds(tp)
+                and self._replicas.is_current(partition)
+                and partition.is_open
+            ]
+            await self._in_thread(directory, directory.high_watermarks_job(here))
+
+    async def _write_recovery_points(self) -> None:
+        if self._recovery_points_moved:
+            self._recovery_points_moved = False
+            for directory in self._directories.usable():
+                await self._in_thread(directory, directory.recovery_points_job())
+
+    async def _write_start_offsets(self) -> None:
+        logs = [partition.log_as_it_is for partition in self._replicas if partition.is_open]
+        moved = [partition_log for partition_log in logs if partition_log.start_moved]
+        if moved:
+            for partition_log in moved:
+                partition_log.start_moved = False
+            for directory in self._directories.usable():
+                await self._in_thread(directory, directory.start_offsets_job())
+
+    async def _in_thread(self, directory: LogDirectory, job: Callable[[], None]) -> None:
+        try:
+            await in_sync_thread(job)
+        except OSError as error:
+            directory.state.failed(error)
+
+    async def _expire_producers(self) -> None:
+        now_ms = self._env.clock.now_ms()
+        for partition in self._replicas:
+            if partition.is_open:
+                try:
+                    partition.log_as_it_is.producers.expire(
+                        now_ms, self._config.static.producer_id_expiration_ms
+                    )
+                except Exception as error:
+                    self._tasks.count(_PRODUCER_EXPIRY, error)
+                await asyncio.sleep(0)
+
+    # -- retention and compaction ----------------------------------------------------------------
+
+    async def retain(self) -> None:
+        """Remove what is too old or too much, partition by partition."""
+        for partition in self._replicas:
+            try:
+                await self._retain_one(partition)
+            except Exception as error:
+                self._tasks.count(_RETENTION, error)
+            await asyncio.sleep(0)
+
+    def _may_have_expired(self, partition: Partition) -> bool:
+        """A log that nobody has used is opened only if its files look too old or too large."""
+        if partition.is_closed:
+            return False
+        if partition.is_open:
+            return True
+        found = self._directories.peek(partition.partition)
+        if found is None:
+            return False
+        config = partition.config
+        age_ms = self._env.clock.now_ms() - found.oldest_ms
+        return (config.retention_ms >= 0 and age_ms > config.retention_ms) or (
+            0 <= config.retention_bytes < found.size_bytes
+        )
+
+    async def _retain_one(self, partition: Partition) -> None:
+        gone: list[str] = []
+        try:
+            if not self._may_have_expired(partition):
+                return
+            for _ in partition.replica_log.retaining(self._env.clock.now_ms(), gone):
+                await asyncio.sleep(0)
+                if partition.is_closed:
+                    break
+        except (OSError, BrokerError) as error:
+            log.warning(
+                "retention failed",
+                extra={"partition": str(partition.partition), "reason": str(error)},
+            )
+        if gone:
+            self._deletion.delete_files(gone, partition.config.file_delete_delay_ms / 1000)
+
+    async def _keep_compacting(self) -> None:
+        """As `_every`, with a period that may be changed while it is waited for."""
+        waited_s = 0.0
+        while True:
+            backoff_s = max(self._config.current.log_cleaner_backoff_ms, 1) / 1000
+            wait_s = min(backoff_s - waited_s, _CHANGES_NOTICED_AFTER_S)
+            if wait_s > 0:
+                if await self._stops_within(wait_s):
+                    return
+                waited_s += wait_s
+                continue
+            waited_s = 0.0
+            await self._guarded(self._compact)
+
+    async def _compact(self) -> None:
+        """Compact until nothing is left that is due."""
+        while not self._stopping.is_set() and await self.compaction.compact_dirtiest():
+            pass
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    async def stop(self) -> bool:
+        """Let what runs end, then bring every log to disk; whether that worked."""
+        self._stopping.set()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        await self._deletion.stop()
+        for partition in self._replicas:
+            with suppress(BrokerError):
+                await partition.replica_log.settled()
+        opened = [partition for partition in self._replicas if partition.is_open]
+        clean = True
+        for first in range(0, len(opened), _LAST_SYNCS_AT_ONCE):
+            some = opened[first : first + _LAST_SYNCS_AT_ONCE]
+            clean &= all(await asyncio.gather(*map(self._finish, some)))
+        self._moved |= {partition.partition: partition for partition in opened}
+        await self._write_high_watermarks()
+        return clean
+
+    async def _finish(self, partition: Partition) -> bool:
+        try:
+            partition_log = partition.log_as_it_is
+            partition_log.finish()
+            await self._sync(partition_log, partition_log.end_offset)
+        except (OSError, BrokerError) as error:
+            log.error(
+                "unclean stop",
+                extra={"partition": str(partition.partition), "reason": str(error)},
+            )
+            return False
+        return True
+
+
+def _may_rest(partition: Partition) -> bool:
+    """Whether nothing is to be synced before the next append, or a change of the configuration:
+    each of them touches the partition."""
+    return (
+        partition.config.flush_ms == INT64_MAX
+        and partition.log_as_it_is.recovery_point >= partition.log_as_it_is.active.base_offset
+    )

@@ -1,0 +1,292 @@
+"""One partition's batches on their way to its leader: in order, one at a time.
+
+Records enter at `add`; a task sends what waits and ends when nothing does. While a batch is under
+way the next ones fill up, so a slow broker gets larger batches, not more requests.
+Invariant: a batch of an idempotent producer is sent again only with the same sequence, unless it is
+certain that no attempt was stored.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kio.schema.errors import ErrorCode
+
+from suwi.client.cluster import Cluster, Place
+from suwi.client.delivery import Delivery, OutgoingBatch
+from suwi.client.errors import error_from, is_transient
+from suwi.client.identity import NOBODY, Identities, Identity
+from suwi.client.retry import Retry
+from suwi.model.errors import (
+    BrokerError,
+    InvalidProducerEpoch,
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
+    OutOfOrderSequence,
+    RecordListTooLarge,
+    RequestTimedOut,
+    UnknownProducerId,
+)
+from suwi.model.ids import NO_OFFSET, NO_SEQUENCE, NO_TIMESTAMP, NO_TOPIC_ID, TopicPartition
+from suwi.records.batch import SEQUENCE_MAX
+from suwi.records.builder import build_batch
+from suwi.records.compression import Compression
+from suwi.records.record import Record
+from suwi.wire.produce import PartitionProduced, decode_produce_response, encode_produce_request
+from suwi.wire.versions import ApiKey
+
+_TOPIC_IDS_FROM = 13
+_ACKS_NONE = 0
+# Refused before the append. Any other error may come after it: a leader that falls while a batch
+# waits to be committed says that it does not lead, and its successor may have the batch.
+_NOT_STORED = frozenset(
+    {
+        ErrorCode.corrupt_message,
+        ErrorCode.invalid_producer_epoch,
+        ErrorCode.invalid_record,
+        ErrorCode.invalid_required_acks,
+        ErrorCode.invalid_timestamp,
+        ErrorCode.invalid_topic_exception,
+        ErrorCode.message_too_large,
+        ErrorCode.not_enough_replicas,
+        ErrorCode.out_of_order_sequence_number,
+        ErrorCode.record_list_too_large,
+        ErrorCode.topic_authorization_failed,
+        ErrorCode.unknown_producer_id,
+        ErrorCode.unknown_topic_id,
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unsupported_compression_type,
+    }
+)
+# The broker does not know this producer, or not its last batch: it lost what it knew.
+_FORGOTTEN = (OutOfOrderSequence, UnknownProducerId, InvalidProducerEpoch)
+# Refused before the append, so its sequence is not used.
+_FAULT_OF_A_RECORD = (MessageTooLarge, RecordListTooLarge, InvalidRecord, InvalidTimestamp)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings:
+    acks: int = -1
+    """-1 is all; only then a producer is idempotent."""
+    codec: Compression = Compression.NONE
+    batch_bytes: int = 128 * 1024
+    """A batch is complete when it has this size."""
+    linger_s: float = 0
+    """How long a batch waits for more records."""
+    buffer_bytes: int = 32 * 1024 * 1024
+    """How much may wait before `send` waits."""
+    delivery_timeout_s: float = 120
+    request_timeout_s: float = 30
+
+    @property
+    def is_idempotent(self) -> bool:
+        return self.acks == -1
+
+
+class PartitionSender:
+    def __init__(
+        self,
+        cluster: Cluster,
+        identities: Identities,
+        settings: ProducerSettings,
+        partition: TopicPartition,
+        on_done: Callable[[OutgoingBatch], None],
+    ) -> None:
+        self.partition = partition
+        self._cluster = cluster
+        self._identities = identities
+        self._settings = settings
+        self._on_done = on_done
+        self._waiting: deque[OutgoingBatch] = deque()
+        self._hurry = asyncio.Event()
+        """Wakes a batch that waits for more records when it is complete."""
+        self._identity: Identity | None = None
+        self._used_up: Identity | None = None
+        self._next_sequence = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def begins_batch_with(self, size_bytes: int) -> bool:
+        """Whether a record of this size would begin a new batch."""
+        last = self._waiting[-1] if self._waiting else None
+        return last is None or last.is_complete or not self._fits(last, size_bytes)
+
+    def add(self, record: Record, size_bytes: int) -> tuple[Delivery, bool]:
+        """Put a record into the last batch, or a new one; also whether that is complete now."""
+        if self.begins_batch_with(size_bytes):
+            if self._waiting:
+                self._complete(self._waiting[-1])
+            now_s = asyncio.get_running_loop().time()
+            give_up_s = now_s + self._settings.delivery_timeout_s
+            self._waiting.append(OutgoingBatch(self.partition, give_up_s))
+        last = self._waiting[-1]
+        delivery = last.add(record, size_bytes)
+        if last.size_bytes >= self._settings.batch_bytes:
+            self._complete(last)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(
+                self._send_all()
+            )  # owner: deliveries
+        return delivery, last.is_complete
+
+    def _fits(self, batch: OutgoingBatch, size_bytes: int) -> bool:
+        return batch.size_bytes + size_bytes <= self._settings.batch_bytes
+
+    def _complete(self, batch: OutgoingBatch) -> None:
+        batch.is_complete = True
+        self._hurry.set()
+
+    async def finish(self) -> None:
+        """Return when nothing waits any more, not even for company."""
+        while self._task is not None and not self._task.done():
+            for batch in self._waiting:
+                self._complete(batch)
+            await asyncio.wait([self._task])
+
+    async def give_up(self) -> None:
+        """Fail whatever waits."""
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _send_all(self) -> None:
+        under_way: OutgoingBatch | None = None
+        try:
+            while self._waiting:
+                await self._linger()
+                under_way = self._waiting.popleft()
+                under_way.is_complete = True
+                await self._deliver(under_way)
+                self._on_done(under_way)
+                under_way = None
+        finally:
+            # Only a cancelled task leaves anything.
+            for batch in ([under_way] if under_way else []) + list(self._waiting):
+                if not batch.done.is_set():
+                    batch.fail(RequestTimedOut("the producer was closed before"))
+                self._on_done(batch)
+            self._waiting.clear()
+
+    async def _linger(self) -> None:
+        if self._waiting[0].is_complete or self._settings.linger_s <= 0:
+            return
+        self._hurry.clear()
+        try:
+            async with asyncio.timeout(self._settings.linger_s):
+                await self._hurry.wait()
+        except TimeoutError:
+            pass
+
+    # -- one batch -------------------------------------------------------------------------------
+
+    async def _deliver(self, batch: OutgoingBatch) -> None:
+        """Send a batch until it is stored, refused for good, or out of time."""
+        loop = asyncio.get_running_loop()
+        retry = Retry(
+            self._cluster.settings,
+            self._cluster.random,
+            patience_s=batch.give_up_s - loop.time(),
+        )
+        while True:
+            try:
+                produced = await self._attempt(batch)
+            except _FAULT_OF_A_RECORD as error:
+                if len(batch.records) == 1 or batch.is_in_doubt:
+                    self._give_up(batch, error)
+                else:
+                    await self._deliver_halves(batch)
+                return
+            except Exception as error:
+                try:
+                    self._judge(batch, error)
+                    await retry.pause_or_raise(error)
+                except Exception as final:
+                    self._give_up(batch, final)
+                    return
+            else:
+                self._next_sequence = (self._next_sequence + len(batch.records)) & SEQUENCE_MAX
+                batch.finish(produced.base_offset, produced.log_append_time_ms)
+                return
+
+    async def _deliver_halves(self, batch: OutgoingBatch) -> None:
+        """Something in a refused batch is at fault: the rest must not suffer from it."""
+        for half in batch.split():
+            await self._deliver(half)
+        batch.finish_split()
+
+    def _judge(self, batch: OutgoingBatch, error: Exception) -> None:
+        """Prepare the next attempt; raises the error where there must be none."""
+        self._cluster.mark_stale(self.partition.topic)
+        if isinstance(error, _FORGOTTEN) and not batch.is_in_doubt and self._identity is not None:
+            # Nothing of this batch is stored: it may count anew, as somebody else.
+            self._drop_identity()
+            batch.encoded = None
+        elif not is_transient(error):
+            raise error
+
+    def _give_up(self, batch: OutgoingBatch, error: Exception) -> None:
+        if batch.is_in_doubt and self._identity is not None:
+            # Whether the broker has counted this batch is not known: the next cannot follow on it.
+            self._drop_identity()
+        batch.fail(error)
+
+    def _drop_identity(self) -> None:
+        self._used_up, self._identity = self._identity, None
+
+    async def _attempt(self, batch: OutgoingBatch) -> PartitionProduced:
+        """Send a batch once. Raises what the leader, or the way there, has against it."""
+        link, place = await self._cluster.leader(self.partition)
+        if batch.encoded is None:
+            await self._encode(batch)
+        assert batch.encoded is not None
+        version = link.version(
+            ApiKey.PRODUCE,
+            at_most=None if place.topic.id != NO_TOPIC_ID else _TOPIC_IDS_FROM - 1,
+        )
+        body = self._request(version, place, batch.encoded)
+        if self._settings.acks == _ACKS_NONE:
+            await link.send_unanswered(ApiKey.PRODUCE, version, body)
+            return PartitionProduced(self.partition.partition)
+        was_in_doubt, batch.is_in_doubt = batch.is_in_doubt, True
+        timeout_s = self._settings.request_timeout_s
+        answer = await link.send(ApiKey.PRODUCE, version, body, timeout_s=timeout_s + 5)
+        produced = decode_produce_response(version, answer).topics[0].partitions[0]
+        code = produced.error_code
+        if code == ErrorCode.duplicate_sequence_number:  # Stored by an earlier attempt.
+            return produced._replace(base_offset=NO_OFFSET, log_append_time_ms=NO_TIMESTAMP)
+        batch.is_in_doubt = was_in_doubt or (code != 0 and code not in _NOT_STORED)
+        if code:
+            raise self._refusal(produced)
+        return produced
+
+    def _refusal(self, produced: PartitionProduced) -> BrokerError:
+        message = produced.error_message
+        for record_error in produced.record_errors:
+            message = record_error.message or message
+        return error_from(produced.error_code, message)
+
+    def _request(self, version: int, place: Place, encoded: bytearray) -> list[bytes | memoryview]:
+        records = [(int(self.partition.partition), encoded)]
+        return encode_produce_request(
+            version,
+            None,
+            self._settings.acks,
+            int(self._settings.request_timeout_s * 1000),
+            [(self.partition.topic, place.topic.id, records)],
+        )
+
+    async def _encode(self, batch: OutgoingBatch) -> None:
+        identity, sequence = NOBODY, NO_SEQUENCE
+        if self._settings.is_idempotent:
+            if self._identity is None:
+                self._identity = await self._identities.other_than(self._used_up)
+                self._next_sequence = 0
+            identity, sequence = self._identity, self._next_sequence
+        batch.encoded = build_batch(
+            batch.records,
+            codec=self._settings.codec,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            base_sequence=sequence,
+        )

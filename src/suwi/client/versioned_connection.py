@@ -1,0 +1,155 @@
+"""A connection to a broker together with the versions that both sides speak.
+
+`VersionedConnection.open` connects and asks for them; `call` encodes a message from its fields in
+the newest common version, `send` takes one that is encoded already. Both have a time limit.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from suwi import __version__
+from suwi.client.addresses import Address
+from suwi.client.connection import ConnectionLost, PeerConnection
+from suwi.client.errors import error_from
+from suwi.client.settings import ClientSettings
+from suwi.model.errors import UnsupportedVersion
+from suwi.wire.errors import MalformedResponse
+from suwi.wire.versions import APIS, ApiKey
+
+Connect: TypeAlias = Callable[[Address], Awaitable[PeerConnection]]
+"""How a connection is made: in plain text, or with TLS and a log-in."""
+
+_API_VERSIONS_VERSION = 3
+_CLOSE_S = 5
+
+
+def connect_plain(client_id: str) -> Connect:
+    async def connect(address: Address) -> PeerConnection:
+        return await PeerConnection.open(address.host, address.port, client_id=client_id)
+
+    return connect
+
+
+class VersionedConnection:
+    def __init__(
+        self,
+        address: Address,
+        connection: PeerConnection,
+        versions: Mapping[int, tuple[int, int]],
+        timeout_s: float,
+    ) -> None:
+        self.address = address
+        self._connection = connection
+        self._versions = versions
+        self._timeout_s = timeout_s
+
+    @classmethod
+    async def open(
+        cls, address: Address, connect: Connect, settings: ClientSettings
+    ) -> "VersionedConnection":
+        """Raises OSError."""
+        async with asyncio.timeout(settings.connect_timeout_s):
+            connection = await connect(address)
+            try:
+                versions = await _ask_versions(connection)
+            except BaseException as error:
+                connection.abort()
+                if isinstance(error, MalformedResponse):
+                    raise ConnectionLost(f"{address} does not speak Kafka's protocol") from error
+                raise
+        return cls(address, connection, versions, settings.request_timeout_s)
+
+    @property
+    def is_open(self) -> bool:
+        return self._connection.is_open
+
+    def version(self, api: ApiKey, *, at_most: int | None = None) -> int:
+        """The newest version that both sides speak. Raises `UnsupportedVersion`."""
+        ours, theirs = APIS[api], self._versions.get(api)
+        if theirs is not None:
+            limit = ours.max_version if at_most is None else min(at_most, ours.max_version)
+            newest = min(limit, theirs[1])
+            if newest >= max(ours.min_version, theirs[0]):
+                return newest
+        raise UnsupportedVersion(f"the broker at {self.address} does not serve {ours.name}")
+
+    async def call(
+        self,
+        api: ApiKey,
+        fields: Mapping[str, Any],
+        *,
+        at_most: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
+        """Send a message with the fields of all versions; kio's entity of the answer."""
+        version = self.version(api, at_most=at_most)
+        async with self._time_limit(timeout_s):
+            return await self._connection.call(api, version, fields)
+
+    async def send(
+        self,
+        api: ApiKey,
+        version: int,
+        body: Sequence[bytes | bytearray | memoryview],
+        *,
+        timeout_s: float | None = None,
+    ) -> memoryview:
+        """Send an encoded request; the body of its answer."""
+        async with self._time_limit(timeout_s):
+            return await self._connection.send(api, version, body)
+
+    async def send_unanswered(
+        self, api: ApiKey, version: int, body: Sequence[bytes | bytearray | memoryview]
+    ) -> None:
+        """Send a request that gets no answer; waits while the broker takes no more."""
+        self._connection.send_unanswered(api, version, body)
+        async with self._time_limit(None):
+            await self._connection.drained()
+
+    async def close(self) -> None:
+        """Let what was sent leave, if the broker takes it, and hang up."""
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await self._connection.close()
+        except TimeoutError:
+            self._connection.abort()
+
+    def abort(self) -> None:
+        self._connection.abort()
+
+    def _time_limit(self, timeout_s: float | None) -> "_TimeLimit":
+        return _TimeLimit(self, self._timeout_s if timeout_s is None else timeout_s)
+
+
+class _TimeLimit:
+    """A broker that does not answer in time is given up, with all that waits for it."""
+
+    __slots__ = ("_limit", "_link", "_timeout_s")
+
+    def __init__(self, link: VersionedConnection, timeout_s: float) -> None:
+        self._link = link
+        self._timeout_s = timeout_s
+        self._limit = asyncio.timeout(timeout_s)
+
+    async def __aenter__(self) -> None:
+        await self._limit.__aenter__()
+
+    async def __aexit__(self, *raised: Any) -> None:
+        try:
+            await self._limit.__aexit__(*raised)
+        except TimeoutError:
+            self._link.abort()
+            text = f"{self._link.address} did not answer within {self._timeout_s:g} s"
+            raise ConnectionLost(text) from None
+
+
+async def _ask_versions(connection: PeerConnection) -> dict[int, tuple[int, int]]:
+    answer = await connection.call(
+        ApiKey.API_VERSIONS,
+        _API_VERSIONS_VERSION,
+        {"client_software_name": "suwi", "client_software_version": __version__},
+    )
+    if answer.error_code:
+        raise error_from(answer.error_code)
+    return {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}

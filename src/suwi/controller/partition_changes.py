@@ -1,0 +1,122 @@
+"""Decisions over all partitions at once, and the entries they become. Pure.
+
+`compute_changes` is what a birth, a death or a fencing does to the cluster; `prefer_all` gives
+partitions back to their preferred leaders; `shard_puts` writes down what was decided.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from suwi.controller.elections import (
+    BrokerLiveness,
+    Election,
+    Rules,
+    awaits_positions,
+    compute_change,
+    prefer,
+)
+from suwi.metadata.image import (
+    SHARD_PARTITIONS,
+    ClusterImage,
+    PartitionState,
+    Topic,
+    encode_shards,
+    partitions_of,
+)
+from suwi.metadata.store import Put
+from suwi.model.ids import TopicPartition
+
+RulesOf = Callable[[Topic], Rules]
+
+
+@dataclass(slots=True)
+class PartitionChanges:
+    """New states, and how those who lead now were elected."""
+
+    states: dict[TopicPartition, PartitionState] = field(default_factory=dict)
+    elections: dict[TopicPartition, Election] = field(default_factory=dict)
+
+    def elected(self, election: Election) -> list[TopicPartition]:
+        return [tp for tp, kind in self.elections.items() if kind is election]
+
+
+def compute_changes(
+    image: ClusterImage, liveness: BrokerLiveness, rules_of: RulesOf
+) -> PartitionChanges:
+    """What births, deaths and fencing do to every partition."""
+    decided = PartitionChanges()
+    steady = liveness.live - liveness.restarted
+    for topic in image.topics.values():
+        rules: Rules | None = None
+        for tp, state in partitions_of(topic):
+            if state.leader in steady and not state.elr and steady.issuperset(state.isr):
+                continue  # Nobody who matters here came or went.
+            rules = rules or rules_of(topic)
+            settled, election = compute_change(state, liveness, rules)
+            if settled is not state:
+                decided.states[tp] = settled
+            if election is not Election.NONE:
+                decided.elections[tp] = election
+    return decided
+
+
+def prefer_all(image: ClusterImage, partitions_max: int) -> PartitionChanges:
+    """Give partitions back to their preferred leaders, so many at most."""
+    decided = PartitionChanges()
+    for topic in image.topics.values():
+        for tp, state in partitions_of(topic):
+            preferred = prefer(state, image.unfenced_brokers)
+            if preferred is not None:
+                decided.states[tp] = preferred
+                decided.elections[tp] = Election.CLEAN
+                if len(decided.states) >= partitions_max:
+                    return decided
+    return decided
+
+
+def awaiting_positions(image: ClusterImage) -> dict[TopicPartition, PartitionState]:
+    """Partitions all of whose holders came back from a power loss; see `elect_greatest`."""
+    return {
+        tp: state
+        for topic in image.topics.values()
+        for tp, state in partitions_of(topic)
+        if state.unclean_shutdown_replicas and awaits_positions(state, image.unfenced_brokers)
+    }
+
+
+def shard_puts(image: ClusterImage, states: Mapping[TopicPartition, PartitionState]) -> list[Put]:
+    """The entries that make these states the partitions' states."""
+    by_topic: dict[str, dict[int, PartitionState]] = {}
+    for tp, state in states.items():
+        by_topic.setdefault(tp.topic, {})[tp.partition] = state
+    return [
+        Put(key, value)
+        for name, changed in by_topic.items()
+        for key, value in _changed_shards(image.topics[name], changed).items()
+    ]
+
+
+def _changed_shards(topic: Topic, changed: Mapping[int, PartitionState]) -> dict[str, bytes]:
+    partitions = list(topic.partitions)
+    for index, state in changed.items():
+        partitions[index] = state
+    shards = sorted({index // SHARD_PARTITIONS for index in changed})
+    return encode_shards(topic._replace(partitions=tuple(partitions)), shards)
+
+
+def without_eligible(
+    image: ClusterImage, topics: Iterable[str]
+) -> dict[TopicPartition, PartitionState]:
+    """Forget who may lead beside the in-sync sets: a new minimum lets more be committed."""
+    return {
+        tp: state._replace(
+            elr=(),
+            unclean_shutdown_replicas=tuple(
+                node for node in state.unclean_shutdown_replicas if node in state.isr
+            ),
+            partition_epoch=state.partition_epoch + 1,
+        )
+        for name in topics
+        for tp, state in partitions_of(image.topics[name])
+        if state.elr
+    }

@@ -1,0 +1,255 @@
+"""Creating and deleting topics: decided here, written to the store, seen by all in the image.
+
+One decision at a time: the next one starts when the image shows the last.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from suwi.controller.metadata_writer import MetadataWriter, check_fits
+from suwi.controller.placement import place, sites_of
+from suwi.controller.topic_names import check_collision, check_topic_name
+from suwi.env import Random
+from suwi.metadata.follower import MetadataFollower
+from suwi.metadata.image import (
+    DELETIONS,
+    SHARD_PARTITIONS,
+    TOPICS,
+    ClusterImage,
+    PartitionState,
+    Topic,
+    encode_shards,
+    encode_topic,
+    shard_count,
+    shard_key,
+)
+from suwi.metadata.store import ABSENT, Delete, Operation, Put
+from suwi.model.config_kinds import BadConfig
+from suwi.model.errors import (
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    TopicAlreadyExists,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from suwi.model.ids import LeaderEpoch, NodeId, TopicId
+from suwi.model.topic_config import TopicConfig, parse_topic_config
+
+log = logging.getLogger(__name__)
+
+PARTITIONS_MAX = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    name: str
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """Replicas of each partition where the client chose them; else empty."""
+
+
+class TopicControl:
+    def __init__(
+        self,
+        writer: MetadataWriter,
+        follower: MetadataFollower,
+        random: Random,
+        defaults: TopicConfig,
+    ) -> None:
+        self._writer = writer
+        self._follower = follower
+        self._random = random
+        self._defaults = defaults
+
+    async def create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
+        """Create a topic; returns when this broker's image shows it. Raises a `BrokerError`."""
+        return await self._writer.alone(lambda: self._create(new, validate_only))
+
+    async def _create(self, new: NewTopic, validate_only: bool) -> Topic:
+        topic = self._decide(new, self._follower.image)
+        head = Put(TOPICS + topic.name, encode_topic(topic), ABSENT)
+        check_fits(head)
+        if validate_only:
+            return topic
+        # The head comes last: until it is there, the topic is not.
+        await self._writer.write([*await _shard_puts(topic), head])
+        log.info(
+            "topic created",
+            extra={"topic": topic.name, "partitions": len(topic.partitions)},
+        )
+        return topic
+
+    async def adopt(self, topic: Topic) -> None:
+        """Take in a topic as it is, with its id: its data exists already."""
+        check_topic_name(topic.name)
+        shards = await _shard_puts(topic)
+        head = Put(TOPICS + topic.name, encode_topic(topic), ABSENT)
+        await self._writer.alone(lambda: self._writer.write([*shards, head]))
+
+    def _decide(self, new: NewTopic, image: ClusterImage) -> Topic:
+        check_topic_name(new.name)
+        if new.name in image.topics:
+            raise TopicAlreadyExists(f"topic {new.name!r} exists already")
+        check_collision(new.name, image.topics)
+        if any(value is None for value in new.configs.values()):
+            raise InvalidConfig("a topic's configuration cannot be null")
+        try:
+            parse_topic_config(new.configs, self._defaults)
+        except BadConfig as error:
+            raise InvalidConfig(str(error)) from None
+        states = [
+            PartitionState(replicas[0], LeaderEpoch(0), 0, replicas, replicas)
+            for replicas in self._replicas(new, image)
+        ]
+        return Topic(new.name, TopicId(self._random.uuid()), dict(new.configs), tuple(states))
+
+    def _replicas(self, new: NewTopic, image: ClusterImage) -> list[tuple[NodeId, ...]]:
+        brokers = list(image.unfenced_brokers)
+        if new.assignments:
+            return _check_assignments(new.assignments, brokers)
+        if new.partitions < 1:
+            raise InvalidPartitions("a topic needs at least one partition")
+        if new.partitions > PARTITIONS_MAX:
+            raise InvalidPartitions(f"a topic has at most {PARTITIONS_MAX} partitions")
+        if new.replication_factor < 1:
+            raise InvalidReplicationFactor("the replication factor must be at least 1")
+        start = self._random.below(max(len(brokers), 1))
+        shift = self._random.below(max(len(brokers), 1))
+        sites = sites_of(image.unfenced_brokers.values())
+        return place(sites, new.partitions, new.replication_factor, start=start, shift=shift)
+
+    async def add_partitions(
+        self,
+        name: str,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None = None,
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Let a topic have `count` partitions; they are added, never removed."""
+        await self._writer.alone(
+            lambda: self._add_partitions(name, count, assignments, validate_only)
+        )
+
+    async def _add_partitions(
+        self,
+        name: str,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None,
+        validate_only: bool,
+    ) -> None:
+        image = self._follower.image
+        topic = image.topics.get(name)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+        present = len(topic.partitions)
+        if count <= present:
+            raise InvalidPartitions(
+                f"topic {name!r} has {present} partitions; their number can only grow"
+            )
+        if count > PARTITIONS_MAX:
+            raise InvalidPartitions(f"a topic has at most {PARTITIONS_MAX} partitions")
+        added = self._replicas_of_more(topic, count - present, assignments, image)
+        states = [PartitionState(r[0], LeaderEpoch(0), 0, r, r) for r in added]
+        grown = Topic(name, topic.id, topic.configs, (*topic.partitions, *states))
+        if validate_only:
+            return
+        shards = await _shard_puts(grown, first=present // SHARD_PARTITIONS)
+        await self._writer.write([*shards, Put(TOPICS + name, encode_topic(grown))])
+        log.info("partitions added", extra={"topic": name, "partitions": count})
+
+    def _replicas_of_more(
+        self,
+        topic: Topic,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None,
+        image: ClusterImage,
+    ) -> list[tuple[NodeId, ...]]:
+        brokers = list(image.unfenced_brokers)
+        factor = len(topic.partitions[0].replicas)
+        if assignments is None:
+            start = self._random.below(max(len(brokers), 1))
+            first = len(topic.partitions)
+            sites = sites_of(image.unfenced_brokers.values())
+            return place(sites, count, factor, first_partition=first, start=start)
+        if len(assignments) != count:
+            raise InvalidReplicaAssignment(
+                f"{count} partitions are to be added, {len(assignments)} are assigned"
+            )
+        chosen = _check_assignments(dict(enumerate(assignments)), brokers)
+        if len(chosen[0]) != factor:
+            raise InvalidReplicaAssignment(f"the topic's replication factor is {factor}")
+        return chosen
+
+    async def delete(self, name: str | None, topic_id: UUID | None) -> Topic:
+        """Delete a topic by name or id. Raises a `BrokerError`."""
+        return await self._writer.alone(lambda: self._delete(name, topic_id))
+
+    async def _delete(self, name: str | None, topic_id: UUID | None) -> Topic:
+        image = self._follower.image
+        if name is not None:
+            topic = image.topics.get(name)
+            if topic is None:
+                raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+        else:
+            topic = image.topics_by_id.get(topic_id) if topic_id else None
+            if topic is None:
+                raise UnknownTopicId(f"no topic has the id {topic_id}")
+        shards = range(shard_count(topic))
+        operations: list[Operation] = [
+            *_remembered(image, topic),
+            Delete(TOPICS + topic.name),
+        ]
+        operations += [Delete(shard_key(topic.name, shard)) for shard in shards]
+        await self._writer.write(operations)
+        log.info("topic deleted", extra={"topic": topic.name})
+        return topic
+
+
+async def _shard_puts(topic: Topic, first: int = 0) -> list[Put]:
+    """The partition states of a topic, from a shard on; one is encoded in each turn of the loop."""
+    puts: list[Put] = []
+    for shard in range(first, shard_count(topic)):
+        if shard > first:
+            await asyncio.sleep(0)
+        puts += [Put(key, value) for key, value in encode_shards(topic, only=[shard]).items()]
+    return puts
+
+
+def _remembered(image: ClusterImage, topic: Topic) -> list[Put]:
+    """For brokers that are away: what they have of the topic is to go when they are back."""
+    away = {node for state in topic.partitions for node in state.replicas} - set(
+        image.unfenced_brokers
+    )
+    puts = []
+    for node in sorted(away):
+        ids = image.deletions.get(node, frozenset()) | {topic.id}
+        puts.append(Put(f"{DELETIONS}{node}", json.dumps(sorted(map(str, ids))).encode()))
+    return puts
+
+
+def _check_assignments(
+    assignments: Mapping[int, Sequence[int]], brokers: Sequence[NodeId]
+) -> list[tuple[NodeId, ...]]:
+    if sorted(assignments) != list(range(len(assignments))):
+        raise InvalidReplicaAssignment("partitions must be numbered from 0 without gaps")
+    sizes = {len(replicas) for replicas in assignments.values()}
+    if len(sizes) != 1 or 0 in sizes:
+        raise InvalidReplicaAssignment("every partition needs the same number of replicas, not 0")
+    for index, replicas in assignments.items():
+        if len(set(replicas)) < len(replicas):
+            raise InvalidReplicaAssignment(f"partition {index} names a broker twice")
+        strangers = [broker for broker in replicas if broker not in brokers]
+        if strangers:
+            raise InvalidReplicaAssignment(f"no live broker has the id {strangers[0]}")
+    return [
+        tuple(NodeId(broker) for broker in assignments[index]) for index in range(len(assignments))
+    ]

@@ -1,0 +1,310 @@
+"""One round of compaction of one log, as steps that a shell drives.
+
+`clean` is a generator, see `log/steps.py`: what it yields is to be run in a thread.
+A job has closed segments and memory of its own, and never sees the log. Back on the loop the round
+first makes sure that the log is still the one it began with.
+Invariant: segments are replaced from the oldest on, each replacement lasting before the next one:
+a tombstone never goes before what it deletes.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice, pairwise
+from typing import TypeVar
+
+from suwi.env import File
+from suwi.log.batch_filter import BatchFilter, LastBatch
+from suwi.log.batch_scan import scan_batches, scan_headers
+from suwi.log.cleaned_segment import (
+    CleanedSegment,
+    ScannedBatches,
+    one_job_of,
+    remove_cleaned,
+)
+from suwi.log.cleaned_txns import CleanedTransactions
+from suwi.log.cleaner_plan import CleanerPlan, group_segments
+from suwi.log.offset_map import OffsetMap, keys_that_fit
+from suwi.log.segment import Segment
+from suwi.log.steps import Steps
+from suwi.log.txn_index import AbortedTxn, TxnIndex
+from suwi.model.ids import NO_OFFSET, Offset
+from suwi.records.batch import BatchHeader
+from suwi.records.record import read_marker, scan_keys
+from suwi.records.retain import stored_section
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_JOB_HEADERS = 2000
+
+
+class CleanerAborted(Exception):
+    """The log changed under the cleaning, or there is no room for it: try again later."""
+
+
+@dataclass(slots=True)
+class Cleaned:
+    """What a round did."""
+
+    first_dirty: Offset
+    end: Offset
+    """Up to here the log is compacted now."""
+    io_bytes: int = 0
+    """Read and written for it."""
+    bytes_before: int = 0
+    bytes_after: int = 0
+    keys: int = 0
+
+
+def clean(
+    plan: CleanerPlan,
+    done: Cleaned,
+    *,
+    now_ms: int,
+    map_bytes_max: int,
+    remove_later: Callable[[list[str]], None],
+) -> Steps[None]:
+    """Compact a log as planned; `done` is kept up to date.
+
+    `remove_later` is told of files that nobody needs any more. Raises CleaningAborted,
+    KafkaStorageError; anything else means that the log cannot be compacted.
+    """
+    cleaning = _Cleaning(plan, done, now_ms, map_bytes_max, remove_later)
+    try:
+        yield from cleaning.run()
+    except Exception as error:
+        cleaning.check()  # A job that the log was cut or deleted under may say anything.
+        if isinstance(error, OSError):
+            raise plan.log.directory.failed(error, cleaning.generation) from error
+        raise
+
+
+class _Cleaning:
+    def __init__(
+        self,
+        plan: CleanerPlan,
+        done: Cleaned,
+        now_ms: int,
+        map_bytes_max: int,
+        remove_later: Callable[[list[str]], None],
+    ) -> None:
+        self._plan = plan
+        self._done = done
+        self._log = plan.log
+        self._disk = plan.log.files.disk
+        self._now_ms = now_ms
+        self._map_bytes_max = map_bytes_max
+        self._remove_later = remove_later
+        self.generation = plan.log.generation
+        self._segments = [s for s in plan.log.segments() if s.base_offset < plan.end]
+        self._to_do = list(self._segments)
+
+    def check(self) -> None:
+        """Go on only with the log that the round began with."""
+        owner = self._log
+        if owner.generation != self.generation or not owner.config.is_compacted:
+            raise CleanerAborted(f"{owner.partition} was truncated, deleted or reconfigured")
+        # Retention takes the oldest first.
+        if self._to_do and self._to_do[0] not in owner.segments():
+            raise CleanerAborted(f"retention removed what was to be compacted: {owner.partition}")
+        owner.check()
+
+    def run(self) -> Steps[None]:
+        yield partial(remove_cleaned, self._disk, self._log.dir)
+        self.check()
+        aborted = yield from self._read_aborted()
+        offset_map, end = yield from self._build_map(aborted)
+        self._done.keys = offset_map.count
+        rules = BatchFilter(
+            offset_map,
+            end,
+            CleanedTransactions(aborted),
+            self._last_batches(),
+            self._now_ms,
+            self._log.config.delete_retention_ms,
+        )
+        within = [segment for segment in self._segments if segment.base_offset < end]
+        for group in group_segments(within, self._log.config, self._plan.end):
+            yield from self._clean_group(group, rules)
+        self._log.cleaned_to = end
+        self._done.end = end
+
+    def _read_aborted(self) -> Steps[list[AbortedTxn]]:
+        """All aborted transactions of the log: the marker may lie far behind what it aborts."""
+        *closed, active = self._log.segments()
+        newest = list(active.txn_index.entries())
+        indexes = [TxnIndex(self._disk, segment.txn_index.path) for segment in closed]
+        found: list[AbortedTxn] = yield lambda: [
+            txn for index in indexes for txn in index.entries()
+        ]
+        self.check()
+        return found + newest
+
+    def _last_batches(self) -> dict[int, LastBatch]:
+        return {
+            producer.producer_id: LastBatch(
+                producer.batches[-1].last_offset if producer.batches else NO_OFFSET, producer.epoch
+            )
+            for producer in self._log.producers.all()
+        }
+
+    # -- the newest offset of each key -----------------------------------------------------------
+
+    def _build_map(self, aborted: list[AbortedTxn]) -> Steps[tuple[OffsetMap, Offset]]:
+        """The map over as much of the dirty section as it can hold, and where that ends."""
+        first_dirty = self._plan.first_dirty
+        ends = [s.base_offset for _, s in pairwise(self._segments)] + [self._plan.end]
+        dirty = [
+            (segment, end)
+            for segment, end in zip(self._segments, ends, strict=True)
+            if end > first_dirty
+        ]
+        keys_max = keys_that_fit(self._map_bytes_max)
+        records = 0
+        for segment, _ in dirty:
+            counting = partial(self._count_records, segment)
+            records += yield from self._with_file(segment, counting)
+        offset_map = OffsetMap(min(records, keys_max))
+        mapper = _Mapper(offset_map, keys_max, first_dirty, aborted)
+        for segment, end in dirty:
+            yield from self._with_file(segment, partial(self._map_segment, segment, mapper))
+            if mapper.is_full:
+                break
+            mapper.end = end
+        return offset_map, mapper.end
+
+    def _count_records(self, segment: Segment, file: File) -> Steps[int]:
+        """How many there are, as the headers say: nobody has looked into the batches yet."""
+        headers = scan_headers(file, self._first_position(segment), segment.size_bytes)
+        records = 0
+        while True:
+            found = yield partial(_counts, islice(headers, _JOB_HEADERS))
+            self.check()
+            if not found:
+                return records
+            records += sum(found)
+
+    def _map_segment(self, segment: Segment, mapper: "_Mapper", file: File) -> Steps[None]:
+        found = scan_batches(file, self._first_position(segment), segment.size_bytes)
+        is_more = True
+        while is_more:
+            io_bytes = mapper.bytes_read
+            is_more = yield partial(mapper.take_in, found)
+            self._done.io_bytes += mapper.bytes_read - io_bytes
+            self.check()
+
+    def _first_position(self, segment: Segment) -> int:
+        if segment.base_offset >= self._plan.first_dirty:
+            return 0
+        found = segment.locate(self._plan.first_dirty)
+        return found.position if found is not None else segment.size_bytes
+
+    # -- making it so ----------------------------------------------------------------------------
+
+    def _clean_group(self, group: list[Segment], rules: BatchFilter) -> Steps[None]:
+        directory, end = self._log.dir, group[-1].next_offset
+        size_bytes = sum(segment.size_bytes for segment in group)
+        free_bytes = yield partial(self._disk.free_bytes, directory)
+        self.check()
+        if free_bytes < size_bytes:
+            raise CleanerAborted(f"{directory}: {free_bytes} bytes free of {size_bytes} needed")
+        interval_bytes = self._log.config.index_interval_bytes
+        cleaned = CleanedSegment(self._disk, directory, group[0].base_offset, interval_bytes)
+        try:
+            yield from self._fill(cleaned, group, rules, end)
+        except Exception:
+            yield cleaned.discard
+            raise
+        except BaseException:
+            cleaned.close()  # The process ends: no time for more.
+            raise
+        if len(group) > 1 or cleaned.is_changed:
+            self._remove_later(cleaned.swap_in(self._log, group))
+            del self._to_do[: len(group)]
+            yield partial(self._disk.sync_dir, directory)
+        else:
+            del self._to_do[: len(group)]
+            yield cleaned.discard
+        self.check()
+        self._done.bytes_before += size_bytes
+        self._done.bytes_after += cleaned.size_bytes
+
+    def _fill(
+        self, cleaned: CleanedSegment, group: list[Segment], rules: BatchFilter, end: Offset
+    ) -> Steps[None]:
+        yield cleaned.create
+        for segment in group:
+            take_in = partial(self._clean_segment, segment, cleaned, rules, end)
+            yield from self._with_file(segment, take_in)
+        modified_ms = yield partial(self._disk.modified_ms, group[-1].log_path)
+        yield partial(cleaned.finish, rules, modified_ms)
+        self.check()
+
+    def _clean_segment(
+        self, segment: Segment, cleaned: CleanedSegment, rules: BatchFilter, end: Offset, file: File
+    ) -> Steps[None]:
+        found = scan_batches(file, 0, segment.size_bytes)
+        is_more = True
+        while is_more:
+            io_bytes = cleaned.bytes_read + cleaned.size_bytes
+            is_more = yield partial(cleaned.take_in, found, rules, end=end)
+            self._done.io_bytes += cleaned.bytes_read + cleaned.size_bytes - io_bytes
+            self.check()
+
+    def _with_file(self, segment: Segment, work: Callable[[File], Steps[T]]) -> Steps[T]:
+        """A segment that is in use stays open; whoever removes or replaces it does no harm."""
+        files = self._log.files
+        file = files.pin(segment.log_path)
+        try:
+            return (yield from work(file))
+        finally:
+            files.unpin(file)
+
+
+class _Mapper:
+    """Takes in the batches of the dirty section, in a thread."""
+
+    def __init__(
+        self,
+        offset_map: OffsetMap,
+        keys_max: int,
+        first_dirty: Offset,
+        aborted: Iterable[AbortedTxn],
+    ) -> None:
+        self._map = offset_map
+        self._keys_max = keys_max
+        self._first_dirty = first_dirty
+        self._transactions = CleanedTransactions(
+            txn for txn in aborted if txn.last_offset >= first_dirty
+        )
+        self.end = first_dirty
+        self.is_full = False
+        self.bytes_read = 0
+
+    def take_in(self, found: ScannedBatches) -> bool:
+        """Map as many batches as a job should; whether there may be more, and room for them."""
+        is_more = False
+        for header, batch in one_job_of(found):
+            if header.is_control:
+                self._transactions.on_marker(header, read_marker(batch, header))
+            elif not self._transactions.on_batch(header):
+                if self._map.count and self._map.count + header.record_count > self._keys_max:
+                    self.is_full = True
+                    return False
+                spans = scan_keys(stored_section(batch, header), header)
+                if not self._map.count:
+                    # One batch must fit, however small the map was to be, or there would be no
+                    # end to it. Its header alone is not believed.
+                    self._map.make_room(len(spans))
+                self._map.put(spans, header.base_offset)
+            self.end = Offset(header.next_offset)
+            self.bytes_read += len(batch)
+            is_more = True
+        return is_more
+
+
+def _counts(headers: Iterator[tuple[int, BatchHeader]]) -> list[int]:
+    return [max(header.record_count, 0) for _, header in headers]

@@ -1,0 +1,31 @@
+"""Files that leave a log: renamed to `.deleted` at once, removed when there is time."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+from suwi.env import Disk
+from suwi.log import names
+from suwi.log.file_cache import FileCache
+
+_ALL_FILES = (*names.SEGMENT_FILES, names.SNAPSHOT)
+
+
+def mark_deleted(files: FileCache, stem: str, suffixes: tuple[str, ...] = _ALL_FILES) -> list[str]:
+    """Rename a segment's files to `.deleted`; their new paths. `stem` is their common path."""
+    renamed = []
+    for suffix in suffixes:
+        path = stem + suffix
+        files.forget(path)
+        try:
+            files.disk.rename(path, path + names.DELETED)
+        except FileNotFoundError:
+            continue
+        renamed.append(path + names.DELETED)
+    return renamed
+
+
+def remove_files(disk: Disk, paths: Iterable[str]) -> None:
+    """Remove those that are still there; in a thread."""
+    for path in paths:
+        with suppress(FileNotFoundError):
+            disk.remove(path)

@@ -1,0 +1,69 @@
+"""The leader epochs of one log together with `leader-epoch-checkpoint`, the file they lie in.
+
+Invariant: before a batch of a new epoch is appended, the file says where that epoch begins.
+"""
+
+import logging
+
+from suwi.log import checkpoints, names
+from suwi.log.leader_epoch_cache import LeaderEpochCache
+from suwi.log.partition_directory import PartitionDirectory
+from suwi.model.errors import FencedLeaderEpoch, KafkaStorageError
+from suwi.model.ids import LeaderEpoch, Offset
+
+log = logging.getLogger(__name__)
+
+
+class EpochCheckpoint:
+    __slots__ = ("_directory", "_is_written", "epochs")
+
+    def __init__(self, directory: PartitionDirectory, epochs: LeaderEpochCache) -> None:
+        self._directory = directory
+        self.epochs = epochs
+        self._is_written = True
+
+    def begin(self, epoch: LeaderEpoch, start: Offset) -> None:
+        """A leader appends in `epoch` from `start` on. Raises FencedLeaderEpoch."""
+        if epoch < self.epochs.latest:
+            raise FencedLeaderEpoch(f"epoch {epoch} is over: the log holds {self.epochs.latest}")
+        self.assign(epoch, start)
+
+    def assign(self, epoch: LeaderEpoch, start: Offset) -> None:
+        """Epoch `epoch` writes from `start` on; written where it is news."""
+        if self.epochs.assign(epoch, start):
+            self._is_written = False
+        self.write()
+
+    def write(self) -> None:
+        """Write what is not written yet. Raises KafkaStorageError."""
+        if self._is_written:
+            return
+        directory = self._directory
+        path = f"{directory.path}/{names.LEADER_EPOCHS}"
+        try:
+            checkpoints.write_epochs(directory.files.disk, path, self.epochs.entries())
+        except OSError as error:
+            raise directory.failed(error, directory.generation) from error
+        self._is_written = True
+        directory.names_version += 1
+
+    def truncate_start(self, offset: Offset) -> None:
+        if self.epochs.truncate_start(offset):
+            self._shrank()
+
+    def truncate_end(self, offset: Offset) -> None:
+        if self.epochs.truncate_end(offset):
+            self._shrank()
+
+    def clear(self) -> None:
+        self.epochs.truncate_end(Offset(0))
+        self._shrank()
+
+    def _shrank(self) -> None:
+        """Records went away: that must not fail on a full disk. The file follows when it can."""
+        self._is_written = False
+        try:
+            self.write()
+        except KafkaStorageError as error:
+            reason = {"dir": self._directory.path, "reason": str(error)}
+            log.warning("leader epochs not written", extra=reason)

@@ -1,0 +1,108 @@
+"""The leader epochs of one log: which epoch wrote from which offset on.
+
+A pure machine over a sorted list; whoever owns it writes the list to `leader-epoch-checkpoint`.
+Invariant: epochs and start offsets both rise.
+"""
+
+from bisect import bisect_right
+
+from suwi.model.ids import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset
+
+
+class LeaderEpochCache:
+    __slots__ = ("_entries",)
+
+    def __init__(self, entries: list[tuple[LeaderEpoch, Offset]] | None = None) -> None:
+        self._entries: list[tuple[LeaderEpoch, Offset]] = []
+        for epoch, start in entries or []:
+            self.assign(epoch, start)
+
+    def entries(self) -> list[tuple[LeaderEpoch, Offset]]:
+        return list(self._entries)
+
+    @property
+    def latest(self) -> LeaderEpoch:
+        return self._entries[-1][0] if self._entries else NO_EPOCH
+
+    def assign(self, epoch: LeaderEpoch, start: Offset) -> bool:
+        """Epoch `epoch` writes from `start` on. Returns whether that is news.
+
+        Entries that contradict it, of a later epoch or a later start, are dropped.
+        """
+        if epoch < 0 or start < 0:
+            return False
+        if self._entries and self._entries[-1][0] >= epoch and self._entries[-1][1] <= start:
+            return False
+        while self._entries and (self._entries[-1][0] >= epoch or self._entries[-1][1] >= start):
+            self._entries.pop()
+        self._entries.append((epoch, start))
+        return True
+
+    def observe(self, epoch: LeaderEpoch, offset: Offset) -> None:
+        """A batch of `epoch` lies at `offset`: what denies that is dropped, what lacks is added."""
+        if epoch < 0:
+            return
+        start = min([offset, *(s for e, s in self._entries if e == epoch)])
+        before = [entry for entry in self._entries if entry[0] < epoch and entry[1] < start]
+        after = [entry for entry in self._entries if entry[0] > epoch and entry[1] > offset]
+        self._entries = [*before, (epoch, start), *after]
+
+    def end_of(self, asked: LeaderEpoch, log_end: Offset) -> tuple[LeaderEpoch, Offset]:
+        """The largest epoch ≤ `asked` and where it ends (KIP-279); (-1, -1) if not known."""
+        if asked == self.latest and asked != NO_EPOCH:
+            return asked, log_end
+        after = bisect_right(self._entries, asked, key=lambda entry: entry[0])
+        if asked == NO_EPOCH or not self._entries or after == len(self._entries):
+            return NO_EPOCH, NO_OFFSET
+        if after == 0:
+            return asked, self._entries[0][1]
+        return self._entries[after - 1][0], self._entries[after][1]
+
+    def divergence(
+        self, last_epoch: LeaderEpoch, offset: Offset, log_end: Offset
+    ) -> tuple[LeaderEpoch, Offset] | None:
+        """Where the log of a reader that ends at `offset` with `last_epoch` parts from this one:
+        the largest epoch that both may have, and its end here. None where it does not.
+
+        Raises KeyError where the epoch means nothing here.
+        """
+        epoch, end = self.end_of(last_epoch, log_end)
+        if epoch < 0:
+            raise KeyError(last_epoch)
+        return (epoch, end) if epoch < last_epoch or end < offset else None
+
+    def truncation_point(self, epoch: LeaderEpoch, end: Offset, log_end: Offset) -> Offset:
+        """How much of this log can be that of a leader which has `epoch` up to `end`.
+
+        KIP-279: where this log has only an older epoch, up to the end of that; then ask again.
+        """
+        _, own_end = self.end_of(epoch, log_end)
+        return max(min(own_end, end), Offset(0))
+
+    def all_newer_than(self, epoch: LeaderEpoch) -> bool:
+        """Whether nothing is known of an epoch, or of any before it."""
+        return not self._entries or self._entries[0][0] > epoch
+
+    def epoch_at(self, offset: Offset) -> LeaderEpoch:
+        """The epoch that wrote the record at `offset`; -1 if not known."""
+        after = bisect_right(self._entries, offset, key=lambda entry: entry[1])
+        return self._entries[after - 1][0] if after else NO_EPOCH
+
+    def truncate_end(self, offset: Offset) -> bool:
+        """Drop the epochs that start at or after `offset`; whether anything changed."""
+        before = len(self._entries)
+        while self._entries and self._entries[-1][1] >= offset:
+            self._entries.pop()
+        return len(self._entries) < before
+
+    def truncate_start(self, offset: Offset) -> bool:
+        """Drop the epochs that end at or before `offset`; the one that holds it starts there."""
+        after = bisect_right(self._entries, offset, key=lambda entry: entry[1])
+        if not after or self._entries[after - 1][1] == offset == self._entries[0][1]:
+            return False
+        epoch = self._entries[after - 1][0]
+        changed = [(epoch, offset), *self._entries[after:]]
+        if changed == self._entries:
+            return False
+        self._entries = changed
+        return True

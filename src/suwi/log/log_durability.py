@@ -1,0 +1,121 @@
+"""What of one log survives a power loss, and what must be synced so that more of it does.
+
+`sync_job` says what to sync; `synced`, `sync_failed` or `sync_abandoned` takes the job back.
+Invariant: everything below the recovery point survives, once the last truncation is synced.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from posixpath import dirname
+
+from suwi.env import File
+from suwi.log import names
+from suwi.log.epoch_checkpoint import EpochCheckpoint
+from suwi.log.log_segments import LogSegments
+from suwi.log.partition_directory import PartitionDirectory
+from suwi.log.sync_job import SyncJob
+from suwi.model.ids import Offset
+
+
+class LogDurability:
+    __slots__ = (
+        "_directory",
+        "_epochs",
+        "_names_synced",
+        "_segments",
+        "recovery_point",
+        "truncation_is_safe",
+    )
+
+    def __init__(
+        self,
+        directory: PartitionDirectory,
+        segments: LogSegments,
+        epochs: EpochCheckpoint,
+        recovery_point: Offset,
+        *,
+        was_cut: bool,
+    ) -> None:
+        self._directory = directory
+        self._segments = segments
+        self._epochs = epochs
+        self._names_synced = 0
+        """Which version of the directory's names survives a power loss."""
+        self.recovery_point = recovery_point
+        self.truncation_is_safe = not was_cut
+        """Whether no power loss can bring back what was truncated, where other records are now."""
+
+    @property
+    def unsynced(self) -> bool:
+        return self.recovery_point < self._segments.end_offset or not self.truncation_is_safe
+
+    @contextmanager
+    def truncation(self) -> Iterator[None]:
+        """Around what removes records from the end: it is not safe before the next sync."""
+        directory, segments = self._directory, self._segments
+        directory.generation += 1
+        directory.names_version += 1
+        self.truncation_is_safe = False
+        with directory.guard(always_offline=True):
+            yield
+            segments.end_offset = segments.all[-1].next_offset
+            self.recovery_point = min(self.recovery_point, segments.end_offset)
+
+    def sync_job(self, up_to: Offset | None = None) -> SyncJob | None:
+        """What must be synced for everything below `up_to` (the end) to survive a power loss.
+
+        Raises KafkaStorageError where that cannot even begin.
+        """
+        end_offset = self._segments.end_offset if up_to is None else up_to
+        if end_offset <= self.recovery_point and self.truncation_is_safe:
+            return None
+        directory = self._directory
+        directory.check()
+        self._epochs.write()
+        path = directory.path
+        names_changed = directory.names_version > self._names_synced
+        paths = self._segments.paths_to_sync(
+            self.recovery_point, end_offset, was_truncated=not self.truncation_is_safe
+        )
+        return SyncJob(
+            end_offset,
+            directory.generation,
+            directory.files.disk,
+            self._pin_all(paths),
+            tuple(f"{path}/{name}" for name in names.SMALL_FILES) if names_changed else (),
+            (path, dirname(path)) if names_changed else (),
+            directory.names_version,
+        )
+
+    def _pin_all(self, paths: Iterable[str]) -> tuple[File, ...]:
+        directory = self._directory
+        pinned: list[File] = []
+        try:
+            pinned.extend(directory.files.pin(path) for path in paths)
+        except OSError as error:
+            for file in pinned:
+                directory.files.unpin(file)
+            raise directory.failed(error, directory.generation) from error
+        return tuple(pinned)
+
+    def synced(self, job: SyncJob) -> None:
+        self._unpin(job)
+        if job.generation != self._directory.generation:
+            return  # What the job synced was truncated; what is there now may not be safe.
+        self.recovery_point = max(self.recovery_point, job.end_offset)
+        if job.dirs:
+            self._names_synced = max(self._names_synced, job.names_version)
+            self.truncation_is_safe = True
+
+    def sync_failed(self, job: SyncJob, error: OSError) -> None:
+        """Whatever the reason, a full disk too: what was not synced may be lost."""
+        self.sync_abandoned(job)
+        self._directory.failed(error, job.generation, always_offline=True)
+
+    def sync_abandoned(self, job: SyncJob) -> None:
+        """It says nothing of what is on the disk."""
+        self._unpin(job)
+
+    def _unpin(self, job: SyncJob) -> None:
+        for file in job.files:
+            self._directory.files.unpin(file)

@@ -1,0 +1,212 @@
+"""The segments of one log, and where in them a record lies.
+
+`find` serves readers; `add` and `truncate` work at the end, `take_oldest` at the start.
+Invariant: segments adjoin, the oldest one comes first; `bases` has the base offset of each.
+"""
+
+import logging
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from functools import partial
+
+from suwi.log import names
+from suwi.log.deleted_files import mark_deleted, remove_files
+from suwi.log.log_slice import LogSlice
+from suwi.log.partition_directory import PartitionDirectory
+from suwi.log.segment import RELATIVE_OFFSET_MAX, Located, Segment
+from suwi.log.steps import Steps
+from suwi.log.txn_index import AbortedTxn
+from suwi.model.ids import Offset
+from suwi.model.topic_config import TopicConfig
+from suwi.records.batch import LOG_OVERHEAD_BYTES, BatchHeader
+
+log = logging.getLogger(__name__)
+
+SEGMENTS_AT_ONCE = 16
+"""How many segments' files are renamed before others have their turn: a millisecond or two."""
+
+
+class LogSegments:
+    __slots__ = ("_directory", "_removed", "all", "bases", "end_offset")
+
+    def __init__(self, directory: PartitionDirectory, segments: list[Segment]) -> None:
+        assert segments
+        self._directory = directory
+        # Copied, they have no spare room: of thousands of logs most have one segment for long.
+        self.all = segments.copy()
+        self.bases = [segment.base_offset for segment in segments].copy()
+        self.end_offset = segments[-1].next_offset
+        self._removed: tuple[str, ...] = ()
+
+    # -- finding -------------------------------------------------------------------------------
+
+    def find(
+        self, offset: Offset, bytes_max: int, limit: Offset, whole_batch: bool
+    ) -> LogSlice | None:
+        """What `PartitionLog.read` gives. Raises OSError."""
+        found = self._locate(offset)
+        if found is None:
+            return None
+        number, batch = found
+        segment = self.all[number]
+        end = segment.size_bytes
+        is_last = segment is self.all[-1]
+        # The segment's records are below the offset where the next one begins.
+        if limit < (self.end_offset if is_last else self.bases[number + 1]):
+            beyond = segment.locate(limit)
+            end = beyond.position if beyond is not None else end
+        size_bytes = min(bytes_max, end - batch.position)
+        if size_bytes < batch.size_bytes:
+            if not whole_batch or batch.position + batch.size_bytes > end:
+                return None
+            size_bytes = batch.size_bytes
+        return LogSlice(self._directory, segment.log_path, batch.position, size_bytes)
+
+    def _locate(self, offset: Offset) -> tuple[int, Located] | None:
+        """The segment, by number, and the place of the first batch that ends at or after it."""
+        for number in range(max(bisect_right(self.bases, offset) - 1, 0), len(self.all)):
+            batch = self.all[number].locate(offset)
+            if batch is not None:
+                return number, batch
+        return None
+
+    def holding(self, offset: Offset) -> list[Segment]:
+        """The segment that holds an offset, and those after it."""
+        return self.all[max(bisect_right(self.bases, offset) - 1, 0) :]
+
+    def aborted_between(self, first: Offset, end: Offset) -> list[AbortedTxn]:
+        return [
+            aborted
+            for segment in self.holding(first)
+            for aborted in segment.txn_index.between(first, end)
+        ]
+
+    def paths_to_sync(
+        self, synced_to: Offset, end_offset: Offset, *, was_truncated: bool
+    ) -> Iterator[str]:
+        """The files that changed since everything below `synced_to` was synced."""
+        # Where a segment starts at the recovery point the one before it belongs to this too: it
+        # was finished since, or cut by a truncation.
+        first = max(bisect_left(self.bases, synced_to) - 1, 0)
+        for segment in self.all[first:]:
+            if segment.base_offset >= end_offset and not was_truncated:
+                return
+            yield segment.log_path
+            if segment is not self.all[-1]:
+                yield segment.path(names.OFFSET_INDEX)
+                yield segment.path(names.TIME_INDEX)
+            # Of what is synced it must be known for ever which of it was aborted.
+            if segment.txn_index.entries():
+                yield segment.txn_index.path
+
+    # -- at the end ----------------------------------------------------------------------------
+
+    def base_for(self, base_offset: Offset, last_offset: Offset) -> Offset:
+        """Segments adjoin, so that recovery can see where one lost its end, unless the batch lies
+        too far beyond the end for an index."""
+        is_near = last_offset - self.end_offset <= RELATIVE_OFFSET_MAX
+        return self.end_offset if is_near else base_offset
+
+    def add(self, base_offset: Offset, index_interval_bytes: int, now_ms: int) -> Segment:
+        """A new segment takes the appends. Raises OSError: then the old one goes on."""
+        directory = self._directory
+        directory.names_version += 1
+        try:
+            segment = Segment(
+                directory.files,
+                directory.path,
+                base_offset,
+                index_interval_bytes=index_interval_bytes,
+                created_ms=now_ms,
+                create=True,
+            )
+        except OSError:
+            # An empty segment left behind would hide what the old one still takes in.
+            stem = f"{directory.path}/{names.offset_name(base_offset)}"
+            remove_files(directory.files.disk, mark_deleted(directory.files, stem))
+            raise
+        self.all.append(segment)
+        self.bases.append(base_offset)
+        return segment
+
+    def count_above(self, offset: Offset) -> int:
+        return len(self.bases) - bisect_right(self.bases, offset)
+
+    def remove_last(self, count: int = 1) -> None:
+        """The last one first: whatever a crash leaves behind is without holes."""
+        for _ in range(count):
+            segment = self.all.pop()
+            self.bases.pop()
+            self._removed += tuple(mark_deleted(self._directory.files, segment.path("")))
+
+    def truncate(self, offset: Offset, index_interval_bytes: int) -> None:
+        """Remove what lies at and above `offset`, or all and go on there where it is too old."""
+        while len(self.all) > 1 and self.bases[-1] > offset:
+            self.remove_last()
+        if offset < self.bases[0]:
+            self.remove_last()
+            self.add(offset, index_interval_bytes, 0)
+        self.all[-1].truncate(offset)
+
+    def restart_at(self, offset: Offset, index_interval_bytes: int) -> None:
+        """Remove all and go on at `offset`."""
+        self.remove_last(len(self.all))
+        self.add(offset, index_interval_bytes, 0)
+
+    def removing_files(self) -> Steps[None]:
+        """Truncated segments have other names by now; freeing a large file takes its time."""
+        paths, self._removed = self._removed, ()
+        if not paths:
+            return
+        directory = self._directory
+        try:
+            yield partial(remove_files, directory.files.disk, paths)
+        except OSError as error:
+            log.warning("cannot remove", extra={"dir": directory.path, "reason": str(error)})
+
+    # -- at the start, and in between ----------------------------------------------------------
+
+    def take_oldest(self, count: int) -> list[str]:
+        """Take the `count` oldest segments out; the paths of their files to delete."""
+        assert count < len(self.all)
+        gone = self.all[:count]
+        del self.all[:count], self.bases[:count]
+        renamed: list[str] = []
+        with self._directory.guard(always_offline=True):
+            for segment in gone:
+                renamed += mark_deleted(self._directory.files, segment.path(""))
+        return renamed
+
+    def replace(self, old: list[Segment], new: Segment) -> None:
+        """A compacted segment takes the place of those it was made from. The files are in place."""
+        first = self.all.index(old[0])
+        assert self.all[first : first + len(old)] == old
+        assert old[-1] is not self.all[-1]
+        self.all[first : first + len(old)] = [new]
+        self.bases[first : first + len(old)] = [new.base_offset]
+        self._directory.names_version += 1
+
+
+def must_roll(
+    segment: Segment,
+    config: TopicConfig,
+    jitter_ms: int,
+    header: BatchHeader,
+    last_offset: Offset,
+    now_ms: int,
+) -> bool:
+    """Whether a batch must begin a new segment."""
+    size_bytes = segment.size_bytes
+    batch_bytes = header.batch_length + LOG_OVERHEAD_BYTES
+    if size_bytes == 0:
+        return not segment.has_room(batch_bytes, last_offset, 2**62)
+    if size_bytes + batch_bytes > config.segment_bytes:
+        return True
+    first = segment.first_timestamp
+    if first is not None and first >= 0:
+        waited_ms = header.max_timestamp - first
+    else:
+        waited_ms = now_ms - segment.created_ms
+    return waited_ms > config.roll_ms - jitter_ms or not segment.has_room(
+        batch_bytes, last_offset, config.segment_index_bytes
+    )

@@ -1,0 +1,206 @@
+"""What a partition knows of its producers: the last batches, sequences and open transactions.
+
+A pure machine. `check` judges a batch before it is appended, `replay` takes in a batch that is in
+the log: the one path of leaders, followers and recovery alike.
+Invariant: the state is a function of the batches below `end_offset`.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from suwi.log.txn_index import AbortedTxn
+from suwi.model.errors import InvalidProducerEpoch, OutOfOrderSequence
+from suwi.model.ids import (
+    NO_OFFSET,
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+)
+from suwi.records.batch import SEQUENCE_MAX, TRANSACTIONAL_BIT, BatchHeader
+from suwi.records.record import Marker, MarkerType
+
+REMEMBERED_BATCHES = 5  # Kafka's limit of requests in flight for an idempotent producer
+
+
+class ProducedBatch(NamedTuple):
+    """A batch that is in the log, as a retry of it is recognised."""
+
+    first_sequence: int
+    last_sequence: int
+    last_offset: Offset
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_offset(self) -> Offset:
+        return Offset(self.last_offset - self.offset_delta)
+
+
+@dataclass(slots=True)
+class Producer:
+    producer_id: ProducerId
+    epoch: ProducerEpoch = NO_PRODUCER_EPOCH
+    batches: deque[ProducedBatch] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
+    last_timestamp: int = -1
+    coordinator_epoch: int = -1
+    txn_first_offset: Offset = NO_OFFSET
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def has_open_txn(self) -> bool:
+        return self.txn_first_offset != NO_OFFSET
+
+
+class ProducerStates:
+    __slots__ = ("_open_txns", "_producers", "end_offset")
+
+    def __init__(
+        self, producers: list[Producer] | None = None, end_offset: Offset = Offset(0)
+    ) -> None:
+        self.end_offset = end_offset
+        self._producers = {producer.producer_id: producer for producer in producers or []}
+        self._open_txns = {p.producer_id: p for p in producers or [] if p.has_open_txn}
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def all(self) -> list[Producer]:
+        return list(self._producers.values())
+
+    def get(self, producer_id: ProducerId) -> Producer | None:
+        return self._producers.get(producer_id)
+
+    @property
+    def first_open_txn_offset(self) -> Offset | None:
+        """The first offset whose transaction is not decided yet."""
+        if not self._open_txns:
+            return None
+        return min(producer.txn_first_offset for producer in self._open_txns.values())
+
+    def check(self, header: BatchHeader) -> ProducedBatch | None:
+        """Judge a batch before its append; the first copy where it is a retry.
+
+        Raises InvalidProducerEpoch or OutOfOrderSequence. A producer that is not known may start
+        anywhere (KIP-360): retention may have removed what it wrote before.
+        """
+        producer = self._producers.get(ProducerId(header.producer_id))
+        if producer is None or producer.epoch == NO_PRODUCER_EPOCH:
+            return None
+        if header.producer_epoch < producer.epoch:
+            raise InvalidProducerEpoch(
+                f"epoch {header.producer_epoch} of producer {header.producer_id} is older than "
+                f"its newest, {producer.epoch}"
+            )
+        if header.is_control:
+            return None  # A transaction's marker has no sequence.
+        if header.producer_epoch > producer.epoch:
+            if header.base_sequence != 0:
+                raise OutOfOrderSequence(
+                    f"producer {header.producer_id} must start its new epoch "
+                    f"{header.producer_epoch} with sequence 0, not {header.base_sequence}"
+                )
+            return None
+        if header.base_sequence == (producer.last_sequence + 1) & SEQUENCE_MAX:
+            return None
+        sent = (header.base_sequence, header.last_sequence)
+        for batch in producer.batches:
+            if (batch.first_sequence, batch.last_sequence) == sent:
+                return batch
+        raise OutOfOrderSequence(
+            f"producer {header.producer_id} sent sequence {header.base_sequence} after "
+            f"{producer.last_sequence}"
+        )
+
+    def replay(self, header: BatchHeader, marker: Marker | None = None) -> AbortedTxn | None:
+        """Take in the next batch of the log; the aborted transaction where it ends one."""
+        self.end_offset = Offset(header.next_offset)
+        if header.producer_id < 0:
+            return None
+        producer = self._producer(header.producer_id)
+        producer.last_timestamp = header.max_timestamp
+        if header.is_control:
+            return self._end_txn(producer, header, marker)
+        if header.producer_epoch != producer.epoch:
+            producer.epoch = ProducerEpoch(header.producer_epoch)
+            producer.batches.clear()
+        producer.batches.append(
+            ProducedBatch(
+                header.base_sequence,
+                header.last_sequence,
+                Offset(header.last_offset),
+                header.last_offset_delta,
+                header.max_timestamp,
+            )
+        )
+        if header.is_transactional and not producer.has_open_txn:
+            self._begin_txn(producer, Offset(header.base_offset))
+        return None
+
+    def replay_all(self, headers: Sequence[BatchHeader]) -> None:
+        """Take in the next batches of the log, of which none is a control batch.
+
+        As `replay` would one by one; but what is not remembered in the end is left out.
+        """
+        newest: dict[int, deque[BatchHeader]] = {}
+        for header in headers:
+            producer_id = header.producer_id
+            if producer_id < 0:
+                continue
+            if producer_id in newest:
+                newest[producer_id].append(header)
+            else:
+                newest[producer_id] = deque((header,), maxlen=REMEMBERED_BATCHES)
+            if header.attributes & TRANSACTIONAL_BIT:
+                producer = self._producer(producer_id)
+                if not producer.has_open_txn:
+                    self._begin_txn(producer, Offset(header.base_offset))
+        for batches in newest.values():
+            for header in batches:
+                self.replay(header)
+        if headers:
+            self.end_offset = Offset(headers[-1].next_offset)
+
+    def _producer(self, producer_id: int) -> Producer:
+        """The producer of this id, made where there is none yet."""
+        producer = self._producers.get(ProducerId(producer_id))
+        if producer is None:
+            producer = Producer(ProducerId(producer_id))
+            self._producers[producer.producer_id] = producer
+        return producer
+
+    def _begin_txn(self, producer: Producer, first_offset: Offset) -> None:
+        producer.txn_first_offset = first_offset
+        self._open_txns[producer.producer_id] = producer
+
+    def _end_txn(
+        self, producer: Producer, header: BatchHeader, marker: Marker | None
+    ) -> AbortedTxn | None:
+        if producer.epoch != header.producer_epoch:
+            producer.epoch = ProducerEpoch(header.producer_epoch)
+            producer.batches.clear()
+        first_offset = producer.txn_first_offset
+        producer.txn_first_offset = NO_OFFSET
+        self._open_txns.pop(producer.producer_id, None)
+        if marker is None:
+            return None
+        producer.coordinator_epoch = marker.coordinator_epoch
+        if marker.type is MarkerType.COMMIT or first_offset == NO_OFFSET:
+            return None
+        undecided = self.first_open_txn_offset
+        last_offset = Offset(header.last_offset)
+        stable = Offset(last_offset + 1) if undecided is None else undecided
+        return AbortedTxn(producer.producer_id, first_offset, last_offset, stable)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget producers that have been silent for too long and have nothing open."""
+        for producer in self.all():
+            silent_ms = now_ms - producer.last_timestamp
+            if not producer.has_open_txn and silent_ms >= expiration_ms:
+                del self._producers[producer.producer_id]

@@ -1,0 +1,32 @@
+"""Finding batches by their timestamps."""
+
+from suwi.log.log_slice import LogSlice
+from suwi.log.partition_log import PartitionLog
+from suwi.model.ids import Offset
+
+
+def batch_at_time(
+    partition_log: PartitionLog, timestamp: int, from_offset: Offset = Offset(0)
+) -> LogSlice | None:
+    """The first batch that ends at or after `from_offset` and has a record at or after `timestamp`;
+    None where there is none.
+
+    A batch may hold the start of the log or `from_offset` in its middle: if the record is before
+    it, ask again from the end of the batch on.
+    """
+    from_offset = max(from_offset, partition_log.start_offset)
+    with partition_log.directory.guard():
+        for segment in partition_log.segments(from_offset):
+            batch = segment.locate_time(timestamp, from_offset) if segment.size_bytes else None
+            if batch is not None:
+                return LogSlice(
+                    partition_log.directory, segment.log_path, batch.position, batch.size_bytes
+                )
+    return None
+
+
+def batch_of_max_timestamp(partition_log: PartitionLog) -> LogSlice | None:
+    """The first batch that has the newest timestamp; None in an empty log."""
+    with partition_log.directory.guard():
+        newest = max(segment.max_timestamp for segment in partition_log.segments())
+    return batch_at_time(partition_log, newest) if newest >= 0 else None

@@ -1,0 +1,84 @@
+"""Where a partition's log lies, and what its data directory remembers of it.
+
+One for each replica, so it holds little: with many partitions they are all there all the time.
+"""
+
+from collections.abc import Callable
+
+from suwi.log.log_directories import LogDirectories
+from suwi.log.log_directory import LogDirectory
+from suwi.log.offset_checkpoints import Due
+from suwi.log.partition_log import PartitionLog
+from suwi.log.steps import Steps
+from suwi.metadata.image import PartitionState
+from suwi.model.ids import Offset, TopicId, TopicPartition
+from suwi.model.topic_config import TopicConfig
+
+
+class PartitionStorage:
+    __slots__ = ("_directories", "_due", "_is_new", "_partition", "_state_of", "_topic_id")
+
+    def __init__(
+        self,
+        directories: LogDirectories,
+        partition: TopicPartition,
+        topic_id: TopicId,
+        state_of: Callable[[TopicPartition], PartitionState | None],
+        *,
+        is_new: bool,
+    ) -> None:
+        """`state_of` tells what the cluster knows of it; with `is_new` the topic was just made."""
+        self._directories = directories
+        self._partition = partition
+        self._topic_id = topic_id
+        self._state_of = state_of
+        self._is_new = is_new
+        self._due: list[Due] = []
+
+    def opening_log(self, config: TopicConfig) -> Steps[PartitionLog]:
+        """Raises KafkaStorageError, OSError."""
+        storage = self._directories.home_of(self._partition, is_new=self._is_new)
+        state = self._state_of(self._partition)
+        return storage.opening(
+            self._partition,
+            self._topic_id,
+            config,
+            state.leader_epoch if state is not None else None,
+            has_other_replicas=state is not None and len(state.replicas) > 1,
+        )
+
+    @property
+    def checkpointed_watermark(self) -> Offset:
+        """What was committed when it was last written down."""
+        return self._directory.high_watermarks.get(self._partition, Offset(0))
+
+    def lower_watermark(self, high_watermark: Offset) -> None:
+        """No more than this is committed, whatever was written down."""
+        self._due += self._directory.lower_watermark(self._partition, high_watermark)
+
+    def became_shorter(self, shorter: PartitionLog, high_watermark: Offset) -> None:
+        """The log was truncated."""
+        self.lower_watermark(high_watermark)
+        self._due += self._directory.became_shorter(shorter)
+
+    @property
+    def has_due(self) -> bool:
+        """Whether something must be written down before the next append."""
+        return any(not self._directory.is_written(due) for due in self._due)
+
+    def writing_due(self) -> Steps[None]:
+        """Write it down. Raises KafkaStorageError."""
+        while self._due:
+            directory, due = self._directory, self._due[0]
+            if not directory.is_written(due):
+                directory.state.check()
+                try:
+                    yield directory.job_for(due)
+                except OSError as error:
+                    raise directory.state.failed(error) from error
+            self._due = [other for other in self._due if not directory.is_written(other)]
+
+    @property
+    def _directory(self) -> LogDirectory:
+        """Of a log that is open."""
+        return self._directories.home_of(self._partition, is_new=False)

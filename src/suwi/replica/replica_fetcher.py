@@ -1,0 +1,363 @@
+"""Fetches partitions from one leader, all of them in one request.
+
+A fetch from an offset is also the acknowledgement of everything before it, so nothing is asked for
+that is not in the log.
+Invariant: what is appended was fetched under the leader epoch that the partition is still in.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from suwi.client.connection import PeerConnection
+from suwi.env.tasks import RESTART, Tasks, cancel_and_wait
+from suwi.model.broker_config import BrokerConfig
+from suwi.model.errors import BrokerError
+from suwi.model.ids import LeaderEpoch, NodeId, Offset
+from suwi.records.batch import end_of_batches
+from suwi.replica.fetch_session import FetchSession, Key, fetch_request
+from suwi.replica.partition import Partition
+from suwi.replica.peers import HasBrokerEpoch, Peers
+from suwi.wire.errors import MalformedResponse
+from suwi.wire.fetch_request import FetchPartition, encode_fetch_request
+from suwi.wire.fetch_response import FetchedPartition, decode_fetch_response
+from suwi.wire.versions import APIS, ApiKey
+
+log = logging.getLogger(__name__)
+
+_VERSION = APIS[ApiKey.FETCH].max_version
+_PAUSE_S_MIN = 0.01
+_DOUBLINGS_MAX = 20
+TASK: Final = "replica fetcher"
+# What a follower takes in before others have their turn.
+_BATCHES_A_TURN = 256
+_BYTES_A_TURN = 1 << 20
+_COST_BYTES = 1 << 12
+"""What a partition costs that has no more than a few records, in bytes."""
+_WAIT_MS_MAX_FOR_OTHERS = 20
+"""How long the leader may hold an answer back while logs are being prepared that are to be fetched
+as well: nobody should have to wait for one that is ready."""
+
+
+@dataclass(slots=True)
+class PartitionFetchState:
+    """One partition that is being copied."""
+
+    partition: Partition
+    epoch: LeaderEpoch
+    """The leader epoch it was assigned under."""
+    pause_s: float = 0.0
+    paused_until_s: float = float("-inf")
+
+    @property
+    def is_current(self) -> bool:
+        return self.partition.leader_epoch == self.epoch and not self.partition.is_closed
+
+    def pause(self, now_s: float, pause_s_max: float) -> None:
+        """Try again a little later, and later each time."""
+        self.pause_s = min(max(2 * self.pause_s, _PAUSE_S_MIN), pause_s_max)
+        self.paused_until_s = now_s + self.pause_s
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What a request under way asked for."""
+
+    partitions: dict[Key, PartitionFetchState] = field(default_factory=dict)
+    wanted: dict[Key, FetchPartition] = field(default_factory=dict)
+    others_will_follow: bool = False
+    """Some logs are being opened or truncated."""
+
+
+class ReplicaFetcher:
+    def __init__(
+        self,
+        leader: NodeId,
+        node_id: NodeId,
+        peers: Peers,
+        config: BrokerConfig,
+        owner: HasBrokerEpoch,
+        tasks: Tasks,
+    ) -> None:
+        self._leader = leader
+        self._node_id = node_id
+        self._peers = peers
+        self._config = config
+        self._owner = owner
+        self._tasks = tasks
+        self._partitions: dict[Key, PartitionFetchState] = {}
+        self._changed = asyncio.Event()
+        self._connection: PeerConnection | None = None
+        self._session = FetchSession()
+        self._is_waiting = False
+        self._has_new = False
+        """Whether partitions were added that the request under way does not ask for."""
+        self._task = tasks.start(self._run, name=TASK, on_failure=RESTART)
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def add(self, partition: Partition) -> None:
+        key = (partition.topic_id, int(partition.partition.partition))
+        self._partitions[key] = PartitionFetchState(partition, partition.leader_epoch)
+        self._has_new = True
+
+    def added(self) -> None:
+        """All that an image adds has been added: once for them all, since the next connection may
+        have to log in again."""
+        if not self._has_new:
+            return
+        self._changed.set()
+        if self._is_waiting and self._connection is not None:
+            # The leader may hold its answer back for half a second, and producers wait for these
+            # partitions: hang up and ask again, for them too.
+            self._connection.abort()
+
+    def remove(self, partition: Partition) -> None:
+        self._partitions.pop((partition.topic_id, int(partition.partition.partition)), None)
+
+    async def stop(self) -> None:
+        await cancel_and_wait(self._task)
+
+    # -- asking --------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        failures = 0
+        try:
+            while True:
+                await self._until_there_is_work()
+                try:
+                    if self._connection is None or not self._connection.is_open:
+                        self._session.restart()
+                        self._connection = await self._connect()
+                    await self._fetch(self._connection)
+                    failures = 0
+                except (OSError, MalformedResponse, TimeoutError) as error:
+                    failures += 1
+                    await self._after_failure(error, failures)
+        finally:
+            if self._connection is not None:
+                self._connection.abort()
+                self._connection = None
+
+    async def _connect(self) -> PeerConnection:
+        async with asyncio.timeout(self._config.replica_socket_timeout_ms / 1000):
+            return await self._peers.connect(self._leader)
+
+    async def _until_there_is_work(self) -> None:
+        """Wait while nothing is to be copied, or all of it pauses."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self._changed.clear()
+            now_s = loop.time()
+            ends = []
+            for state in self._partitions.values():
+                if state.partition.replica_log.is_preparing:
+                    state.partition.replica_log.when_ready(self._changed.set)
+                elif state.is_current:
+                    ends.append(state.paused_until_s)
+            if any(end <= now_s for end in ends):
+                return
+            try:
+                async with asyncio.timeout_at(min(ends) if ends else None):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+
+    async def _after_failure(self, error: Exception, failures: int) -> None:
+        if self._connection is not None:
+            self._connection.abort()
+            self._connection = None
+        if self._changed.is_set():
+            return  # Hung up by `add`.
+        log.info(
+            "cannot fetch",
+            extra={"leader": self._leader, "reason": str(error), "failures": failures},
+        )
+        pause_s = min(
+            _PAUSE_S_MIN * 2 ** min(failures, _DOUBLINGS_MAX),
+            self._config.replica_fetch_backoff_ms / 1000,
+        )
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    async def _fetch(self, connection: PeerConnection) -> None:
+        asked = self._ask()
+        self._has_new = False
+        if not asked.wanted:
+            return  # All are paused, or not ready yet.
+        config = self._config
+        wait_ms_max = config.replica_fetch_wait_max_ms
+        if asked.others_will_follow:
+            wait_ms_max = min(wait_ms_max, _WAIT_MS_MAX_FOR_OTHERS)
+        request = fetch_request(
+            self._session,
+            asked.wanted,
+            replica_id=self._node_id,
+            replica_epoch=self._owner.broker_epoch,
+            wait_ms_max=wait_ms_max,
+            bytes_min=config.replica_fetch_min_bytes,
+            bytes_max=config.replica_fetch_response_max_bytes,
+        )
+        self._is_waiting = True
+        try:
+            async with asyncio.timeout(config.replica_socket_timeout_ms / 1000):
+                body = await connection.send(
+                    ApiKey.FETCH, _VERSION, [encode_fetch_request(_VERSION, request)]
+                )
+        finally:
+            self._is_waiting = False
+        response = decode_fetch_response(_VERSION, body)
+        self._session.answered(response)
+        synced: list[Partition] = []
+        taken_bytes = 0
+        for topic in response.topics:
+            assert topic.topic_id is not None
+            for fetched in topic.partitions:
+                key = (topic.topic_id, fetched.partition)
+                state = asked.partitions.get(key)
+                if state is None or self._partitions.get(key) is not state or not state.is_current:
+                    taken = False
+                else:
+                    taken = await self._take_in_pieces(state, asked.wanted[key], fetched)
+                    taken_bytes += _COST_BYTES + len(_records(fetched))
+                    if state.partition.syncer.must_sync_first:
+                        synced.append(state.partition)
+                if not taken:
+                    # The leader believes that this follower has heard its watermark: let it tell
+                    # everything again.
+                    self._session.restart()
+                if taken_bytes >= _BYTES_A_TURN:
+                    taken_bytes = 0
+                    await asyncio.sleep(0)
+        for partition in synced:
+            await self._sync(partition)
+
+    def _ask(self) -> _Asked:
+        """What to fetch: everything that does not pause and whose log can be read."""
+        asked = _Asked()
+        now_s = asyncio.get_running_loop().time()
+        for key, state in list(self._partitions.items()):
+            if not state.is_current:
+                del self._partitions[key]
+                continue
+            if state.paused_until_s > now_s:
+                continue
+            try:
+                if not state.partition.replica_log.prepare():
+                    asked.others_will_follow = True
+                    continue
+                partition_log = state.partition.log
+                partition_log.check()
+            except BrokerError as error:
+                self._pause(state, error)
+                continue
+            except Exception as error:
+                self._fail(state, error)
+                continue
+            asked.partitions[key] = state
+            asked.wanted[key] = FetchPartition(
+                key[1],
+                state.epoch,
+                partition_log.end_offset,
+                partition_log.epochs.latest,
+                partition_log.start_offset,
+                self._config.replica_fetch_max_bytes,
+            )
+        return asked
+
+    # -- taking in -----------------------------------------------------------------------------
+
+    async def _take_in_pieces(
+        self, state: PartitionFetchState, asked: FetchPartition, fetched: FetchedPartition
+    ) -> bool:
+        """As `_take_in`; of many small batches some at a time, others have their turn between."""
+        records = _records(fetched)
+        end = end_of_batches(records, _BATCHES_A_TURN)
+        if end == len(records):
+            return self._take_in(state, asked, fetched)
+        while self._take_in(state, asked, fetched._replace(records=records[:end])):
+            records = records[end:]
+            reached = state.partition.log_as_it_is.end_offset
+            if (
+                not records
+                or state.partition.replica_log.is_preparing
+                or reached <= asked.fetch_offset
+            ):
+                return True
+            asked = asked._replace(fetch_offset=reached)
+            await asyncio.sleep(0)
+            if not state.is_current:
+                break
+            end = end_of_batches(records, _BATCHES_A_TURN)
+        return False
+
+    def _take_in(
+        self, state: PartitionFetchState, asked: FetchPartition, fetched: FetchedPartition
+    ) -> bool:
+        """Do as the leader says; whether that was possible."""
+        partition = state.partition
+        try:
+            if fetched.error_code == ErrorCode.offset_out_of_range:
+                partition.follower.truncate_fully_and_start_at(Offset(fetched.log_start_offset))
+            elif fetched.error_code != ErrorCode.none:
+                self._pause(state, ErrorCode(fetched.error_code).name)
+                return True
+            elif fetched.diverging_epoch is not None:
+                # Hazard 6: what the leader says of its watermark means nothing before that.
+                epoch, end_offset = fetched.diverging_epoch
+                partition.follower.truncate_to_divergence(LeaderEpoch(epoch), Offset(end_offset))
+            elif partition.log.end_offset == asked.fetch_offset:
+                partition.follower.append_fetched(
+                    _records(fetched),
+                    state.epoch,
+                    Offset(fetched.high_watermark),
+                    Offset(fetched.log_start_offset),
+                )
+            state.pause_s = 0.0
+        except BrokerError as error:
+            self._pause(state, error)
+            return False
+        except Exception as error:
+            self._fail(state, error)
+            return False
+        return True
+
+    def _fail(self, state: PartitionFetchState, error: Exception) -> None:
+        """What one partition's data brings about must not stop the others: it is tried again."""
+        self._tasks.count(TASK, error)
+        self._pause(state, repr(error))
+
+    def _pause(self, state: PartitionFetchState, reason: object) -> None:
+        first = state.pause_s == 0.0
+        state.pause(asyncio.get_running_loop().time(), self._config.replica_fetch_backoff_ms / 1000)
+        if first:
+            log.info(
+                "not copied for now",
+                extra={
+                    "partition": str(state.partition.partition),
+                    "leader": self._leader,
+                    "reason": str(reason),
+                },
+            )
+
+    async def _sync(self, partition: Partition) -> None:
+        """What a follower asks for next is what it vouches for; see `must_sync_first`."""
+        try:
+            await partition.syncer.sync_once(partition.log)
+        except BrokerError as error:
+            log.error(
+                "not synced", extra={"partition": str(partition.partition), "reason": str(error)}
+            )
+        except Exception as error:
+            self._tasks.count(TASK, error)
+
+
+def _records(fetched: FetchedPartition) -> memoryview:
+    return memoryview(fetched.records or b"")  # type: ignore[arg-type]

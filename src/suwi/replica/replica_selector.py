@@ -1,0 +1,31 @@
+"""Which replica a consumer should read from (KIP-392): one in its own rack, if it has enough."""
+
+from suwi.model.ids import NO_OFFSET, NodeId, Offset
+from suwi.replica.leader_state import LeaderState
+from suwi.replica.peers import HasImage
+
+RACK_AWARE = "RackAwareReplicaSelector"
+"""The last word of the class name that Kafka's `replica.selector.class` takes."""
+
+
+class ReplicaSelector:
+    """Asked by a leader; the image says where brokers stand."""
+
+    def __init__(self, node_id: NodeId, metadata: HasImage) -> None:
+        self._node_id = node_id
+        self._metadata = metadata
+
+    def choose(self, leader_state: LeaderState, offset: Offset, rack: str) -> NodeId | None:
+        """The follower in `rack` that has most, if the leader stands elsewhere; else None."""
+        brokers = self._metadata.image.unfenced_brokers
+        if self._node_id in brokers and brokers[self._node_id].rack == rack:
+            return None
+        near = [
+            (follower.end_offset, -node)
+            for node, follower in leader_state.followers.items()
+            if node in brokers
+            and brokers[node].rack == rack
+            and follower.end_offset != NO_OFFSET
+            and follower.start_offset <= offset <= follower.end_offset
+        ]
+        return NodeId(-max(near)[1]) if near else None

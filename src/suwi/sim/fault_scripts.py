@@ -1,0 +1,140 @@
+"""Troubles in several acts: what single faults come to by chance only in thousands of runs.
+
+Each is aimed at a partition as it is now, and leaves out what does not apply. They are kinds of
+trouble like the others (`fault_plan`).
+"""
+
+import errno
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from suwi.metadata.image import PartitionState
+from suwi.model.ids import NO_NODE, NodeId
+from suwi.sim.checkers.facts import LogId
+from suwi.sim.cluster import DATA, SimNode
+from suwi.sim.faults import Operation
+from suwi.sim.topic_churn import CHURNED
+
+if TYPE_CHECKING:
+    from suwi.sim.fault_plan import FaultPlan
+
+_STEP_S = 0.02
+
+
+async def double_failover(plan: "FaultPlan") -> None:
+    """Two quick fail-overs, with a replica in the middle that nobody copies from (hazard 3)."""
+    cast = _cast(plan)
+    if cast is None or len(cast.followers) < 2:
+        return
+    leader, middle, last = cast.leader, *cast.followers[:2]
+    with plan.taking(leader, middle):
+        plan.say(f"double failover of {cast.log}: {leader.name}, {middle.name}, {last.name}")
+        plan.network.partition([middle.name], [leader.name, last.name])
+        await plan.pause(plan.random.uniform(0, 1))
+        leader.kill()
+        if await _until(plan, lambda: cast.now().leader == middle.id, 2 * plan.session_s):
+            await plan.pause(plan.random.uniform(0, 1))
+            if middle.is_running:
+                middle.kill()
+            await _until(plan, lambda: cast.now().leader == last.id, 2 * plan.session_s)
+            await plan.pause(plan.random.uniform(0, 1))
+        plan.network.heal(middle.name, leader.name)
+        plan.network.heal(middle.name, last.name)
+        plan.say(f"end of the double failover of {cast.log}")
+        await plan.start(middle)
+        await plan.start(leader)
+
+
+async def unclean_rejoin(plan: "FaultPlan") -> None:
+    """A follower that has caught up loses power while its leader asks for it to join, and comes
+    back without its last records (hazard 10)."""
+    cast = _cast(plan)
+    controller = plan.controller()
+    if cast is None or controller in (None, cast.leader.id, cast.followers[0].id):
+        return
+    leader, follower = cast.leader, cast.followers[0]
+    judge = f"b{controller}"
+    with plan.taking(follower):
+        plan.say(f"unclean rejoin of {follower.name} as a follower of {leader.name} in {cast.log}")
+        follower.kill()
+        await _until(plan, lambda: follower.id not in cast.now().isr, 2 * plan.session_s)
+        plan.network.partition([leader.name], [judge])
+        await plan.start(follower)
+        await _until(plan, lambda: _has_caught_up(plan, cast), plan.session_s)
+        if follower.is_running and plan.may_lose_power(follower):
+            plan.lose_power_of(follower)
+            plan.network.cut(leader.name, follower.name)
+            await plan.start(follower)
+            await plan.pause(plan.random.uniform(0, 0.5))
+        plan.network.heal(leader.name, judge)
+        await plan.pause(plan.random.uniform(0, 1))
+        plan.network.heal(leader.name, follower.name)
+        plan.say(f"end of the unclean rejoin of {follower.name}")
+        await plan.start(follower)
+
+
+async def fail_deletion(plan: "FaultPlan") -> None:
+    """The directory of a topic that is being deleted cannot be renamed, or not even looked at, and
+    the broker goes on."""
+    states = plan.watch.world.states
+    log = next((log for log in states if log.name.topic == CHURNED), None)
+    nodes = [plan.free(node) for node in states[log].replicas] if log is not None else []
+    running = [node for node in nodes if node is not None]
+    if log is None or not running:
+        await plan.pause(_STEP_S)
+        return
+    node = plan.random.choice(running)
+    operation: Operation = plan.random.choice(("rename", "stat"))
+    plan.say(f"the deletion of {log} fails on {node.name} in a {operation}")
+    faults = node.machine.disk.faults
+    planned = faults.fail(operation, errno.EIO, path=f"{DATA}/{log}*", times=None)
+    await _until(plan, lambda: log not in states, 2 * plan.session_s)
+    await plan.pause(0.1)
+    faults.remove(planned)
+    plan.say(f"end of the deletion of {log}")
+
+
+class _Cast:
+    """A partition whose replicas all run and are in sync, and who is who in it."""
+
+    def __init__(self, plan: "FaultPlan", log: LogId, nodes: list[SimNode]) -> None:
+        self.log = log
+        self.leader, *self.followers = nodes
+        self._plan = plan
+        self._last = plan.watch.world.states[log]
+
+    def now(self) -> PartitionState:
+        self._last = self._plan.watch.world.states.get(self.log, self._last)
+        return self._last
+
+
+def _cast(plan: "FaultPlan") -> _Cast | None:
+    found = []
+    for log, state in plan.watch.world.states.items():
+        order = [state.leader, *(node for node in state.replicas if node != state.leader)]
+        if state.leader != NO_NODE and set(state.isr) == set(state.replicas) and len(order) > 1:
+            nodes = [plan.free(node) for node in order]
+            if all(node is not None for node in nodes):
+                found.append((log, [node for node in nodes if node is not None]))
+    return _Cast(plan, *plan.random.choice(found)) if found else None
+
+
+def _has_caught_up(plan: "FaultPlan", cast: _Cast) -> bool:
+    ends = [_end(plan, node.id, cast.log) for node in (cast.leader, cast.followers[0])]
+    return cast.followers[0].in_service.is_set() and ends[0] == ends[1]
+
+
+def _end(plan: "FaultPlan", node: NodeId, log: LogId) -> int:
+    replica = plan.watch.world.replica(node, log)
+    return replica.end if replica is not None and replica.is_live else -1
+
+
+async def _until(plan: "FaultPlan", condition: Callable[[], bool], limit_s: float) -> bool:
+    """Wait for something, not too long; whether it came."""
+    for _ in range(int(limit_s / _STEP_S)):
+        if condition():
+            return True
+        if plan.is_healing:
+            return False
+        await plan.pause(_STEP_S)
+    return condition()

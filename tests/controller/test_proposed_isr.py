@@ -1,0 +1,105 @@
+"""What a leader may ask for, and what it is told otherwise."""
+
+import pytest
+
+from suwi.controller.elections import Rules
+from suwi.controller.proposed_isr import ANY_EPOCH, ProposedIsr, check_sender, validate
+from suwi.metadata.image import BrokerInfo, ClusterImage, PartitionState
+from suwi.model.errors import (
+    BrokerError,
+    FencedLeaderEpoch,
+    IneligibleReplica,
+    InvalidRequest,
+    InvalidUpdateVersion,
+    NotController,
+    StaleBrokerEpoch,
+)
+from suwi.model.ids import LeaderEpoch, NodeId
+
+B1, B2, B3, B4 = (NodeId(node) for node in (1, 2, 3, 4))
+STATE = PartitionState(B1, LeaderEpoch(4), 9, (B1, B2, B3), (B1, B2))
+LIVE = {node: BrokerInfo(node, (), None, epoch=10 * node) for node in (B1, B2, B3)}
+
+
+def proposal(
+    *members: int, epochs: dict[int, int] | None = None, leader_epoch: int = 4, number: int = 9
+) -> ProposedIsr:
+    known = {1: 10, 2: 20, 3: 30, 4: 40, **(epochs or {})}
+    lives = tuple((NodeId(node), known[node]) for node in members)
+    return ProposedIsr(LeaderEpoch(leader_epoch), number, lives)
+
+
+def judged(proposed: ProposedIsr, sender: NodeId = B1, insync_min: int = 1) -> PartitionState:
+    return validate(STATE, sender, proposed, LIVE, Rules(insync_min=insync_min))
+
+
+def test_a_leader_lets_a_follower_join() -> None:
+    state = judged(proposal(1, 2, 3))
+    assert (state.leader, state.leader_epoch, state.partition_epoch) == (1, 4, 10)
+    assert state.isr == (1, 2, 3)
+
+
+def test_a_leader_that_is_left_alone_remembers_who_left_below_the_minimum() -> None:
+    assert judged(proposal(1)).elr == ()
+    assert judged(proposal(1), insync_min=2).elr == (2,)
+
+
+def test_a_leader_resigns_by_leaving_itself_out() -> None:
+    state = judged(proposal(2))
+    assert (state.leader, state.leader_epoch, state.partition_epoch) == (2, 5, 10)
+    assert state.isr == (2,)
+
+
+def test_a_broker_epoch_that_was_not_sent_is_not_compared() -> None:
+    assert judged(proposal(1, 3, epochs={3: ANY_EPOCH})).isr == (1, 3)
+
+
+def test_a_leader_says_that_it_has_recovered() -> None:
+    state = STATE._replace(isr=(B1,), is_recovering=True)
+    assert not validate(state, B1, proposal(1), LIVE, Rules()).is_recovering
+    assert validate(
+        state, B1, proposal(1)._replace(is_recovering=True), LIVE, Rules()
+    ).is_recovering
+
+
+@pytest.mark.parametrize(
+    ("sender", "proposed", "error"),
+    [
+        pytest.param(B1, proposal(1, leader_epoch=3), FencedLeaderEpoch, id="an older leader"),
+        pytest.param(B1, proposal(1, leader_epoch=5), NotController, id="a newer leader"),
+        pytest.param(B1, proposal(1, number=8), InvalidUpdateVersion, id="an older partition"),
+        pytest.param(B1, proposal(1, number=10), NotController, id="a newer partition"),
+        pytest.param(B2, proposal(2), InvalidRequest, id="a follower"),
+        pytest.param(B1, proposal(), InvalidRequest, id="nobody in sync"),
+        pytest.param(B1, proposal(1, 2, 2), InvalidRequest, id="one twice"),
+        pytest.param(B1, proposal(1, 4), InvalidRequest, id="no replica"),
+        pytest.param(B1, proposal(2, 3), InvalidRequest, id="resigns for one not in sync"),
+        pytest.param(B1, proposal(1, 3, epochs={3: 29}), IneligibleReplica, id="hazard 10"),
+        pytest.param(
+            B1, proposal(1)._replace(is_recovering=True), InvalidRequest, id="recovers from nothing"
+        ),
+    ],
+)
+def test_what_is_refused(sender: NodeId, proposed: ProposedIsr, error: type[BrokerError]) -> None:
+    with pytest.raises(error):
+        judged(proposed, sender)
+
+
+def test_nobody_joins_who_is_dead_or_fenced() -> None:
+    without = {node: broker for node, broker in LIVE.items() if node != B3}
+    with pytest.raises(IneligibleReplica):
+        validate(STATE, B1, proposal(1, 3), without, Rules())
+
+
+def test_nobody_joins_a_leader_that_is_recovering() -> None:
+    state = STATE._replace(isr=(B1,), is_recovering=True)
+    with pytest.raises(InvalidRequest):
+        validate(state, B1, proposal(1, 2)._replace(is_recovering=True), LIVE, Rules())
+
+
+def test_only_a_broker_in_service_is_heard_and_only_in_its_present_life() -> None:
+    image = ClusterImage(registered=LIVE, brokers={B1: LIVE[B1]})
+    check_sender(image, B1, 10)
+    for node, epoch in [(B1, 9), (B2, 20), (B4, 40)]:
+        with pytest.raises(StaleBrokerEpoch):
+            check_sender(image, node, epoch)

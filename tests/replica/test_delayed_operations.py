@@ -1,0 +1,67 @@
+"""Who waits for a partition is told of it, each for himself."""
+
+import pytest
+
+from suwi.model.errors import BrokerError, NotLeaderOrFollower
+from suwi.model.ids import Offset
+from suwi.replica.delayed_operations import DelayedOperations, OnCommit
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_one_who_cannot_be_told_keeps_nobody_else_from_hearing_it(
+    fails: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[tuple[int, BrokerError | None]] = []
+    waiting = DelayedOperations()
+
+    def listener(number: int) -> OnCommit:
+        def on_commit(error: BrokerError | None) -> None:
+            if number == 1:
+                raise ZeroDivisionError
+            told.append((number, error))
+
+        return on_commit
+
+    for number in range(4):
+        waiting.add(Offset(number + 1), listener(number))
+    error = NotLeaderOrFollower("gone") if fails else None
+    if error is not None:
+        waiting.fail(error)
+    else:
+        waiting.committed(Offset(3))
+        waiting.committed(Offset(4))
+    assert told == [(0, error), (2, error), (3, error)]
+    assert [record.message for record in caplog.records] == ["a commit could not be answered"]
+
+
+def test_a_lower_offset_that_comes_after_higher_ones_is_told_when_it_is_committed() -> None:
+    """A duplicate is answered with the offset of the batch that came first."""
+    told: list[int] = []
+
+    def listener(number: int) -> OnCommit:
+        return lambda error: told.append(number)
+
+    waiting = DelayedOperations()
+    for end_offset in (10, 20, 5, 10, 15):
+        waiting.add(Offset(end_offset), listener(end_offset))
+    waiting.committed(Offset(4))
+    assert told == []
+    waiting.committed(Offset(5))
+    assert told == [5]
+    waiting.committed(Offset(10))
+    assert told == [5, 10, 10]
+    waiting.committed(Offset(20))
+    assert told == [5, 10, 10, 15, 20]
+
+
+def test_those_who_wait_for_the_same_offset_are_told_in_the_order_they_came() -> None:
+    told: list[int] = []
+
+    def listener(number: int) -> OnCommit:
+        return lambda error: told.append(number)
+
+    waiting = DelayedOperations()
+    for number, end_offset in enumerate((7, 9, 7, 9, 7)):
+        waiting.add(Offset(end_offset), listener(number))
+    waiting.committed(Offset(9))
+    assert told == [0, 2, 4, 1, 3]
