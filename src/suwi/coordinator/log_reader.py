@@ -30,17 +30,21 @@ class LogReader:
         self._log = partition_log
         self._codec = codec
         self._generation = partition_log.generation
+        partition_log.directory.truncated_to = None
 
     def lags_behind(self, end: Offset) -> bool:
         return self.applied < end or self._generation != self._log.generation
 
     def is_void(self, partition_log: PartitionLog) -> bool:
         """Whether what was replayed may differ from the log: it is another one, or truncated."""
-        return (
-            partition_log is not self._log
-            or self._generation != partition_log.generation
-            or self.applied < partition_log.start_offset
-        )
+        if partition_log is not self._log or self.applied < partition_log.start_offset:
+            return True
+        if self._generation == partition_log.generation:
+            return False
+        truncated_to = partition_log.directory.truncated_to
+        partition_log.directory.truncated_to = None
+        self._generation = partition_log.generation
+        return truncated_to is not None and truncated_to < self.applied
 
     async def replay(
         self, machine: Any, end: Offset, committed: Offset, is_wanted: Callable[[], bool]

@@ -58,7 +58,9 @@ class LogDurability:
         self.truncation_is_safe = False
         with directory.guard(always_offline=True):
             yield
-            segments.end_offset = segments.all[-1].next_offset
+            end_offset = segments.end_offset = segments.all[-1].next_offset
+            if directory.truncated_to is None or end_offset < directory.truncated_to:
+                directory.truncated_to = end_offset
             self.recovery_point = min(self.recovery_point, segments.end_offset)
 
     def sync_job(self, up_to: Offset | None = None) -> SyncJob | None:

@@ -13,7 +13,7 @@ from suwi.log.directory_state import DirectoryState
 from suwi.log.file_cache import FileCache
 from suwi.log.segment import TornSegment
 from suwi.model.errors import KafkaStorageError
-from suwi.model.ids import TopicPartition
+from suwi.model.ids import Offset, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,16 @@ _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
 
 
 class PartitionDirectory:
-    __slots__ = ("files", "generation", "is_closed", "names_version", "partition", "path", "state")
+    __slots__ = (
+        "files",
+        "generation",
+        "is_closed",
+        "names_version",
+        "partition",
+        "path",
+        "state",
+        "truncated_to",
+    )
 
     def __init__(
         self, files: FileCache, path: str, partition: TopicPartition, state: DirectoryState
@@ -35,6 +44,8 @@ class PartitionDirectory:
         self.generation = 0
         """Rises when readable bytes may become others: truncation, deletion of the log. (A segment
         that retention or compaction removes stays as it is for those who have it open.)"""
+        self.truncated_to: Offset | None = None
+        """The lowest end of the log after a truncation, since a coordinator last looked."""
         self.names_version = 1
         """Rises when a file is made, renamed or replaced."""
         self.is_closed = False
