@@ -105,8 +105,10 @@ class ClassicGroup:
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
         """Whether one who knows these protocols can be a member."""
         given = list(names)
-        if self.state is ClassicState.EMPTY:
-            return bool(protocol_type and given)
+        if not protocol_type or not given:
+            return False
+        if self.state is ClassicState.EMPTY or not self.members:
+            return True
         if protocol_type != self.protocol_type:
             return False
         return any(self._supported[name] == len(self.members) for name in given)
@@ -201,11 +203,11 @@ class ClassicGroup:
         self.generation += 1
         self.pending_sync.clear()
         if self.members:
-            self.protocol = self._select_protocol()
+            self.protocol = self.select_protocol()
         else:
             self.protocol = self.leader_id = None
 
-    def _select_protocol(self) -> str:
+    def select_protocol(self) -> str:
         """Every member votes for the first of its protocols that all support."""
         everybody = len(self.members)
         candidates = {name for name, count in self._supported.items() if count == everybody}
