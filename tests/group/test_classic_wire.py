@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from suwi.client.connection import ConnectionLost
+from suwi.coordinator.shard import Status
 from suwi.wire.versions import ApiKey
 from tests.group.wire import GROUP, TOPIC, Wire, join_fields, on_broker
 
@@ -491,6 +492,29 @@ def test_the_errors_of_a_heartbeat(version: int) -> None:
             assert await error(GROUP, member_id, 1, instance="pod-1") == 25
         await wire.leave(GROUP, (member_id, None))
         assert await error(GROUP, member_id, 1) == 25
+
+    on_broker(scenario)
+
+
+def test_while_a_group_is_loaded_heartbeats_are_answered_and_all_else_has_to_wait() -> None:
+    async def scenario(wire: Wire) -> None:
+        (member_id,) = await wire.stable()
+        assert wire.broker.broker is not None
+        (shard,) = wire.broker.broker.groups.runtime
+        shard.status = Status.LOADING
+        assert await wire.heartbeat(GROUP, member_id, 1) == 0
+        assert (await wire.join(member_id=member_id)).error_code == 14
+        assert (await wire.sync(GROUP, member_id, 1)).error_code == 14
+        assert await wire.leave(GROUP, (member_id, None)) == (14, [])
+        assert await wire.commit({(TOPIC, 0): 1}) == {(TOPIC, 0): 14}
+        assert await wire.fetch() == (14, {})
+        assert await wire.delete_offsets({TOPIC: [0]}) == (14, {})
+        assert await wire.delete_groups(GROUP) == {GROUP: 14}
+        (group,) = await wire.describe(GROUP, operations=True)
+        assert (group.error_code, group.group_state) == (14, "")
+        listed = await wire.client.call(ApiKey.LIST_GROUPS, 5, {})
+        assert (listed.error_code, listed.groups) == (14, ())
+        shard.status = Status.ACTIVE
 
     on_broker(scenario)
 
