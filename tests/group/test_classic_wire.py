@@ -640,7 +640,8 @@ def test_a_member_that_never_syncs_is_expelled_though_its_group_became_stable() 
     async def scenario(wire: Wire) -> None:
         ids = [await wire.member(rebalance_ms=10_000) for _ in range(2)]
         joins = [wire.joining(member_id=each, rebalance_ms=10_000) for each in ids]
-        leader = [await join for join in joins][0].leader
+        leader = (await joins[0]).leader
+        await joins[1]
         (follower,) = set(ids) - {leader}
         await wire.sync(GROUP, leader, 1, assignments={follower: b"all"})
         assert await wire.state_of() == "Stable"

@@ -95,7 +95,7 @@ class Wire:
         instances: Sequence[str | None] = (),
         **how: Any,
     ) -> "list[str]":
-        """The members of a group in which each has its own id for an assignment; the leader first."""
+        """The members of a group, the leader first; each has its own id for an assignment."""
         instances = instances or [None] * count
         last = await self.member(group=group, **how)  # The phase waits for it.
         ids = ["" if each else await self.member(group=group, **how) for each in instances]
