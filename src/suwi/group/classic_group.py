@@ -244,7 +244,8 @@ class ClassicGroup:
         )
 
     def apply(self, value: GroupMetadataValue) -> None:
-        """A record of this group. A member that is known keeps the requests it waits for."""
+        """A record of this group. A member that is known keeps the requests it waits for, and the
+        protocols that it could have used instead; only the one in use is in the record."""
         self.persisted = value
         known, self.members, self.static = self.members, {}, {}
         self.protocol_type = value.protocol_type or None
@@ -253,10 +254,14 @@ class ClassicGroup:
         self.leader_id = value.leader
         self.state_since_ms = value.state_timestamp_ms
         for persisted in value.members:
-            member = known.get(persisted.member_id)
-            if member is None:
-                member = _loaded(persisted, value.protocol_type, value.protocol or "")
-            member.assignment = persisted.assignment
+            member = _loaded(persisted, value.protocol_type, value.protocol or "")
+            before = known.get(persisted.member_id)
+            if before is not None:
+                member.is_new = before.is_new
+                member.awaiting_join = before.awaiting_join
+                member.awaiting_sync = before.awaiting_sync
+                if member.protocols[0] in before.protocols:
+                    member.protocols = before.protocols
             self.members[member.member_id] = member
             if member.instance_id is not None:
                 self.static[member.instance_id] = member.member_id
@@ -276,4 +281,5 @@ def _loaded(persisted: MemberMetadata, protocol_type: str, protocol: str) -> Cla
         persisted.session_timeout_ms,
         protocol_type,
         (Protocol(protocol, persisted.subscription),),
+        persisted.assignment,
     )
