@@ -6,12 +6,16 @@ for it. State changes that must survive go through the records alone (`replay`).
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from suwi.coordinator.record import CoordinatorRecord
 
 TimerKey: TypeAlias = Hashable
 """What a timer is for; arming one again replaces it."""
+
+
+RECORD_OVERHEAD_BYTES: Final = 32
+"""Lengths, deltas and attributes of a record, at most."""
 
 
 class Token:
@@ -36,9 +40,18 @@ class Decision:
     """By key the deadline in milliseconds; None cancels."""
     notices: list[Any] = field(default_factory=list)
     """What people and metrics are told, for example of a rebalance."""
+    is_atomic: bool = True
+    """Whether all of the records must be in one batch. If so, they are refused if they are too many
+    for it."""
+    batch_bytes_max: int = 1 << 20
 
     def append(self, key: Any, value: Any | None) -> None:
         self.records.append(CoordinatorRecord(key, value))
+
+    def has_room_for(self, key: Any, value: Any) -> bool:
+        """Whether that record alone can be appended."""
+        size_bytes = len(key.encode()) + len(value.encode()) + RECORD_OVERHEAD_BYTES
+        return size_bytes <= self.batch_bytes_max
 
     def reply(self, token: Token, response: Any) -> None:
         self.replies.append((token, response))

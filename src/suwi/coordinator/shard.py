@@ -12,12 +12,13 @@ An exception in here fails this shard only (hazard G26).
 import asyncio
 import enum
 import logging
+import struct
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from suwi.coordinator.decision import Decision, TimerKey, Token
+from suwi.coordinator.decision import RECORD_OVERHEAD_BYTES, Decision, TimerKey, Token
 from suwi.coordinator.log_reader import LogReader
 from suwi.coordinator.record import Codec, CoordinatorRecord
 from suwi.coordinator.record_facts import RecordFacts
@@ -40,8 +41,6 @@ from suwi.replica.partition import Partition
 
 log = logging.getLogger(__name__)
 
-_RECORD_OVERHEAD_BYTES: Final = 32
-"""Lengths, deltas and attributes of a record, at most."""
 _RETRY_TIMER_S: Final = 1.0
 
 
@@ -275,7 +274,10 @@ class Shard:
         self.status = Status.ACTIVE
         self._next_offset = self._committed_end = self._reader.applied
         log.info("coordinator serves", extra={**self._fields(None), "epoch": self.epoch})
-        self._handle(lambda machine, now_ms, decision: machine.elected(now_ms, decision))
+        try:
+            self._handle_event(lambda machine, now_ms, decision: machine.elected(now_ms, decision))
+        except Exception as error:
+            self._fail(error)
 
     # -- events ----------------------------------------------------------------------------------
 
@@ -314,15 +316,29 @@ class Shard:
         self._handle(lambda machine, now_ms, decision: machine.expired(key, now_ms, decision))
 
     def _handle(self, decide: Decide) -> None:
-        now_ms = self._context.clock.now_ms()
-        decision = Decision()
         try:
-            decide(self.machine, now_ms, decision)
-            if decision.records:
-                self._replay_and_queue(decision.records, now_ms)
+            self._handle_event(decide)
         except Exception as error:
-            self._fail(error)
-            return
+            # A bug. What is in the log is whole, and what was decided since is dropped.
+            self._context.on_failure(self, error)
+            self._load_again(CoordinatorNotAvailable("the coordinator has failed"))
+
+    def _handle_event(self, decide: Decide) -> None:
+        now_ms = self._context.clock.now_ms()
+        decision = Decision(batch_bytes_max=self._batch_bytes_max)
+        decide(self.machine, now_ms, decision)
+        if decision.records:
+            try:
+                queued = self._encode(decision, now_ms)
+            except RecordListTooLarge as error:
+                # Nothing has been replayed: whoever asked for it is told, and nobody else.
+                log.warning("coordinator records refused", extra=self._fields(error))
+                self._refuse(decision.replies, error)
+                decision.replies.clear()
+            else:
+                self._replay(decision.records)
+                self._queue += queued
+                self._flush_soon()
         for key, deadline_ms in decision.timers.items():
             if deadline_ms is None:
                 self._timers.cancel(key)
@@ -333,22 +349,36 @@ class Shard:
         if decision.replies:
             self._reply(decision.replies)
 
-    def _replay_and_queue(self, records: list[CoordinatorRecord], now_ms: int) -> None:
-        encoded = []
-        size_bytes = 0
-        for record in records:
-            key, value = self._context.codec.encode(record)
-            encoded.append(Record(timestamp=now_ms, key=key, value=value))
-            size_bytes += len(key) + len(value or b"") + _RECORD_OVERHEAD_BYTES
-        if size_bytes > self._batch_bytes_max:
-            raise RecordListTooLarge(f"{len(records)} records of {size_bytes} bytes")
+    def _encode(self, decision: Decision, now_ms: int) -> list[_Queued]:
+        """One piece, or several where they need not be together."""
+        pieces = [_Queued([], 0)]
+        for record in decision.records:
+            try:
+                key, value = self._context.codec.encode(record)
+            except struct.error as error:
+                raise RecordListTooLarge(f"a string too long for a record: {error}") from error
+            record_bytes = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
+            records, size_bytes = pieces[-1]
+            if size_bytes + record_bytes > self._batch_bytes_max and records:
+                if decision.is_atomic:
+                    raise RecordListTooLarge(f"{len(decision.records)} records in one batch")
+                records, size_bytes = [], 0
+                pieces.append(_Queued(records, 0))
+            if record_bytes > self._batch_bytes_max:
+                raise RecordListTooLarge(f"a record of {record_bytes} bytes")
+            records.append(Record(timestamp=now_ms, key=key, value=value))
+            pieces[-1] = _Queued(records, size_bytes + record_bytes)
+        return pieces
+
+    def _replay(self, records: list[CoordinatorRecord]) -> None:
         for record in records:
             self.machine.replay(record, RecordFacts(self._next_offset, is_committed=False))
             self._next_offset = Offset(self._next_offset + 1)
-        self._queue.append(_Queued(encoded, size_bytes))
+
+    def _flush_soon(self) -> None:
         if not self._is_flushing:
             self._is_flushing = True
-            asyncio.get_running_loop().call_soon(self._flush, self.epoch)
+            asyncio.get_running_loop().call_soon(self._flush, self.machine)
 
     @property
     def _batch_bytes_max(self) -> int:
@@ -356,9 +386,9 @@ class Shard:
 
     # -- appending -------------------------------------------------------------------------------
 
-    def _flush(self, epoch: LeaderEpoch) -> None:
+    def _flush(self, machine: Any) -> None:
         """Append what is queued, as few batches as their size allows."""
-        if self.status is not Status.ACTIVE or epoch != self.epoch:
+        if not self._serves_with(machine):
             return
         end = self._committed_end
         try:
@@ -367,7 +397,11 @@ class Shard:
         except Exception as error:
             self._lose(error)
             return
-        self.partition.when_committed(end, partial(self._on_commit, epoch, end))
+        self.partition.when_committed(end, partial(self._on_commit, machine, end))
+
+    def _serves_with(self, machine: Any) -> bool:
+        """Whether that is still the state; what was queued is dropped together with it."""
+        return self.status is Status.ACTIVE and machine is self.machine
 
     def _append_batch(self) -> Offset:
         records: list[Record] = []
@@ -385,8 +419,8 @@ class Shard:
         assert appended.base_offset + len(records) == self._next_offset - left, "another writer"
         return Offset(appended.base_offset + len(records))
 
-    def _on_commit(self, epoch: LeaderEpoch, end: Offset, error: BrokerError | None) -> None:
-        if self.status is not Status.ACTIVE or epoch != self.epoch:
+    def _on_commit(self, machine: Any, end: Offset, error: BrokerError | None) -> None:
+        if not self._serves_with(machine):
             return
         if error is not None:
             self._lose(error)
@@ -396,7 +430,7 @@ class Shard:
         while self._waiting and self._waiting[0].end_offset <= end:
             self._deliver(self._waiting.popleft().replies)
         if self._queue:
-            asyncio.get_running_loop().call_soon(self._flush, epoch)
+            asyncio.get_running_loop().call_soon(self._flush, machine)
         else:
             self._is_flushing = False
 
@@ -406,6 +440,9 @@ class Shard:
             self._fail(error)
             return
         log.warning("coordinator append failed", extra=self._fields(error))
+        self._load_again(error)
+
+    def _load_again(self, error: BrokerError) -> None:
         self._stop_serving(error)
         self._reset()
         if self.partition.is_leader and self.partition.leader_epoch == self.epoch:
@@ -430,16 +467,20 @@ class Shard:
                 del self._tokens[token]
                 token.resolve(response)
 
+    def _refuse(self, replies: list[tuple[Token, Any]], error: BrokerError) -> None:
+        for token, _ in replies:
+            if token in self._tokens:
+                del self._tokens[token]
+                token.fail(error)
+
     def _time_out(self) -> None:
         """Records may be committed yet, but nobody waits longer than this for it."""
         self._timeout = None
         loop = asyncio.get_running_loop()
         now_s = loop.time()
         while self._waiting and self._waiting[0].until_s <= now_s:
-            for token, _ in self._waiting.popleft().replies:
-                if token in self._tokens:
-                    del self._tokens[token]
-                    token.fail(RequestTimedOut("the write was not committed in time"))
+            replies = self._waiting.popleft().replies
+            self._refuse(replies, RequestTimedOut("the write was not committed in time"))
         if self._waiting:
             self._timeout = loop.call_at(self._waiting[0].until_s, self._time_out)
 

@@ -7,6 +7,7 @@ Hazards G1–G7, G15, G16, G24.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from kio.schema.errors import ErrorCode
 
@@ -64,10 +65,12 @@ class ClassicCoordinator:
             return
         member = group.members[request.member_id]
         reset_session(group, member, now_ms, decision)
+        group.pending_sync.pop(member.member_id, None)
         if group.state is ClassicState.STABLE:
+            if not group.pending_sync:
+                decision.cancel(sync_timer(group.group_id))
             decision.reply(token, _assigned(group, member))
             return
-        group.pending_sync.pop(member.member_id, None)
         if member.awaiting_sync is not None:
             earlier, member.awaiting_sync = member.awaiting_sync, None
             decision.reply(earlier, SyncResponse(ErrorCode.unknown_member_id))
@@ -97,17 +100,33 @@ class ClassicCoordinator:
         self, group: ClassicGroup, assignments: dict[str, bytes], now_ms: int, decision: Decision
     ) -> None:
         """The leader has assigned: the generation is whole, and persisted."""
+        key = GroupMetadataKey(group.group_id)
+        value = replace(group.value(assignments), state_timestamp_ms=now_ms)
+        if not decision.has_room_for(key, value):
+            self._refuse_assignment(group, now_ms, decision)
+            return
         move(group, ClassicState.STABLE, now_ms)
-        decision.append(GroupMetadataKey(group.group_id), group.value(assignments))
+        decision.append(key, value)
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
+            if member.awaiting_sync is not None:
+                reset_session(group, member, now_ms, decision)
             answer_sync(member, _assigned(group, member), decision)
-        decision.cancel(sync_timer(group.group_id))
-        group.pending_sync.clear()
+        if not group.pending_sync:
+            decision.cancel(sync_timer(group.group_id))
         self._rebalances.end_rebalance(group, now_ms, decision)
 
+    def _refuse_assignment(self, group: ClassicGroup, now_ms: int, decision: Decision) -> None:
+        """G16: the log cannot take it."""
+        for member in group.members.values():
+            answer_sync(member, SyncResponse(ErrorCode.unknown_server_error), decision)
+        leader = group.members.get(group.leader_id or "")
+        cause = cause_of(Trigger.ASSIGNMENT_TOO_LARGE, leader)
+        self._rebalances.prepare_rebalance(group, cause, now_ms, decision)
+
     def sync_timed_out(self, group: ClassicGroup, now_ms: int, decision: Decision) -> None:
-        if group.state is not ClassicState.COMPLETING_REBALANCE:
+        """G3: also in a group that is stable by now: they do not know what they were assigned."""
+        if not group.is_in(ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE):
             return
         silent = list(group.pending_sync)
         if not silent:

@@ -105,8 +105,10 @@ class ClassicGroup:
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
         """Whether one who knows these protocols can be a member."""
         given = list(names)
-        if self.state is ClassicState.EMPTY:
-            return bool(protocol_type and given)
+        if not protocol_type or not given:
+            return False
+        if self.state is ClassicState.EMPTY or not self.members:
+            return True
         if protocol_type != self.protocol_type:
             return False
         return any(self._supported[name] == len(self.members) for name in given)
@@ -201,11 +203,11 @@ class ClassicGroup:
         self.generation += 1
         self.pending_sync.clear()
         if self.members:
-            self.protocol = self._select_protocol()
+            self.protocol = self.select_protocol()
         else:
             self.protocol = self.leader_id = None
 
-    def _select_protocol(self) -> str:
+    def select_protocol(self) -> str:
         """Every member votes for the first of its protocols that all support."""
         everybody = len(self.members)
         candidates = {name for name, count in self._supported.items() if count == everybody}
@@ -242,7 +244,8 @@ class ClassicGroup:
         )
 
     def apply(self, value: GroupMetadataValue) -> None:
-        """A record of this group. A member that is known keeps the requests it waits for."""
+        """A record of this group. A member that is known keeps the requests it waits for, and the
+        protocols that it could have used instead; only the one in use is in the record."""
         self.persisted = value
         known, self.members, self.static = self.members, {}, {}
         self.protocol_type = value.protocol_type or None
@@ -251,10 +254,14 @@ class ClassicGroup:
         self.leader_id = value.leader
         self.state_since_ms = value.state_timestamp_ms
         for persisted in value.members:
-            member = known.get(persisted.member_id)
-            if member is None:
-                member = _loaded(persisted, value.protocol_type, value.protocol or "")
-            member.assignment = persisted.assignment
+            member = _loaded(persisted, value.protocol_type, value.protocol or "")
+            before = known.get(persisted.member_id)
+            if before is not None:
+                member.is_new = before.is_new
+                member.awaiting_join = before.awaiting_join
+                member.awaiting_sync = before.awaiting_sync
+                if member.protocols[0] in before.protocols:
+                    member.protocols = before.protocols
             self.members[member.member_id] = member
             if member.instance_id is not None:
                 self.static[member.instance_id] = member.member_id
@@ -274,4 +281,5 @@ def _loaded(persisted: MemberMetadata, protocol_type: str, protocol: str) -> Cla
         persisted.session_timeout_ms,
         protocol_type,
         (Protocol(protocol, persisted.subscription),),
+        persisted.assignment,
     )

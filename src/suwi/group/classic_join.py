@@ -20,6 +20,7 @@ from suwi.group.classic_rebalance import (
     reply_joined,
 )
 from suwi.group.classic_timers import reset_session, session_timer
+from suwi.group.consumer_protocol import read_topics
 from suwi.group.history import Trigger
 
 _NEW_MEMBER_JOIN_MS: Final = 300_000
@@ -52,8 +53,10 @@ class ClassicJoin:
         decision: Decision,
     ) -> None:
         error = self._refusal(group, request)
+        if error is ErrorCode.group_max_size_reached:
+            self._turn_away(group, request, token, now_ms, decision)
+            return
         if error is not None:
-            group.pending_members.pop(request.member_id, None)
             decision.reply(token, JoinResponse(error, request.member_id))
             return
         if request.member_id == UNKNOWN_MEMBER:
@@ -72,19 +75,30 @@ class ClassicJoin:
             return ErrorCode.coordinator_not_available
         if not self._has_room(group, request.member_id):
             return ErrorCode.group_max_size_reached
-        if request.member_id != UNKNOWN_MEMBER and request.member_id not in group.pending_members:
-            error = check_member(group, request.member_id, request.instance_id)
-            if error is not None:
-                return error
-            if group.state is ClassicState.EMPTY:
-                return ErrorCode.unknown_member_id
         names = [protocol.name for protocol in request.protocols]
-        is_alone = len(group.members) == 1 and request.member_id in group.members
-        if not request.protocol_type or not names:
+        if not group.supports(request.protocol_type, names):
             return ErrorCode.inconsistent_group_protocol
-        if not is_alone and not group.supports(request.protocol_type, names):
-            return ErrorCode.inconsistent_group_protocol
+        if request.member_id in group.pending_members:
+            # Static members are not given an id first.
+            is_static = request.instance_id is not None
+            return ErrorCode.unknown_server_error if is_static else None
+        if request.member_id != UNKNOWN_MEMBER:
+            return check_member(group, request.member_id, request.instance_id)
         return None
+
+    def _turn_away(
+        self,
+        group: ClassicGroup,
+        request: JoinRequest,
+        token: Token,
+        now_ms: int,
+        decision: Decision,
+    ) -> None:
+        """KAFKA-9885: whoever comes back too late to a full group is no member any more."""
+        self._rebalances.expel(group, request.member_id, decision)
+        decision.reply(token, JoinResponse(ErrorCode.group_max_size_reached, UNKNOWN_MEMBER))
+        if group.state is ClassicState.PREPARING_REBALANCE:
+            self._rebalances.complete_if_all_joined(group, now_ms, decision)
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
         """G4: ids that were handed out count too."""
@@ -203,11 +217,7 @@ class ClassicJoin:
         old_id = group.static[request.instance_id]
         old = group.members[old_id]
         was_leader, old_leader = group.is_leader(old_id), group.leader_id
-        is_unchanged = (
-            old.protocols == request.protocols
-            and group.protocol is not None
-            and request.protocol_type == group.protocol_type
-        )
+        subscription = old.metadata_for(group.protocol or "")
         self._fence(group, old, decision)
         decision.cancel(session_timer(group.group_id, old_id))
         member = group.replace_static(request.instance_id, member_id)
@@ -215,7 +225,7 @@ class ClassicJoin:
             member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms
         )
         member.client_id, member.client_host = request.client_id, request.client_host
-        if group.state is ClassicState.STABLE and is_unchanged:
+        if self._moves_nothing(group, member, subscription, decision):
             reset_session(group, member, now_ms, decision)
             # G6: after a fail-over the new id must be the one that counts.
             decision.append(GroupMetadataKey(group.group_id), group.value())
@@ -230,6 +240,22 @@ class ClassicJoin:
         group.await_join(member, token)
         cause = cause_of(Trigger.STATIC_MEMBER_REPLACED, member, request)
         self._rebalances.rebalance_or_complete(group, cause, now_ms, decision)
+
+    def _moves_nothing(
+        self, group: ClassicGroup, member: ClassicMember, subscription: bytes, decision: Decision
+    ) -> bool:
+        """Whether a static member that is back can go on with the assignment of the old one."""
+        if group.state is not ClassicState.STABLE:
+            return False
+        protocol = group.select_protocol()
+        if protocol != group.protocol:
+            return False
+        # KAFKA-12759: new topics have to be assigned. Only they count: what else clients tell each
+        # other, for example which partitions they own, differs after each restart.
+        old, new = subscription, member.metadata_for(protocol)
+        if old != new and (read_topics(old) is None or read_topics(old) != read_topics(new)):
+            return False
+        return decision.has_room_for(GroupMetadataKey(group.group_id), group.value())
 
     def _fence(self, group: ClassicGroup, member: ClassicMember, decision: Decision) -> None:
         fenced = ErrorCode.fenced_instance_id

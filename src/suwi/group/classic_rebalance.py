@@ -44,8 +44,9 @@ class ClassicRebalances:
     ) -> None:
         """All members have to join again."""
         is_first = group.state is ClassicState.EMPTY
+        decision.cancel(sync_timer(group.group_id))
+        group.pending_sync.clear()
         if group.state is ClassicState.COMPLETING_REBALANCE:
-            decision.cancel(sync_timer(group.group_id))
             for member in group.members.values():
                 member.assignment = b""
                 answer_sync(member, SyncResponse(ErrorCode.rebalance_in_progress), decision)

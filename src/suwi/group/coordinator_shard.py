@@ -21,7 +21,6 @@ from suwi.group.classic_messages import (
     NO_GENERATION,
     UNKNOWN_MEMBER,
     JoinRequest,
-    JoinResponse,
     LeavingMember,
     SyncRequest,
     SyncResponse,
@@ -85,9 +84,6 @@ class GroupCoordinatorShard:
     def join(self, request: JoinRequest, token: Token, now_ms: int, decision: Decision) -> None:
         group = self.groups.get(request.group_id)
         if group is None:
-            if request.member_id != UNKNOWN_MEMBER and request.group_id not in self.offsets:
-                decision.reply(token, JoinResponse(ErrorCode.unknown_member_id, request.member_id))
-                return
             group = ClassicGroup(request.group_id, state_since_ms=now_ms)
         self._classic.join(group, request, token, now_ms, decision)
         if group.members or group.pending_members:
@@ -192,10 +188,11 @@ class GroupCoordinatorShard:
         if error is not None:
             decision.reply(token, error)
             return
-        subscribed = subscribed_topics(group) or frozenset()
+        subscribed = subscribed_topics(group)
         errors = []
+        decision.is_atomic = False
         for partition in partitions:
-            if partition[0] in subscribed:
+            if subscribed is None or partition[0] in subscribed:
                 errors.append(ErrorCode.group_subscribed_to_topic)
             else:
                 self.offsets.delete(group_id, partition, decision)
@@ -209,12 +206,14 @@ class GroupCoordinatorShard:
         elif group.state is not _EMPTY:
             decision.reply(token, ErrorCode.non_empty_group)
         else:
+            decision.is_atomic = False
             self.offsets.delete_all(group_id, decision)
             decision.append(GroupMetadataKey(group_id), None)
             decision.reply(token, ErrorCode.none)
 
     def topics_deleted(self, topics: frozenset[str], decision: Decision) -> None:
         """Offsets go with their topic (hazard G23)."""
+        decision.is_atomic = False
         for group_id in list(self.offsets.groups()):
             offsets = self.offsets.of(group_id)
             for partition, _ in list(offsets.latest()) if offsets is not None else ():
@@ -225,6 +224,7 @@ class GroupCoordinatorShard:
 
     def _expire(self, now_ms: int, decision: Decision) -> None:
         """One part of a round; the rest follows in events of its own."""
+        decision.is_atomic = False
         if self._expiring is None:
             self._expiring = iter(list(self.group_ids()))
         for group_id in self._expiring:
@@ -237,23 +237,20 @@ class GroupCoordinatorShard:
 
     def _expire_group(self, group_id: str, now_ms: int, decision: Decision) -> None:
         group = self._group_or_dead(group_id)
-        retention_ms = self._config.offsets_retention_ms
         subscribed = subscribed_topics(group)
 
-        def is_expired(topic: str, value: OffsetCommitValue) -> bool:
+        def counts_from(topic: str, value: OffsetCommitValue) -> int | None:
             """Hazard G12."""
-            if group.state is _EMPTY and group.protocol_type is not None:
-                since_ms = group.state_since_ms if group.state_since_ms >= 0 else now_ms
-                return now_ms - max(since_ms, value.commit_timestamp_ms) >= retention_ms
-            if group.state is _EMPTY or (
-                group.state is ClassicState.STABLE
-                and subscribed is not None
-                and topic not in subscribed
-            ):
-                return now_ms - value.commit_timestamp_ms >= retention_ms
-            return False
+            if group.state is _EMPTY:
+                # Groups that Kafka wrote long ago do not say since when they have been empty.
+                since_ms = group.state_since_ms if group.protocol_type is not None else -1
+                return max(since_ms, value.commit_timestamp_ms)
+            if group.state is not ClassicState.STABLE or subscribed is None or topic in subscribed:
+                return None
+            return value.commit_timestamp_ms
 
-        all_gone = self.offsets.expire(group_id, is_expired, now_ms, decision)
+        retention_ms = self._config.offsets_retention_ms
+        all_gone = self.offsets.expire(group_id, counts_from, retention_ms, now_ms, decision)
         if all_gone and group.state is _EMPTY and not group.pending_members:
             decision.append(GroupMetadataKey(group_id), None)
 
@@ -288,6 +285,7 @@ class GroupCoordinatorShard:
         self._expiring = None
         for group_id, group in list(self.groups.items()):
             if group.is_as_persisted:
+                group.pending_sync.clear()
                 continue
             self._classic.forget(group_id)
             persisted = group.persisted

@@ -22,6 +22,7 @@ class Trigger(Enum):
     SUBSCRIPTION_CHANGE = "subscription change"
     LEADER_REJOINED = "leader rejoined"
     STATIC_MEMBER_REPLACED = "static member replaced"
+    ASSIGNMENT_TOO_LARGE = "assignment too large"
     NEW_PARTITIONS = "new partitions"
     TOPIC_DELETED = "topic deleted"
     COORDINATOR_MOVED = "coordinator moved"

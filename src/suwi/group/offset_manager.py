@@ -57,7 +57,7 @@ class OffsetManager:
     def delete(self, group_id: str, partition: Partition, decision: Decision) -> bool:
         """Whether there was anything. What a transaction has staged stays (hazard G13)."""
         offsets = self._by_group.get(group_id)
-        if offsets is None or partition not in dict(offsets.latest()):
+        if offsets is None or not offsets.has_latest(partition):
             return False
         decision.append(OffsetCommitKey(group_id, *partition), None)
         return True
@@ -70,21 +70,25 @@ class OffsetManager:
     def expire(
         self,
         group_id: str,
-        is_expired: Callable[[str, OffsetCommitValue], bool],
+        counts_from: Callable[[str, OffsetCommitValue], int | None],
+        retention_ms: int,
         now_ms: int,
         decision: Decision,
     ) -> bool:
-        """Delete what is too old; whether all offsets of the group are gone then."""
+        """Delete what is too old; whether all offsets of the group are gone then. `counts_from`
+        says since when an offset is of no use, None if it may be of use."""
         offsets = self._by_group.get(group_id)
         if offsets is None:
             return True
         left = 0
         for partition, value in offsets.latest():
-            explicit_ms = value.expire_timestamp_ms
-            if explicit_ms != NO_TIMESTAMP:
-                is_over = now_ms >= explicit_ms
+            since_ms = counts_from(partition[0], value)
+            if since_ms is None:
+                is_over = False
+            elif value.expire_timestamp_ms != NO_TIMESTAMP:
+                is_over = now_ms >= value.expire_timestamp_ms
             else:
-                is_over = is_expired(partition[0], value)
+                is_over = now_ms - since_ms >= retention_ms
             if is_over and not offsets.has_staged(partition):
                 decision.append(OffsetCommitKey(group_id, *partition), None)
             else:

@@ -36,6 +36,10 @@ class OffsetCommitValue:
     """Of clients before 2.1, which could ask for it."""
     topic_id: TopicId = _NO_TOPIC_ID
 
+    def is_of(self, topic_id: TopicId) -> bool:
+        """Whether it was committed for that topic, as far as is known."""
+        return self.topic_id in (_NO_TOPIC_ID, topic_id)
+
     def encode(self) -> bytes:
         if self.expire_timestamp_ms != NO_TIMESTAMP:  # Only version 1 has a place for it.
             return (

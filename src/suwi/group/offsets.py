@@ -53,8 +53,8 @@ class GroupOffsets:
         return known.value if known is not None else None
 
     def is_unstable(self, partition: Partition) -> bool:
-        """Whether a transaction may change it yet."""
-        return any(partition in staged for staged in self._staged.values())
+        """Whether it may change yet: by a transaction, or by a commit that is on its way."""
+        return partition in self._pending or self.has_staged(partition)
 
     def partitions(self) -> list[Partition]:
         """Those that have an offset now."""
@@ -66,11 +66,14 @@ class GroupOffsets:
         for partition, known in self._committed.items():
             yield partition, known.value
 
+    def has_latest(self, partition: Partition) -> bool:
+        return partition in self._committed
+
     def has_staged(self, partition: Partition | None = None) -> bool:
         """Whether a transaction is open, for this partition or for any."""
         if partition is None:
             return any(self._staged.values())
-        return self.is_unstable(partition)
+        return any(partition in staged for staged in self._staged.values())
 
     # -- replay ----------------------------------------------------------------------------------
 

@@ -43,7 +43,11 @@ class ReplyToken(Token):
         self._promise: Promise | None = None
 
     def resolve(self, response: Any) -> None:
-        self._keep(self._encode(response))
+        try:
+            reply = self._encode(response)
+        except Exception as error:  # A bug, but of this reply alone: its shard goes on.
+            reply = self._refuse(coordinator_error(error))
+        self._keep(reply)
 
     def fail(self, error: Exception) -> None:
         self._keep(self._refuse(coordinator_error(error)))

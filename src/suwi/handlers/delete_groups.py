@@ -32,7 +32,8 @@ class DeleteGroups:
 
     async def __call__(self, request: Request) -> Reply:
         # All at once: those of one shard are one append.
-        deleted = [(name, self._delete(name)) for name in request.message.groups_names]
+        names = dict.fromkeys(request.message.groups_names)
+        deleted = [(name, self._delete(name)) for name in names]
         results = [
             {"group_id": name, "error_code": error if isinstance(error, ErrorCode) else await error}
             for name, error in deleted
@@ -40,8 +41,6 @@ class DeleteGroups:
         return reply(request, {"throttle_time": 0, "results": results})
 
     def _delete(self, group_id: str) -> "ErrorCode | asyncio.Future[ErrorCode]":
-        if not group_id:
-            return ErrorCode.invalid_group_id
         token = _FutureToken()
         try:
             self._groups.shard_of(group_id).submit(

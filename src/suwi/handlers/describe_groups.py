@@ -29,33 +29,44 @@ class DescribeGroups:
             request.version >= _OPERATIONS_FROM and asked.include_authorized_operations
         )
         groups = [
-            {**self._describe(group_id, request.version), "authorized_operations": operations}
+            {"authorized_operations": operations, **self._describe(group_id, request.version)}
             for group_id in asked.groups
         ]
         return reply(request, {"throttle_time": 0, "groups": groups})
 
     def _describe(self, group_id: str, version: int) -> dict[str, Any]:
-        if not group_id:
-            return _nothing(group_id, ErrorCode.invalid_group_id)
         try:
             shard = self._groups.shard_of(group_id)
         except Exception as error:
-            return _nothing(group_id, coordinator_error(error))
+            return _refused(group_id, coordinator_error(error))
         group: ClassicGroup | None = shard.machine.group(group_id)
         if group is not None:
             return _described(group)
         if version >= _NOT_FOUND_FROM:
-            fields = _nothing(group_id, ErrorCode.group_id_not_found)
-            return {**fields, "error_message": f"Group {group_id} not found."}
-        return _nothing(group_id, ErrorCode.none)
+            fields = _refused(group_id, ErrorCode.group_id_not_found)
+            return {
+                **fields,
+                "group_state": ClassicState.DEAD.value,
+                "error_message": f"Group {group_id} not found.",
+            }
+        return _nothing(group_id)
 
 
-def _nothing(group_id: str, error: ErrorCode) -> dict[str, Any]:
+def _refused(group_id: str, error: ErrorCode) -> dict[str, Any]:
     return {
+        **_nothing(group_id),
         "error_code": error,
+        "group_state": "",
+        "authorized_operations": on_group(asked=False),
+    }
+
+
+def _nothing(group_id: str) -> dict[str, Any]:
+    return {
+        "error_code": ErrorCode.none,
         "error_message": None,
         "group_id": group_id,
-        "group_state": ClassicState.DEAD.value if error is ErrorCode.none else "",
+        "group_state": ClassicState.DEAD.value,
         "protocol_type": "",
         "protocol_data": "",
         "members": (),
@@ -66,7 +77,7 @@ def _described(group: ClassicGroup) -> dict[str, Any]:
     is_stable = group.state is ClassicState.STABLE
     protocol = group.protocol or "" if is_stable else ""
     return {
-        **_nothing(group.group_id, ErrorCode.none),
+        **_nothing(group.group_id),
         "group_state": group.state.value,
         "protocol_type": group.protocol_type or "",
         "protocol_data": protocol,

@@ -80,8 +80,6 @@ class FindCoordinator:
             return _nobody(
                 ErrorCode.invalid_request, f"coordinators of type {key_type} are unknown"
             )
-        if not key:
-            return _nobody(ErrorCode.invalid_group_id, "the group id is empty")
         image = self._replicas.image
         try:
             state = image.partition(self._groups.partition_of(key))

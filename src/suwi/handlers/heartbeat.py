@@ -23,6 +23,11 @@ class Heartbeat:
         def encode(error: ErrorCode) -> Reply:
             return reply(request, {"throttle_time": 0, "error_code": error})
 
+        def refuse(error: ErrorCode) -> Reply:
+            # Sessions begin anew when the group has been loaded: nobody need know of it.
+            is_loading = error is ErrorCode.coordinator_load_in_progress
+            return encode(ErrorCode.none if is_loading else error)
+
         if not asked.group_id:
             return encode(ErrorCode.invalid_group_id)
         who = Committer(
@@ -37,4 +42,4 @@ class Heartbeat:
         ) -> None:
             shard.heartbeat(who, token, now_ms, decision)
 
-        return ask_shard(self._groups, asked.group_id, decide, encode, encode, writes=False)
+        return ask_shard(self._groups, asked.group_id, decide, encode, refuse, writes=False)

@@ -21,6 +21,8 @@ _NO_PROTOCOL_IS_NULL_FROM = 7
 _REASON_FROM = 8
 _SKIP_ASSIGNMENT_FROM = 9
 _REASON_CHARACTERS_MAX = 255
+_NAME_BYTES_MAX = 32_767 - 1 - 36
+"""A member id is made of a name and a UUID, and records have 16 bits for the length of a string."""
 
 
 class JoinGroup:
@@ -39,6 +41,8 @@ class JoinGroup:
         if not asked.group_id:
             return refuse(ErrorCode.invalid_group_id)
         join = _join_request(request, asked)
+        if len((join.instance_id or join.client_id).encode()) > _NAME_BYTES_MAX:
+            return refuse(ErrorCode.invalid_request)
 
         def decide(
             shard: GroupCoordinatorShard, token: Token, now_ms: int, decision: Decision
@@ -60,7 +64,7 @@ def _join_request(request: Request, asked: Any) -> JoinRequest:
         asked.member_id,
         asked.group_instance_id if version >= _INSTANCE_ID_FROM else None,
         asked.protocol_type,
-        tuple(Protocol(protocol.name, protocol.metadata) for protocol in asked.protocols),
+        _protocols(asked),
         session_ms,
         rebalance_ms,
         request.client_id or "",
@@ -69,6 +73,14 @@ def _join_request(request: Request, asked: Any) -> JoinRequest:
         must_know_its_id=version >= _MEMBER_ID_REQUIRED_FROM,
         can_skip_assignment=version >= _SKIP_ASSIGNMENT_FROM,
     )
+
+
+def _protocols(asked: Any) -> tuple[Protocol, ...]:
+    """Each name counts once, however often it was given."""
+    by_name: dict[str, Protocol] = {}
+    for protocol in asked.protocols:
+        by_name.setdefault(protocol.name, Protocol(protocol.name, protocol.metadata))
+    return tuple(by_name.values())
 
 
 def _encode(request: Request, response: JoinResponse) -> Reply:

@@ -1,6 +1,7 @@
 """OffsetCommit v2-v10. Up to v4: retention. v6: leader epoch. v7: static members. v10: ids."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -23,6 +24,8 @@ _LEADER_EPOCH_FROM: Final = 6
 _INSTANCE_ID_FROM: Final = 7
 _GROUP_NOT_FOUND_FROM: Final = 9
 _TOPIC_ID_FROM: Final = 10
+_NO_TIME: Final = timedelta()
+_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class _Asked(NamedTuple):
@@ -84,7 +87,8 @@ class OffsetCommit:
         if found is None or not 0 <= partition.partition_index < len(found.partitions):
             return _Asked(found, partition, ErrorCode.unknown_topic_or_partition)
         metadata = partition.committed_metadata or ""
-        if len(metadata.encode()) > self._metadata_bytes_max:
+        # As Kafka, whatever the name of the key: units of UTF-16, not bytes.
+        if len(metadata.encode("utf-16-le")) > 2 * self._metadata_bytes_max:
             return _Asked(found, partition, ErrorCode.offset_metadata_too_large)
         return _Asked(found, partition, None)
 
@@ -92,8 +96,8 @@ class OffsetCommit:
 def _value(request: Request, asked: _Asked, now_ms: int) -> OffsetCommitValue:
     partition, version = asked.partition, request.version
     expire_ms = NO_TIMESTAMP
-    if version <= _RETENTION_UP_TO and request.message.retention_time_ms >= 0:
-        expire_ms = now_ms + request.message.retention_time_ms
+    if version <= _RETENTION_UP_TO and request.message.retention_time >= _NO_TIME:
+        expire_ms = now_ms + request.message.retention_time // _MILLISECOND
     assert asked.topic is not None
     return OffsetCommitValue(
         partition.committed_offset,

@@ -19,6 +19,7 @@ from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
 
+_ERROR_FROM: Final = 2
 _STABLE_FROM: Final = 7
 _GROUPS_FROM: Final = 8
 _MEMBER_FROM: Final = 9
@@ -39,8 +40,8 @@ class OffsetFetch:
         asked = request.message
         if request.version < _GROUPS_FROM:
             error, topics = self._fetch(request, asked.group_id, asked.topics)
-            if error is not ErrorCode.none:
-                # v1 has no place for it but the partitions.
+            if error is not ErrorCode.none and request.version < _ERROR_FROM:
+                # It has no place for it but the partitions.
                 topics = [
                     _topic(topic, request, [_refused(p, error) for p in topic.partition_indexes])
                     for topic in asked.topics or ()
@@ -87,7 +88,11 @@ class OffsetFetch:
             return _found(index, None)
         if _wants_stable(request) and offsets.is_unstable((name, index)):
             return _refused(index, ErrorCode.unstable_offset_commit)
-        return _found(index, offsets.get((name, index)))
+        value = offsets.get((name, index))
+        topic = self._replicas.image.topics.get(name)
+        if value is not None and topic is not None and not value.is_of(topic.id):
+            value = None  # G23: of a topic that had this name before.
+        return _found(index, value)
 
     def _all(
         self, shard: GroupCoordinatorShard, group_id: str, request: Request

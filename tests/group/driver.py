@@ -1,0 +1,318 @@
+"""The pure machine of groups, driven by hand: what it decides is replayed, and compared (H0).
+
+After every event, a fresh machine that replays the log, and one that replays it with any prefix
+compacted, must have what is persisted of the live one.
+"""
+
+from collections.abc import Callable, Iterable
+from itertools import count
+from random import Random
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from suwi.coordinator.decision import Decision, TimerKey, Token
+from suwi.coordinator.record import CoordinatorRecord
+from suwi.coordinator.record_facts import RecordFacts
+from suwi.group.classic_group import ClassicGroup, ClassicState, Protocol
+from suwi.group.classic_join import ClassicGroupConfig
+from suwi.group.classic_messages import JoinRequest, LeavingMember, SyncRequest
+from suwi.group.coordinator_shard import Committer, GroupConfig, GroupCoordinatorShard
+from suwi.group.offset_manager import OffsetToCommit
+from suwi.group.offset_records import OffsetCommitValue
+from suwi.group.records import GROUP_RECORDS
+
+GROUP = "g"
+SESSION_MS, REBALANCE_MS = 10_000, 30_000
+RETENTION_MS, EXPIRY_INTERVAL_MS = 1_000_000, 60_000
+Decide = Callable[[GroupCoordinatorShard, int, Decision], None]
+Logged = tuple[bytes, bytes | None]
+
+
+class Driver:
+    def __init__(self, *, delay_ms: int = 0, size_max: int = 100, seed: int = 0) -> None:
+        self._config = GroupConfig(
+            ClassicGroupConfig(delay_ms, 6_000, 1_800_000, size_max),
+            RETENTION_MS,
+            EXPIRY_INTERVAL_MS,
+        )
+        self._ids = count(1)
+        self._random = Random(seed)
+        self.machine = self._new_machine()
+        self.log: list[Logged] = []
+        self.now_ms = 1_000
+        self.replies: dict[Token, Any] = {}
+        self.waiting: dict[Token, None] = {}
+        self.timers: dict[TimerKey, int] = {}
+        self.notices: list[Any] = []
+        self.batch_bytes_max = 1 << 20
+        self.do(lambda machine, now_ms, decision: machine.elected(now_ms, decision))
+
+    def _new_machine(self) -> GroupCoordinatorShard:
+        return GroupCoordinatorShard(self._config, lambda: str(next(self._ids)))
+
+    @property
+    def group(self) -> ClassicGroup:
+        return self.machine.groups[GROUP]
+
+    @property
+    def state(self) -> ClassicState:
+        return self.group.state
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def do(self, decide: Decide, token: Token | None = None) -> Any:
+        """One event; the reply to `token`, None if it waits."""
+        if token is not None:
+            self.waiting[token] = None
+        decision = Decision(batch_bytes_max=self.batch_bytes_max)
+        decide(self.machine, self.now_ms, decision)
+        for record in decision.records:
+            self._append(record)
+        for key, deadline_ms in decision.timers.items():
+            if deadline_ms is None:
+                self.timers.pop(key, None)
+            else:
+                self.timers[key] = deadline_ms
+        for each, reply in decision.replies:
+            assert each in self.waiting, "a reply that nobody waits for"
+            del self.waiting[each]
+            self.replies[each] = reply
+        self.notices += decision.notices
+        self.check()
+        return self.replies.get(token) if token is not None else None
+
+    def _append(self, record: CoordinatorRecord) -> None:
+        offset = len(self.log)
+        self.log.append(GROUP_RECORDS.encode(record))
+        self.machine.replay(record, RecordFacts(offset, is_committed=False))
+        self.machine.committed(offset + 1)
+
+    def join(
+        self,
+        member_id: str = "",
+        *,
+        instance: str | None = None,
+        protocols: Iterable[tuple[str, bytes]] = (("range", b"s"),),
+        group: str = GROUP,
+        known_id: bool = False,
+        session_ms: int = SESSION_MS,
+        rebalance_ms: int = REBALANCE_MS,
+        skips: bool = True,
+        protocol_type: str = "consumer",
+    ) -> Token:
+        """`known_id`: of a version in which members are given an id first."""
+        request = JoinRequest(
+            group,
+            member_id,
+            instance,
+            protocol_type,
+            tuple(Protocol(name, metadata) for name, metadata in protocols),
+            session_ms,
+            rebalance_ms,
+            "client",
+            "/127.0.0.1",
+            must_know_its_id=known_id,
+            can_skip_assignment=skips,
+        )
+        token = Token()
+        self.do(lambda m, now_ms, decision: m.join(request, token, now_ms, decision), token)
+        return token
+
+    def sync(
+        self,
+        member_id: str,
+        assignments: dict[str, bytes] | None = None,
+        *,
+        generation: int | None = None,
+        instance: str | None = None,
+        group: str = GROUP,
+    ) -> Token:
+        found = self.machine.groups.get(group)
+        number = generation if generation is not None else found.generation if found else 1
+        request = SyncRequest(group, member_id, instance, number, None, None, assignments or {})
+        token = Token()
+        self.do(lambda m, now_ms, decision: m.sync(request, token, now_ms, decision), token)
+        return token
+
+    def heartbeat(
+        self, member_id: str, generation: int | None = None, instance: str | None = None
+    ) -> ErrorCode:
+        found = self.machine.groups.get(GROUP)
+        number = generation if generation is not None else found.generation if found else 1
+        who, token = Committer(GROUP, member_id, instance, number), Token()
+        error: ErrorCode = self.do(
+            lambda m, now_ms, decision: m.heartbeat(who, token, now_ms, decision), token
+        )
+        return error
+
+    def leave(self, *members: str, instance: str | None = None, group: str = GROUP) -> list[Any]:
+        leaving, token = [LeavingMember(each, instance) for each in members], Token()
+        errors: list[Any] = self.do(
+            lambda m, now_ms, decision: m.leave(group, leaving, token, now_ms, decision), token
+        )
+        return errors
+
+    def commit(
+        self,
+        offset: int,
+        *,
+        member_id: str = "",
+        generation: int = -1,
+        instance: str | None = None,
+        group: str = GROUP,
+        topic: str = "t",
+        expire_ms: int = -1,
+    ) -> ErrorCode:
+        who, token = Committer(group, member_id, instance, generation), Token()
+        value = OffsetCommitValue(offset, -1, "", self.now_ms, expire_ms)
+        offsets = [OffsetToCommit(topic, 0, value)]
+        error: ErrorCode = self.do(
+            lambda m, now_ms, decision: m.commit(who, offsets, token, now_ms, decision), token
+        )
+        return error
+
+    def offset(self, group: str = GROUP, topic: str = "t") -> int | None:
+        offsets = self.machine.offsets.of(group)
+        value = offsets.get((topic, 0)) if offsets is not None else None
+        return value.offset if value is not None else None
+
+    def delete_group(self, group: str = GROUP) -> ErrorCode:
+        token = Token()
+        error: ErrorCode = self.do(
+            lambda m, _now_ms, decision: m.delete_group(group, token, decision), token
+        )
+        return error
+
+    # -- members ---------------------------------------------------------------------------------
+
+    def id_of(self, joined: Token) -> str:
+        reply = self.replies[joined]
+        assert reply.error == ErrorCode.none, reply
+        member_id: str = reply.member_id
+        return member_id
+
+    def stable(self, members: int = 1, *, instances: Iterable[str] = (), **how: Any) -> list[str]:
+        """Members of one generation, each with its own id for an assignment; the leader first."""
+        waiting = [self.join(**how) for _ in range(members if not instances else 0)]
+        waiting += [self.join(instance=each, **how) for each in instances]
+        while any(token in self.waiting for token in waiting):
+            for member in list(self.group.members.values()):
+                if member.awaiting_join is None:
+                    self.join(member.member_id, instance=member.instance_id, **how)
+        self.assign()
+        ids = list(self.group.members)
+        return sorted(ids, key=lambda each: not self.group.is_leader(each))
+
+    def assign(self) -> None:
+        """All members sync."""
+        ids = list(self.group.members)
+        for member_id in ids:
+            instance = self.group.members[member_id].instance_id
+            self.sync(member_id, {each: each.encode() for each in ids}, instance=instance)
+        assert self.state is ClassicState.STABLE
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def sleep(self, duration_ms: int, *alive: str) -> None:
+        """Timers expire; these members send heartbeats."""
+        until_ms = self.now_ms + duration_ms
+        next_beat_ms = self.now_ms + 3_000
+        while True:
+            due_ms = min(self.timers.values(), default=until_ms + 1)
+            step_ms = min(due_ms, next_beat_ms, until_ms)
+            self.now_ms = max(self.now_ms, step_ms)
+            if due_ms <= step_ms:
+                key = next(key for key, at_ms in self.timers.items() if at_ms == due_ms)
+                del self.timers[key]
+                self.expire(key)
+            elif next_beat_ms <= step_ms < until_ms:
+                next_beat_ms += 3_000
+                for member_id in alive:
+                    self.heartbeat(member_id)
+            else:
+                return
+
+    def expire(self, key: TimerKey) -> None:
+        self.do(lambda m, now_ms, decision: m.expired(key, now_ms, decision))
+
+    # -- fail-over -------------------------------------------------------------------------------
+
+    def fail_over(self, *, compacted: bool = True) -> None:
+        """Another replica is elected, with what the log has. Nobody who waits is answered here."""
+        self.machine = self.replayed(len(self.log) if compacted else 0)
+        self._begin_again()
+
+    def resign_and_return(self) -> None:
+        """The same replica follows for a while, and is elected again."""
+        self.machine.resigned()
+        self._begin_again()
+
+    def _begin_again(self) -> None:
+        self.timers.clear()
+        self.waiting.clear()
+        self.do(lambda machine, now_ms, decision: machine.elected(now_ms, decision))
+
+    # -- H0 --------------------------------------------------------------------------------------
+
+    def replayed(self, compacted_to: int) -> GroupCoordinatorShard:
+        newest = {key: offset for offset, (key, _) in enumerate(self.log[:compacted_to])}
+        machine = self._new_machine()
+        for offset, (key, value) in enumerate(self.log):
+            if offset < compacted_to and (newest[key] != offset or value is None):
+                continue  # Tombstones go, too.
+            record = GROUP_RECORDS.decode(key, value)
+            assert record is not None
+            machine.replay(record, RecordFacts(offset))
+        return machine
+
+    def check(self) -> None:
+        live = persisted(self.machine)
+        for compacted_to in (0, self._random.randint(0, len(self.log)), len(self.log)):
+            replayed = persisted(self.replayed(compacted_to))
+            assert replayed == live, f"replay with the first {compacted_to} records compacted"
+        for group in self.machine.groups.values():
+            check_group(group, self.timers)
+
+
+def persisted(machine: GroupCoordinatorShard) -> dict[str, Any]:
+    """What a replay must give; of a group that is not in the midst of a rebalance all there is."""
+    state: dict[str, Any] = {}
+    for group_id, group in machine.groups.items():
+        if group.persisted is not None:
+            state[group_id] = group.persisted
+            if group.is_as_persisted:
+                assert group.value() == group.persisted, "the live group is not what is persisted"
+    for group_id, offsets in machine.offsets.persisted():
+        state[f"offsets of {group_id}"] = dict(offsets.latest())
+    return state
+
+
+def check_group(group: ClassicGroup, timers: dict[TimerKey, int]) -> None:
+    """The invariants of a group, and that whatever it waits for has an end."""
+    members = group.members
+    assert all(member_id == member.member_id for member_id, member in members.items())
+    assert group.static == {m.instance_id: m.member_id for m in members.values() if m.instance_id}
+    assert group.joined == sum(member.awaiting_join is not None for member in members.values())
+    assert group.leader_id is None or group.leader_id in members or not members
+    assert set(group.pending_sync) <= set(members)
+    assert not set(group.pending_members) & set(members)
+    for member in members.values():
+        assert member.awaiting_join is None or member.awaiting_sync is None
+        assert ("session", group.group_id, member.member_id) in timers
+    for member_id in group.pending_members:
+        assert ("session", group.group_id, member_id) in timers
+    state = group.state
+    assert (state is ClassicState.PREPARING_REBALANCE) == (("join", group.group_id) in timers)
+    if state is ClassicState.EMPTY:
+        assert not members
+    if state is ClassicState.COMPLETING_REBALANCE:
+        assert ("sync", group.group_id) in timers
+        assert all(
+            member_id in group.pending_sync or member.awaiting_sync is not None
+            for member_id, member in members.items()
+        )
+    if state is ClassicState.STABLE:
+        assert members
+        assert not group.pending_sync or ("sync", group.group_id) in timers
+        assert all(m.awaiting_join is None and m.awaiting_sync is None for m in members.values())
