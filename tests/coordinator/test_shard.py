@@ -22,6 +22,7 @@ from suwi.model.errors import (
 )
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.model.topic_config import TopicConfig
+from suwi.replica.partition import Partition
 from tests.coordinator.world import POISON, Notes, Request, World, in_world, refusal, turns
 from tests.replica.alone import ONE, TWO
 
