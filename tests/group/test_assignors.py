@@ -129,9 +129,7 @@ def test_uniform_moves_no_more_than_balance_needs(
     first = run(
         assign_uniform(spec_of(dict.fromkeys(sorted(before, reverse=True), everything), partitions))
     )
-    second = run(
-        assign_uniform(spec_of(dict.fromkeys(sorted(after), everything), later, first))
-    )
+    second = run(assign_uniform(spec_of(dict.fromkeys(sorted(after), everything), later, first)))
     was, now = owners(first), owners(second)
     kept = sum(was.get(partition) == owner for partition, owner in now.items())
     has = sorted(

@@ -118,6 +118,10 @@ def _owned(topics: Iterable[TopicPartitions], member_epoch: int) -> Owned:
     }
 
 
+def partitions_of(owned: Owned) -> Target:
+    return {topic_id: tuple(sorted(epochs)) for topic_id, epochs in owned.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMember:
     """A member as its two records have it; one of them may be missing for a while."""
