@@ -1,6 +1,6 @@
 """The assignors of consumer groups: `uniform` and `range`, by the names Kafka gives them. Pure.
 
-Each is a generator, so that a large group is assigned in slices: it yields about every thousand
+Each is a generator, so that a large group is assigned in slices: it yields after some thousand
 steps, and returns the partitions of each member. `run` goes through at once.
 Invariants: each partition of a topic with a subscriber is given to exactly one subscriber; the
 same input gives the same output, in the order of its members.
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 from suwi.group.consumer_group import Target
 from suwi.model.ids import TopicId
 
-_SLICE: Final = 1_000
+_SLICE: Final = 5_000
 _ROUNDS_MAX: Final = 16
 """Of balancing members with different subscriptions: most groups need two."""
 
@@ -35,8 +35,8 @@ class GroupSpec(NamedTuple):
     """By topic how many, for all that anybody is subscribed to."""
 
     @property
-    def is_homogeneous(self) -> bool:
-        return len({member.topics for member in self.members.values()}) <= 1
+    def subscriptions(self) -> set[frozenset[TopicId]]:
+        return {member.topics for member in self.members.values()}
 
 
 Assignor: TypeAlias = Callable[[GroupSpec], Steps[Assignment]]
@@ -51,6 +51,22 @@ def run(steps: Steps[_T]) -> _T:
             return result
 
 
+class Pace:
+    """Says when a slice is over."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = _SLICE
+
+    def is_over(self, steps: int) -> bool:
+        self._left -= steps
+        if self._left > 0:
+            return False
+        self._left = _SLICE
+        return True
+
+
 # -- range ---------------------------------------------------------------------------------------
 
 
@@ -63,18 +79,21 @@ def assign_range(spec: GroupSpec) -> Steps[Assignment]:
         spec.members,
         key=lambda member_id: _range_order(member_id, spec.members[member_id].instance_id),
     )
+    pace, ordered = Pace(), {topics: _ordered(topics) for topics in spec.subscriptions}
     subscribers: dict[TopicId, int] = {}
-    for at, member_id in enumerate(order):
-        for topic_id in spec.members[member_id].topics:
+    for member_id in order:
+        topics = spec.members[member_id].topics
+        for topic_id in topics:
             subscribers[topic_id] = subscribers.get(topic_id, 0) + 1
-        if at % _SLICE == _SLICE - 1:
+        if pace.is_over(len(topics) + 1):
             yield
     begins = dict.fromkeys(subscribers, 0)
     served = dict.fromkeys(subscribers, 0)
     found: Assignment = {}
-    for at, member_id in enumerate(order):
+    for member_id in order:
+        topics = spec.members[member_id].topics
         target: dict[TopicId, tuple[int, ...]] = {}
-        for topic_id in _ordered(spec.members[member_id].topics):
+        for topic_id in ordered[topics]:
             quota, extra = divmod(spec.partitions[topic_id], subscribers[topic_id])
             begin = begins[topic_id]
             begins[topic_id] = end = begin + quota + (served[topic_id] < extra)
@@ -82,7 +101,7 @@ def assign_range(spec: GroupSpec) -> Steps[Assignment]:
             if begin < end:
                 target[topic_id] = tuple(range(begin, end))
         found[member_id] = target
-        if at % _SLICE == _SLICE - 1:
+        if pace.is_over(3 * len(topics) + 1):
             yield
     return {member_id: found[member_id] for member_id in spec.members}
 
@@ -100,7 +119,7 @@ def _ordered(topics: frozenset[TopicId]) -> list[TopicId]:
 
 def assign_uniform(spec: GroupSpec) -> Steps[Assignment]:
     """As many partitions for each as can be, and as few as can be taken from where they are."""
-    if spec.is_homogeneous:
+    if len(spec.subscriptions) <= 1:
         return (yield from _assign_alike(spec))
     return (yield from _Balancer(spec).assign())
 
@@ -114,10 +133,11 @@ def _assign_alike(spec: GroupSpec) -> Steps[Assignment]:
         return {}
     topics = _ordered(next(iter(spec.members.values())).topics)
     free = {topic_id: bytearray(b"\1" * spec.partitions[topic_id]) for topic_id in topics}
+    pace = Pace()
     kept: dict[str, list[tuple[TopicId, int]]] = {}
-    for at, (member_id, member) in enumerate(spec.members.items()):
-        kept[member_id] = _claim(member, free)
-        if at % _SLICE == _SLICE - 1:
+    for member_id, member in spec.members.items():
+        kept[member_id] = claimed = _claim(member, free)
+        if pace.is_over(len(claimed) + 3):
             yield
     minimum, extras = divmod(sum(map(len, free.values())), len(kept))
     quotas = dict.fromkeys(kept, minimum)
@@ -126,19 +146,21 @@ def _assign_alike(spec: GroupSpec) -> Steps[Assignment]:
             if extras and (len(partitions) > minimum) is has_more:
                 quotas[member_id] += 1
                 extras -= 1
-    yield
+    if pace.is_over(len(kept)):
+        yield
     for member_id, quota in quotas.items():
         for topic_id, partition in kept[member_id][quota:]:
             free[topic_id][partition] = 1
         del kept[member_id][quota:]
     unassigned = iter([(t, p) for t in topics for p, is_free in enumerate(free[t]) if is_free])
-    yield
+    if pace.is_over(sum(map(len, free.values()))):
+        yield
     found: Assignment = {}
-    for at, (member_id, partitions) in enumerate(kept.items()):
+    for member_id, partitions in kept.items():
         for _ in range(quotas[member_id] - len(partitions)):
             partitions.append(next(unassigned))
         found[member_id] = _target(partitions)
-        if at % _SLICE == _SLICE - 1:
+        if pace.is_over(2 * len(partitions) + 3):
             yield
     return found
 
@@ -174,6 +196,7 @@ class _Balancer:
         self._loads = [0] * len(self._ids)
         self._owners: dict[TopicId, list[int]] = {}
         self._subscribers: dict[TopicId, list[int]] = {}
+        self._pace = Pace()
 
     def assign(self) -> Steps[Assignment]:
         yield from self._claim()
@@ -183,20 +206,26 @@ class _Balancer:
         )
         for topic_id in topics:
             self._give(topic_id)
-            yield
+            if self._is_over(topic_id):
+                yield
         for _ in range(_ROUNDS_MAX):
             moved = False
             for topic_id in topics:
                 moved |= self._balance(topic_id)
-                yield
+                if self._is_over(topic_id):
+                    yield
             if not moved:
                 break
         return (yield from self._result(topics))
 
+    def _is_over(self, topic_id: TopicId) -> bool:
+        return self._pace.is_over(len(self._subscribers[topic_id]) + len(self._owners[topic_id]))
+
     def _claim(self) -> Steps[None]:
+        ordered = {topics: _ordered(topics) for topics in self._spec.subscriptions}
         free: dict[TopicId, bytearray] = {}
         for at, member in enumerate(self._spec.members.values()):
-            for topic_id in _ordered(member.topics):
+            for topic_id in ordered[member.topics]:
                 if topic_id not in free:
                     count = self._spec.partitions[topic_id]
                     free[topic_id] = bytearray(b"\1" * count)
@@ -206,7 +235,7 @@ class _Balancer:
             for topic_id, partition in _claim(member, free):
                 self._owners[topic_id][partition] = at
                 self._loads[at] += 1
-            if at % (_SLICE // 10) == 0:
+            if self._pace.is_over(2 * len(member.topics) + 1):
                 yield
 
     def _heap(self, topic_id: TopicId) -> list[tuple[int, int]]:
@@ -252,7 +281,8 @@ class _Balancer:
         for topic_id in topics:
             for partition, owner in enumerate(self._owners[topic_id]):
                 found[owner].setdefault(topic_id, []).append(partition)
-            yield
+            if self._is_over(topic_id):
+                yield
         return {
             member_id: {topic_id: tuple(partitions) for topic_id, partitions in of_one.items()}
             for member_id, of_one in zip(self._ids, found, strict=True)

@@ -259,17 +259,30 @@ class ConsumerGroup:
     def apply_subscription(
         self, member_id: str, value: ConsumerGroupMemberMetadataValue | None
     ) -> None:
-        before = self.members.get(member_id)
-        current = before.current if before is not None else NEW_ASSIGNMENT
-        self._put(before, ConsumerGroupMember(member_id, value, current))
+        before = self.members.get(member_id) or ConsumerGroupMember(member_id)
+        after = ConsumerGroupMember(member_id, value, before.current)
+        self._count_subscription(before, -1)
+        if before.instance_id is not None and self.static.get(before.instance_id) == member_id:
+            del self.static[before.instance_id]
+        self._count_subscription(after, 1)
+        if after.instance_id is not None:
+            self.static[after.instance_id] = member_id
+        self._put(after)
 
     def apply_current(
         self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None
     ) -> None:
+        """Only this changes who owns what: the last such record of a member decides."""
         before = self.members.get(member_id)
-        subscription = before.subscription if before is not None else None
         current = NEW_ASSIGNMENT if value is None else CurrentAssignment.of(value)
-        self._put(before, ConsumerGroupMember(member_id, subscription, current))
+        if before is not None:
+            self._release(before)
+        for owned in (current.assigned, current.pending_revocation):
+            for topic_id, partitions in owned.items():
+                owners = self._owners.setdefault(topic_id, {})
+                owners.update(dict.fromkeys(partitions, member_id))
+        subscription = before.subscription if before is not None else None
+        self._put(ConsumerGroupMember(member_id, subscription, current))
 
     def apply_target(
         self, member_id: str, value: ConsumerGroupTargetAssignmentMemberValue | None
@@ -291,25 +304,16 @@ class ConsumerGroup:
         else:
             self.regexes[regex] = value
 
-    def _put(self, before: ConsumerGroupMember | None, after: ConsumerGroupMember) -> None:
-        if before is not None:
-            self._count(before, -1)
-            self._release(before)
-            instance_id = before.instance_id
-            if instance_id is not None and self.static.get(instance_id) == before.member_id:
-                del self.static[instance_id]
-        if after.subscription is None and after.current is NEW_ASSIGNMENT:
-            self.members.pop(after.member_id, None)
+    def _put(self, member: ConsumerGroupMember) -> None:
+        before = self.members.get(member.member_id)
+        if before is not None and before.current.state is MemberState.STABLE:
+            _add(self._stable_at, before.epoch, -1)
+        if member.subscription is None and member.current is NEW_ASSIGNMENT:
+            self.members.pop(member.member_id, None)
             return
-        self.members[after.member_id] = after
-        self._count(after, 1)
-        if after.instance_id is not None:
-            self.static[after.instance_id] = after.member_id
-        for owned in (after.current.assigned, after.current.pending_revocation):
-            for topic_id, partitions in owned.items():
-                self._owners.setdefault(topic_id, {}).update(
-                    dict.fromkeys(partitions, after.member_id)
-                )
+        self.members[member.member_id] = member
+        if member.current.state is MemberState.STABLE:
+            _add(self._stable_at, member.epoch, 1)
 
     def _release(self, member: ConsumerGroupMember) -> None:
         """Only what is recorded as this member's: another one may have it by now."""
@@ -322,9 +326,7 @@ class ConsumerGroup:
                 if not owners:
                     self._owners.pop(topic_id, None)
 
-    def _count(self, member: ConsumerGroupMember, by: int) -> None:
-        if member.current.state is MemberState.STABLE:
-            _add(self._stable_at, member.epoch, by)
+    def _count_subscription(self, member: ConsumerGroupMember, by: int) -> None:
         value = member.subscription
         if value is None:
             return

@@ -43,7 +43,7 @@ class Targets:
             decision.arm(assignment_timer(group.group_id), due_ms)
             return
         members, targets = draft.members(), draft.targets()
-        assignor = _assignor(draft.assignors(), config)
+        assignor = preferred_assignor(draft.assignors(), config)
         job = _job(group.group_id, draft.epoch, assignor, members, targets, draft.regexes, topics)
         if not job.run(None if is_first else _SLICES_AT_ONCE):
             self._jobs[group.group_id] = job
@@ -72,7 +72,7 @@ class Targets:
         if due_ms > now_ms:
             decision.arm(assignment_timer(group.group_id), due_ms)
             return None
-        assignor = _assignor(group.assignors, config)
+        assignor = preferred_assignor(group.assignors, config)
         members, targets = dict(group.members), dict(group.targets)
         regexes = dict(group.regexes)
         job = _job(group.group_id, group.epoch, assignor, members, targets, regexes, topics)
@@ -126,7 +126,7 @@ def due_at(group: ConsumerGroup, config: ConsumerGroupConfig, now_ms: int) -> in
     return max(made_ms + config.assignment_interval_ms, now_ms)
 
 
-def _assignor(counts: Counter[str], config: ConsumerGroupConfig) -> str:
+def preferred_assignor(counts: Counter[str], config: ConsumerGroupConfig) -> str:
     """The one that most members name. A member may come from another broker's log."""
     known = {name: count for name, count in counts.items() if name in ASSIGNORS and count > 0}
     return max(sorted(known), key=known.__getitem__, default=config.assignors[0])

@@ -10,13 +10,12 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final
 
-from suwi.group.assignors import ASSIGNORS, Assignment, GroupSpec, MemberSpec, Steps
+from suwi.group.assignors import ASSIGNORS, Assignment, GroupSpec, MemberSpec, Pace, Steps
 from suwi.group.consumer_group import ConsumerGroupMember, Target
 from suwi.group.consumer_messages import Topic, Topics
 from suwi.group.records import ConsumerGroupRegularExpressionValue
 from suwi.model.ids import TopicId
 
-_SLICE: Final = 1_000
 _SIGN: Final = 1 << 63
 _MODULUS: Final = 1 << 64
 
@@ -89,7 +88,8 @@ def assign(
 ) -> Steps[Assignment]:
     known: dict[tuple[tuple[str, ...], str | None], frozenset[TopicId]] = {}
     specs: dict[str, MemberSpec] = {}
-    for at, member in enumerate(members.values()):
+    pace = Pace()
+    for member in members.values():
         names, regex = subscription = (member.topic_names, member.topic_regex)
         ids = known.get(subscription)
         if ids is None:
@@ -99,7 +99,7 @@ def assign(
         specs[member.member_id] = MemberSpec(
             member.instance_id, ids, targets.get(member.member_id, {})
         )
-        if at % _SLICE == _SLICE - 1:
+        if pace.is_over(3):
             yield
     partitions: dict[TopicId, int] = {}
     for ids in known.values():
