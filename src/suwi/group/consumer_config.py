@@ -20,6 +20,8 @@ class ConsumerGroupConfig:
     """`group.consumer.migration.policy` is `upgrade` or `bidirectional`."""
     downgrades: bool = True
     classic_size_max: int = 2**31 - 1
+    classic_session_timeout_ms_range: tuple[int, int] = (6_000, 1_800_000)
+    """`group.min.session.timeout.ms` and `group.max.session.timeout.ms`."""
 
 
 def consumer_session_timer(group_id: str, member_id: str) -> TimerKey:

@@ -8,12 +8,15 @@ fires: step it between other events, then give it to `job_done`.
 Hazards G17–G23.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, TimerKey
+from suwi.coordinator.decision import Decision, TimerKey, Token
+from suwi.group.classic_group import ClassicGroup
+from suwi.group.classic_messages import JoinRequest, JoinResponse, LeavingMember, SyncRequest
+from suwi.group.consumer_classic_members import ClassicMembers
 from suwi.group.consumer_config import (
     ConsumerGroupConfig,
     consumer_rebalance_timer,
@@ -33,6 +36,8 @@ from suwi.group.consumer_messages import (
     HeartbeatResponse,
     Topics,
 )
+from suwi.group.consumer_migration import can_downgrade, downgrade, upgrade
+from suwi.group.consumer_protocol import PROTOCOL_TYPE
 from suwi.group.consumer_rebalances import cause_of
 from suwi.group.consumer_records import (
     append_current,
@@ -48,7 +53,7 @@ from suwi.group.consumer_validation import (
     find_static,
     unknown_member,
 )
-from suwi.group.history import Trigger
+from suwi.group.history import Cause, Trigger
 from suwi.group.records import ConsumerGroupMemberMetadataValue
 from suwi.group.regular_expressions import InvalidRegularExpression, compile_regex
 from suwi.group.target_assignment import Job
@@ -62,6 +67,7 @@ class ConsumerCoordinator:
         self._config_of = config_of
         self._new_id = new_id
         self._updates = ConsumerUpdates(config_of)
+        self._classic = ClassicMembers(config_of, new_id, self._updates)
 
     # -- ConsumerGroupHeartbeat ------------------------------------------------------------------
 
@@ -88,6 +94,7 @@ class ConsumerCoordinator:
             return HeartbeatResponse(ErrorCode.invalid_regular_expression, str(error))
         draft = Draft.of(group, before, replace(member, subscription=_merged(member, request)))
         self._updates.replace_static(draft, decision)
+        self._classic.forget(group.group_id, draft.replaced_id or "")
         self._updates.update(draft, member, request.owned, topics, now_ms, decision)
         session_ms = now_ms + config.session_timeout_ms
         decision.arm(consumer_session_timer(group.group_id, member.member_id), session_ms)
@@ -145,9 +152,8 @@ class ConsumerCoordinator:
         if request.member_epoch == LEAVE_STATIC_EPOCH:
             self._leave_for_a_while(group, member, now_ms, decision)
         else:
-            self._updates.remove(
-                group, [member], cause_of(Trigger.LEAVE, member), topics, now_ms, decision
-            )
+            cause = cause_of(Trigger.LEAVE, member)
+            self._remove(group, [member], cause, topics, now_ms, decision)
         return HeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)
 
     def _leave_for_a_while(
@@ -167,6 +173,40 @@ class ConsumerCoordinator:
         key = consumer_session_timer(group.group_id, member.member_id)
         decision.arm(key, now_ms + session_ms)
 
+    def _remove(
+        self,
+        group: ConsumerGroup,
+        leaving: Sequence[ConsumerGroupMember],
+        cause: Cause,
+        topics: Topics,
+        now_ms: int,
+        decision: Decision,
+    ) -> None:
+        """The rest may be a classic group: when the last of the consumer protocol has left."""
+        gone = {member.member_id for member in leaving}
+        for member_id in gone:
+            self._classic.forget(group.group_id, member_id)
+        if len(group.members) - group.classic_members <= len(gone):
+            left = [m for member_id, m in group.members.items() if member_id not in gone]
+            if can_downgrade(left, self._config_of(group.group_id)):
+                self._downgrade(group, left, topics, now_ms, decision)
+                return
+        self._updates.remove(group, leaving, cause, topics, now_ms, decision)
+
+    def _downgrade(
+        self,
+        group: ConsumerGroup,
+        left: Sequence[ConsumerGroupMember],
+        topics: Topics,
+        now_ms: int,
+        decision: Decision,
+    ) -> None:
+        for member_id in group.members:
+            self._updates.cancel_timers(group.group_id, member_id, decision)
+        self._updates.cancel_group_timers(group.group_id, decision)
+        self.forget(group.group_id)
+        downgrade(group, left, topics, now_ms, decision)
+
     def delete(self, group: ConsumerGroup, decision: Decision) -> ErrorCode:
         """DeleteGroups."""
         if not group.is_empty:
@@ -175,6 +215,114 @@ class ConsumerCoordinator:
         self._updates.cancel_group_timers(group.group_id, decision)
         self.forget(group.group_id)
         return ErrorCode.none
+
+    # -- the classic protocol --------------------------------------------------------------------
+
+    def upgrade(
+        self,
+        classic: ClassicGroup,
+        request: HeartbeatRequest,
+        topics: Topics,
+        now_ms: int,
+        decision: Decision,
+    ) -> HeartbeatResponse:
+        """A heartbeat to a classic group: if it joins, and may, the group becomes a consumer one.
+
+        The records that do so are in the decision: what is volatile of the classic group is over.
+        """
+        if request.member_epoch != 0:
+            # It was fenced by a downgrade: it may come back, and upgrade the group again.
+            refusal = unknown_member(request.member_id, request.group_id)
+            return HeartbeatResponse(refusal.error, str(refusal))
+        upgraded = upgrade(classic, self._config_of(classic.group_id), topics, now_ms)
+        if upgraded is None:
+            message = f"Group {classic.group_id} is not a consumer group."
+            return HeartbeatResponse(ErrorCode.group_id_not_found, message)
+        group, conversion = upgraded
+        response = self.heartbeat(group, request, topics, now_ms, conversion)
+        if response.error is ErrorCode.none:
+            decision.records += conversion.records
+            decision.replies += conversion.replies
+            decision.timers |= conversion.timers
+            decision.notices += conversion.notices
+        return response
+
+    def join(
+        self,
+        group: ConsumerGroup,
+        request: JoinRequest,
+        token: Token,
+        topics: Topics,
+        now_ms: int,
+        decision: Decision,
+    ) -> None:
+        """JoinGroup of a group that has members. (An empty one is deleted first.)"""
+        joining = self._classic.prepare(group, request, token, decision)
+        if joining is None:
+            return
+        draft = joining.draft
+        left = [*draft.members().values()]
+        self._classic.forget(group.group_id, draft.replaced_id or "")
+        if draft.replaced_id is not None and can_downgrade(left, self._config_of(group.group_id)):
+            self._downgrade(group, left, topics, now_ms, decision)
+            generation = group.epoch
+        else:
+            self._classic.join(joining, topics, now_ms, decision)
+            generation = draft.member.epoch
+        decision.reply(
+            token,
+            JoinResponse(
+                ErrorCode.none,
+                draft.member.member_id,
+                generation,
+                PROTOCOL_TYPE,
+                request.protocols[0].name,
+            ),
+        )
+
+    def sync(
+        self,
+        group: ConsumerGroup,
+        request: SyncRequest,
+        token: Token,
+        topics: Topics,
+        now_ms: int,
+        decision: Decision,
+    ) -> None:
+        decision.reply(token, self._classic.sync(group, request, topics, now_ms, decision))
+
+    def classic_heartbeat(
+        self,
+        group: ConsumerGroup,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        now_ms: int,
+        decision: Decision,
+    ) -> ErrorCode:
+        return self._classic.heartbeat(group, member_id, instance_id, generation, now_ms, decision)
+
+    def leave(
+        self,
+        group: ConsumerGroup,
+        leaving: Sequence[LeavingMember],
+        topics: Topics,
+        now_ms: int,
+        decision: Decision,
+    ) -> list[ErrorCode]:
+        """LeaveGroup: one error for each; one rebalance for all of them."""
+        found = self._classic.leaving(group, leaving)
+        members: dict[str, ConsumerGroupMember] = {}
+        reason = ""
+        for each, member in zip(leaving, found, strict=True):
+            if isinstance(member, ConsumerGroupMember):
+                members[member.member_id] = member
+                reason = reason or each.reason
+        if members:
+            first = next(iter(members.values()))
+            cause = cause_of(Trigger.LEAVE, first, reason)
+            self._remove(group, list(members.values()), cause, topics, now_ms, decision)
+        return [each if isinstance(each, ErrorCode) else ErrorCode.none for each in found]
 
     # -- time and topics -------------------------------------------------------------------------
 
@@ -213,9 +361,8 @@ class ConsumerCoordinator:
     ) -> None:
         member = group.members.get(member_id)
         if member is not None:
-            self._updates.remove(
-                group, [member], cause_of(trigger, member), topics, now_ms, decision
-            )
+            cause = cause_of(trigger, member)
+            self._remove(group, [member], cause, topics, now_ms, decision)
 
     def job_done(
         self, group: ConsumerGroup, job: Job, topics: Topics, now_ms: int, decision: Decision
@@ -253,6 +400,7 @@ class ConsumerCoordinator:
     def forget(self, group_id: str) -> None:
         """The group is gone, or led by another broker."""
         self._updates.forget(group_id)
+        self._classic.forget_group(group_id)
 
 
 def _merged(
