@@ -272,3 +272,11 @@ def settle(world: World, clients: Iterable[Client], rounds: int = 20) -> None:
         if len(world.log) == before and not any(c.must_send_all for c in clients):
             return
     raise AssertionError("the group does not settle")
+
+
+def two_members() -> tuple[World, Client, Client]:
+    world = World()
+    first, second = Client(world, "m1"), Client(world, "m2")
+    first.beat()
+    settle(world, [first, second])
+    return world, first, second
