@@ -246,8 +246,15 @@ def test_a_silent_member_is_expelled_after_its_session() -> None:
 
 def test_g24_with_a_member_its_timers_go() -> None:
     world, first, second = two_members()
+    Client(world, "m3").beat()
+    first.beat()
+    second.beat()
+    revoking = [m for m in ("m1", "m2") if consumer_rebalance_timer(GROUP, m) in world.timers]
+    assert revoking
     first.leave()
     assert consumer_session_timer(GROUP, "m1") not in world.timers
+    assert consumer_rebalance_timer(GROUP, "m1") not in world.timers
+    Client(world, "m3").leave()
     second.leave()
     assert world.timers == {}
 

@@ -150,6 +150,16 @@ def test_a_classic_member_that_does_not_join_or_sync_is_expelled() -> None:
     assert second.member_id not in world.group.members
 
 
+def test_g3_a_classic_member_that_never_syncs_is_expelled() -> None:
+    world, first, second = mixed()
+    assert second.join().error is ErrorCode.none
+    for _ in range(31):
+        world.advance(1_000)
+        first.beat()
+        second.beat()
+    assert second.member_id not in world.group.members
+
+
 def test_a_classic_member_that_is_silent_is_expelled_after_its_own_session() -> None:
     world, first, second = mixed()
     for _ in range(10):
