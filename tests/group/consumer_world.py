@@ -17,7 +17,7 @@ from suwi.group.consumer_group import ConsumerGroup, ConsumerGroups
 from suwi.group.consumer_messages import HeartbeatRequest, HeartbeatResponse, Topic
 from suwi.group.history import Rebalance
 from suwi.group.records import GROUP_RECORDS
-from suwi.group.target_assignment import Job
+from suwi.group.target_assignment import Job, metadata_hash
 from suwi.model.ids import TopicId
 
 GROUP = "g"
@@ -189,6 +189,12 @@ class World:
                             assert (topic, partition) not in owner
                             owner[topic, partition] = member.member_id
                             assert group.owner(topic, partition) == member.member_id
+
+    def check_hashes(self) -> None:
+        """G21: with all members told of the image, each group was compared with all its topics."""
+        for group in self.groups:
+            if not group.is_empty:
+                assert group.metadata_hash == metadata_hash(group.subscribed_topics(), self.image)
 
     def check_replay(self, random: Random | None = None) -> None:
         """H0: live state is what a replay gives, of the log and of the compacted log."""

@@ -3,6 +3,7 @@
 Members subscribe, leave, fall silent, lose replies, return statically; topics change; brokers fail.
 """
 
+import re
 from random import Random
 
 import pytest
@@ -12,6 +13,7 @@ from suwi.group.consumer_group import GroupState
 from tests.group.consumer_world import Client, Image, World, settle
 
 TOPICS = ("a", "b", "c")
+REGEXES = (None, None, "", "a|b", "[bc]", ".*")
 
 
 class Walk:
@@ -66,8 +68,9 @@ class Walk:
         elif self.random.random() < 0.3:
             instance_id = f"i{self._next_id}"
         assignor = self.random.choice((None, None, "uniform", "range"))
+        regex = self.random.choice(REGEXES)
         client = Client(
-            self.world, f"m{self._next_id}", self.subscription(), instance_id, None, assignor
+            self.world, f"m{self._next_id}", self.subscription(), instance_id, regex, assignor
         )
         self.clients.append(client)
         client.beat(is_lost=self.random.random() < 0.2)
@@ -76,6 +79,9 @@ class Walk:
         client = self.pick()
         if client is not None:
             client.names, client.must_send_all = self.subscription(), True
+            if self.random.random() < 0.4:
+                # A regular expression is taken back with an empty one.
+                client.regex = self.random.choice(REGEXES) or ""
 
     def leave(self) -> None:
         client = self.pick()
@@ -138,21 +144,39 @@ class Walk:
     def converge(self) -> None:
         world = self.world
         world.advance(60_000)
-        for client in self.clients:
-            client.beat()
-        for _ in range(4):
-            world.advance(2_000)
+        self.beat_for_a_while()
+        self.check_settled()
+        # Now that nothing else would raise the epoch, nobody is told of a change of topics.
+        for name in TOPICS:
+            topic = world.image.by_name(name)
+            image = world.image.with_topic(name, topic.partitions + 2 if topic is not None else 2)
+            world.change_topics(image, tell=False)
+            self.beat_for_a_while()
+            self.check_settled()
+
+    def topics_of(self, client: Client) -> set[str]:
+        matched = {name for name in TOPICS if client.regex and re.fullmatch(client.regex, name)}
+        return matched | set(client.names or ())
+
+    def beat_for_a_while(self) -> None:
+        """Long enough for regular expressions to be resolved again."""
+        for _ in range(8):
             for client in self.clients:
                 client.beat()
-        settle(world, self.clients, rounds=40)
+            self.world.advance(2_000)
+        settle(self.world, self.clients, rounds=40)
+
+    def check_settled(self) -> None:
+        world = self.world
         if not self.clients:
             return
+        world.check_hashes()
         assert world.group.state is GroupState.STABLE
         assert set(world.group.members) == {client.member_id for client in self.clients}
         wanted = {
             (topic.topic_id, partition)
             for client in self.clients
-            for name in client.names or ()
+            for name in self.topics_of(client)
             if (topic := world.image.by_name(name)) is not None
             for partition in range(topic.partitions)
         }
@@ -165,7 +189,7 @@ class Walk:
         assert len(owned) == len(set(owned))
         assert set(owned) == wanted
         for client in self.clients:
-            ids = {world.image.by_name(name) for name in client.names or ()}
+            ids = {world.image.by_name(name) for name in self.topics_of(client)}
             assert set(client.owned) <= {topic.topic_id for topic in ids if topic is not None}
 
 

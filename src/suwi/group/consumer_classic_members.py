@@ -80,6 +80,8 @@ class ClassicMembers:
                     decision.reply(token, JoinResponse(required, member_id))
                     return None
             before, member = self._find(group, request, member_id)
+            if member.current.state is MemberState.UNKNOWN:
+                raise unknown_member(member_id, group.group_id)
         except Refused as refusal:
             decision.reply(token, JoinResponse(refusal.error, request.member_id))
             return None

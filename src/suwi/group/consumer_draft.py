@@ -34,6 +34,31 @@ def subscribed_topics(
     return found
 
 
+def keeps_topics(
+    group: ConsumerGroup, before: ConsumerGroupMember | None, after: ConsumerGroupMember | None
+) -> bool:
+    """Whether the group's topics are surely the same with a member in the place of another.
+
+    In a group with thousands of topics most joins are found out here, without going through them.
+    """
+    names_before = before.topic_names if before is not None else ()
+    names_after = after.topic_names if after is not None else ()
+    if any(name not in group.subscribers for name in names_after):
+        return False
+    stay = frozenset(names_after)
+    if any(group.subscribers[name] == 1 for name in names_before if name not in stay):
+        return False
+    regex_before = before.topic_regex if before is not None else None
+    regex_after = after.topic_regex if after is not None else None
+    if regex_before == regex_after:
+        return True
+    is_lost = regex_before is not None and group.regex_subscribers[regex_before] == 1
+    is_new = regex_after is not None and not (
+        regex_after in group.regexes and regex_after in group.regex_subscribers
+    )
+    return not is_lost and not is_new
+
+
 def unused_regexes(group: ConsumerGroup, leaving: Iterable[ConsumerGroupMember]) -> list[str]:
     """Those that nobody is subscribed to once some members have gone."""
     patterns = Counter(group.regex_subscribers)

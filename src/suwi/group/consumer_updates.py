@@ -16,7 +16,7 @@ from suwi.group.consumer_config import (
     consumer_session_timer,
     regex_timer,
 )
-from suwi.group.consumer_draft import Draft, subscribed_topics, unused_regexes
+from suwi.group.consumer_draft import Draft, keeps_topics, subscribed_topics, unused_regexes
 from suwi.group.consumer_group import (
     NEW_ASSIGNMENT,
     ConsumerGroup,
@@ -93,7 +93,10 @@ class ConsumerUpdates:
         if seen not in (topics.version, _NO_VERSION):
             self.regexes.topics_changed(group, now_ms, decision)
         self._compared[group.group_id] = topics.version
-        found = metadata_hash(draft.subscribed_topics(), topics)
+        if seen == topics.version and keeps_topics(group, draft.before, draft.member):
+            found = group.metadata_hash
+        else:
+            found = metadata_hash(draft.subscribed_topics(), topics)
         if cause is None and group.epoch > 0:
             if found == group.metadata_hash:
                 return
@@ -176,7 +179,11 @@ class ConsumerUpdates:
             self.cancel_timers(group_id, member.member_id, decision)
         for regex in unused_regexes(group, leaving):
             append_regex(decision, group_id, regex, None)
-        found = metadata_hash(subscribed_topics(group, leaving), topics)
+        is_same_image = self._compared.get(group_id) == topics.version
+        if is_same_image and len(leaving) == 1 and keeps_topics(group, leaving[0], None):
+            found = group.metadata_hash
+        else:
+            found = metadata_hash(subscribed_topics(group, leaving), topics)
         epoch = group.epoch + 1
         append_epoch(decision, group_id, epoch, found)
         self.rebalances.begin(group, cause, now_ms)
