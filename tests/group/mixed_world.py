@@ -80,6 +80,7 @@ class Consumer:
         self.generation = -1
         self.owned: dict[str, Sequence[int]] = {}
         self.is_eager = False
+        self.has_synced = False
         self.topics: tuple[str, ...] = ("a",)
         self.names = ["cooperative-sticky"]
 
@@ -104,6 +105,7 @@ class Consumer:
         response: JoinResponse = world.replies[token]
         if response.error in (ErrorCode.none, ErrorCode.member_id_required):
             self.member_id, self.generation = response.member_id, response.generation
+            self.has_synced = False
         return response
 
     def sync(self, **changes: Any) -> SyncResponse:
@@ -116,6 +118,7 @@ class Consumer:
         response: SyncResponse = world.replies[token]
         if response.error is ErrorCode.none:
             self.owned = dict(read_assignment(response.assignment).partitions)
+            self.has_synced = True
         return response
 
     def beat(self, generation: int | None = None) -> ErrorCode:

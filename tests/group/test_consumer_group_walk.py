@@ -9,6 +9,7 @@ from random import Random
 import pytest
 from kio.schema.errors import ErrorCode
 
+from suwi.coordinator.decision import Decision
 from suwi.group.consumer_group import GroupState
 from tests.group.consumer_world import Client, Image, World, settle
 
@@ -38,6 +39,7 @@ class Walk:
             (self.change_topics, 3),
             (self.fail_over, 2),
             (self.old_request, 4),
+            (self.stop_all, 1),
         )
         action = self.random.choices([a for a, _ in actions], [w for _, w in actions])[0]
         action()
@@ -94,6 +96,20 @@ class Walk:
         else:
             client.leave()
 
+    def stop_all(self) -> None:
+        """All leave; sometimes the group is deleted then."""
+        for client in self.clients:
+            client.leave()
+        self.clients.clear()
+        self.world.advance(60_000)
+        group = self.world.groups.get("g")
+        if group is not None and self.random.random() < 0.5:
+            decision = Decision()
+            assert self.world.coordinator.delete(group, decision) is ErrorCode.none
+            self.world.carry_out(decision)
+            assert len(self.world.groups) == 0
+            assert not self.world.timers
+
     def crash(self) -> None:
         client = self.pick()
         if client is not None:
@@ -121,7 +137,8 @@ class Walk:
         """Of a member or of somebody else, with whatever epoch."""
         client = self.pick()
         if client is not None:
-            epoch = self.random.randint(1, self.world.group.epoch + 2 if self.world.log else 2)
+            group = self.world.groups.get("g")
+            epoch = self.random.randint(1, group.epoch + 2 if group is not None else 2)
             if epoch != client.epoch:
                 self.world.send(client.request(member_epoch=epoch, owned=None))
 

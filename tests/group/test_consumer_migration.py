@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Token
+from suwi.coordinator.decision import Decision, Token
+from suwi.group.classic_coordinator import ClassicCoordinator, ClassicGroupConfig
 from suwi.group.classic_group import ClassicGroup, ClassicMember, ClassicState, Protocol
+from suwi.group.classic_messages import JoinRequest, SyncRequest
 from suwi.group.consumer_group import GroupState
 from suwi.group.consumer_migration import downgrade_timer
 from suwi.group.consumer_protocol import (
@@ -14,6 +16,7 @@ from suwi.group.consumer_protocol import (
     read_subscription,
     write_assignment,
 )
+from suwi.group.history import Cause, Trigger
 from suwi.wire.errors import MalformedMessage
 from tests.group.consumer_world import GROUP, Client, topic_id
 from tests.group.mixed_world import Consumer, Mixed, subscription
@@ -306,3 +309,44 @@ def test_a_group_stays_a_consumer_group_where_downgrades_are_off() -> None:
     settle(world, second)
     assert second.count == 4
     assert world.group.classic_members == 1
+
+
+def test_a_group_goes_to_the_classic_protocol_and_back() -> None:
+    world, first, second = mixed()
+    first.leave()
+    classic = ClassicCoordinator(ClassicGroupConfig(0, 6_000, 60_000, 10), lambda: "x")
+    group = world.classic[GROUP]
+    decision = Decision()
+    classic.prepare_rebalance(group, Cause(Trigger.LEAVE), world.now_ms, decision)
+    beat = classic.heartbeat(
+        group, second.member_id, None, second.generation, world.now_ms, decision
+    )
+    assert beat is ErrorCode.rebalance_in_progress
+    metadata = subscription("a", owned=second.owned)
+    token = Token()
+    request = JoinRequest(
+        GROUP,
+        second.member_id,
+        None,
+        "consumer",
+        (Protocol("cooperative-sticky", metadata), Protocol("range", metadata)),
+        10_000,
+        30_000,
+        "client",
+        "/h",
+    )
+    classic.join(group, request, token, world.now_ms, decision)
+    joined = dict(decision.replies)[token]
+    assert (joined.error, joined.leader) == (ErrorCode.none, second.member_id)
+    everything = {second.member_id: write_assignment({"a": [0, 1, 2, 3]}, 1)}
+    sync = SyncRequest(GROUP, second.member_id, None, joined.generation, None, None, everything)
+    classic.sync(group, sync, Token(), world.now_ms, decision)
+    assert group.state is ClassicState.STABLE
+    world.carry_out(Decision(records=decision.records))
+    second.owned, second.generation = {"a": [0, 1, 2, 3]}, joined.generation
+
+    first = Client(world, "m1")
+    assert world.upgrade(first).member_epoch == joined.generation + 1
+    second.names = ["cooperative-sticky", "range"]
+    settle(world, first, second)
+    assert (first.count, second.count) == (2, 2)

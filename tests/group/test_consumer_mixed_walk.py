@@ -98,7 +98,11 @@ class MixedWalk:
         self.world.advance(self.random.choice((1, 100, 1_000, 11_000)))
 
     def fail_over(self) -> None:
+        """A classic consumer whose SyncGroup fails joins again."""
         self.world.fail_over()
+        for member in self.members:
+            if isinstance(member, Consumer) and not member.has_synced:
+                member.generation = -1
 
     def grow(self) -> None:
         name = self.random.choice(TOPICS)

@@ -98,12 +98,12 @@ class ConsumerCoordinator:
         self._updates.update(draft, member, request.owned, topics, now_ms, decision)
         session_ms = now_ms + config.session_timeout_ms
         decision.arm(consumer_session_timer(group.group_id, member.member_id), session_ms)
-        after = draft.member.current
-        is_told = (
-            request.is_full
-            or request.member_epoch != member.epoch
-            or partitions_of(after.assigned) != partitions_of(member.current.assigned)
+        was, after = member.current, draft.member.current
+        is_moved = after is not was and (
+            partitions_of(after.assigned) != partitions_of(was.assigned)
         )
+        # G19: whoever is behind, or tells everything, may have missed the last answer.
+        is_told = request.is_full or request.member_epoch != member.epoch or is_moved
         return HeartbeatResponse(
             member_id=member.member_id,
             member_epoch=after.epoch,
