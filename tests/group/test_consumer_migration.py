@@ -224,6 +224,17 @@ def test_a_classic_group_is_upgraded_by_the_first_consumer_heartbeat() -> None:
     assert sorted((client.count, members[0].count, members[1].count)) == [1, 1, 2]
 
 
+def test_g17_a_partition_that_a_classic_group_gave_to_two_has_one_owner_after_the_upgrade() -> None:
+    world = Mixed()
+    both = write_assignment({"a": [0, 1], "gone": [0]}, 1)
+    group = world.classic[GROUP] = classic_group("c1", "c2", c1=both, c2=both)
+    # The second has just joined again, without the protocol of the generation before.
+    group.members["c2"].protocols = (Protocol("range", subscription("a")),)
+    assert world.upgrade(Client(world, "m1")).error is ErrorCode.none
+    world.check_one_owner()
+    assert world.group.owner(A, 0) == "c1"
+
+
 def test_an_empty_classic_group_is_simply_replaced() -> None:
     world = Mixed(upgrades=False)
     world.classic[GROUP] = ClassicGroup(GROUP, generation=9)

@@ -66,8 +66,9 @@ def upgrade(
             return None
         if len(classic.members) > config.size_max:
             return None
+        claimed: set[tuple[TopicId, int]] = set()
         try:
-            members = [_to_consumer(classic, m, topics) for m in classic.members.values()]
+            members = [_to_consumer(classic, m, topics, claimed) for m in classic.members.values()]
         except (MalformedMessage, _HasUserData):
             return None
     _append_group(decision, group_id, classic.generation, members, now_ms)
@@ -83,10 +84,14 @@ class _HasUserData(Exception):
 
 
 def _to_consumer(
-    classic: ClassicGroup, member: ClassicMember, topics: Topics
+    classic: ClassicGroup,
+    member: ClassicMember,
+    topics: Topics,
+    claimed: set[tuple[TopicId, int]],
 ) -> ConsumerGroupMember:
-    protocol = classic.protocol or member.protocols[0].name
-    subscription = read_subscription(member.metadata_for(protocol))
+    # One that has just joined may not support what the others have agreed on before.
+    metadata = member.metadata_for(classic.protocol or "") or member.protocols[0].metadata
+    subscription = read_subscription(metadata)
     owned: dict[TopicId, dict[int, int]] = {}
     if member.assignment:
         assignment = read_assignment(member.assignment)
@@ -94,8 +99,13 @@ def _to_consumer(
             raise _HasUserData
         for name, partitions in assignment.partitions.items():
             topic = topics.by_name(name)
-            if topic is not None and partitions:
-                owned[topic.topic_id] = dict.fromkeys(partitions, classic.generation)
+            if topic is None:
+                continue
+            for partition in partitions:
+                # G17: an assignor of the client's own may have given one to several.
+                if (topic.topic_id, partition) not in claimed:
+                    claimed.add((topic.topic_id, partition))
+                    owned.setdefault(topic.topic_id, {})[partition] = classic.generation
     value = ConsumerGroupMemberMetadataValue(
         member.instance_id,
         subscription.rack_id,
