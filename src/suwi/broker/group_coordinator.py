@@ -13,8 +13,10 @@ from suwi.coordinator.shard import Shard, ShardContext
 from suwi.env import Env
 from suwi.env.tasks import Tasks
 from suwi.group.classic_join import ClassicGroupConfig
+from suwi.group.consumer_config import ConsumerGroupConfig
 from suwi.group.coordinator_shard import GroupConfig, GroupCoordinatorShard
 from suwi.group.history import History, Rebalance
+from suwi.group.image_topics import ImageTopics
 from suwi.group.records import GROUP_RECORDS
 from suwi.metadata.image import ClusterImage
 from suwi.model.coordinator_config import CoordinatorConfig
@@ -38,6 +40,7 @@ class GroupCoordinator:
     ) -> None:
         """`brokers_max`: how many brokers there will ever be, where that is known."""
         self.history = History()
+        self._topics = ImageTopics(image(), 0)
         self._config = config
         self._tasks = tasks
         self._brokers_max = brokers_max
@@ -48,6 +51,7 @@ class GroupCoordinator:
                 config.group_max_session_timeout_ms,
                 config.group_max_size,
             ),
+            lambda _group_id: ConsumerGroupConfig(),
             config.offsets_retention_minutes * 60_000,
             config.offsets_retention_check_interval_ms,
         )
@@ -55,7 +59,9 @@ class GroupCoordinator:
             OFFSETS_TOPIC,
             image,
             ShardContext(
-                lambda: GroupCoordinatorShard(groups, lambda: str(env.random.uuid())),
+                lambda: GroupCoordinatorShard(
+                    groups, lambda: str(env.random.uuid()), lambda: self._topics
+                ),
                 GROUP_RECORDS,
                 env.clock,
                 tasks,
@@ -79,16 +85,22 @@ class GroupCoordinator:
             configs["min.insync.replicas"] = str(_MIN_ISR)
         return NewTopic(OFFSETS_TOPIC, self._config.offsets_topic_num_partitions, replicas, configs)
 
+    def topics(self) -> ImageTopics:
+        """Those of the newest image."""
+        return self._topics
+
     def apply_image(self, old: ClusterImage, new: ClusterImage) -> None:
+        if not self._topics.is_outdated_by(new):
+            return
+        topics = self._topics = ImageTopics(new, self._topics.version + 1)
         deleted = frozenset(
             topic.name
             for topic_id, topic in old.topics_by_id.items()
             if topic_id not in new.topics_by_id
         )
-        if deleted:
-            self.runtime.tell_all(
-                lambda shard, now_ms, decision: shard.topics_deleted(deleted, decision)
-            )
+        self.runtime.tell_all(
+            lambda shard, now_ms, decision: shard.topics_changed(deleted, topics, now_ms, decision)
+        )
 
     def _notice(self, notice: Any) -> None:
         if isinstance(notice, Rebalance):

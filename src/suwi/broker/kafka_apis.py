@@ -13,6 +13,8 @@ from suwi.handlers.alter_partition import AlterPartition
 from suwi.handlers.alter_user_scram_credentials import AlterUserScramCredentials
 from suwi.handlers.api_versions import ApiVersions
 from suwi.handlers.broker_heartbeat import BrokerHeartbeat
+from suwi.handlers.consumer_group_describe import ConsumerGroupDescribe
+from suwi.handlers.consumer_group_heartbeat import ConsumerGroupHeartbeat
 from suwi.handlers.create_partitions import CreatePartitions
 from suwi.handlers.create_topics import CreateTopics
 from suwi.handlers.delete_groups import DeleteGroups
@@ -123,6 +125,8 @@ class KafkaApis:
             ApiKey.DESCRIBE_GROUPS: DescribeGroups(runtime),
             ApiKey.LIST_GROUPS: ListGroups(runtime),
             ApiKey.DELETE_GROUPS: DeleteGroups(runtime),
+            ApiKey.CONSUMER_GROUP_HEARTBEAT: ConsumerGroupHeartbeat(runtime),
+            ApiKey.CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribe(runtime, self.groups.topics),
         }
 
     def _of_topics(self) -> dict[int, Handler]:

@@ -228,6 +228,13 @@ class ClassicCoordinator:
         cause = cause_of(Trigger.SESSION_TIMEOUT, member)
         self._rebalances.rebalance_or_complete(group, cause, now_ms, decision)
 
+    def downgraded(
+        self, group: ClassicGroup, cause: Cause, now_ms: int, decision: Decision
+    ) -> None:
+        """The last member of the consumer protocol has left: the others join anew."""
+        if group.is_in(ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
+            self._rebalances.prepare_rebalance(group, cause, now_ms, decision)
+
     # -- load and unload -------------------------------------------------------------------------
 
     def loaded(self, group: ClassicGroup, now_ms: int, decision: Decision) -> None:

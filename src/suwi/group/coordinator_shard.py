@@ -5,7 +5,7 @@ the only way in which persisted state changes. Kafka's GroupCoordinatorShard.
 Invariant (hazard H0): what is persisted of this state is what a replay of the log gives.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -16,93 +16,91 @@ from suwi.coordinator.record_facts import RecordFacts
 from suwi.group.classic_coordinator import ClassicCoordinator
 from suwi.group.classic_group import ClassicGroup, ClassicState
 from suwi.group.classic_group_records import GroupMetadataKey
-from suwi.group.classic_join import ClassicGroupConfig, check_member
+from suwi.group.classic_join import ClassicGroupConfig
 from suwi.group.classic_messages import (
-    NO_GENERATION,
-    UNKNOWN_MEMBER,
     JoinRequest,
     LeavingMember,
     SyncRequest,
     SyncResponse,
 )
-from suwi.group.classic_timers import reset_session
-from suwi.group.consumer_protocol import subscribed_topics
-from suwi.group.offset_manager import EXPIRED_PER_EVENT, OffsetManager, OffsetToCommit
-from suwi.group.offset_records import OffsetCommitKey, OffsetCommitValue
-from suwi.group.offsets import Partition
+from suwi.group.consumer_config import ConsumerGroupConfig
+from suwi.group.consumer_coordinator import ConsumerCoordinator
+from suwi.group.consumer_group import ConsumerGroup
+from suwi.group.consumer_messages import HeartbeatRequest, Topics
+from suwi.group.groups import Group, Groups
+from suwi.group.history import Cause, Trigger
+from suwi.group.offset_records import OffsetCommitKey
+from suwi.group.offset_requests import EXPIRY, Committer, OffsetRequests
+from suwi.group.target_assignment import Job
 from suwi.records.record import Marker
 
-_EXPIRY: Final = ("expiry",)
-_DEAD: Final = ClassicState.DEAD
-_EMPTY: Final = ClassicState.EMPTY
+_JOB: Final = "job"
+_SLICES_PER_EVENT: Final = 3
 
 
 class GroupConfig(NamedTuple):
     classic: ClassicGroupConfig
+    consumer_of: Callable[[str], ConsumerGroupConfig]
+    """Of a group by its id."""
     offsets_retention_ms: int
     expiry_interval_ms: int
 
 
-class Committer(NamedTuple):
-    """Who commits offsets; without a member id an administrator or a consumer without a group."""
-
-    group_id: str
-    member_id: str = UNKNOWN_MEMBER
-    instance_id: str | None = None
-    generation: int = NO_GENERATION
-    knows_group_not_found: bool = True
-    """OffsetCommit from v9 on."""
-
-
 class GroupCoordinatorShard:
-    def __init__(self, config: GroupConfig, new_id: Callable[[], str]) -> None:
-        self.groups: dict[str, ClassicGroup] = {}
-        self.offsets = OffsetManager()
-        self._config = config
+    def __init__(
+        self, config: GroupConfig, new_id: Callable[[], str], topics: Callable[[], Topics]
+    ) -> None:
+        """`topics` are those of the newest metadata image."""
+        self.groups = Groups()
+        self.offsets = self.groups.offsets
+        self.offset_requests = OffsetRequests(
+            self.groups, config.offsets_retention_ms, config.expiry_interval_ms
+        )
+        self.config = config
+        self._topics = topics
         self._classic = ClassicCoordinator(config.classic, new_id)
-        self._expiring: Iterator[str] | None = None
-        """The groups that a round of expiry has not looked at yet."""
+        self._consumer = ConsumerCoordinator(config.consumer_of, new_id)
+        self._jobs: dict[str, Job] = {}
+        """Assignments that take long, by group."""
 
-    # -- looking ---------------------------------------------------------------------------------
+    def group(self, group_id: str) -> Group | None:
+        return self.groups.get(group_id)
 
-    def group(self, group_id: str) -> ClassicGroup | None:
-        """A group that has offsets and nothing else is an empty one, too."""
-        group = self.groups.get(group_id)
-        if group is None and group_id in self.offsets:
-            group = ClassicGroup(group_id)
-        return group
-
-    def group_ids(self) -> Iterable[str]:
-        return dict.fromkeys([*self.groups, *self.offsets.groups()])
-
-    def _group_or_dead(self, group_id: str) -> ClassicGroup:
-        group = self.group(group_id)
-        return group if group is not None else ClassicGroup(group_id, _DEAD)
-
-    # -- membership ------------------------------------------------------------------------------
+    # -- the classic protocol --------------------------------------------------------------------
 
     def join(self, request: JoinRequest, token: Token, now_ms: int, decision: Decision) -> None:
-        group = self.groups.get(request.group_id)
+        group_id = request.group_id
+        consumer = self.groups.consumer.get(group_id)
+        if consumer is not None and not consumer.is_empty:
+            self._consumer.join(consumer, request, token, self._topics(), now_ms, decision)
+            return
+        if consumer is not None:
+            self._consumer.delete(consumer, decision)
+        group = self.groups.classic.get(group_id)
         if group is None:
-            group = ClassicGroup(request.group_id, state_since_ms=now_ms)
+            group = ClassicGroup(group_id, state_since_ms=now_ms)
         self._classic.join(group, request, token, now_ms, decision)
         if group.members or group.pending_members:
-            self.groups[request.group_id] = group
+            self.groups.classic[group_id] = group
 
     def sync(self, request: SyncRequest, token: Token, now_ms: int, decision: Decision) -> None:
         group = self.groups.get(request.group_id)
-        if group is None:
+        if isinstance(group, ConsumerGroup):
+            self._consumer.sync(group, request, token, self._topics(), now_ms, decision)
+        elif group is None:
             decision.reply(token, SyncResponse(ErrorCode.unknown_member_id))
-            return
-        self._classic.sync(group, request, token, now_ms, decision)
+        else:
+            self._classic.sync(group, request, token, now_ms, decision)
 
     def heartbeat(self, who: Committer, token: Token, now_ms: int, decision: Decision) -> None:
         group = self.groups.get(who.group_id)
         error = ErrorCode.unknown_member_id
         if group is not None:
-            error = self._classic.heartbeat(
-                group, who.member_id, who.instance_id, who.generation, now_ms, decision
-            )
+            sender = who.member_id, who.instance_id, who.generation
+            if isinstance(group, ConsumerGroup):
+                error = self._consumer.classic_heartbeat(group, *sender, now_ms, decision)
+            else:
+                error = self._classic.heartbeat(group, *sender, now_ms, decision)
         decision.reply(token, error)
 
     def leave(
@@ -115,144 +113,52 @@ class GroupCoordinatorShard:
     ) -> None:
         """The reply: an error for each member."""
         group = self.groups.get(group_id)
-        if group is None:
+        if isinstance(group, ConsumerGroup):
+            topics = self._topics()
+            errors = self._consumer.leave(group, leaving, topics, now_ms, decision)
+            decision.reply(token, errors)
+        elif group is None:
             decision.reply(token, [ErrorCode.unknown_member_id] * len(leaving))
-            return
-        decision.reply(token, self._classic.leave(group, leaving, now_ms, decision))
-        self._drop_if_nothing(group)
-
-    # -- offsets ---------------------------------------------------------------------------------
-
-    def commit_refusal(self, who: Committer) -> ErrorCode | None:
-        """Hazards G1 and G2."""
-        group = self.group(who.group_id)
-        if group is None:
-            if who.generation < 0:
-                return None
-            if who.knows_group_not_found:
-                return ErrorCode.group_id_not_found
-            return ErrorCode.illegal_generation
-        if group.state is _DEAD:
-            return ErrorCode.coordinator_not_available
-        if who.generation < 0 and group.state is _EMPTY:
-            return None
-        if who.generation >= 0 or who.member_id != UNKNOWN_MEMBER or who.instance_id is not None:
-            error = check_member(group, who.member_id, who.instance_id)
-            if error is not None:
-                return error
-            if who.generation != group.generation:
-                return ErrorCode.illegal_generation
         else:
-            return ErrorCode.unknown_member_id
-        if group.state is ClassicState.COMPLETING_REBALANCE:
-            return ErrorCode.rebalance_in_progress
-        return None
+            decision.reply(token, self._classic.leave(group, leaving, now_ms, decision))
+            self._drop_if_nothing(group)
 
-    def commit(
-        self,
-        who: Committer,
-        offsets: Iterable[OffsetToCommit],
-        token: Token,
-        now_ms: int,
-        decision: Decision,
+    # -- the consumer protocol (KIP-848) ---------------------------------------------------------
+
+    def consumer_heartbeat(
+        self, request: HeartbeatRequest, token: Token, now_ms: int, decision: Decision
     ) -> None:
-        """The reply: one error for all of the offsets, or none."""
-        error = self.commit_refusal(who)
-        if error is None:
-            group = self.groups.get(who.group_id)
-            member = group.members.get(who.member_id) if group is not None else None
-            if group is not None and member is not None:
-                reset_session(group, member, now_ms, decision)
-            self.offsets.commit(who.group_id, offsets, decision)
-        decision.reply(token, error or ErrorCode.none)
+        topics = self._topics()
+        classic = self.groups.classic.get(request.group_id)
+        if classic is not None and classic.state is not ClassicState.EMPTY:
+            response = self._consumer.upgrade(classic, request, topics, now_ms, decision)
+        else:
+            if classic is not None and request.member_epoch == 0:
+                decision.append(GroupMetadataKey(request.group_id), None)
+            group = self.groups.consumer.get(request.group_id)
+            response = self._consumer.heartbeat(group, request, topics, now_ms, decision)
+        if response.error is not ErrorCode.none:
+            decision.records.clear()
+        elif classic is not None:
+            self._classic.forget(request.group_id)
+        decision.reply(token, response)
 
-    def fetch_refusal(self, group_id: str) -> ErrorCode | None:
-        group = self.groups.get(group_id)
-        dead = group is not None and group.state is _DEAD
-        return ErrorCode.coordinator_not_available if dead else None
-
-    def delete_offsets(
-        self,
-        group_id: str,
-        partitions: Sequence[Partition],
-        token: Token,
-        decision: Decision,
-    ) -> None:
-        """The reply: an error for the whole request, or one for each partition."""
-        group = self._group_or_dead(group_id)
-        error = None
-        if group.state is _DEAD:
-            error = ErrorCode.group_id_not_found
-        elif group.state is not _EMPTY and not group.uses_consumer_protocol:
-            error = ErrorCode.non_empty_group
-        if error is not None:
-            decision.reply(token, error)
-            return
-        subscribed = subscribed_topics(group)
-        errors = []
-        decision.is_atomic = False
-        for partition in partitions:
-            if subscribed is None or partition[0] in subscribed:
-                errors.append(ErrorCode.group_subscribed_to_topic)
-            else:
-                self.offsets.delete(group_id, partition, decision)
-                errors.append(ErrorCode.none)
-        decision.reply(token, errors)
+    # -- deletion --------------------------------------------------------------------------------
 
     def delete_group(self, group_id: str, token: Token, decision: Decision) -> None:
-        group = self._group_or_dead(group_id)
-        if group.state is _DEAD:
-            decision.reply(token, ErrorCode.group_id_not_found)
-        elif group.state is not _EMPTY:
-            decision.reply(token, ErrorCode.non_empty_group)
-        else:
-            decision.is_atomic = False
-            self.offsets.delete_all(group_id, decision)
-            decision.append(GroupMetadataKey(group_id), None)
-            decision.reply(token, ErrorCode.none)
+        error = self.offset_requests.delete_group(group_id, decision)
+        if error is ErrorCode.none:
+            self._consumer.forget(group_id)
+        decision.reply(token, error)
 
-    def topics_deleted(self, topics: frozenset[str], decision: Decision) -> None:
-        """Offsets go with their topic (hazard G23)."""
-        decision.is_atomic = False
-        for group_id in list(self.offsets.groups()):
-            offsets = self.offsets.of(group_id)
-            for partition, _ in list(offsets.latest()) if offsets is not None else ():
-                if partition[0] in topics:
-                    self.offsets.delete(group_id, partition, decision)
-
-    # -- expiry ----------------------------------------------------------------------------------
-
-    def _expire(self, now_ms: int, decision: Decision) -> None:
-        """One part of a round; the rest follows in events of its own."""
-        decision.is_atomic = False
-        if self._expiring is None:
-            self._expiring = iter(list(self.group_ids()))
-        for group_id in self._expiring:
-            self._expire_group(group_id, now_ms, decision)
-            if len(decision.records) >= EXPIRED_PER_EVENT:
-                decision.arm(_EXPIRY, now_ms)
-                return
-        self._expiring = None
-        decision.arm(_EXPIRY, now_ms + self._config.expiry_interval_ms)
-
-    def _expire_group(self, group_id: str, now_ms: int, decision: Decision) -> None:
-        group = self._group_or_dead(group_id)
-        subscribed = subscribed_topics(group)
-
-        def counts_from(topic: str, value: OffsetCommitValue) -> int | None:
-            """Hazard G12."""
-            if group.state is _EMPTY:
-                # Groups that Kafka wrote long ago do not say since when they have been empty.
-                since_ms = group.state_since_ms if group.protocol_type is not None else -1
-                return max(since_ms, value.commit_timestamp_ms)
-            if group.state is not ClassicState.STABLE or subscribed is None or topic in subscribed:
-                return None
-            return value.commit_timestamp_ms
-
-        retention_ms = self._config.offsets_retention_ms
-        all_gone = self.offsets.expire(group_id, counts_from, retention_ms, now_ms, decision)
-        if all_gone and group.state is _EMPTY and not group.pending_members:
-            decision.append(GroupMetadataKey(group_id), None)
+    def topics_changed(
+        self, deleted: frozenset[str], topics: Topics, now_ms: int, decision: Decision
+    ) -> None:
+        """There is a new image; these topics were deleted."""
+        if deleted:
+            self.offset_requests.topics_deleted(deleted, decision)
+        for group in list(self.groups.consumer):
+            self._consumer.topics_changed(group, topics, now_ms, decision)
 
     # -- the runtime's side ----------------------------------------------------------------------
 
@@ -262,13 +168,15 @@ class GroupCoordinatorShard:
             self.offsets.replay(key, value, facts)
         elif isinstance(key, GroupMetadataKey):
             if value is None:
-                self.groups.pop(key.group_id, None)
+                self.groups.classic.pop(key.group_id, None)
                 self._classic.forget(key.group_id)
                 return
-            group = self.groups.get(key.group_id)
+            group = self.groups.classic.get(key.group_id)
             if group is None:
-                group = self.groups[key.group_id] = ClassicGroup(key.group_id)
+                group = self.groups.classic[key.group_id] = ClassicGroup(key.group_id)
             group.apply(value)
+        else:
+            self.groups.consumer.replay(record)
 
     def replay_marker(self, marker: Marker, facts: RecordFacts) -> None:
         self.offsets.replay_marker(marker, facts)
@@ -277,44 +185,74 @@ class GroupCoordinatorShard:
         self.offsets.committed(end_offset)
 
     def elected(self, now_ms: int, decision: Decision) -> None:
-        for group in self.groups.values():
+        topics = self._topics()
+        for group in self.groups.classic.values():
             self._classic.loaded(group, now_ms, decision)
-        decision.arm(_EXPIRY, now_ms + self._config.expiry_interval_ms)
+        for consumer in self.groups.consumer:
+            self._consumer.loaded(consumer, topics, now_ms, decision)
+        self.offset_requests.arm_expiry(now_ms, decision)
 
     def resigned(self) -> None:
-        self._expiring = None
-        for group_id, group in list(self.groups.items()):
+        self.offset_requests.stop_expiry()
+        self._jobs.clear()
+        for consumer in self.groups.consumer:
+            self._consumer.forget(consumer.group_id)
+        for group_id, group in list(self.groups.classic.items()):
             if group.is_as_persisted:
                 group.pending_sync.clear()
                 continue
             self._classic.forget(group_id)
             persisted = group.persisted
             if persisted is None:
-                del self.groups[group_id]
+                del self.groups.classic[group_id]
             else:
-                self.groups[group_id] = ClassicGroup(group_id)
-                self.groups[group_id].apply(persisted)
+                self.groups.classic[group_id] = ClassicGroup(group_id)
+                self.groups.classic[group_id].apply(persisted)
 
     def expired(self, key: TimerKey, now_ms: int, decision: Decision) -> None:
         assert isinstance(key, tuple)
-        if key == _EXPIRY:
-            self._expire(now_ms, decision)
+        if key == EXPIRY:
+            self.offset_requests.expire(now_ms, decision)
             return
         kind, group_id, *rest = key
-        group = self.groups.get(group_id)
+        if kind == _JOB:
+            self._step(group_id, now_ms, decision)
+            return
+        consumer = self.groups.consumer.get(group_id)
+        if consumer is not None:
+            job = self._consumer.timer_expired(consumer, key, self._topics(), now_ms, decision)
+            if job is not None:
+                self._jobs[group_id] = job
+                decision.arm((_JOB, group_id), now_ms)
+            return
+        group = self.groups.classic.get(group_id)
         if group is None:
             return
         if kind == "session":
             self._classic.session_timed_out(group, rest[0], now_ms, decision)
         elif kind == "join":
             self._classic.join_timed_out(group, now_ms, decision)
-        else:
+        elif kind == "sync":
             self._classic.sync_timed_out(group, now_ms, decision)
+        elif kind == "consumer-downgrade":
+            self._classic.downgraded(group, Cause(Trigger.DOWNGRADE), now_ms, decision)
         self._drop_if_nothing(group)
+
+    def _step(self, group_id: str, now_ms: int, decision: Decision) -> None:
+        """Go on with an assignment that takes long."""
+        job = self._jobs.get(group_id)
+        group = self.groups.consumer.get(group_id)
+        if job is None or group is None:
+            self._jobs.pop(group_id, None)
+        elif job.run(_SLICES_PER_EVENT):
+            del self._jobs[group_id]
+            self._consumer.job_done(group, job, self._topics(), now_ms, decision)
+        else:
+            decision.arm((_JOB, group_id), now_ms)
 
     def _drop_if_nothing(self, group: ClassicGroup) -> None:
         """Ids that were handed out and never used leave nothing behind (hazard G4)."""
         is_used = group.members or group.pending_members or group.persisted is not None
-        if not is_used and group.state is _EMPTY:
-            self.groups.pop(group.group_id, None)
+        if not is_used and group.state is ClassicState.EMPTY:
+            self.groups.classic.pop(group.group_id, None)
             self._classic.forget(group.group_id)

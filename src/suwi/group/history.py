@@ -26,6 +26,7 @@ class Trigger(Enum):
     NEW_PARTITIONS = "new partitions"
     TOPIC_DELETED = "topic deleted"
     COORDINATOR_MOVED = "coordinator moved"
+    DOWNGRADE = "downgrade to the classic protocol"
 
 
 @dataclass(frozen=True, slots=True)

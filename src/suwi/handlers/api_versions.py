@@ -12,6 +12,16 @@ from suwi.wire.versions import Api
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 _SOFTWARE_NAME_CHARACTERS_MAX = 255  # it is kept for as long as the connection lives
 _NAMES_FROM = 3
+# Clients use the consumer group protocol (KIP-848) only where they see this.
+_FEATURES = {"group.version": 1}
+_FEATURES_EPOCH = 1
+_SUPPORTED = [
+    {"name": name, "min_version": 0, "max_version": level} for name, level in _FEATURES.items()
+]
+_FINALIZED = [
+    {"name": name, "max_version_level": level, "min_version_level": level}
+    for name, level in _FEATURES.items()
+]
 
 
 class ApiVersions:
@@ -38,7 +48,15 @@ class ApiVersions:
             else:
                 error = ErrorCode.invalid_request
         api_keys = self._api_keys if error is ErrorCode.none else []
-        return reply(request, {"error_code": error, "api_keys": api_keys, "throttle_time": 0})
+        fields = {
+            "error_code": error,
+            "api_keys": api_keys,
+            "throttle_time": 0,
+            "supported_features": _SUPPORTED,
+            "finalized_features_epoch": _FEATURES_EPOCH,
+            "finalized_features": _FINALIZED,
+        }
+        return reply(request, fields)
 
 
 def _is_software_name(name: str) -> bool:

@@ -39,8 +39,8 @@ class DescribeGroups:
             shard = self._groups.shard_of(group_id)
         except Exception as error:
             return _refused(group_id, coordinator_error(error))
-        group: ClassicGroup | None = shard.machine.group(group_id)
-        if group is not None:
+        group = shard.machine.group(group_id)
+        if isinstance(group, ClassicGroup):
             return _described(group)
         if version >= _NOT_FOUND_FROM:
             fields = _refused(group_id, ErrorCode.group_id_not_found)

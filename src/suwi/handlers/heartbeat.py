@@ -4,7 +4,8 @@ from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.decision import Decision, Token
 from suwi.coordinator.runtime import CoordinatorRuntime
-from suwi.group.coordinator_shard import Committer, GroupCoordinatorShard
+from suwi.group.coordinator_shard import GroupCoordinatorShard
+from suwi.group.offset_requests import Committer
 from suwi.handlers.coordinated import ask_shard
 from suwi.handlers.errors import reply
 from suwi.net.answers import Answer, Reply

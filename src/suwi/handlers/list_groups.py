@@ -5,6 +5,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.group.consumer_group import ConsumerGroup
 from suwi.handlers.errors import reply
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
@@ -12,6 +13,7 @@ from suwi.net.dispatch import Request
 _STATES_FROM: Final = 4
 _TYPES_FROM: Final = 5
 _CLASSIC: Final = "classic"
+_CONSUMER: Final = "consumer"
 
 
 class ListGroups:
@@ -24,18 +26,20 @@ class ListGroups:
         types = {kind.lower() for kind in asked.types_filter} if version >= _TYPES_FROM else ()
         listed: list[dict[str, Any]] = []
         for shard in self._groups.active():
-            for group_id in shard.machine.group_ids():
+            for group_id in shard.machine.groups.ids():
                 group = shard.machine.group(group_id)
+                is_consumer = isinstance(group, ConsumerGroup)
+                kind = _CONSUMER if is_consumer else _CLASSIC
                 if states and group.state.value.lower() not in states:
                     continue
-                if types and _CLASSIC not in types:
+                if types and kind not in types:
                     continue
                 listed.append(
                     {
                         "group_id": group_id,
-                        "protocol_type": group.protocol_type or "",
+                        "protocol_type": kind if is_consumer else group.protocol_type or "",
                         "group_state": group.state.value,
-                        "group_type": _CLASSIC,
+                        "group_type": kind,
                     }
                 )
         error = ErrorCode.none

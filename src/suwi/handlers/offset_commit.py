@@ -1,6 +1,6 @@
 """OffsetCommit v2-v10. Up to v4: retention. v6: leader epoch. v7: static members. v10: ids."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
@@ -8,9 +8,10 @@ from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.decision import Decision, Token
 from suwi.coordinator.runtime import CoordinatorRuntime
-from suwi.group.coordinator_shard import Committer, GroupCoordinatorShard
+from suwi.group.coordinator_shard import GroupCoordinatorShard
 from suwi.group.offset_manager import OffsetToCommit
 from suwi.group.offset_records import OffsetCommitValue
+from suwi.group.offset_requests import Committer
 from suwi.handlers.coordinated import ask_shard
 from suwi.handlers.errors import reply
 from suwi.metadata.image import ClusterImage, Topic
@@ -22,7 +23,6 @@ from suwi.replica.replica_manager import ReplicaManager
 _RETENTION_UP_TO: Final = 4
 _LEADER_EPOCH_FROM: Final = 6
 _INSTANCE_ID_FROM: Final = 7
-_GROUP_NOT_FOUND_FROM: Final = 9
 _TOPIC_ID_FROM: Final = 10
 _NO_TIME: Final = timedelta()
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -56,11 +56,16 @@ class OffsetCommit:
             asked.member_id,
             asked.group_instance_id if version >= _INSTANCE_ID_FROM else None,
             asked.generation_id_or_member_epoch,
-            knows_group_not_found=version >= _GROUP_NOT_FOUND_FROM,
+            version,
         )
 
-        def encode(error: ErrorCode) -> Reply:
-            return _encode(request, topics, error)
+        checked = [each for _, partitions in topics for each in partitions if each.error is None]
+
+        def refuse(error: ErrorCode) -> Reply:
+            return encode([error] * len(checked))
+
+        def encode(errors: list[ErrorCode]) -> Reply:
+            return _encode(request, topics, errors)
 
         def decide(
             shard: GroupCoordinatorShard, token: Token, now_ms: int, decision: Decision
@@ -69,13 +74,12 @@ class OffsetCommit:
                 OffsetToCommit(
                     each.topic.name, each.partition.partition_index, _value(request, each, now_ms)
                 )
-                for _, partitions in topics
-                for each in partitions
-                if each.topic is not None and each.error is None
+                for each in checked
+                if each.topic is not None
             ]
-            shard.commit(who, offsets, token, now_ms, decision)
+            shard.offset_requests.commit(who, offsets, token, now_ms, decision)
 
-        return ask_shard(self._groups, asked.group_id, decide, encode, encode)
+        return ask_shard(self._groups, asked.group_id, decide, encode, refuse)
 
     def _check(self, request: Request, topic: Any, partition: Any, image: ClusterImage) -> _Asked:
         if request.version >= _TOPIC_ID_FROM:
@@ -109,15 +113,21 @@ def _value(request: Request, asked: _Asked, now_ms: int) -> OffsetCommitValue:
     )
 
 
-def _encode(request: Request, topics: list[tuple[Any, list[_Asked]]], error: ErrorCode) -> Reply:
-    """`error` is that of all partitions which were not refused for themselves."""
+def _encode(
+    request: Request, topics: list[tuple[Any, list[_Asked]]], errors: Iterable[ErrorCode]
+) -> Reply:
+    """`errors` are those of the partitions that were not refused for themselves."""
+    following = iter(errors)
     fields: list[Mapping[str, Any]] = []
     for topic, partitions in topics:
-        errors = [
-            {"partition_index": each.partition.partition_index, "error_code": each.error or error}
+        of_partitions = [
+            {
+                "partition_index": each.partition.partition_index,
+                "error_code": each.error or next(following),
+            }
             for each in partitions
         ]
         by_id = request.version >= _TOPIC_ID_FROM
         name = {"topic_id": topic.topic_id} if by_id else {"name": topic.name}
-        fields.append({**name, "partitions": errors})
+        fields.append({**name, "partitions": of_partitions})
     return reply(request, {"throttle_time": 0, "topics": fields})

@@ -44,7 +44,7 @@ class OffsetDelete:
         def decide(
             shard: GroupCoordinatorShard, token: Token, now_ms: int, decision: Decision
         ) -> None:
-            shard.delete_offsets(asked.group_id, partitions, token, decision)
+            shard.offset_requests.delete_offsets(asked.group_id, partitions, token, decision)
 
         return ask_shard(self._groups, asked.group_id, decide, encode, encode)
 

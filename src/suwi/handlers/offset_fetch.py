@@ -9,6 +9,8 @@ from typing import Any, Final, NamedTuple
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.group.consumer_group import ConsumerGroup
+from suwi.group.consumer_validation import check_fetch
 from suwi.group.coordinator_shard import GroupCoordinatorShard
 from suwi.group.offset_records import OffsetCommitValue
 from suwi.handlers.coordinated import coordinator_error
@@ -49,18 +51,30 @@ class OffsetFetch:
             return reply(request, {"throttle_time": 0, "topics": topics, "error_code": error})
         groups = []
         for group in asked.groups:
-            error, topics = self._fetch(request, group.group_id, group.topics)
+            member = (None, -1)
+            if request.version >= _MEMBER_FROM:
+                member = group.member_id, group.member_epoch
+            error, topics = self._fetch(request, group.group_id, group.topics, *member)
             groups.append({"group_id": group.group_id, "topics": topics, "error_code": error})
         return reply(request, {"throttle_time": 0, "groups": groups})
 
-    def _fetch(self, request: Request, group_id: str, topics: Iterable[Any] | None) -> _Group:
+    def _fetch(
+        self,
+        request: Request,
+        group_id: str,
+        topics: Iterable[Any] | None,
+        member_id: str | None = None,
+        member_epoch: int = -1,
+    ) -> _Group:
         try:
             shard: GroupCoordinatorShard = self._groups.shard_of(group_id).machine
         except Exception as error:
             return _Group(coordinator_error(error))
-        refusal = shard.fetch_refusal(group_id)
-        if refusal is not None:
-            return _Group(refusal)
+        group = shard.group(group_id)
+        if isinstance(group, ConsumerGroup):
+            error_code = check_fetch(group, member_id, member_epoch)
+            if error_code is not ErrorCode.none:
+                return _Group(error_code)
         if topics is None:
             return _Group(ErrorCode.none, self._all(shard, group_id, request))
         return _Group(

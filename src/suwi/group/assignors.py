@@ -1,0 +1,292 @@
+"""The assignors of consumer groups: `uniform` and `range`, by the names Kafka gives them. Pure.
+
+Each is a generator, so that a large group is assigned in slices: it yields after some thousand
+steps, and returns the partitions of each member. `run` goes through at once.
+Invariants: each partition of a topic with a subscriber is given to exactly one subscriber; the
+same input gives the same output, in the order of its members.
+"""
+
+import heapq
+from collections.abc import Callable, Generator, Mapping
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+
+from suwi.group.consumer_group import Target
+from suwi.model.ids import TopicId
+
+_SLICE: Final = 5_000
+_ROUNDS_MAX: Final = 16
+"""Of balancing members with different subscriptions: most groups need two."""
+
+_T = TypeVar("_T")
+Steps: TypeAlias = Generator[None, None, _T]
+Assignment: TypeAlias = dict[str, Target]
+
+
+class MemberSpec(NamedTuple):
+    instance_id: str | None
+    topics: frozenset[TopicId]
+    target: Target
+    """What it was assigned before."""
+
+
+class GroupSpec(NamedTuple):
+    members: Mapping[str, MemberSpec]
+    partitions: Mapping[TopicId, int]
+    """By topic how many, for all that anybody is subscribed to."""
+
+    @property
+    def subscriptions(self) -> set[frozenset[TopicId]]:
+        return {member.topics for member in self.members.values()}
+
+
+Assignor: TypeAlias = Callable[[GroupSpec], Steps[Assignment]]
+
+
+def run(steps: Steps[_T]) -> _T:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: _T = end.value
+            return result
+
+
+class Pace:
+    """Says when a slice is over."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = _SLICE
+
+    def is_over(self, steps: int) -> bool:
+        self._left -= steps
+        if self._left > 0:
+            return False
+        self._left = _SLICE
+        return True
+
+
+# -- range ---------------------------------------------------------------------------------------
+
+
+def assign_range(spec: GroupSpec) -> Steps[Assignment]:
+    """Adjoining partitions of each topic, the same numbers of all topics where counts are equal.
+
+    Static members come first, by instance id: a restart does not change their places.
+    """
+    order = sorted(
+        spec.members,
+        key=lambda member_id: _range_order(member_id, spec.members[member_id].instance_id),
+    )
+    pace, ordered = Pace(), {topics: _ordered(topics) for topics in spec.subscriptions}
+    subscribers: dict[TopicId, int] = {}
+    for member_id in order:
+        topics = spec.members[member_id].topics
+        for topic_id in topics:
+            subscribers[topic_id] = subscribers.get(topic_id, 0) + 1
+        if pace.is_over(len(topics) + 1):
+            yield
+    begins = dict.fromkeys(subscribers, 0)
+    served = dict.fromkeys(subscribers, 0)
+    found: Assignment = {}
+    for member_id in order:
+        topics = spec.members[member_id].topics
+        target: dict[TopicId, tuple[int, ...]] = {}
+        for topic_id in ordered[topics]:
+            quota, extra = divmod(spec.partitions[topic_id], subscribers[topic_id])
+            begin = begins[topic_id]
+            begins[topic_id] = end = begin + quota + (served[topic_id] < extra)
+            served[topic_id] += 1
+            if begin < end:
+                target[topic_id] = tuple(range(begin, end))
+        found[member_id] = target
+        if pace.is_over(3 * len(topics) + 1):
+            yield
+    return {member_id: found[member_id] for member_id in spec.members}
+
+
+def _range_order(member_id: str, instance_id: str | None) -> tuple[bool, str]:
+    return (instance_id is None, member_id if instance_id is None else instance_id)
+
+
+def _ordered(topics: frozenset[TopicId]) -> list[TopicId]:
+    return sorted(topics, key=lambda topic_id: topic_id.int)
+
+
+# -- uniform -------------------------------------------------------------------------------------
+
+
+def assign_uniform(spec: GroupSpec) -> Steps[Assignment]:
+    """As many partitions for each as can be, and as few as can be taken from where they are."""
+    if len(spec.subscriptions) <= 1:
+        return (yield from _assign_alike(spec))
+    return (yield from _Balancer(spec).assign())
+
+
+def _assign_alike(spec: GroupSpec) -> Steps[Assignment]:
+    """All members have the same subscription: their numbers differ by one at most.
+
+    A member that has more than the rest keeps one more, so that nothing moves without need.
+    """
+    if not spec.members:
+        return {}
+    topics = _ordered(next(iter(spec.members.values())).topics)
+    free = {topic_id: bytearray(b"\1" * spec.partitions[topic_id]) for topic_id in topics}
+    pace = Pace()
+    kept: dict[str, list[tuple[TopicId, int]]] = {}
+    for member_id, member in spec.members.items():
+        kept[member_id] = claimed = _claim(member, free)
+        if pace.is_over(len(claimed) + 3):
+            yield
+    minimum, extras = divmod(sum(map(len, free.values())), len(kept))
+    quotas = dict.fromkeys(kept, minimum)
+    for has_more in (True, False):
+        for member_id, partitions in kept.items():
+            if extras and (len(partitions) > minimum) is has_more:
+                quotas[member_id] += 1
+                extras -= 1
+    if pace.is_over(len(kept)):
+        yield
+    for member_id, quota in quotas.items():
+        for topic_id, partition in kept[member_id][quota:]:
+            free[topic_id][partition] = 1
+        del kept[member_id][quota:]
+    unassigned = iter([(t, p) for t in topics for p, is_free in enumerate(free[t]) if is_free])
+    if pace.is_over(sum(map(len, free.values()))):
+        yield
+    found: Assignment = {}
+    for member_id, partitions in kept.items():
+        for _ in range(quotas[member_id] - len(partitions)):
+            partitions.append(next(unassigned))
+        found[member_id] = _target(partitions)
+        if pace.is_over(2 * len(partitions) + 3):
+            yield
+    return found
+
+
+def _claim(member: MemberSpec, free: Mapping[TopicId, bytearray]) -> list[tuple[TopicId, int]]:
+    """What it had, as far as that exists and nobody has claimed it before."""
+    claimed = []
+    for topic_id, partitions in member.target.items():
+        is_free = free.get(topic_id)
+        if is_free is None or topic_id not in member.topics:
+            continue
+        for partition in partitions:
+            if partition < len(is_free) and is_free[partition]:
+                is_free[partition] = 0
+                claimed.append((topic_id, partition))
+    return claimed
+
+
+def _target(partitions: list[tuple[TopicId, int]]) -> Target:
+    by_topic: dict[TopicId, list[int]] = {}
+    for topic_id, partition in partitions:
+        by_topic.setdefault(topic_id, []).append(partition)
+    return {topic_id: tuple(sorted(found)) for topic_id, found in by_topic.items()}
+
+
+class _Balancer:
+    """Members with different subscriptions. Each move makes the numbers more even, so that of two
+    members with the same subscription none has two more than the other in the end."""
+
+    def __init__(self, spec: GroupSpec) -> None:
+        self._spec = spec
+        self._ids = list(spec.members)
+        self._loads = [0] * len(self._ids)
+        self._owners: dict[TopicId, list[int]] = {}
+        self._subscribers: dict[TopicId, list[int]] = {}
+        self._pace = Pace()
+
+    def assign(self) -> Steps[Assignment]:
+        yield from self._claim()
+        # The fewer can take a topic, the sooner it is given.
+        topics = sorted(
+            self._owners, key=lambda topic_id: (len(self._subscribers[topic_id]), topic_id.int)
+        )
+        for topic_id in topics:
+            self._give(topic_id)
+            if self._is_over(topic_id):
+                yield
+        for _ in range(_ROUNDS_MAX):
+            moved = False
+            for topic_id in topics:
+                moved |= self._balance(topic_id)
+                if self._is_over(topic_id):
+                    yield
+            if not moved:
+                break
+        return (yield from self._result(topics))
+
+    def _is_over(self, topic_id: TopicId) -> bool:
+        return self._pace.is_over(len(self._subscribers[topic_id]) + len(self._owners[topic_id]))
+
+    def _claim(self) -> Steps[None]:
+        ordered = {topics: _ordered(topics) for topics in self._spec.subscriptions}
+        free: dict[TopicId, bytearray] = {}
+        for at, member in enumerate(self._spec.members.values()):
+            for topic_id in ordered[member.topics]:
+                if topic_id not in free:
+                    count = self._spec.partitions[topic_id]
+                    free[topic_id] = bytearray(b"\1" * count)
+                    self._owners[topic_id] = [-1] * count
+                    self._subscribers[topic_id] = []
+                self._subscribers[topic_id].append(at)
+            for topic_id, partition in _claim(member, free):
+                self._owners[topic_id][partition] = at
+                self._loads[at] += 1
+            if self._pace.is_over(2 * len(member.topics) + 1):
+                yield
+
+    def _heap(self, topic_id: TopicId) -> list[tuple[int, int]]:
+        heap = [(self._loads[at], at) for at in self._subscribers[topic_id]]
+        heapq.heapify(heap)
+        return heap
+
+    def _give(self, topic_id: TopicId) -> None:
+        owners = self._owners[topic_id]
+        unassigned = [partition for partition, owner in enumerate(owners) if owner < 0]
+        if not unassigned:
+            return
+        heap = self._heap(topic_id)
+        for partition in unassigned:
+            load, at = heap[0]
+            owners[partition] = at
+            self._loads[at] = load + 1
+            heapq.heapreplace(heap, (load + 1, at))
+
+    def _balance(self, topic_id: TopicId) -> bool:
+        owners, loads = self._owners[topic_id], self._loads
+        least = min(map(loads.__getitem__, self._subscribers[topic_id]))
+        if max(map(loads.__getitem__, owners), default=0) < least + 2:
+            return False
+        heap = self._heap(topic_id)
+        moved = False
+        for partition, owner in enumerate(owners):
+            while heap[0][0] != loads[heap[0][1]]:
+                heapq.heappop(heap)
+            load, at = heap[0]
+            if loads[owner] < load + 2:
+                continue
+            owners[partition] = at
+            loads[at] = load + 1
+            loads[owner] -= 1
+            heapq.heapreplace(heap, (load + 1, at))
+            heapq.heappush(heap, (loads[owner], owner))
+            moved = True
+        return moved
+
+    def _result(self, topics: list[TopicId]) -> Steps[Assignment]:
+        found: list[dict[TopicId, list[int]]] = [{} for _ in self._ids]
+        for topic_id in topics:
+            for partition, owner in enumerate(self._owners[topic_id]):
+                found[owner].setdefault(topic_id, []).append(partition)
+            if self._is_over(topic_id):
+                yield
+        return {
+            member_id: {topic_id: tuple(partitions) for topic_id, partitions in of_one.items()}
+            for member_id, of_one in zip(self._ids, found, strict=True)
+        }
+
+
+ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": assign_uniform, "range": assign_range}

@@ -1,0 +1,310 @@
+"""Members of a consumer group that still speak the classic protocol, during an online migration.
+
+To them the coordinator is the leader: JoinGroup is answered at once, SyncGroup gives what the
+group's target lets the member have, Heartbeat tells it to join again whenever it has to revoke, or
+can get, something. Their generation is their member epoch.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from suwi.coordinator.decision import Decision, Token
+from suwi.group.classic_messages import (
+    UNKNOWN_MEMBER,
+    JoinRequest,
+    JoinResponse,
+    LeavingMember,
+    SyncRequest,
+    SyncResponse,
+)
+from suwi.group.consumer_config import (
+    ConsumerGroupConfig,
+    consumer_rebalance_timer,
+    consumer_session_timer,
+)
+from suwi.group.consumer_draft import Draft
+from suwi.group.consumer_group import ConsumerGroup, ConsumerGroupMember, MemberState
+from suwi.group.consumer_group_records import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
+    ConsumerGroupMemberMetadataValue,
+)
+from suwi.group.consumer_messages import OwnedPartitions, Topics
+from suwi.group.consumer_protocol import (
+    PROTOCOL_TYPE,
+    Subscription,
+    read_subscription,
+    write_assignment,
+)
+from suwi.group.consumer_updates import ConsumerUpdates
+from suwi.group.consumer_validation import Refused, find_member, find_static, unknown_member
+from suwi.wire.errors import MalformedMessage
+
+
+class Joining(NamedTuple):
+    draft: Draft
+    before: ConsumerGroupMember
+    """The member without what the request changes."""
+    subscription: Subscription
+
+
+class ClassicMembers:
+    def __init__(
+        self,
+        config_of: Callable[[str], ConsumerGroupConfig],
+        new_id: Callable[[], str],
+        updates: ConsumerUpdates,
+    ) -> None:
+        self._config_of = config_of
+        self._new_id = new_id
+        self._updates = updates
+        self._told_to_join: dict[str, set[str]] = {}
+        """By group whose time to join, or to sync, is running."""
+
+    # -- JoinGroup -------------------------------------------------------------------------------
+
+    def prepare(
+        self, group: ConsumerGroup, request: JoinRequest, token: Token, decision: Decision
+    ) -> "Joining | None":
+        """What the request wants, unless it is refused or has to come again with an id."""
+        try:
+            subscription = self._check(group, request)
+            member_id = request.member_id
+            if member_id == UNKNOWN_MEMBER:
+                member_id = f"{request.instance_id or request.client_id}-{self._new_id()}"
+                if request.instance_id is None and request.must_know_its_id:
+                    required = ErrorCode.member_id_required
+                    decision.reply(token, JoinResponse(required, member_id))
+                    return None
+            before, member = self._find(group, request, member_id)
+            if member.current.state is MemberState.UNKNOWN:
+                raise unknown_member(member_id, group.group_id)
+        except Refused as refusal:
+            decision.reply(token, JoinResponse(refusal.error, request.member_id))
+            return None
+        value = _merged(member, request, subscription)
+        draft = Draft.of(group, before, replace(member, subscription=value))
+        return Joining(draft, member, subscription)
+
+    def join(self, joining: "Joining", topics: Topics, now_ms: int, decision: Decision) -> None:
+        draft = joining.draft
+        group_id = draft.group.group_id
+        self._updates.replace_static(draft, decision)
+        owned = _owned(joining.subscription, topics)
+        self._updates.update(draft, joining.before, owned, topics, now_ms, decision)
+        self._arm_session(group_id, draft.member, now_ms, decision)
+        # From now on it has its rebalance timeout for SyncGroup (G3).
+        self._arm_rebalance(group_id, draft.member, now_ms, decision)
+
+    def _check(self, group: ConsumerGroup, request: JoinRequest) -> Subscription:
+        config = self._config_of(group.group_id)
+        shortest_ms, longest_ms = config.classic_session_timeout_ms_range
+        if not shortest_ms <= request.session_timeout_ms <= longest_ms:
+            raise Refused(ErrorCode.invalid_session_timeout, "the session timeout")
+        is_known = request.member_id in group.members or (
+            request.instance_id is not None and request.instance_id in group.static
+        )
+        if not is_known and len(group.members) >= config.size_max:
+            raise Refused(ErrorCode.group_max_size_reached, "the group is full")
+        names = [protocol.name for protocol in request.protocols]
+        inconsistent = Refused(ErrorCode.inconsistent_group_protocol, f"protocols {names}")
+        everybody = group.classic_members
+        if request.protocol_type != PROTOCOL_TYPE or not any(
+            group.classic_protocols[name] == everybody for name in names
+        ):
+            raise inconsistent
+        try:
+            return read_subscription(request.protocols[0].metadata)
+        except MalformedMessage as error:
+            raise inconsistent from error
+
+    def _find(
+        self, group: ConsumerGroup, request: JoinRequest, member_id: str
+    ) -> tuple[ConsumerGroupMember | None, ConsumerGroupMember]:
+        if request.instance_id is None:
+            known = group.members.get(member_id)
+            return known, known or ConsumerGroupMember(member_id)
+        if request.member_id != UNKNOWN_MEMBER:
+            known = find_static(group, member_id, request.instance_id)
+            return known, known
+        holder = group.static_member(request.instance_id)
+        if holder is None:
+            return None, ConsumerGroupMember(member_id)
+        # A classic static member replaces whoever holds its instance id.
+        rejoined = replace(holder.current, epoch=0, previous_epoch=0)
+        return holder, ConsumerGroupMember(member_id, holder.subscription, rejoined)
+
+    # -- SyncGroup, Heartbeat --------------------------------------------------------------------
+
+    def sync(
+        self,
+        group: ConsumerGroup,
+        request: SyncRequest,
+        topics: Topics,
+        now_ms: int,
+        decision: Decision,
+    ) -> SyncResponse:
+        try:
+            member, classic = self._classic(group, request.member_id, request.instance_id)
+        except Refused as refusal:
+            return SyncResponse(refusal.error)
+        if request.generation != member.epoch:
+            return SyncResponse(ErrorCode.illegal_generation)
+        name = classic.protocols[0].name
+        for asked, known in ((request.protocol_type, PROTOCOL_TYPE), (request.protocol, name)):
+            if asked is not None and asked != known:
+                return SyncResponse(ErrorCode.inconsistent_group_protocol)
+        is_revoking = member.current.state is MemberState.UNREVOKED_PARTITIONS
+        if group.epoch > member.epoch and not is_revoking:
+            self._tell_to_join(group.group_id, member, now_ms, decision)
+            return SyncResponse(ErrorCode.rebalance_in_progress)
+        self.forget(group.group_id, member.member_id)
+        decision.cancel(consumer_rebalance_timer(group.group_id, member.member_id))
+        self._arm_session(group.group_id, member, now_ms, decision)
+        assignment = embedded_assignment(member, topics)
+        return SyncResponse(ErrorCode.none, PROTOCOL_TYPE, name, assignment)
+
+    def heartbeat(
+        self,
+        group: ConsumerGroup,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        now_ms: int,
+        decision: Decision,
+    ) -> ErrorCode:
+        try:
+            member, _ = self._classic(group, member_id, instance_id)
+        except Refused as refusal:
+            return refusal.error
+        if generation != member.epoch:
+            return ErrorCode.illegal_generation
+        self._arm_session(group.group_id, member, now_ms, decision)
+        if not _must_join(group, member):
+            return ErrorCode.none
+        self._tell_to_join(group.group_id, member, now_ms, decision)
+        return ErrorCode.rebalance_in_progress
+
+    def _classic(
+        self, group: ConsumerGroup, member_id: str, instance_id: str | None
+    ) -> tuple[ConsumerGroupMember, ClassicMemberMetadata]:
+        member = find_member(group, member_id, instance_id)
+        classic = member.subscription.classic if member.subscription is not None else None
+        if classic is None or not classic.protocols:
+            raise unknown_member(member_id, group.group_id)
+        return member, classic
+
+    def _tell_to_join(
+        self, group_id: str, member: ConsumerGroupMember, now_ms: int, decision: Decision
+    ) -> None:
+        """The first time it is told its rebalance timeout begins."""
+        if member.member_id not in self._told_to_join.get(group_id, ()):
+            self._arm_rebalance(group_id, member, now_ms, decision)
+
+    def _arm_rebalance(
+        self, group_id: str, member: ConsumerGroupMember, now_ms: int, decision: Decision
+    ) -> None:
+        self._told_to_join.setdefault(group_id, set()).add(member.member_id)
+        key = consumer_rebalance_timer(group_id, member.member_id)
+        decision.arm(key, now_ms + max(member.rebalance_timeout_ms, 0))
+
+    def _arm_session(
+        self, group_id: str, member: ConsumerGroupMember, now_ms: int, decision: Decision
+    ) -> None:
+        assert member.subscription is not None
+        assert member.subscription.classic is not None
+        key = consumer_session_timer(group_id, member.member_id)
+        decision.arm(key, now_ms + member.subscription.classic.session_timeout_ms)
+
+    # -- LeaveGroup ------------------------------------------------------------------------------
+
+    def leaving(
+        self, group: ConsumerGroup, leaving: Sequence[LeavingMember]
+    ) -> list[ConsumerGroupMember | ErrorCode]:
+        """For each the member that leaves, or why it cannot."""
+        found: list[ConsumerGroupMember | ErrorCode] = []
+        for each in leaving:
+            member_id = each.member_id
+            if each.instance_id is not None and member_id == UNKNOWN_MEMBER:
+                # An administrator removes whoever holds the instance id.
+                member_id = group.static.get(each.instance_id, UNKNOWN_MEMBER)
+            try:
+                found.append(self._classic(group, member_id, each.instance_id)[0])
+            except Refused as refusal:
+                found.append(refusal.error)
+        return found
+
+    def forget(self, group_id: str, member_id: str) -> None:
+        told = self._told_to_join.get(group_id)
+        if told is not None:
+            told.discard(member_id)
+            if not told:
+                del self._told_to_join[group_id]
+
+    def forget_group(self, group_id: str) -> None:
+        self._told_to_join.pop(group_id, None)
+
+
+def _must_join(group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
+    """It is behind, has to revoke something, or what it waits for is free."""
+    match member.current.state:
+        case MemberState.UNREVOKED_PARTITIONS:
+            return True
+        case MemberState.UNRELEASED_PARTITIONS:
+            return member.epoch < group.epoch or not _is_waiting(group, member)
+    return member.epoch < group.epoch
+
+
+def _is_waiting(group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
+    return any(
+        group.owner(topic_id, partition) not in (None, member.member_id)
+        for topic_id, partitions in group.targets.get(member.member_id, {}).items()
+        for partition in partitions
+    )
+
+
+def embedded_assignment(member: ConsumerGroupMember, topics: Topics) -> bytes:
+    """What the member has, in the version that it speaks. Topics that are gone have no name."""
+    assert member.subscription is not None
+    assert member.subscription.classic is not None
+    try:
+        version = read_subscription(member.subscription.classic.protocols[0].metadata).version
+    except MalformedMessage:
+        version = 0
+    named = {}
+    for topic_id, epochs in member.current.assigned.items():
+        topic = topics.by_id(topic_id)
+        if topic is not None:
+            named[topic.name] = sorted(epochs)
+    return write_assignment(named, version)
+
+
+def _owned(subscription: Subscription, topics: Topics) -> OwnedPartitions:
+    """Of an eager member nothing: it gives up everything before it joins."""
+    found = {}
+    for name, partitions in subscription.owned.items():
+        topic = topics.by_name(name)
+        if topic is not None:
+            found[topic.topic_id] = partitions
+    return found
+
+
+def _merged(
+    member: ConsumerGroupMember, request: JoinRequest, subscription: Subscription
+) -> ConsumerGroupMemberMetadataValue:
+    known = member.subscription
+    protocols = tuple(ClassicProtocol(each.name, each.metadata) for each in request.protocols)
+    return ConsumerGroupMemberMetadataValue(
+        request.instance_id,
+        subscription.rack_id or (known.rack_id if known is not None else None),
+        request.client_id,
+        request.client_host,
+        tuple(sorted(set(subscription.topics))),
+        None,
+        request.rebalance_timeout_ms,
+        None,
+        ClassicMemberMetadata(request.session_timeout_ms, protocols),
+    )

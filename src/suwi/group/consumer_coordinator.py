@@ -1,0 +1,427 @@
+"""Decisions about consumer groups (KIP-848): heartbeats, time-outs, new targets.
+
+Each method takes one event and fills a `Decision`. A heartbeat updates the member; a changed
+subscription or topic raises the group's epoch; an epoch without an assignment gets one, at most
+once per assignment interval; the member then moves one step towards its target.
+A refused request decides nothing. Work that takes long is handed out as a `Job` when a timer
+fires: step it between other events, then give it to `job_done`.
+Hazards G17–G23.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from kio.schema.errors import ErrorCode
+
+from suwi.coordinator.decision import Decision, TimerKey, Token
+from suwi.group.classic_group import ClassicGroup
+from suwi.group.classic_messages import JoinRequest, JoinResponse, LeavingMember, SyncRequest
+from suwi.group.consumer_classic_members import ClassicMembers
+from suwi.group.consumer_config import (
+    ConsumerGroupConfig,
+    consumer_rebalance_timer,
+    consumer_session_timer,
+)
+from suwi.group.consumer_draft import Draft
+from suwi.group.consumer_group import (
+    LEAVE_STATIC_EPOCH,
+    NOTHING_OWNED,
+    ConsumerGroup,
+    ConsumerGroupMember,
+    MemberState,
+    partitions_of,
+)
+from suwi.group.consumer_group_records import ConsumerGroupMemberMetadataValue
+from suwi.group.consumer_messages import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    Topics,
+)
+from suwi.group.consumer_migration import can_downgrade, downgrade, upgrade
+from suwi.group.consumer_protocol import PROTOCOL_TYPE
+from suwi.group.consumer_rebalances import cause_of
+from suwi.group.consumer_records import (
+    append_current,
+    append_group_tombstones,
+)
+from suwi.group.consumer_updates import ConsumerUpdates
+from suwi.group.consumer_validation import (
+    Refused,
+    check_epoch,
+    check_request,
+    check_unreleased,
+    find_member,
+    find_static,
+    unknown_member,
+)
+from suwi.group.history import Cause, Trigger
+from suwi.group.regular_expressions import InvalidRegularExpression, compile_regex
+from suwi.group.target_assignment import Job
+
+
+class ConsumerCoordinator:
+    def __init__(
+        self, config_of: Callable[[str], ConsumerGroupConfig], new_id: Callable[[], str]
+    ) -> None:
+        """`config_of` a group by its id; `new_id` makes member ids for clients that bring none."""
+        self._config_of = config_of
+        self._new_id = new_id
+        self._updates = ConsumerUpdates(config_of)
+        self._classic = ClassicMembers(config_of, new_id, self._updates)
+
+    # -- ConsumerGroupHeartbeat ------------------------------------------------------------------
+
+    def heartbeat(
+        self,
+        group: ConsumerGroup | None,
+        request: HeartbeatRequest,
+        topics: Topics,
+        now_ms: int,
+        decision: Decision,
+    ) -> HeartbeatResponse:
+        config = self._config_of(request.group_id)
+        group = group or ConsumerGroup(request.group_id)
+        try:
+            check_request(request, config.assignors)
+            if request.member_epoch < 0:
+                return self._leave(group, request, topics, now_ms, decision)
+            before, member = self._find(group, request, config)
+            if request.topic_regex and request.topic_regex not in group.regex_subscribers:
+                compile_regex(request.topic_regex)
+        except Refused as refusal:
+            return HeartbeatResponse(refusal.error, str(refusal))
+        except InvalidRegularExpression as error:
+            return HeartbeatResponse(ErrorCode.invalid_regular_expression, str(error))
+        draft = Draft.of(group, before, replace(member, subscription=_merged(member, request)))
+        self._updates.replace_static(draft, decision)
+        self._classic.forget(group.group_id, draft.replaced_id or "")
+        self._updates.update(draft, member, request.owned, topics, now_ms, decision)
+        session_ms = now_ms + config.session_timeout_ms
+        decision.arm(consumer_session_timer(group.group_id, member.member_id), session_ms)
+        was, after = member.current, draft.member.current
+        is_moved = after is not was and (
+            partitions_of(after.assigned) != partitions_of(was.assigned)
+        )
+        # G19: whoever is behind, or tells everything, may have missed the last answer.
+        is_told = request.is_full or request.member_epoch != member.epoch or is_moved
+        return HeartbeatResponse(
+            member_id=member.member_id,
+            member_epoch=after.epoch,
+            heartbeat_interval_ms=config.heartbeat_interval_ms,
+            assignment=partitions_of(after.assigned) if is_told else None,
+        )
+
+    def _find(
+        self, group: ConsumerGroup, request: HeartbeatRequest, config: ConsumerGroupConfig
+    ) -> tuple[ConsumerGroupMember | None, ConsumerGroupMember]:
+        """The member as the group has it, and as it is to be updated. Raises `Refused`."""
+        member_id, instance_id = request.member_id or self._new_id(), request.instance_id
+        is_joining = request.member_epoch == 0
+        known = group.members.get(member_id)
+        if instance_id is not None:
+            holder = group.static_member(instance_id)
+            if not is_joining:
+                known = find_static(group, member_id, instance_id)
+            elif holder is not None and (holder is not known or holder.epoch == LEAVE_STATIC_EPOCH):
+                check_unreleased(holder, member_id)
+                rejoined = replace(holder.current, epoch=0, previous_epoch=0)
+                return holder, ConsumerGroupMember(member_id, holder.subscription, rejoined)
+        if known is None:
+            if not is_joining:
+                raise unknown_member(member_id, group.group_id)
+            if len(group.members) >= config.size_max:
+                raise Refused(
+                    ErrorCode.group_max_size_reached,
+                    f"The group has reached its maximum of {config.size_max} members.",
+                )
+            return None, ConsumerGroupMember(member_id)
+        check_epoch(known, request.member_epoch, request.owned)
+        return known, known
+
+    # -- members leave ---------------------------------------------------------------------------
+
+    def _leave(
+        self,
+        group: ConsumerGroup,
+        request: HeartbeatRequest,
+        topics: Topics,
+        now_ms: int,
+        decision: Decision,
+    ) -> HeartbeatResponse:
+        member = find_member(group, request.member_id, request.instance_id)
+        if request.member_epoch == LEAVE_STATIC_EPOCH:
+            self._leave_for_a_while(group, member, now_ms, decision)
+        else:
+            cause = cause_of(Trigger.LEAVE, member)
+            self._remove(group, [member], cause, topics, now_ms, decision)
+        return HeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)
+
+    def _leave_for_a_while(
+        self, group: ConsumerGroup, member: ConsumerGroupMember, now_ms: int, decision: Decision
+    ) -> None:
+        """G22: its place is kept for a session. Who comes back owns it all from epoch 0 on."""
+        kept = {t: dict.fromkeys(epochs, 0) for t, epochs in member.current.assigned.items()}
+        current = replace(
+            member.current,
+            epoch=LEAVE_STATIC_EPOCH,
+            assigned=kept,
+            pending_revocation=NOTHING_OWNED,
+        )
+        append_current(decision, group.group_id, member.member_id, current)
+        decision.cancel(consumer_rebalance_timer(group.group_id, member.member_id))
+        session_ms = self._config_of(group.group_id).session_timeout_ms
+        key = consumer_session_timer(group.group_id, member.member_id)
+        decision.arm(key, now_ms + session_ms)
+
+    def _remove(
+        self,
+        group: ConsumerGroup,
+        leaving: Sequence[ConsumerGroupMember],
+        cause: Cause,
+        topics: Topics,
+        now_ms: int,
+        decision: Decision,
+    ) -> None:
+        """The rest may be a classic group: when the last of the consumer protocol has left."""
+        gone = {member.member_id for member in leaving}
+        for member_id in gone:
+            self._classic.forget(group.group_id, member_id)
+        if len(group.members) - group.classic_members <= len(gone):
+            left = [m for member_id, m in group.members.items() if member_id not in gone]
+            if can_downgrade(left, self._config_of(group.group_id)):
+                self._downgrade(group, left, topics, now_ms, decision)
+                return
+        self._updates.remove(group, leaving, cause, topics, now_ms, decision)
+
+    def _downgrade(
+        self,
+        group: ConsumerGroup,
+        left: Sequence[ConsumerGroupMember],
+        topics: Topics,
+        now_ms: int,
+        decision: Decision,
+    ) -> None:
+        for member_id in group.members:
+            self._updates.cancel_timers(group.group_id, member_id, decision)
+        self._updates.cancel_group_timers(group.group_id, decision)
+        self.forget(group.group_id)
+        downgrade(group, left, topics, now_ms, decision)
+
+    def delete(self, group: ConsumerGroup, decision: Decision) -> ErrorCode:
+        """DeleteGroups."""
+        if not group.is_empty:
+            return ErrorCode.non_empty_group
+        append_group_tombstones(decision, group)
+        self._updates.cancel_group_timers(group.group_id, decision)
+        self.forget(group.group_id)
+        return ErrorCode.none
+
+    # -- the classic protocol --------------------------------------------------------------------
+
+    def upgrade(
+        self,
+        classic: ClassicGroup,
+        request: HeartbeatRequest,
+        topics: Topics,
+        now_ms: int,
+        decision: Decision,
+    ) -> HeartbeatResponse:
+        """A heartbeat to a classic group: if it joins, and may, the group becomes a consumer one.
+
+        The records that do so are in the decision: what is volatile of the classic group is over.
+        """
+        if request.member_epoch != 0:
+            # It was fenced by a downgrade: it may come back, and upgrade the group again.
+            refusal = unknown_member(request.member_id, request.group_id)
+            return HeartbeatResponse(refusal.error, str(refusal))
+        upgraded = upgrade(classic, self._config_of(classic.group_id), topics, now_ms)
+        if upgraded is None:
+            message = f"Group {classic.group_id} is not a consumer group."
+            return HeartbeatResponse(ErrorCode.group_id_not_found, message)
+        group, conversion = upgraded
+        response = self.heartbeat(group, request, topics, now_ms, conversion)
+        if response.error is ErrorCode.none:
+            decision.records += conversion.records
+            decision.replies += conversion.replies
+            decision.timers |= conversion.timers
+            decision.notices += conversion.notices
+        return response
+
+    def join(
+        self,
+        group: ConsumerGroup,
+        request: JoinRequest,
+        token: Token,
+        topics: Topics,
+        now_ms: int,
+        decision: Decision,
+    ) -> None:
+        """JoinGroup of a group that has members. (An empty one is deleted first.)"""
+        joining = self._classic.prepare(group, request, token, decision)
+        if joining is None:
+            return
+        draft = joining.draft
+        left = [*draft.members().values()]
+        self._classic.forget(group.group_id, draft.replaced_id or "")
+        if draft.replaced_id is not None and can_downgrade(left, self._config_of(group.group_id)):
+            self._downgrade(group, left, topics, now_ms, decision)
+            generation = group.epoch
+        else:
+            self._classic.join(joining, topics, now_ms, decision)
+            generation = draft.member.epoch
+        decision.reply(
+            token,
+            JoinResponse(
+                ErrorCode.none,
+                draft.member.member_id,
+                generation,
+                PROTOCOL_TYPE,
+                request.protocols[0].name,
+            ),
+        )
+
+    def sync(
+        self,
+        group: ConsumerGroup,
+        request: SyncRequest,
+        token: Token,
+        topics: Topics,
+        now_ms: int,
+        decision: Decision,
+    ) -> None:
+        decision.reply(token, self._classic.sync(group, request, topics, now_ms, decision))
+
+    def classic_heartbeat(
+        self,
+        group: ConsumerGroup,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        now_ms: int,
+        decision: Decision,
+    ) -> ErrorCode:
+        return self._classic.heartbeat(group, member_id, instance_id, generation, now_ms, decision)
+
+    def leave(
+        self,
+        group: ConsumerGroup,
+        leaving: Sequence[LeavingMember],
+        topics: Topics,
+        now_ms: int,
+        decision: Decision,
+    ) -> list[ErrorCode]:
+        """LeaveGroup: one error for each; one rebalance for all of them."""
+        found = self._classic.leaving(group, leaving)
+        members: dict[str, ConsumerGroupMember] = {}
+        reason = ""
+        for each, member in zip(leaving, found, strict=True):
+            if isinstance(member, ConsumerGroupMember):
+                members[member.member_id] = member
+                reason = reason or each.reason
+        if members:
+            first = next(iter(members.values()))
+            cause = cause_of(Trigger.LEAVE, first, reason)
+            self._remove(group, list(members.values()), cause, topics, now_ms, decision)
+        return [each if isinstance(each, ErrorCode) else ErrorCode.none for each in found]
+
+    # -- time and topics -------------------------------------------------------------------------
+
+    def timer_expired(
+        self,
+        group: ConsumerGroup,
+        key: TimerKey,
+        topics: Topics,
+        now_ms: int,
+        decision: Decision,
+    ) -> Job | None:
+        """Any timer of `consumer_config.py`. A job that is handed out is stepped by the caller."""
+        config = self._config_of(group.group_id)
+        match key:
+            case ("consumer-session", _, str() as member_id):
+                self._expire(group, member_id, Trigger.SESSION_TIMEOUT, topics, now_ms, decision)
+            case ("consumer-rebalance", _, str() as member_id):
+                self._expire(group, member_id, Trigger.REBALANCE_TIMEOUT, topics, now_ms, decision)
+            case ("consumer-assignment", _):
+                return self._updates.targets.due(group, config, topics, now_ms, decision)
+            case ("consumer-regex", _):
+                job = self._updates.regexes.due(group, topics)
+                if job is None or not job.is_done:
+                    return job
+                self.job_done(group, job, topics, now_ms, decision)
+        return None
+
+    def _expire(
+        self,
+        group: ConsumerGroup,
+        member_id: str,
+        trigger: Trigger,
+        topics: Topics,
+        now_ms: int,
+        decision: Decision,
+    ) -> None:
+        member = group.members.get(member_id)
+        if member is not None:
+            cause = cause_of(trigger, member)
+            self._remove(group, [member], cause, topics, now_ms, decision)
+
+    def job_done(
+        self, group: ConsumerGroup, job: Job, topics: Topics, now_ms: int, decision: Decision
+    ) -> None:
+        """A job that a timer has handed out. One that nobody waits for any more is nothing."""
+        config = self._config_of(group.group_id)
+        self._updates.targets.computed(group, job, config, now_ms, decision)
+        self._updates.resolved(group, job, topics, now_ms, decision)
+
+    def topics_changed(
+        self, group: ConsumerGroup, topics: Topics, now_ms: int, decision: Decision
+    ) -> None:
+        """There is a new image. A group that is not told finds out with its next heartbeat."""
+        self._updates.topics_changed(group, topics, now_ms, decision)
+
+    # -- load and unload -------------------------------------------------------------------------
+
+    def loaded(self, group: ConsumerGroup, topics: Topics, now_ms: int, decision: Decision) -> None:
+        """The group comes from the log: time-outs begin anew."""
+        config = self._config_of(group.group_id)
+        for member in group.members.values():
+            session_ms = config.session_timeout_ms
+            value = member.subscription
+            if value is not None and value.classic is not None:
+                session_ms = value.classic.session_timeout_ms
+            key = consumer_session_timer(group.group_id, member.member_id)
+            decision.arm(key, now_ms + session_ms)
+            if member.current.state is MemberState.UNREVOKED_PARTITIONS:
+                key = consumer_rebalance_timer(group.group_id, member.member_id)
+                decision.arm(key, now_ms + max(member.rebalance_timeout_ms, 0))
+        if group.epoch > group.assignment_epoch and group.members:
+            self._updates.targets.wait(group, config, now_ms, decision)
+        self._updates.topics_changed(group, topics, now_ms, decision)
+
+    def forget(self, group_id: str) -> None:
+        """The group is gone, or led by another broker."""
+        self._updates.forget(group_id)
+        self._classic.forget_group(group_id)
+
+
+def _merged(
+    member: ConsumerGroupMember, request: HeartbeatRequest
+) -> ConsumerGroupMemberMetadataValue:
+    """What the request leaves out stays as it was."""
+    known = member.subscription or ConsumerGroupMemberMetadataValue(
+        None, None, "", "", (), None, -1, None
+    )
+    names = known.topic_names
+    if request.topic_names is not None:
+        names = tuple(sorted(set(request.topic_names)))
+    timeout_ms = request.rebalance_timeout_ms
+    return ConsumerGroupMemberMetadataValue(
+        known.instance_id if request.instance_id is None else request.instance_id,
+        known.rack_id if request.rack_id is None else request.rack_id,
+        request.client_id,
+        request.client_host,
+        names,
+        known.topic_regex if request.topic_regex is None else request.topic_regex,
+        known.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
+        known.server_assignor if request.server_assignor is None else request.server_assignor,
+        None,
+    )

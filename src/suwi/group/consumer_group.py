@@ -1,0 +1,398 @@
+"""One group of the consumer protocol (KIP-848): its members, their target and current assignments.
+
+`ConsumerGroups.replay` is the only way in; `consumer_coordinator.py` decides with what it holds.
+Nothing here is volatile: every field comes from records, or is derived from those that do.
+Invariants: the state depends on the last record of each key alone, not on the order in which
+records of different keys arrive (G14); a partition in `_owners` is assigned to its owner or waits
+for the owner to revoke it (G17).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from typing import Final, TypeAlias, TypeVar
+
+from suwi.coordinator.record import CoordinatorRecord
+from suwi.group.consumer_group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    TopicPartitions,
+)
+from suwi.model.ids import TopicId
+
+Target: TypeAlias = Mapping[TopicId, tuple[int, ...]]
+"""Partitions by topic, in ascending order."""
+Owned: TypeAlias = Mapping[TopicId, Mapping[int, int]]
+"""By topic and partition the epoch in which the member got it (KIP-1251)."""
+
+_K = TypeVar("_K")
+
+LEAVE_EPOCH: Final = -1
+LEAVE_STATIC_EPOCH: Final = -2
+NO_ASSIGNMENT: Final[Target] = {}
+NOTHING_OWNED: Final[Owned] = {}
+
+
+class GroupState(Enum):
+    """Kafka's names, as ConsumerGroupDescribe and ListGroups show them."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class MemberState(IntEnum):
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+    UNKNOWN = 127
+    """Written by a later version."""
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentAssignment:
+    """What a member owns, and how far it has followed the group."""
+
+    epoch: int
+    previous_epoch: int
+    state: MemberState
+    assigned: Owned
+    pending_revocation: Owned
+
+    def value(self) -> ConsumerGroupCurrentMemberAssignmentValue:
+        return ConsumerGroupCurrentMemberAssignmentValue(
+            self.epoch,
+            self.previous_epoch,
+            self.state,
+            _topic_partitions(self.assigned),
+            _topic_partitions(self.pending_revocation),
+        )
+
+    @staticmethod
+    def of(value: ConsumerGroupCurrentMemberAssignmentValue) -> "CurrentAssignment":
+        known = value.state in MemberState._value2member_map_
+        return CurrentAssignment(
+            value.member_epoch,
+            value.previous_member_epoch,
+            MemberState(value.state) if known else MemberState.UNKNOWN,
+            _owned(value.assigned, value.member_epoch),
+            _owned(value.pending_revocation, value.member_epoch),
+        )
+
+
+NEW_ASSIGNMENT: Final = CurrentAssignment(0, 0, MemberState.STABLE, NOTHING_OWNED, NOTHING_OWNED)
+
+
+def _topic_partitions(owned: Owned) -> tuple[TopicPartitions, ...]:
+    return tuple(
+        TopicPartitions(topic_id, tuple(epochs), tuple(epochs.values()))
+        for topic_id, epochs in owned.items()
+    )
+
+
+def _owned(topics: Iterable[TopicPartitions], member_epoch: int) -> Owned:
+    """Before KIP-1251 no epochs were written: then only the member's own is accepted."""
+    return {
+        topic.topic_id: dict(
+            zip(
+                topic.partitions,
+                topic.assignment_epochs or [member_epoch] * len(topic.partitions),
+                strict=False,
+            )
+        )
+        for topic in topics
+    }
+
+
+def partitions_of(owned: Owned) -> Target:
+    return {topic_id: tuple(sorted(epochs)) for topic_id, epochs in owned.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupMember:
+    """A member as its two records have it; one of them may be missing for a while."""
+
+    member_id: str
+    subscription: ConsumerGroupMemberMetadataValue | None = None
+    current: CurrentAssignment = NEW_ASSIGNMENT
+
+    @property
+    def epoch(self) -> int:
+        return self.current.epoch
+
+    @property
+    def instance_id(self) -> str | None:
+        return self.subscription.instance_id if self.subscription is not None else None
+
+    @property
+    def topic_names(self) -> tuple[str, ...]:
+        return self.subscription.topic_names if self.subscription is not None else ()
+
+    @property
+    def topic_regex(self) -> str | None:
+        return (self.subscription.topic_regex or None) if self.subscription is not None else None
+
+    @property
+    def uses_classic_protocol(self) -> bool:
+        return self.subscription is not None and self.subscription.classic is not None
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return self.subscription.rebalance_timeout_ms if self.subscription is not None else -1
+
+    def is_reconciled_to(self, assignment_epoch: int) -> bool:
+        return self.current.state is MemberState.STABLE and self.epoch == assignment_epoch
+
+    def partition_epoch(self, topic_id: TopicId, partition: int) -> int | None:
+        """In which epoch it got this partition; None if it does not have it."""
+        current = self.current
+        for owned in (current.assigned, current.pending_revocation):
+            epoch = owned.get(topic_id, {}).get(partition)
+            if epoch is not None:
+                return epoch
+        return None
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    group_id: str
+    epoch: int = 0
+    metadata_hash: int = 0
+    assignment_epoch: int = 0
+    assignment_timestamp_ms: int = 0
+    members: dict[str, ConsumerGroupMember] = field(default_factory=dict)
+    targets: dict[str, Target] = field(default_factory=dict)
+    regexes: dict[str, ConsumerGroupRegularExpressionValue] = field(default_factory=dict)
+    """What each regular expression was resolved to."""
+    static: dict[str, str] = field(default_factory=dict)
+    """By instance id the member that holds it."""
+    subscribers: Counter[str] = field(default_factory=Counter)
+    """How many members name each topic."""
+    regex_subscribers: Counter[str] = field(default_factory=Counter)
+    assignors: Counter[str] = field(default_factory=Counter)
+    classic_protocols: Counter[str] = field(default_factory=Counter)
+    classic_members: int = 0
+    _stable_at: Counter[int] = field(default_factory=Counter)
+    """By epoch how many members are stable in it."""
+    _owners: dict[TopicId, dict[int, str]] = field(default_factory=dict)
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    @property
+    def state(self) -> GroupState:
+        if not self.members:
+            return GroupState.EMPTY
+        if self.epoch > self.assignment_epoch:
+            return GroupState.ASSIGNING
+        stable = self._stable_at[self.assignment_epoch] == len(self.members)
+        return GroupState.STABLE if stable else GroupState.RECONCILING
+
+    def are_others_reconciled(self, member_id: str) -> bool:
+        """Whether every other member has reached the target."""
+        member = self.members.get(member_id)
+        own = member is not None and member.is_reconciled_to(self.assignment_epoch)
+        others = len(self.members) - (member is not None)
+        return self._stable_at[self.assignment_epoch] - own == others
+
+    def owner(self, topic_id: TopicId, partition: int) -> str | None:
+        """Who has this partition, be it that it still has to revoke it."""
+        return self._owners.get(topic_id, {}).get(partition)
+
+    def static_member(self, instance_id: str) -> ConsumerGroupMember | None:
+        return self.members.get(self.static.get(instance_id, ""))
+
+    def subscribed_topics(self) -> Iterator[str]:
+        """Names, by name and by regular expression. One may come twice."""
+        yield from self.subscribers
+        for regex, resolved in self.regexes.items():
+            if regex in self.regex_subscribers:
+                yield from resolved.topics
+
+    def subscribes_to(self, topic: str) -> bool:
+        return topic in self.subscribers or any(
+            topic in resolved.topics
+            for regex, resolved in self.regexes.items()
+            if regex in self.regex_subscribers
+        )
+
+    def topics_of(self, member: ConsumerGroupMember) -> Iterator[str]:
+        """The names that one member is subscribed to. One may come twice."""
+        yield from member.topic_names
+        resolved = self.regexes.get(member.topic_regex or "")
+        if resolved is not None:
+            yield from resolved.topics
+
+    # -- replay ----------------------------------------------------------------------------------
+
+    @property
+    def has_state(self) -> bool:
+        return bool(
+            self.epoch
+            or self.members
+            or self.targets
+            or self.regexes
+            or self.assignment_epoch
+            or self.metadata_hash
+        )
+
+    def apply_epoch(self, value: ConsumerGroupMetadataValue) -> None:
+        self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
+
+    def apply_subscription(
+        self, member_id: str, value: ConsumerGroupMemberMetadataValue | None
+    ) -> None:
+        before = self.members.get(member_id) or ConsumerGroupMember(member_id)
+        after = ConsumerGroupMember(member_id, value, before.current)
+        self._count_subscription(before, -1)
+        if before.instance_id is not None and self.static.get(before.instance_id) == member_id:
+            del self.static[before.instance_id]
+        self._count_subscription(after, 1)
+        if after.instance_id is not None:
+            self.static[after.instance_id] = member_id
+        self._put(after)
+
+    def apply_current(
+        self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None
+    ) -> None:
+        """Only this changes who owns what: the last such record of a member decides."""
+        before = self.members.get(member_id)
+        current = NEW_ASSIGNMENT if value is None else CurrentAssignment.of(value)
+        if before is not None:
+            self._release(before)
+        for owned in (current.assigned, current.pending_revocation):
+            for topic_id, partitions in owned.items():
+                owners = self._owners.setdefault(topic_id, {})
+                owners.update(dict.fromkeys(partitions, member_id))
+        subscription = before.subscription if before is not None else None
+        self._put(ConsumerGroupMember(member_id, subscription, current))
+
+    def apply_target(
+        self, member_id: str, value: ConsumerGroupTargetAssignmentMemberValue | None
+    ) -> None:
+        if value is None:
+            self.targets.pop(member_id, None)
+        else:
+            self.targets[member_id] = {
+                topic.topic_id: tuple(sorted(topic.partitions)) for topic in value.partitions
+            }
+
+    def apply_target_epoch(self, value: ConsumerGroupTargetAssignmentMetadataValue | None) -> None:
+        self.assignment_epoch = value.assignment_epoch if value is not None else 0
+        self.assignment_timestamp_ms = value.assignment_timestamp_ms if value is not None else 0
+
+    def apply_regex(self, regex: str, value: ConsumerGroupRegularExpressionValue | None) -> None:
+        if value is None:
+            self.regexes.pop(regex, None)
+        else:
+            self.regexes[regex] = value
+
+    def _put(self, member: ConsumerGroupMember) -> None:
+        before = self.members.get(member.member_id)
+        if before is not None and before.current.state is MemberState.STABLE:
+            _add(self._stable_at, before.epoch, -1)
+        if member.subscription is None and member.current is NEW_ASSIGNMENT:
+            self.members.pop(member.member_id, None)
+            return
+        self.members[member.member_id] = member
+        if member.current.state is MemberState.STABLE:
+            _add(self._stable_at, member.epoch, 1)
+
+    def _release(self, member: ConsumerGroupMember) -> None:
+        """Only what is recorded as this member's: another one may have it by now."""
+        for owned in (member.current.assigned, member.current.pending_revocation):
+            for topic_id, partitions in owned.items():
+                owners = self._owners.get(topic_id, {})
+                for partition in partitions:
+                    if owners.get(partition) == member.member_id:
+                        del owners[partition]
+                if not owners:
+                    self._owners.pop(topic_id, None)
+
+    def _count_subscription(self, member: ConsumerGroupMember, by: int) -> None:
+        value = member.subscription
+        if value is None:
+            return
+        for topic in value.topic_names:
+            _add(self.subscribers, topic, by)
+        if value.topic_regex:
+            _add(self.regex_subscribers, value.topic_regex, by)
+        if value.server_assignor is not None:
+            _add(self.assignors, value.server_assignor, by)
+        if value.classic is not None:
+            self.classic_members += by
+            for protocol in value.classic.protocols:
+                _add(self.classic_protocols, protocol.name, by)
+
+
+def _add(counts: Counter[_K], key: _K, by: int) -> None:
+    counts[key] += by
+    if not counts[key]:
+        del counts[key]
+
+
+class ConsumerGroups:
+    """The consumer groups of a shard. A group is here while any record of it is."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, ConsumerGroup] = {}
+
+    def __iter__(self) -> Iterator[ConsumerGroup]:
+        return iter(self._groups.values())
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def get(self, group_id: str) -> ConsumerGroup | None:
+        return self._groups.get(group_id)
+
+    def replay(self, record: CoordinatorRecord) -> bool:
+        """Whether it was a record of a consumer group. Raises for no order of records (G14)."""
+        key, value = record
+        group_id = getattr(key, "group_id", "")
+        group = self._groups.get(group_id)
+        if group is None:
+            group = ConsumerGroup(group_id)
+        match key:
+            case ConsumerGroupMetadataKey():
+                # With the group's own record all that is left of it is deleted.
+                group.apply_epoch(value or ConsumerGroupMetadataValue(0))
+                if value is None:
+                    self._groups.pop(group_id, None)
+                    return True
+            case ConsumerGroupMemberMetadataKey():
+                group.apply_subscription(key.member_id, value)
+            case ConsumerGroupCurrentMemberAssignmentKey():
+                group.apply_current(key.member_id, value)
+            case ConsumerGroupTargetAssignmentMemberKey():
+                group.apply_target(key.member_id, value)
+            case ConsumerGroupTargetAssignmentMetadataKey():
+                group.apply_target_epoch(value)
+            case ConsumerGroupRegularExpressionKey():
+                group.apply_regex(key.regular_expression, value)
+            case ConsumerGroupPartitionMetadataKey():
+                return True
+            case _:
+                return False
+        if group.has_state:
+            self._groups[group_id] = group
+        else:
+            self._groups.pop(group_id, None)
+        return True

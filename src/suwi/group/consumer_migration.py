@@ -1,0 +1,220 @@
+"""Online migration: a classic group becomes a consumer group, and the other way round.
+
+Both are decisions like any other: tombstones of what the group was, records of what it is. Which
+kind a group is follows from its records alone, so that a replay gives the same.
+`upgrade` gives the consumer group as it will be, because the heartbeat that causes it goes on with
+it. After `downgrade` the classic group has to rebalance: `downgrade_timer` fires at once for that.
+"""
+
+from collections.abc import Sequence
+
+from kio.schema.errors import ErrorCode
+
+from suwi.coordinator.decision import Decision, TimerKey
+from suwi.group.classic_group import ClassicGroup, ClassicMember, Protocol
+from suwi.group.classic_group_records import GroupMetadataKey
+from suwi.group.classic_messages import JoinResponse, SyncResponse
+from suwi.group.classic_timers import join_timer, session_timer, sync_timer
+from suwi.group.consumer_classic_members import embedded_assignment
+from suwi.group.consumer_config import ConsumerGroupConfig, consumer_session_timer
+from suwi.group.consumer_group import (
+    NOTHING_OWNED,
+    ConsumerGroup,
+    ConsumerGroupMember,
+    ConsumerGroups,
+    CurrentAssignment,
+    MemberState,
+    partitions_of,
+)
+from suwi.group.consumer_group_records import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
+    ConsumerGroupMemberMetadataValue,
+)
+from suwi.group.consumer_messages import Topics
+from suwi.group.consumer_protocol import PROTOCOL_TYPE, read_assignment, read_subscription
+from suwi.group.consumer_records import (
+    append_assignment_epoch,
+    append_current,
+    append_epoch,
+    append_group_tombstones,
+    append_subscription,
+    append_target,
+)
+from suwi.model.ids import TopicId
+from suwi.wire.errors import MalformedMessage
+
+
+def downgrade_timer(group_id: str) -> TimerKey:
+    """When it fires, the classic group of this name has to be prepared for a rebalance."""
+    return ("consumer-downgrade", group_id)
+
+
+# -- classic to consumer -------------------------------------------------------------------------
+
+
+def upgrade(
+    classic: ClassicGroup, config: ConsumerGroupConfig, topics: Topics, now_ms: int
+) -> tuple[ConsumerGroup, Decision] | None:
+    """The consumer group with the members of this one, and what makes it; None if it cannot be."""
+    decision = Decision()
+    group_id = classic.group_id
+    decision.append(GroupMetadataKey(group_id), None)
+    members: list[ConsumerGroupMember] = []
+    if classic.members:
+        if not config.upgrades or classic.protocol_type != PROTOCOL_TYPE:
+            return None
+        if len(classic.members) > config.size_max:
+            return None
+        claimed: set[tuple[TopicId, int]] = set()
+        try:
+            members = [_to_consumer(classic, m, topics, claimed) for m in classic.members.values()]
+        except (MalformedMessage, _HasUserData):
+            return None
+    _append_group(decision, group_id, classic.generation, members, now_ms)
+    _end_classic(classic, decision)
+    scratch = ConsumerGroups()
+    for record in decision.records:
+        scratch.replay(record)
+    return scratch.get(group_id) or ConsumerGroup(group_id), decision
+
+
+class _HasUserData(Exception):
+    """Of an assignor of the client's own: it would be lost."""
+
+
+def _to_consumer(
+    classic: ClassicGroup,
+    member: ClassicMember,
+    topics: Topics,
+    claimed: set[tuple[TopicId, int]],
+) -> ConsumerGroupMember:
+    # One that has just joined may not support what the others have agreed on before.
+    metadata = member.metadata_for(classic.protocol or "") or member.protocols[0].metadata
+    subscription = read_subscription(metadata)
+    owned: dict[TopicId, dict[int, int]] = {}
+    if member.assignment:
+        assignment = read_assignment(member.assignment)
+        if assignment.has_user_data:
+            raise _HasUserData
+        for name, partitions in assignment.partitions.items():
+            topic = topics.by_name(name)
+            if topic is None:
+                continue
+            for partition in partitions:
+                # G17: an assignor of the client's own may have given one to several.
+                if (topic.topic_id, partition) not in claimed:
+                    claimed.add((topic.topic_id, partition))
+                    owned.setdefault(topic.topic_id, {})[partition] = classic.generation
+    value = ConsumerGroupMemberMetadataValue(
+        member.instance_id,
+        subscription.rack_id,
+        member.client_id,
+        member.client_host,
+        tuple(sorted(set(subscription.topics))),
+        None,
+        member.rebalance_timeout_ms,
+        None,
+        ClassicMemberMetadata(
+            member.session_timeout_ms,
+            tuple(ClassicProtocol(each.name, each.metadata) for each in member.protocols),
+        ),
+    )
+    epoch = classic.generation
+    current = CurrentAssignment(epoch, epoch, MemberState.STABLE, owned, NOTHING_OWNED)
+    return ConsumerGroupMember(member.member_id, value, current)
+
+
+def _append_group(
+    decision: Decision,
+    group_id: str,
+    epoch: int,
+    members: Sequence[ConsumerGroupMember],
+    now_ms: int,
+) -> None:
+    if not members:
+        return
+    for member in members:
+        assert member.subscription is not None
+        append_subscription(decision, group_id, member.member_id, member.subscription)
+        classic = member.subscription.classic
+        assert classic is not None
+        key = consumer_session_timer(group_id, member.member_id)
+        decision.arm(key, now_ms + classic.session_timeout_ms)
+    append_epoch(decision, group_id, epoch, 0)
+    for member in members:
+        append_target(decision, group_id, member.member_id, partitions_of(member.current.assigned))
+    append_assignment_epoch(decision, group_id, epoch, 0)
+    for member in members:
+        append_current(decision, group_id, member.member_id, member.current)
+
+
+def _end_classic(classic: ClassicGroup, decision: Decision) -> None:
+    """Whoever waits is told to join again, and finds a consumer group."""
+    again = ErrorCode.rebalance_in_progress
+    for member in classic.members.values():
+        if member.awaiting_join is not None:
+            decision.reply(member.awaiting_join, JoinResponse(again, member.member_id))
+        if member.awaiting_sync is not None:
+            decision.reply(member.awaiting_sync, SyncResponse(again))
+        decision.cancel(session_timer(classic.group_id, member.member_id))
+    for member_id in classic.pending_members:
+        decision.cancel(session_timer(classic.group_id, member_id))
+    decision.cancel(join_timer(classic.group_id))
+    decision.cancel(sync_timer(classic.group_id))
+
+
+# -- consumer to classic -------------------------------------------------------------------------
+
+
+def can_downgrade(members: Sequence[ConsumerGroupMember], config: ConsumerGroupConfig) -> bool:
+    """Whether these, who would be left, can be a classic group: they all speak its protocol."""
+    if not config.downgrades or not 0 < len(members) <= config.classic_size_max:
+        return False
+    if not all(member.uses_classic_protocol for member in members):
+        return False
+    names = (
+        {protocol.name for protocol in member.subscription.classic.protocols}
+        for member in members
+        if member.subscription is not None and member.subscription.classic is not None
+    )
+    return bool(set.intersection(*names))
+
+
+def downgrade(
+    group: ConsumerGroup,
+    members: Sequence[ConsumerGroupMember],
+    topics: Topics,
+    now_ms: int,
+    decision: Decision,
+) -> None:
+    """These members, all of the classic protocol, are what is left of the group."""
+    classic = ClassicGroup(group.group_id, generation=group.epoch - 1)
+    for member in members:
+        classic.add(_to_classic(member))
+        decision.arm(
+            session_timer(group.group_id, member.member_id),
+            now_ms + classic.members[member.member_id].session_timeout_ms,
+        )
+    classic.begin_generation()
+    classic.state_since_ms = now_ms
+    assignments = {member.member_id: embedded_assignment(member, topics) for member in members}
+    append_group_tombstones(decision, group)
+    decision.append(GroupMetadataKey(group.group_id), classic.value(assignments))
+    decision.arm(downgrade_timer(group.group_id), now_ms)
+
+
+def _to_classic(member: ConsumerGroupMember) -> ClassicMember:
+    value = member.subscription
+    assert value is not None
+    assert value.classic is not None
+    return ClassicMember(
+        member.member_id,
+        value.instance_id,
+        value.client_id,
+        value.client_host,
+        value.rebalance_timeout_ms,
+        value.classic.session_timeout_ms,
+        PROTOCOL_TYPE,
+        tuple(Protocol(each.name, each.metadata) for each in value.classic.protocols),
+    )

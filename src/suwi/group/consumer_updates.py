@@ -1,0 +1,251 @@
+"""What follows when a member, its subscription or a topic of a consumer group changes.
+
+A new epoch if there is a cause for one, then a new target, then one step of the member towards it.
+The classic protocol's members of a consumer group come this way as well as those of its own.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from suwi.coordinator.decision import Decision
+from suwi.group.consumer_config import (
+    ConsumerGroupConfig,
+    assignment_timer,
+    consumer_rebalance_timer,
+    consumer_session_timer,
+    regex_timer,
+)
+from suwi.group.consumer_draft import Draft, keeps_topics, subscribed_topics, unused_regexes
+from suwi.group.consumer_group import (
+    NEW_ASSIGNMENT,
+    ConsumerGroup,
+    ConsumerGroupMember,
+    MemberState,
+)
+from suwi.group.consumer_messages import OwnedPartitions, Topics
+from suwi.group.consumer_rebalances import Rebalances, cause_of
+from suwi.group.consumer_records import (
+    append_assignment_epoch,
+    append_current,
+    append_epoch,
+    append_member_tombstones,
+    append_regex,
+    append_subscription,
+    append_target,
+)
+from suwi.group.consumer_regexes import Regexes
+from suwi.group.consumer_targets import Targets
+from suwi.group.history import Cause, Trigger
+from suwi.group.reconciliation import reconcile
+from suwi.group.target_assignment import Job, metadata_hash, topic_ids
+
+_NO_VERSION: Final = -1
+
+
+class ConsumerUpdates:
+    """Its own state is volatile: which image each group was compared with, jobs, rebalances."""
+
+    def __init__(self, config_of: Callable[[str], ConsumerGroupConfig]) -> None:
+        self._config_of = config_of
+        self.targets = Targets()
+        self.regexes = Regexes()
+        self.rebalances = Rebalances()
+        self._compared: dict[str, int] = {}
+
+    # -- a member changes ------------------------------------------------------------------------
+
+    def update(
+        self,
+        draft: Draft,
+        member: ConsumerGroupMember,
+        owned: OwnedPartitions | None,
+        topics: Topics,
+        now_ms: int,
+        decision: Decision,
+    ) -> None:
+        """From the member as it was to the draft's, which is reconciled in the end."""
+        group, after = draft.group, draft.member
+        assert after.subscription is not None
+        config = self._config_of(group.group_id)
+        if after.subscription != member.subscription or draft.replaced_id is not None:
+            append_subscription(decision, group.group_id, after.member_id, after.subscription)
+        has_other_regex = after.topic_regex != member.topic_regex
+        if has_other_regex:
+            self.regexes.change(draft, config, topics, now_ms, decision)
+        is_changed = has_other_regex or set(after.topic_names) != set(member.topic_names)
+        trigger = Trigger.JOIN if draft.before is None else Trigger.SUBSCRIPTION_CHANGE
+        cause = cause_of(trigger, after)
+        self._bump(draft, cause if is_changed else None, topics, now_ms, decision)
+        if draft.epoch > draft.assignment_epoch:
+            self.targets.assign(draft, config, topics, now_ms, decision)
+        self._reconcile(draft, owned, topics, is_changed, now_ms, decision)
+        self._end_rebalance(draft, now_ms, decision)
+
+    def _bump(
+        self, draft: Draft, cause: Cause | None, topics: Topics, now_ms: int, decision: Decision
+    ) -> None:
+        """A new epoch, if there is a cause, or if the topics are not as they were (G21)."""
+        group = draft.group
+        seen = self._compared.get(group.group_id, _NO_VERSION)
+        if cause is None and seen == topics.version and group.epoch > 0:
+            return
+        if seen not in (topics.version, _NO_VERSION):
+            self.regexes.topics_changed(group, now_ms, decision)
+        self._compared[group.group_id] = topics.version
+        if seen == topics.version and keeps_topics(group, draft.before, draft.member):
+            found = group.metadata_hash
+        else:
+            found = metadata_hash(draft.subscribed_topics(), topics)
+        if cause is None and group.epoch > 0:
+            if found == group.metadata_hash:
+                return
+            cause = _topics_cause(group, topics)
+        draft.epoch += 1
+        append_epoch(decision, group.group_id, draft.epoch, found)
+        cause = cause or cause_of(Trigger.JOIN, draft.member)
+        self.rebalances.begin(group, cause, now_ms)
+
+    def _reconcile(
+        self,
+        draft: Draft,
+        owned: OwnedPartitions | None,
+        topics: Topics,
+        is_changed: bool,
+        now_ms: int,
+        decision: Decision,
+    ) -> None:
+        member, group_id = draft.member, draft.group.group_id
+        if member.is_reconciled_to(draft.assignment_epoch) and not is_changed:
+            return
+        current = reconcile(
+            member,
+            draft.assignment_epoch,
+            draft.target,
+            topic_ids(draft.topics_of_member(), topics),
+            owned,
+            draft.owner,
+            subscription_changed=is_changed,
+        )
+        if current is member.current and current is not NEW_ASSIGNMENT:
+            return
+        append_current(decision, group_id, member.member_id, current)
+        timer = consumer_rebalance_timer(group_id, member.member_id)
+        if current.state is MemberState.UNREVOKED_PARTITIONS:
+            decision.arm(timer, now_ms + member.rebalance_timeout_ms)
+        else:
+            decision.cancel(timer)
+        draft.member = replace(member, current=current)
+
+    def _end_rebalance(self, draft: Draft, now_ms: int, decision: Decision) -> None:
+        group, member = draft.group, draft.member
+        if draft.epoch > draft.assignment_epoch:
+            return
+        is_known = draft.before is not None
+        place = draft.replaced_id or member.member_id
+        others_follow = len(group.members) == is_known or (
+            draft.assignment_epoch == group.assignment_epoch and group.are_others_reconciled(place)
+        )
+        if others_follow and member.is_reconciled_to(draft.assignment_epoch):
+            count = len(group.members) + (not is_known)
+            self.rebalances.end(group.group_id, draft.epoch, count, now_ms, decision)
+
+    def replace_static(self, draft: Draft, decision: Decision) -> None:
+        """G22: a static member is back under a new id; it takes over target and partitions."""
+        old_id = draft.replaced_id
+        if old_id is None:
+            return
+        group_id, member = draft.group.group_id, draft.member
+        append_member_tombstones(decision, group_id, [old_id])
+        append_target(decision, group_id, member.member_id, draft.target)
+        append_current(decision, group_id, member.member_id, member.current)
+        self.cancel_timers(group_id, old_id, decision)
+
+    # -- members go ------------------------------------------------------------------------------
+
+    def remove(
+        self,
+        group: ConsumerGroup,
+        leaving: Sequence[ConsumerGroupMember],
+        cause: Cause,
+        topics: Topics,
+        now_ms: int,
+        decision: Decision,
+    ) -> None:
+        """For good. G24: with a member its timers go."""
+        group_id = group.group_id
+        append_member_tombstones(decision, group_id, [member.member_id for member in leaving])
+        for member in leaving:
+            self.cancel_timers(group_id, member.member_id, decision)
+        for regex in unused_regexes(group, leaving):
+            append_regex(decision, group_id, regex, None)
+        is_same_image = self._compared.get(group_id) == topics.version
+        if is_same_image and len(leaving) == 1 and keeps_topics(group, leaving[0], None):
+            found = group.metadata_hash
+        else:
+            found = metadata_hash(subscribed_topics(group, leaving), topics)
+        epoch = group.epoch + 1
+        append_epoch(decision, group_id, epoch, found)
+        self.rebalances.begin(group, cause, now_ms)
+        if len(leaving) < len(group.members):
+            self.targets.wait(group, self._config_of(group_id), now_ms, decision)
+            return
+        # G21: an empty group has nothing to assign.
+        append_assignment_epoch(decision, group_id, epoch, 0)
+        self.rebalances.end(group_id, epoch, 0, now_ms, decision)
+        self.cancel_group_timers(group_id, decision)
+        self.forget(group_id)
+
+    def cancel_timers(self, group_id: str, member_id: str, decision: Decision) -> None:
+        decision.cancel(consumer_session_timer(group_id, member_id))
+        decision.cancel(consumer_rebalance_timer(group_id, member_id))
+
+    def cancel_group_timers(self, group_id: str, decision: Decision) -> None:
+        decision.cancel(assignment_timer(group_id))
+        decision.cancel(regex_timer(group_id))
+
+    # -- topics ----------------------------------------------------------------------------------
+
+    def topics_changed(
+        self, group: ConsumerGroup, topics: Topics, now_ms: int, decision: Decision
+    ) -> None:
+        """There is a new image. A group that is not told finds out with its next heartbeat."""
+        if group.is_empty or self._compared.get(group.group_id) == topics.version:
+            return
+        self._compared[group.group_id] = topics.version
+        self.regexes.topics_changed(group, now_ms, decision)
+        found = metadata_hash(group.subscribed_topics(), topics)
+        if found != group.metadata_hash:
+            cause = _topics_cause(group, topics)
+            self._bump_without_member(group, found, cause, now_ms, decision)
+
+    def _bump_without_member(
+        self, group: ConsumerGroup, found: int, cause: Cause, now_ms: int, decision: Decision
+    ) -> None:
+        append_epoch(decision, group.group_id, group.epoch + 1, found)
+        self.rebalances.begin(group, cause, now_ms)
+        self.targets.wait(group, self._config_of(group.group_id), now_ms, decision)
+
+    def resolved(
+        self, group: ConsumerGroup, job: Job, topics: Topics, now_ms: int, decision: Decision
+    ) -> None:
+        """Of regular expressions."""
+        config = self._config_of(group.group_id)
+        regexes = self.regexes.resolved(group, job, config, topics, now_ms, decision)
+        if regexes is not None:
+            found = metadata_hash(subscribed_topics(group, (), None, regexes), topics)
+            cause = Cause(Trigger.SUBSCRIPTION_CHANGE, reason="regular expressions resolved anew")
+            self._bump_without_member(group, found, cause, now_ms, decision)
+
+    def forget(self, group_id: str) -> None:
+        self.targets.forget(group_id)
+        self.regexes.forget(group_id)
+        self.rebalances.forget(group_id)
+        self._compared.pop(group_id, None)
+
+
+def _topics_cause(group: ConsumerGroup, topics: Topics) -> Cause:
+    gone = any(
+        topics.by_id(topic_id) is None for target in group.targets.values() for topic_id in target
+    )
+    return Cause(Trigger.TOPIC_DELETED if gone else Trigger.NEW_PARTITIONS)

@@ -1,0 +1,45 @@
+"""The topics of a metadata image, as groups need them: names, ids and numbers of partitions."""
+
+from collections.abc import Sequence
+
+from suwi.group.consumer_messages import Topic
+from suwi.metadata.image import ClusterImage
+from suwi.metadata.image import Topic as ImageTopic
+from suwi.model.ids import TopicId
+
+
+class ImageTopics:
+    __slots__ = ("_image", "version")
+
+    def __init__(self, image: ClusterImage, version: int) -> None:
+        """`version` is another one for each image whose topics differ."""
+        self.version = version
+        self._image = image
+
+    def is_outdated_by(self, image: ClusterImage) -> bool:
+        """Whether a topic was created, deleted or given partitions."""
+        before, after = self._image.topics, image.topics
+        if len(before) != len(after):
+            return True
+        for name, topic in after.items():
+            known = before.get(name)
+            if known is topic:
+                continue
+            if known is None or known.id != topic.id:
+                return True
+            if len(known.partitions) != len(topic.partitions):
+                return True
+        return False
+
+    def by_name(self, name: str) -> Topic | None:
+        return _topic(self._image.topics.get(name))
+
+    def by_id(self, topic_id: TopicId) -> Topic | None:
+        return _topic(self._image.topics_by_id.get(topic_id))
+
+    def names(self) -> Sequence[str]:
+        return list(self._image.topics)
+
+
+def _topic(found: ImageTopic | None) -> Topic | None:
+    return Topic(found.id, found.name, len(found.partitions)) if found is not None else None

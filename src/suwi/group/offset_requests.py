@@ -1,0 +1,218 @@
+"""What is asked about the offsets of groups of either protocol: commits, deletions, expiry. Pure.
+
+Hazards G1, G2, G12, G13, G20, G23.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from suwi.coordinator.decision import Decision, Token
+from suwi.group.classic_group import ClassicGroup, ClassicState
+from suwi.group.classic_group_records import GroupMetadataKey
+from suwi.group.classic_join import check_member
+from suwi.group.classic_messages import NO_GENERATION, UNKNOWN_MEMBER
+from suwi.group.classic_timers import reset_session
+from suwi.group.consumer_group import ConsumerGroup
+from suwi.group.consumer_protocol import subscribed_topics
+from suwi.group.consumer_records import append_group_tombstones
+from suwi.group.consumer_validation import CommitFence, fence_commit
+from suwi.group.groups import Group, Groups
+from suwi.group.offset_manager import EXPIRED_PER_EVENT, OffsetToCommit
+from suwi.group.offset_records import OffsetCommitValue
+from suwi.group.offsets import Partition
+
+EXPIRY: Final = ("expiry",)
+_NOT_FOUND_FROM: Final = 9
+
+
+class Committer(NamedTuple):
+    """Who commits offsets; without a member id an administrator or a consumer without a group."""
+
+    group_id: str
+    member_id: str = UNKNOWN_MEMBER
+    instance_id: str | None = None
+    generation: int = NO_GENERATION
+    """Or the member's epoch."""
+    version: int = _NOT_FOUND_FROM
+    """Of OffsetCommit."""
+
+
+class OffsetRequests:
+    def __init__(self, groups: Groups, retention_ms: int, expiry_interval_ms: int) -> None:
+        self._groups = groups
+        self._offsets = groups.offsets
+        self._retention_ms = retention_ms
+        self._expiry_interval_ms = expiry_interval_ms
+        self._expiring: Iterator[str] | None = None
+        """The groups that a round of expiry has not looked at yet."""
+
+    # -- OffsetCommit ----------------------------------------------------------------------------
+
+    def commit(
+        self,
+        who: Committer,
+        offsets: Sequence[OffsetToCommit],
+        token: Token,
+        now_ms: int,
+        decision: Decision,
+    ) -> None:
+        """The reply: an error for each of the offsets."""
+        group = self._groups.get(who.group_id)
+        if isinstance(group, ConsumerGroup):
+            fence = fence_commit(
+                group, who.member_id, who.instance_id, who.generation, version=who.version
+            )
+        else:
+            fence = CommitFence(_refusal(group, who) or ErrorCode.none)
+        errors = [fence.of(each.value.topic_id, each.partition) for each in offsets]
+        if isinstance(group, ClassicGroup) and fence.error is ErrorCode.none:
+            member = group.members.get(who.member_id)
+            if member is not None:
+                reset_session(group, member, now_ms, decision)
+        accepted = [
+            each for each, error in zip(offsets, errors, strict=True) if error is ErrorCode.none
+        ]
+        self._offsets.commit(who.group_id, accepted, decision)
+        decision.reply(token, errors)
+
+    # -- OffsetDelete, DeleteGroups --------------------------------------------------------------
+
+    def delete_offsets(
+        self, group_id: str, partitions: Sequence[Partition], token: Token, decision: Decision
+    ) -> None:
+        """The reply: an error for the whole request, or one for each partition."""
+        group = self._groups.get(group_id)
+        if group is None:
+            decision.reply(token, ErrorCode.group_id_not_found)
+            return
+        if isinstance(group, ClassicGroup) and not (
+            group.state is ClassicState.EMPTY or group.uses_consumer_protocol
+        ):
+            decision.reply(token, ErrorCode.non_empty_group)
+            return
+        subscribed = _subscribed(group)
+        errors = []
+        decision.is_atomic = False
+        for partition in partitions:
+            if subscribed is None or partition[0] in subscribed:
+                errors.append(ErrorCode.group_subscribed_to_topic)
+            else:
+                self._offsets.delete(group_id, partition, decision)
+                errors.append(ErrorCode.none)
+        decision.reply(token, errors)
+
+    def delete_group(self, group_id: str, decision: Decision) -> ErrorCode:
+        group = self._groups.get(group_id)
+        if group is None:
+            return ErrorCode.group_id_not_found
+        if not _is_empty(group):
+            return ErrorCode.non_empty_group
+        decision.is_atomic = False
+        self._offsets.delete_all(group_id, decision)
+        _append_tombstones(group, decision)
+        return ErrorCode.none
+
+    def topics_deleted(self, topics: frozenset[str], decision: Decision) -> None:
+        """Offsets go with their topic (hazard G23)."""
+        decision.is_atomic = False
+        for group_id in list(self._offsets.groups()):
+            offsets = self._offsets.of(group_id)
+            for partition, _ in list(offsets.latest()) if offsets is not None else ():
+                if partition[0] in topics:
+                    self._offsets.delete(group_id, partition, decision)
+
+    # -- expiry ----------------------------------------------------------------------------------
+
+    def arm_expiry(self, now_ms: int, decision: Decision) -> None:
+        decision.arm(EXPIRY, now_ms + self._expiry_interval_ms)
+
+    def expire(self, now_ms: int, decision: Decision) -> None:
+        """One part of a round; the rest follows in events of its own."""
+        decision.is_atomic = False
+        if self._expiring is None:
+            self._expiring = iter(self._groups.ids())
+        for group_id in self._expiring:
+            group = self._groups.get(group_id)
+            if group is not None:
+                self._expire_group(group, now_ms, decision)
+            if len(decision.records) >= EXPIRED_PER_EVENT:
+                decision.arm(EXPIRY, now_ms)
+                return
+        self.stop_expiry()
+        self.arm_expiry(now_ms, decision)
+
+    def stop_expiry(self) -> None:
+        self._expiring = None
+
+    def _expire_group(self, group: Group, now_ms: int, decision: Decision) -> None:
+        subscribed = _subscribed(group)
+        is_empty = _is_empty(group)
+        is_settled = isinstance(group, ConsumerGroup) or group.state is ClassicState.STABLE
+
+        def counts_from(topic: str, value: OffsetCommitValue) -> int | None:
+            """Hazard G12."""
+            if is_empty:
+                # Groups that Kafka wrote long ago do not say since when they have been empty.
+                since_ms = -1
+                if isinstance(group, ClassicGroup) and group.protocol_type is not None:
+                    since_ms = group.state_since_ms
+                return max(since_ms, value.commit_timestamp_ms)
+            if not is_settled or subscribed is None or topic in subscribed:
+                return None
+            return value.commit_timestamp_ms
+
+        all_gone = self._offsets.expire(
+            group.group_id, counts_from, self._retention_ms, now_ms, decision
+        )
+        if all_gone and is_empty and not _has_pending_members(group):
+            _append_tombstones(group, decision)
+
+
+def _refusal(group: ClassicGroup | None, who: Committer) -> ErrorCode | None:
+    """Hazards G1 and G2."""
+    if group is None:
+        if who.generation < 0:
+            return None
+        if who.version >= _NOT_FOUND_FROM:
+            return ErrorCode.group_id_not_found
+        return ErrorCode.illegal_generation
+    if group.state is ClassicState.DEAD:
+        return ErrorCode.coordinator_not_available
+    if who.generation < 0 and group.state is ClassicState.EMPTY:
+        return None
+    if who.generation >= 0 or who.member_id != UNKNOWN_MEMBER or who.instance_id is not None:
+        error = check_member(group, who.member_id, who.instance_id)
+        if error is not None:
+            return error
+        if who.generation != group.generation:
+            return ErrorCode.illegal_generation
+    else:
+        return ErrorCode.unknown_member_id
+    if group.state is ClassicState.COMPLETING_REBALANCE:
+        return ErrorCode.rebalance_in_progress
+    return None
+
+
+def _is_empty(group: Group) -> bool:
+    if isinstance(group, ConsumerGroup):
+        return group.is_empty
+    return group.state is ClassicState.EMPTY
+
+
+def _has_pending_members(group: Group) -> bool:
+    return isinstance(group, ClassicGroup) and bool(group.pending_members)
+
+
+def _subscribed(group: Group) -> frozenset[str] | None:
+    if isinstance(group, ConsumerGroup):
+        return frozenset(group.subscribed_topics())
+    return subscribed_topics(group)
+
+
+def _append_tombstones(group: Group, decision: Decision) -> None:
+    if isinstance(group, ConsumerGroup):
+        append_group_tombstones(decision, group)
+    else:
+        decision.append(GroupMetadataKey(group.group_id), None)

@@ -1,0 +1,97 @@
+"""ConsumerGroupDescribe v0-v1 (KIP-848). v1: which members use the classic protocol."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.group.consumer_describe import describe
+from suwi.group.consumer_group import ConsumerGroup
+from suwi.group.consumer_messages import DescribedGroup, DescribedMember, Topic, Topics
+from suwi.handlers.authorized_operations import on_group
+from suwi.handlers.coordinated import coordinator_error
+from suwi.handlers.errors import reply
+from suwi.net.answers import Reply
+from suwi.net.dispatch import Request
+
+_CLASSIC_MEMBER: Final = 0
+_CONSUMER_MEMBER: Final = 1
+
+
+class ConsumerGroupDescribe:
+    def __init__(self, groups: CoordinatorRuntime, topics: Callable[[], Topics]) -> None:
+        self._groups = groups
+        self._topics = topics
+
+    def __call__(self, request: Request) -> Reply:
+        asked = request.message
+        operations = on_group(asked.include_authorized_operations)
+        groups = [
+            {**self._describe(group_id), "authorized_operations": operations}
+            for group_id in asked.group_ids
+        ]
+        return reply(request, {"throttle_time": 0, "groups": groups})
+
+    def _describe(self, group_id: str) -> dict[str, Any]:
+        if not group_id:
+            return _refused(group_id, ErrorCode.invalid_group_id, None)
+        try:
+            machine = self._groups.shard_of(group_id).machine
+        except Exception as error:
+            return _refused(group_id, coordinator_error(error), None)
+        group = machine.group(group_id)
+        if not isinstance(group, ConsumerGroup):
+            # Kafka's Admin asks with DescribeGroups then.
+            message = f"Group {group_id} is not a consumer group."
+            return _refused(group_id, ErrorCode.group_id_not_found, message)
+        return _described(describe(group, machine.config.consumer_of(group_id), self._topics()))
+
+
+def _refused(group_id: str, error: ErrorCode, message: str | None) -> dict[str, Any]:
+    return {
+        "error_code": error,
+        "error_message": message,
+        "group_id": group_id,
+        "group_state": "",
+        "group_epoch": 0,
+        "assignment_epoch": 0,
+        "assignor_name": "",
+        "members": (),
+    }
+
+
+def _described(group: DescribedGroup) -> dict[str, Any]:
+    return {
+        **_refused(group.group_id, ErrorCode.none, None),
+        "group_state": group.state,
+        "group_epoch": group.epoch,
+        "assignment_epoch": group.assignment_epoch,
+        "assignor_name": group.assignor,
+        "members": [_member(member) for member in group.members],
+    }
+
+
+def _member(member: DescribedMember) -> dict[str, Any]:
+    kind = _CLASSIC_MEMBER if member.uses_classic_protocol else _CONSUMER_MEMBER
+    return {
+        "member_id": member.member_id,
+        "instance_id": member.instance_id,
+        "rack_id": member.rack_id,
+        "member_epoch": member.member_epoch,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "subscribed_topic_names": member.topic_names,
+        "subscribed_topic_regex": member.topic_regex,
+        "assignment": _assignment(member.assignment),
+        "target_assignment": _assignment(member.target),
+        "member_type": kind,
+    }
+
+
+def _assignment(partitions: Sequence[tuple[Topic, Sequence[int]]]) -> dict[str, Any]:
+    topics = [
+        {"topic_id": topic.topic_id, "topic_name": topic.name, "partitions": sorted(indexes)}
+        for topic, indexes in partitions
+    ]
+    return {"topic_partitions": topics}

@@ -1,0 +1,92 @@
+"""ConsumerGroupHeartbeat v0-v1 (KIP-848). v1: regular expressions, member ids made by clients."""
+
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from suwi.coordinator.decision import Decision, Token
+from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.group.consumer_messages import HeartbeatRequest, HeartbeatResponse
+from suwi.group.coordinator_shard import GroupCoordinatorShard
+from suwi.handlers.coordinated import ask_shard
+from suwi.handlers.errors import reply
+from suwi.model.ids import TopicId
+from suwi.net.answers import Answer, Reply
+from suwi.net.dispatch import Request
+
+_REGEX_FROM: Final = 1
+
+
+class ConsumerGroupHeartbeat:
+    def __init__(self, groups: CoordinatorRuntime) -> None:
+        self._groups = groups
+
+    def __call__(self, request: Request) -> Answer:
+        heartbeat = _heartbeat(request)
+
+        def encode(response: HeartbeatResponse) -> Reply:
+            return _encode(request, response)
+
+        def refuse(error: ErrorCode) -> Reply:
+            return _encode(request, HeartbeatResponse(error))
+
+        if not heartbeat.group_id:
+            return _encode(
+                request, HeartbeatResponse(ErrorCode.invalid_request, "GroupId can't be empty.")
+            )
+
+        def decide(
+            shard: GroupCoordinatorShard, token: Token, now_ms: int, decision: Decision
+        ) -> None:
+            shard.consumer_heartbeat(heartbeat, token, now_ms, decision)
+
+        return ask_shard(self._groups, heartbeat.group_id, decide, encode, refuse)
+
+
+def _heartbeat(request: Request) -> HeartbeatRequest:
+    asked = request.message
+    names, owned = asked.subscribed_topic_names, asked.topic_partitions
+    return HeartbeatRequest(
+        asked.group_id,
+        asked.member_id,
+        asked.member_epoch,
+        asked.instance_id,
+        asked.rack_id,
+        int(asked.rebalance_timeout.total_seconds() * 1000),
+        None if names is None else tuple(names),
+        asked.subscribed_topic_regex if request.version >= _REGEX_FROM else None,
+        asked.server_assignor,
+        None if owned is None else _owned(owned),
+        request.client_id or "",
+        f"/{request.client_host}",
+        must_bring_its_id=request.version >= _REGEX_FROM,
+    )
+
+
+def _owned(topics: Any) -> dict[TopicId, list[int]]:
+    owned: dict[TopicId, list[int]] = {}
+    for topic in topics:
+        owned.setdefault(TopicId(topic.topic_id), []).extend(topic.partitions)
+    return owned
+
+
+def _encode(request: Request, response: HeartbeatResponse) -> Reply:
+    assignment = None
+    if response.assignment is not None:
+        topics = [
+            {"topic_id": topic_id, "partitions": sorted(partitions)}
+            for topic_id, partitions in response.assignment.items()
+        ]
+        assignment = {"topic_partitions": topics}
+    return reply(
+        request,
+        {
+            "throttle_time": 0,
+            "error_code": response.error,
+            "error_message": response.message,
+            "member_id": response.member_id,
+            "member_epoch": response.member_epoch,
+            "heartbeat_interval": response.heartbeat_interval_ms,
+            "assignment": assignment,
+        },
+    )

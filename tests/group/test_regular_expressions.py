@@ -1,0 +1,137 @@
+"""Subscriptions by regular expression: when they are resolved, and what that changes."""
+
+import sys
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from suwi.group import regular_expressions
+from suwi.group.assignors import run
+from suwi.group.consumer_group import GroupState
+from suwi.group.regular_expressions import InvalidRegularExpression, compile_regex, resolve
+from tests.group.conftest import HAS_RE2
+from tests.group.consumer_world import Client, Image, World, settle, topic_id
+
+AB, AC, B = topic_id("ab"), topic_id("ac"), topic_id("b")
+
+
+def test_without_the_package_an_expression_is_refused_and_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "re2", None)
+    response = Client(World(), "m1", None, regex="a.*").beat()
+    assert response.error is ErrorCode.invalid_regular_expression
+    assert "google-re2" in (response.message or "")
+
+
+def world() -> World:
+    return World(Image().with_topic("ab", 2).with_topic("b", 2))
+
+
+def test_a_bad_expression_is_refused() -> None:
+    client = Client(world(), "m1", None, regex="a(")
+    response = client.beat()
+    assert response.error is ErrorCode.invalid_regular_expression
+    assert "a(" in (response.message or "")
+
+
+def test_an_expression_matches_whole_names() -> None:
+    client = Client(world(), "m1", None, regex="a.|x")
+    assert client.beat().assignment == {AB: (0, 1)}
+    assert client.epoch == 1
+
+
+@pytest.mark.skipif(not HAS_RE2, reason="needs google-re2")
+def test_an_expression_that_would_stop_python_is_harmless() -> None:
+    names = ["a" * 200 + "!"] * 100
+    assert run(resolve(["(a+)+$"], names)) == {"(a+)+$": ()}
+
+
+def test_names_and_an_expression_add_up() -> None:
+    client = Client(world(), "m1", ("b",), regex="a.*")
+    assert client.beat().assignment == {AB: (0, 1), B: (0, 1)}
+
+
+def test_a_new_topic_is_found_within_ten_seconds() -> None:
+    w = world()
+    client = Client(w, "m1", None, regex="a.*")
+    client.beat()
+    w.advance(20_000)
+    w.change_topics(w.image.with_topic("ac", 1))
+    settle(w, [client])
+    assert client.owned == {AB: (0, 1), AC: (0,)}
+    w.change_topics(w.image.with_topic("ad", 1), tell=False)
+    settle(w, [client])
+    assert len(client.owned) == 2, "not looked up again so soon"
+    w.advance(10_000)
+    settle(w, [client])
+    assert len(client.owned) == 3
+    w.check_replay()
+
+
+def test_g21_an_expression_that_becomes_empty_raises_the_epoch() -> None:
+    w = world()
+    client = Client(w, "m1", None, regex="a.*")
+    client.beat()
+    client.regex, client.must_send_all = "", True
+    client.beat()
+    assert w.group.epoch == 2
+    assert w.group.regexes == {}
+    settle(w, [client])
+    assert client.owned == {}
+    w.check_replay()
+
+
+def test_g21_an_expression_that_matches_nothing_any_more_raises_the_epoch() -> None:
+    w = world()
+    client = Client(w, "m1", None, regex="a.*")
+    client.beat()
+    w.advance(20_000)
+    w.change_topics(w.image.without("ab"))
+    settle(w, [client])
+    assert client.owned == {}
+    assert w.group.state is GroupState.STABLE
+    assert w.group.regexes["a.*"].topics == ()
+
+
+def test_an_expression_goes_with_its_last_subscriber() -> None:
+    w = world()
+    first, second = Client(w, "m1", None, regex="a.*"), Client(w, "m2", None, regex="a.*")
+    first.beat()
+    settle(w, [first, second])
+    assert (first.count, second.count) == (1, 1)
+    first.leave()
+    assert set(w.group.regexes) == {"a.*"}
+    settle(w, [second])
+    second.leave()
+    assert w.group.regexes == {}
+    w.check_replay()
+
+
+def test_expressions_are_resolved_again_each_refresh_interval_and_after_a_fail_over() -> None:
+    w = world()
+    client = Client(w, "m1", None, regex="a.*")
+    client.beat()
+    w.image = w.image.with_topic("ac", 1)
+    w.fail_over()
+    w.advance(0)
+    settle(w, [client])
+    assert set(client.owned) == {AB, AC}
+
+
+def test_many_topics_are_matched_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regular_expressions, "_SLICE", 1)
+    w = world()
+    for name in ("ac", "ad", "ae"):
+        w.image = w.image.with_topic(name, 1)
+    client = Client(w, "m1", None, regex="a.*")
+    assert client.beat().assignment == {}
+    settle(w, [client])
+    assert client.count == 5
+    w.check_replay()
+
+
+def test_a_bad_expression_in_the_log_matches_nothing() -> None:
+    assert run(resolve(["a(", "a"], ["a"])) == {"a(": (), "a": ("a",)}
+    with pytest.raises(InvalidRegularExpression):
+        compile_regex("a(")
