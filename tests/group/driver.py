@@ -17,10 +17,14 @@ from suwi.coordinator.record_facts import RecordFacts
 from suwi.group.classic_group import ClassicGroup, ClassicState, Protocol
 from suwi.group.classic_join import ClassicGroupConfig
 from suwi.group.classic_messages import JoinRequest, LeavingMember, SyncRequest
-from suwi.group.coordinator_shard import Committer, GroupConfig, GroupCoordinatorShard
+from suwi.group.consumer_config import ConsumerGroupConfig
+from suwi.group.coordinator_shard import GroupConfig, GroupCoordinatorShard
+from suwi.group.image_topics import ImageTopics
 from suwi.group.offset_manager import OffsetToCommit
 from suwi.group.offset_records import OffsetCommitValue
+from suwi.group.offset_requests import Committer
 from suwi.group.records import GROUP_RECORDS
+from suwi.metadata.image import ClusterImage
 
 GROUP = "g"
 SESSION_MS, REBALANCE_MS = 10_000, 30_000
@@ -33,6 +37,7 @@ class Driver:
     def __init__(self, *, delay_ms: int = 0, size_max: int = 100, seed: int = 0) -> None:
         self._config = GroupConfig(
             ClassicGroupConfig(delay_ms, 6_000, 1_800_000, size_max),
+            lambda _group_id: ConsumerGroupConfig(),
             RETENTION_MS,
             EXPIRY_INTERVAL_MS,
         )
@@ -49,11 +54,12 @@ class Driver:
         self.do(lambda machine, now_ms, decision: machine.elected(now_ms, decision))
 
     def _new_machine(self) -> GroupCoordinatorShard:
-        return GroupCoordinatorShard(self._config, lambda: str(next(self._ids)))
+        topics = ImageTopics(ClusterImage(), 0)
+        return GroupCoordinatorShard(self._config, lambda: str(next(self._ids)), lambda: topics)
 
     @property
     def group(self) -> ClassicGroup:
-        return self.machine.groups[GROUP]
+        return self.machine.groups.classic[GROUP]
 
     @property
     def state(self) -> ClassicState:
@@ -128,7 +134,7 @@ class Driver:
         instance: str | None = None,
         group: str = GROUP,
     ) -> Token:
-        found = self.machine.groups.get(group)
+        found = self.machine.groups.classic.get(group)
         number = generation if generation is not None else found.generation if found else 1
         request = SyncRequest(group, member_id, instance, number, None, None, assignments or {})
         token = Token()
@@ -138,7 +144,7 @@ class Driver:
     def heartbeat(
         self, member_id: str, generation: int | None = None, instance: str | None = None
     ) -> ErrorCode:
-        found = self.machine.groups.get(GROUP)
+        found = self.machine.groups.classic.get(GROUP)
         number = generation if generation is not None else found.generation if found else 1
         who, token = Committer(GROUP, member_id, instance, number), Token()
         error: ErrorCode = self.do(
@@ -168,7 +174,10 @@ class Driver:
         value = OffsetCommitValue(offset, -1, "", self.now_ms, expire_ms)
         offsets = [OffsetToCommit(topic, 0, value)]
         error: ErrorCode = self.do(
-            lambda m, now_ms, decision: m.commit(who, offsets, token, now_ms, decision), token
+            lambda m, now_ms, decision: m.offset_requests.commit(
+                who, offsets, token, now_ms, decision
+            ),
+            token,
         )
         return error
 
@@ -271,14 +280,14 @@ class Driver:
         for compacted_to in (0, self._random.randint(0, len(self.log)), len(self.log)):
             replayed = persisted(self.replayed(compacted_to))
             assert replayed == live, f"replay with the first {compacted_to} records compacted"
-        for group in self.machine.groups.values():
+        for group in self.machine.groups.classic.values():
             check_group(group, self.timers)
 
 
 def persisted(machine: GroupCoordinatorShard) -> dict[str, Any]:
     """What a replay must give; of a group that is not in the midst of a rebalance all there is."""
     state: dict[str, Any] = {}
-    for group_id, group in machine.groups.items():
+    for group_id, group in machine.groups.classic.items():
         if group.persisted is not None:
             state[group_id] = group.persisted
             if group.is_as_persisted:

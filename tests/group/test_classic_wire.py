@@ -183,7 +183,7 @@ def test_an_id_that_was_handed_out_cannot_be_used_for_a_static_member() -> None:
         (holder,) = await wire.stable(instances=["pod-1"])
         pending = await wire.member()
         assert (await wire.join(member_id=pending, instance="pod-1")).error_code == -1
-        assert wire.machine().groups[GROUP].static == {"pod-1": holder}
+        assert wire.machine().groups.classic[GROUP].static == {"pod-1": holder}
         assert await wire.heartbeat(GROUP, holder, 1, instance="pod-1") == 0
 
     on_broker(scenario)
@@ -295,7 +295,7 @@ def test_who_does_not_join_again_in_time_is_expelled() -> None:
 def test_a_static_member_that_returns_keeps_its_assignment(version: int) -> None:
     async def scenario(wire: Wire) -> None:
         leader, follower = await wire.stable(instances=["pod-1", "pod-2"])
-        instance = wire.machine().groups[GROUP].members[follower].instance_id
+        instance = wire.machine().groups.classic[GROUP].members[follower].instance_id
         back = await wire.join(version, instance=instance)
         assert (back.error_code, back.generation_id, back.leader) == (0, 1, leader)
         assert back.member_id != follower
@@ -312,7 +312,7 @@ def test_a_static_member_that_returns_keeps_its_assignment(version: int) -> None
 def test_a_static_leader_that_returns_does_not_assign(version: int) -> None:
     async def scenario(wire: Wire) -> None:
         leader, _ = await wire.stable(instances=["pod-1", "pod-2"])
-        instance = wire.machine().groups[GROUP].members[leader].instance_id
+        instance = wire.machine().groups.classic[GROUP].members[leader].instance_id
         back = await wire.join(version, instance=instance)
         assert (back.error_code, back.generation_id) == (0, 1)
         if version >= 9:
@@ -579,7 +579,7 @@ def test_the_errors_of_a_leave(version: int) -> None:
 def test_several_static_members_leave_at_once_each_with_its_own_error() -> None:
     async def scenario(wire: Wire) -> None:
         await wire.stable(instances=["pod-1", "pod-2", "pod-3"])
-        group = wire.machine().groups[GROUP]
+        group = wire.machine().groups.classic[GROUP]
         two = group.static["pod-2"]
         left = await wire.leave(
             GROUP,

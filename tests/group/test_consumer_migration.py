@@ -328,7 +328,7 @@ def test_a_group_goes_to_the_classic_protocol_and_back() -> None:
     classic = ClassicCoordinator(ClassicGroupConfig(0, 6_000, 60_000, 10), lambda: "x")
     group = world.classic[GROUP]
     decision = Decision()
-    classic.prepare_rebalance(group, Cause(Trigger.LEAVE), world.now_ms, decision)
+    classic.downgraded(group, Cause(Trigger.LEAVE), world.now_ms, decision)
     beat = classic.heartbeat(
         group, second.member_id, None, second.generation, world.now_ms, decision
     )

@@ -22,7 +22,7 @@ class Clients:
         self.committed = -1
 
     def member(self) -> str:
-        group = self.driver.machine.groups.get(GROUP)
+        group = self.driver.machine.groups.classic.get(GROUP)
         known = [*group.members, *group.pending_members] if group is not None else []
         return self.random.choice([*known, *known, "stranger"])
 
@@ -46,7 +46,7 @@ class Clients:
 
     def join_again(self) -> None:
         member_id = self.member()
-        group = self.driver.machine.groups.get(GROUP)
+        group = self.driver.machine.groups.classic.get(GROUP)
         member = group.members.get(member_id) if group is not None else None
         instance, protocols = self.instance(), self.protocols()
         if member is not None and self.random.random() < 0.8:
@@ -55,7 +55,7 @@ class Clients:
         self.driver.join(member_id, instance=instance, protocols=protocols)
 
     def sync(self) -> None:
-        group = self.driver.machine.groups.get(GROUP)
+        group = self.driver.machine.groups.classic.get(GROUP)
         ids = list(group.members) if group is not None else []
         self.driver.sync(self.member(), {each: each.encode() for each in ids})
 
@@ -69,7 +69,7 @@ class Clients:
             self.driver.leave(*{self.member(), self.member()})
 
     def commit(self) -> None:
-        group = self.driver.machine.groups.get(GROUP)
+        group = self.driver.machine.groups.classic.get(GROUP)
         generation = group.generation if group is not None else 0
         old = max(0, generation - 1)
         member_id = self.member()
@@ -118,8 +118,8 @@ def test_whatever_members_do_their_group_is_what_the_log_says_and_all_are_answer
     # Nobody sends anything any more: first new members expire, then all sessions do.
     driver.sleep(700_000)
     assert not driver.waiting
-    group = driver.machine.groups.get(GROUP)
+    group = driver.machine.groups.classic.get(GROUP)
     assert group is None or group.state is ClassicState.EMPTY
     driver.sleep(2_000_000)
-    assert driver.machine.groups == {}
+    assert driver.machine.groups.classic == {}
     assert list(driver.machine.offsets.groups()) == []
