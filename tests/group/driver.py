@@ -173,13 +173,13 @@ class Driver:
         who, token = Committer(group, member_id, instance, generation), Token()
         value = OffsetCommitValue(offset, -1, "", self.now_ms, expire_ms)
         offsets = [OffsetToCommit(topic, 0, value)]
-        error: ErrorCode = self.do(
+        errors: list[ErrorCode] = self.do(
             lambda m, now_ms, decision: m.offset_requests.commit(
                 who, offsets, token, now_ms, decision
             ),
             token,
         )
-        return error
+        return errors[0]
 
     def offset(self, group: str = GROUP, topic: str = "t") -> int | None:
         offsets = self.machine.offsets.of(group)
