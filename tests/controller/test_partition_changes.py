@@ -31,7 +31,7 @@ def image_of(**topics: list[PartitionState]) -> ClusterImage:
         name: Topic(name, TopicId(UUID(int=number)), {}, tuple(states))
         for number, (name, states) in enumerate(topics.items())
     }
-    return ClusterImage(topics=made, registered=LIVE, brokers=LIVE)
+    return ClusterImage(topics=made, registered_brokers=LIVE, unfenced_brokers=LIVE)
 
 
 def test_one_death_changes_every_partition_it_concerns_and_no_other() -> None:

@@ -98,7 +98,7 @@ def test_nobody_joins_a_leader_that_is_recovering() -> None:
 
 
 def test_only_a_broker_in_service_is_heard_and_only_in_its_present_life() -> None:
-    image = ClusterImage(registered=LIVE, brokers={B1: LIVE[B1]})
+    image = ClusterImage(registered_brokers=LIVE, unfenced_brokers={B1: LIVE[B1]})
     check_sender(image, B1, 10)
     for node, epoch in [(B1, 9), (B2, 20), (B4, 40)]:
         with pytest.raises(StaleBrokerEpoch):

@@ -45,8 +45,8 @@ def image_of(partitions: dict[str, int]) -> ClusterImage:
         "cluster",
         MappingProxyType(topics),
         MappingProxyType({topic.id: topic for topic in topics.values()}),
-        registered=brokers,
-        brokers=brokers,
+        registered_brokers=brokers,
+        unfenced_brokers=brokers,
     )
 
 

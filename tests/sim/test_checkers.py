@@ -325,7 +325,7 @@ def test_an_unclean_election_that_is_allowed_gives_up_what_the_leader_lacks() ->
 
 
 @pytest.mark.parametrize(
-    ("life", "is_live", "is_suspect"),
+    ("life", "is_live", "was_unclean_shutdown"),
     [("b2#2", False, True), ("b2#3", True, True), ("b2#2", True, False), ("b2#1", False, False)],
     ids=["just died", "just began", "goes on", "another is registered"],
 )
@@ -386,3 +386,14 @@ def test_a_follower_without_a_record_may_begin_its_copy_anew_further_back() -> N
     for at in (53, 51):
         follower.start = follower.end = at
         stage.commit(TWO, at)
+
+
+def test_segments_that_retention_removed_may_be_back_after_a_power_loss() -> None:
+    """Simulation seed 102502: their removal was not synced, and what was there again was taken for
+    the records after them."""
+    stage = Stage()
+    three_committed(stage)
+    replica = stage[TWO]
+    all_of_them = replica.batches
+    replica.batches = all_of_them[1:]
+    stage.reopen(TWO, all_of_them, safe_end=3)
