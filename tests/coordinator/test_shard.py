@@ -22,6 +22,10 @@ from suwi.model.errors import (
 )
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.model.topic_config import TopicConfig
+from suwi.records.batch import HEADER_BYTES, read_header
+from suwi.records.builder import build_batch
+from suwi.records.compression import Compression
+from suwi.records.record import Record
 from suwi.replica.partition import Partition
 from tests.coordinator.world import POISON, Notes, Request, World, in_world, refusal, turns
 from tests.replica.alone import ONE, TWO
@@ -558,6 +562,26 @@ def test_records_that_cannot_be_decoded_are_skipped_and_counted() -> None:
         assert world.shard._reader is not None
         assert world.shard._reader.unreadable == 2
         assert world.failures == []
+
+    in_world(scenario)
+
+
+def test_a_batch_that_cannot_be_read_is_skipped_and_counted_too() -> None:
+    """Hazard G10: else a shard would be loaded for ever."""
+
+    async def scenario(world: World) -> None:
+        await world.serve()
+        world.append(("a", "1"))
+        broken = build_batch([Record(key=b"k", value=b"v" * 50)], codec=Compression.GZIP)
+        broken[HEADER_BYTES] ^= 0xFF
+        world.partition.append(memoryview(broken), read_header(broken), 0)
+        world.append(("b", "1"))
+        world.commit()
+        world.lead(1)
+        await world.until(lambda: world.shard.status is Status.ACTIVE)
+        assert world.machine.values == {"a": "1", "b": "1"}
+        assert world.shard._reader is not None
+        assert world.shard._reader.unreadable == 1
 
     in_world(scenario)
 

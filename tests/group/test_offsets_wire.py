@@ -2,10 +2,13 @@
 
 import asyncio
 import struct
+from dataclasses import replace
+from uuid import UUID
 
 import pytest
 
 from suwi.coordinator.shard import Status
+from suwi.model.ids import TopicId
 from suwi.wire.versions import ApiKey
 from tests.group.wire import GROUP, OTHER, TOPIC, Wire, on_broker
 
@@ -315,6 +318,24 @@ def test_a_recreated_topic_has_no_offsets_of_the_one_before() -> None:
                 _, found = await wire.fetch(group, {TOPIC: [0]}, version=version)
                 assert found == {(TOPIC, 0): ABSENT}
         assert list((await wire.fetch())[1]) == [(OTHER, 0)]
+
+    on_broker(scenario)
+
+
+def test_an_offset_that_outlived_its_topic_is_not_of_the_next_one_of_that_name() -> None:
+    """Hazard G23: no coordinator served when the topic was deleted, for example."""
+
+    async def scenario(wire: Wire) -> None:
+        await wire.commit({(TOPIC, 0): 5, (OTHER, 0): 6})
+        offsets = wire.machine().offsets.of(GROUP)
+        assert offsets is not None
+        value = offsets.get((TOPIC, 0))
+        assert value is not None
+        offsets.replay((TOPIC, 0), replace(value, topic_id=TopicId(UUID(int=99))), 100)
+        for version in (9, 10):
+            _, found = await wire.fetch(GROUP, {TOPIC: [0]}, version=version)
+            assert found == {(TOPIC, 0): ABSENT}
+            assert list((await wire.fetch(version=version))[1]) == [(OTHER, 0)]
 
     on_broker(scenario)
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from suwi.coordinator.record import Codec
 from suwi.coordinator.record_facts import RecordFacts
 from suwi.log.partition_log import PartitionLog
+from suwi.model.errors import InvalidRecord
 from suwi.model.ids import Offset
 from suwi.records.batch import BatchHeader, batches
 from suwi.records.record import iter_records, read_marker
@@ -26,7 +27,7 @@ class LogReader:
     def __init__(self, partition_log: PartitionLog, codec: Codec) -> None:
         self.applied = partition_log.start_offset
         self.unreadable = 0
-        """Records that were skipped because they cannot be decoded (hazard G10)."""
+        """Records and batches that were skipped because they cannot be decoded."""
         self._log = partition_log
         self._codec = codec
         self._generation = partition_log.generation
@@ -80,6 +81,27 @@ class LogReader:
     def _batch(
         self, batch: memoryview, header: BatchHeader, machine: Any, committed: Offset
     ) -> Iterator[None]:
+        """Replay a batch, with a pause after each record."""
+        try:
+            yield from self._records(batch, header, machine, committed)
+        except InvalidRecord as error:
+            self._skip(header.base_offset, error)
+
+    def _skip(self, offset: int, error: Exception) -> None:
+        """Neither a try nor a leader more would make it readable (hazard G10)."""
+        self.unreadable += 1
+        log.error(
+            "coordinator record skipped",
+            extra={
+                "partition": str(self._log.partition),
+                "offset": offset,
+                "reason": str(error),
+            },
+        )
+
+    def _records(
+        self, batch: memoryview, header: BatchHeader, machine: Any, committed: Offset
+    ) -> Iterator[None]:
         is_committed = header.last_offset < committed
         producer = header.producer_id, header.producer_epoch, header.is_transactional
         if header.is_control:
@@ -94,15 +116,7 @@ class LogReader:
             try:
                 decoded = self._codec.decode(record.key or b"", record.value)
             except MalformedMessage as error:
-                self.unreadable += 1
-                log.error(
-                    "coordinator record skipped",
-                    extra={
-                        "partition": str(self._log.partition),
-                        "offset": record.offset,
-                        "reason": str(error),
-                    },
-                )
+                self._skip(record.offset, error)
                 continue
             if decoded is not None:
                 machine.replay(decoded, RecordFacts(record.offset, is_committed, *producer))

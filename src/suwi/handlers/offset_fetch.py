@@ -115,7 +115,8 @@ class OffsetFetch:
         by_topic: dict[str, list[dict[str, Any]]] = {}
         for name, index in sorted(offsets.partitions()) if offsets is not None else ():
             found = self._partition(shard, group_id, name, index, request)
-            by_topic.setdefault(name, []).append(found)
+            if found["committed_offset"] != NO_OFFSET or found["error_code"] is not ErrorCode.none:
+                by_topic.setdefault(name, []).append(found)
         image = self._replicas.image
         topics: list[dict[str, Any]] = []
         for name, partitions in by_topic.items():
