@@ -60,6 +60,19 @@ class ClassicMember:
     def supports(self, name: str) -> bool:
         return any(protocol.name == name for protocol in self.protocols)
 
+    def value(self, protocol: str, assignment: bytes) -> MemberMetadata:
+        """As it is persisted, with this assignment."""
+        return MemberMetadata(
+            self.member_id,
+            self.instance_id,
+            self.client_id,
+            self.client_host,
+            self.rebalance_timeout_ms,
+            self.session_timeout_ms,
+            self.metadata_for(protocol),
+            assignment,
+        )
+
 
 @dataclass(slots=True)
 class ClassicGroup:
@@ -225,14 +238,8 @@ class ClassicGroup:
             self.leader_id,
             self.state_since_ms,
             tuple(
-                MemberMetadata(
-                    member.member_id,
-                    member.instance_id,
-                    member.client_id,
-                    member.client_host,
-                    member.rebalance_timeout_ms,
-                    member.session_timeout_ms,
-                    member.metadata_for(self.protocol or ""),
+                member.value(
+                    self.protocol or "",
                     member.assignment
                     if assignments is None
                     else assignments.get(member.member_id, b""),
@@ -242,7 +249,8 @@ class ClassicGroup:
         )
 
     def apply(self, value: GroupMetadataValue) -> None:
-        """A record of this group. A member that is known keeps the requests it waits for."""
+        """A record of this group. A member that is as it says keeps what is not persisted: its
+        other protocols, and the requests it waits for."""
         self.persisted = value
         known, self.members, self.static = self.members, {}, {}
         self.protocol_type = value.protocol_type or None
@@ -252,8 +260,9 @@ class ClassicGroup:
         self.state_since_ms = value.state_timestamp_ms
         for persisted in value.members:
             member = known.get(persisted.member_id)
-            if member is None:
-                member = _loaded(persisted, value.protocol_type, value.protocol or "")
+            protocol = value.protocol or ""
+            if member is None or member.value(protocol, persisted.assignment) != persisted:
+                member = _loaded(persisted, value.protocol_type, protocol)
             member.assignment = persisted.assignment
             self.members[member.member_id] = member
             if member.instance_id is not None:
