@@ -194,6 +194,8 @@ class Shard:
         """There may be more to apply."""
         if self._task is None and self.status in (Status.FOLLOWING, Status.LOADING):
             if self.status is Status.FOLLOWING and not self._lags():
+                if not self.partition.is_ready:
+                    self.partition.when_ready(self._wake)  # Its watermark may not move any more.
                 return
             self._task = self._context.tasks.start(
                 self._apply, name="coordinator replay", on_failure=self._apply_failed
