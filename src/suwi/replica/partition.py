@@ -215,7 +215,8 @@ class Partition:
     # -- getting ready -------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Open the log here and now, in a thread if nothing else uses the logs yet."""
+        """Open the log here and now, in a thread if nothing else uses the logs yet: who waits
+        until it is ready hears of that from `prepare`."""
         run_steps(self._opening())
         self._is_ready = self.leadership is None and self._is_whole()
 
@@ -235,6 +236,8 @@ class Partition:
         Raises why that came to nothing the last time; the next call tries again.
         """
         if self._is_ready:
+            if self._ready_watchers:
+                self._tell_ready_watchers()
             return True
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -247,7 +250,8 @@ class Partition:
         return self._is_ready
 
     def when_ready(self, watcher: Callable[[], None]) -> None:
-        """Call `watcher` once, when what is going on has come to an end, a good one or not."""
+        """Call `watcher` once, when what is going on has come to an end, a good one or not; where
+        nothing is, when the log is ready."""
         self._ready_watchers[watcher] = None
 
     async def settled(self) -> None:
@@ -284,6 +288,13 @@ class Partition:
         if self.leadership is not None and not self._in_office:
             self._enter_office(self._log, self.leadership)
         self._is_ready = True
+        if self._preparation is None:
+            self._tell_ready_watchers()
+
+    def _tell_ready_watchers(self) -> None:
+        watchers, self._ready_watchers = self._ready_watchers, {}
+        for watcher in watchers:
+            watcher()
 
     def _run(self, steps: Steps[None]) -> None:
         """Change the log, at once as far as this turn of the loop allows. Raises a `BrokerError`
@@ -316,9 +327,7 @@ class Partition:
         if self._failure is not None:
             log.error("not ready", extra=self._fields(self._failure))
             self._resign()
-        watchers, self._ready_watchers = self._ready_watchers, {}
-        for watcher in watchers:
-            watcher()
+        self._tell_ready_watchers()
 
     def _opening(self) -> Steps[None]:
         if self._log is not None:
