@@ -1,5 +1,6 @@
 """What a log holds after a crash: everything that was written. After a power loss: at least all
-that was synced, in its place; beyond that whatever the drive had, even from before a truncation."""
+that was synced, in its place; beyond that whatever the drive had, even from before a truncation or
+a deletion."""
 
 from suwi.sim.checkers.facts import Batch, Broken, Checker, Replica, World
 
@@ -9,6 +10,9 @@ class Recovery(Checker):
         self, world: World, replica: Replica, before: list[Batch], safe_end: int | None
     ) -> None:
         after = replica.batches
+        if safe_end is not None and before:
+            # Segments that were deleted may be there again: their deletion was not synced.
+            after = [batch for batch in after if batch.base >= before[0].base]
         must_have = before if safe_end is None else [b for b in before if b.last < safe_end]
         for old, new in zip(must_have, after, strict=False):
             if old != new:
