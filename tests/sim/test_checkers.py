@@ -370,6 +370,18 @@ def test_the_election_of_a_life_that_is_over_is_no_fault_of_the_next() -> None:
         stage.move(TWO)
 
 
+def test_a_deleted_segment_may_come_back_with_a_power_loss_but_not_with_a_crash() -> None:
+    """Found by the simulation, seed 25 with a group of three."""
+    stage = Stage()
+    three_committed(stage)
+    everything = list(stage[TWO].batches)
+    stage[TWO].batches = everything[1:]
+    stage.reopen(TWO, everything, safe_end=3)
+    stage[TWO].batches = everything[1:]
+    with pytest.raises(Broken, match="recovery made"):
+        stage.reopen(TWO, everything)
+
+
 def test_a_dead_member_need_not_have_everything() -> None:
     stage = Stage()
     stage[THREE].is_live = False

@@ -3,7 +3,8 @@
 `topic` and `leader` look things up and ask where what is known is old, `link` connects, `call`
 sends a message to any broker, `call_controller` to the one that administers. Nothing is repeated
 here: whoever calls knows what may be (`retry`, `routing`).
-Invariant: at most one connection to each address, and it is made anew after it was lost.
+Invariant: at most one connection to each address, and it is made anew after it was lost; those of
+`open_link` are their callers'.
 """
 
 import asyncio
@@ -83,6 +84,13 @@ class Cluster:
         if broker is None:
             raise LeaderNotAvailable(f"broker {node} is not among those that are alive")
         return await self._dial(broker.address)
+
+    async def open_link(self, node: NodeId) -> VersionedConnection:
+        """A connection of the caller's own to one broker; raises what `link` does."""
+        broker = self.brokers.get(node)
+        if broker is None:
+            raise LeaderNotAvailable(f"broker {node} is not among those that are alive")
+        return await VersionedConnection.open(broker.address, self._connect, self.settings)
 
     async def any_link(self) -> VersionedConnection:
         """A connection to whatever broker can be had. Raises `Unreachable`."""

@@ -1,36 +1,68 @@
-"""The offsets of a consumer group, committed and read by somebody who is no member of it.
+"""The offsets of a consumer group: committed and read, by its members and by others.
 
-For whoever keeps its own place elsewhere and tells it to those who watch groups, as a streaming
-query does. A broker refuses it while the group has members: nobody's offsets are overwritten.
+`commit_offsets` and `fetch_offsets` are for whoever is no member and keeps its own place elsewhere,
+as a streaming query does. A broker refuses a commit of that kind while the group has members:
+nobody's offsets are overwritten. `commit_once` and `fetch_once` are the requests themselves.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
-from suwi.client.addresses import Address
 from suwi.client.cluster import Cluster
-from suwi.client.errors import error_from, is_transient
-from suwi.client.retry import Retry
-from suwi.client.versioned_connection import VersionedConnection
-from suwi.model.errors import BrokerError, UnsupportedVersion
-from suwi.model.ids import NodeId, Offset, TopicPartition
+from suwi.client.coordinator import Coordinator
+from suwi.model.ids import Offset, TopicPartition
+from suwi.wire.consumer_protocol import NO_GENERATION
 from suwi.wire.versions import ApiKey
 
-_T = TypeVar("_T")
-
 _BY_NAME_AT_MOST = 9  # From version 10 on topics have ids instead of names.
-_NO_GENERATION = -1
+
+
+class Membership(NamedTuple):
+    """Who commits."""
+
+    member_id: str = ""
+    generation: int = NO_GENERATION
+    instance_id: str | None = None
+
+
+NO_MEMBER = Membership()
 
 
 async def commit_offsets(
     cluster: Cluster, group: str, offsets: Mapping[TopicPartition, Offset]
 ) -> None:
     """Raises `UnsupportedVersion` where the cluster has no groups; a `BrokerError`, OSError."""
+    coordinator = Coordinator(cluster, group)
+    try:
+        await coordinator.ask(lambda: commit_once(coordinator, offsets))
+    finally:
+        await coordinator.close()
+
+
+async def fetch_offsets(
+    cluster: Cluster, group: str, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, Offset]:
+    """Those that have one. Raises what `commit_offsets` does."""
+    wanted = list(partitions)
+    coordinator = Coordinator(cluster, group)
+    try:
+        return await coordinator.ask(lambda: fetch_once(coordinator, wanted))
+    finally:
+        await coordinator.close()
+
+
+async def commit_once(
+    coordinator: Coordinator,
+    offsets: Mapping[TopicPartition, Offset],
+    member: Membership = NO_MEMBER,
+) -> None:
+    """Raises the error of the first partition that has one, and OSError: then it is not known
+    whether they are committed."""
     fields = {
-        "group_id": group,
-        "generation_id_or_member_epoch": _NO_GENERATION,
-        "member_id": "",
-        "group_instance_id": None,
+        "group_id": coordinator.group,
+        "generation_id_or_member_epoch": member.generation,
+        "member_id": member.member_id,
+        "group_instance_id": member.instance_id,
         "retention_time": -1,
         "topics": [
             {
@@ -48,45 +80,46 @@ async def commit_offsets(
             for topic, partitions in _by_topic(offsets).items()
         ],
     }
-
-    async def commit(link: VersionedConnection) -> None:
-        answer = await link.call(ApiKey.OFFSET_COMMIT, fields, at_most=_BY_NAME_AT_MOST)
-        for topic in answer.topics:
-            for partition in topic.partitions:
-                if partition.error_code:
-                    raise error_from(partition.error_code)
-
-    await _ask_coordinator(cluster, group, ApiKey.OFFSET_COMMIT, commit)
+    answer = await coordinator.call(ApiKey.OFFSET_COMMIT, fields, at_most=_BY_NAME_AT_MOST)
+    for topic in answer.topics:
+        for partition in topic.partitions:
+            if partition.error_code:
+                raise coordinator.refused(partition.error_code)
 
 
-async def fetch_offsets(
-    cluster: Cluster, group: str, partitions: Iterable[TopicPartition]
+async def fetch_once(
+    coordinator: Coordinator,
+    partitions: Iterable[TopicPartition],
+    *,
+    stable_only: bool = False,
 ) -> dict[TopicPartition, Offset]:
-    """Those that have one. Raises what `commit_offsets` does."""
+    """Those that have one. `stable_only`: what an open transaction may change yet is an error that
+    passes."""
     topics = [
         {"name": topic, "partition_indexes": [one.partition for one in found]}
         for topic, found in _by_topic(partitions).items()
     ]
+    group = coordinator.group
     fields = {
         "group_id": group,
         "topics": topics,
         "groups": [{"group_id": group, "member_id": None, "member_epoch": -1, "topics": topics}],
-        "require_stable": False,
+        "require_stable": stable_only,
     }
-
-    async def fetch(link: VersionedConnection) -> dict[TopicPartition, Offset]:
-        answer = await link.call(ApiKey.OFFSET_FETCH, fields, at_most=_BY_NAME_AT_MOST)
-        (found,) = getattr(answer, "groups", None) or (answer,)
-        if getattr(found, "error_code", 0):
-            raise error_from(found.error_code)
-        return {
-            TopicPartition(topic.name, one.partition_index): Offset(one.committed_offset)
-            for topic in found.topics
-            for one in topic.partitions
-            if one.committed_offset >= 0
-        }
-
-    return await _ask_coordinator(cluster, group, ApiKey.OFFSET_FETCH, fetch)
+    answer = await coordinator.call(ApiKey.OFFSET_FETCH, fields, at_most=_BY_NAME_AT_MOST)
+    (found,) = getattr(answer, "groups", None) or (answer,)
+    if getattr(found, "error_code", 0):
+        raise coordinator.refused(found.error_code)
+    offsets: dict[TopicPartition, Offset] = {}
+    for topic in found.topics:
+        for one in topic.partitions:
+            if one.error_code:
+                raise coordinator.refused(one.error_code)
+            if one.committed_offset >= 0:
+                offsets[TopicPartition(topic.name, one.partition_index)] = Offset(
+                    one.committed_offset
+                )
+    return offsets
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
@@ -94,36 +127,3 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicParti
     for partition in sorted(partitions):
         topics.setdefault(partition.topic, []).append(partition)
     return topics
-
-
-async def _ask_coordinator(
-    cluster: Cluster, group: str, api: ApiKey, ask: Callable[[VersionedConnection], Awaitable[_T]]
-) -> _T:
-    retry = Retry(cluster.settings, cluster.random)
-    while True:
-        try:
-            (await cluster.any_link()).version(api)  # Without groups there is no coordinator.
-            return await ask(await _coordinator(cluster, group))
-        except UnsupportedVersion:
-            raise
-        except (BrokerError, OSError) as error:
-            if not is_transient(error):
-                raise
-            await retry.pause_or_raise(error)
-
-
-async def _coordinator(cluster: Cluster, group: str) -> VersionedConnection:
-    answer: Any = await cluster.call(
-        ApiKey.FIND_COORDINATOR,
-        {"key": group, "key_type": 0, "coordinator_keys": [group]},
-    )
-    (found,) = getattr(answer, "coordinators", None) or (answer,)
-    if found.error_code:
-        raise error_from(found.error_code)
-    node = NodeId(found.node_id)
-    if node not in cluster.brokers:
-        await cluster.refresh([])
-    if cluster.brokers.get(node) is None:
-        # It is new, and the others have not said so yet.
-        raise ConnectionError(f"broker {node} at {Address(found.host, found.port)} is not known")
-    return await cluster.link(node)

@@ -43,9 +43,11 @@ class LogReader:
         if self._generation == partition_log.generation:
             return False
         truncated_to = partition_log.directory.truncated_to
+        if truncated_to is not None and truncated_to < self.applied:
+            return True
         partition_log.directory.truncated_to = None
         self._generation = partition_log.generation
-        return truncated_to is not None and truncated_to < self.applied
+        return False
 
     async def replay(
         self, machine: Any, end: Offset, committed: Offset, is_wanted: Callable[[], bool]

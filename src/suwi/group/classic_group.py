@@ -60,6 +60,19 @@ class ClassicMember:
     def supports(self, name: str) -> bool:
         return any(protocol.name == name for protocol in self.protocols)
 
+    def value(self, protocol: str, assignment: bytes) -> MemberMetadata:
+        """As it is persisted, with this assignment."""
+        return MemberMetadata(
+            self.member_id,
+            self.instance_id,
+            self.client_id,
+            self.client_host,
+            self.rebalance_timeout_ms,
+            self.session_timeout_ms,
+            self.metadata_for(protocol),
+            assignment,
+        )
+
 
 @dataclass(slots=True)
 class ClassicGroup:
@@ -227,14 +240,8 @@ class ClassicGroup:
             self.leader_id,
             self.state_since_ms,
             tuple(
-                MemberMetadata(
-                    member.member_id,
-                    member.instance_id,
-                    member.client_id,
-                    member.client_host,
-                    member.rebalance_timeout_ms,
-                    member.session_timeout_ms,
-                    member.metadata_for(self.protocol or ""),
+                member.value(
+                    self.protocol or "",
                     member.assignment
                     if assignments is None
                     else assignments.get(member.member_id, b""),

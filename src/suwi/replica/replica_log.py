@@ -229,6 +229,8 @@ class ReplicaLog:
         Raises why that came to nothing the last time; the next call tries again.
         """
         if self.ready_log is not None:
+            if self._ready_watchers:
+                self._tell_ready_watchers()
             return True
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -241,7 +243,8 @@ class ReplicaLog:
         return self.ready_log is not None
 
     def when_ready(self, watcher: Callable[[], None]) -> None:
-        """Call `watcher` once, when what is going on has come to an end, a good one or not."""
+        """Call `watcher` once, when what is going on has come to an end, a good one or not; where
+        nothing is, when the log is ready."""
         self._ready_watchers[watcher] = None
 
     async def settled(self) -> None:
@@ -282,7 +285,14 @@ class ReplicaLog:
         if self.leader_replica is not None and not self.leader_replica.has_started:
             self.leader_replica.start_epoch(self.log)
         self.ready_log = self.log
+        if self._preparation is None:
+            self._tell_ready_watchers()
         return self.log
+
+    def _tell_ready_watchers(self) -> None:
+        watchers, self._ready_watchers = self._ready_watchers, {}
+        for watcher in watchers:
+            watcher()
 
     def change(self, steps: Steps[None]) -> None:
         """Change the log, at once as far as this turn of the loop allows. Raises a `BrokerError`
@@ -316,9 +326,7 @@ class ReplicaLog:
             log.error("not ready", extra=self._fields(self._failure))
             if self.leader_replica is not None:
                 self.leader_replica.resign()
-        watchers, self._ready_watchers = self._ready_watchers, {}
-        for watcher in watchers:
-            watcher()
+        self._tell_ready_watchers()
 
     def opening(self) -> Steps[None]:
         if self.log is not None:

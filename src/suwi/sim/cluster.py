@@ -61,7 +61,8 @@ class SimNode:
         view.faults = self._cluster.store_faults
         if self._store_is_cut:
             view.disconnect()
-        self.broker = Broker(env, self._cluster.config_of(self.id), view)
+        config, brokers = self._cluster.config_of(self.id), len(self._cluster.nodes)
+        self.broker = Broker(env, config, view, sharing=brokers)
         incarnation.on_revoke(lambda: self._ended(view))
         for callback in self._cluster.on_birth:
             callback(self)

@@ -36,15 +36,17 @@ class FaultPlan:
         kinds: Sequence[str] | None = None,
         tasks: Sequence[str] = tuple(UNITS),
         power_losses: str = "budget",
+        clients: Sequence[str] = ("c1", "c2"),
     ) -> None:
         """`tasks` are those that may fail. `power_losses`: "budget", or "any" where every message
-        is synced before its answer."""
+        is synced before its answer. `clients` are the machines that clients run on."""
         self._cluster = cluster
         self.watch = watch
         self.random = random
         self.network = cluster.simulation.network
         self.session_s = cluster.store.session_timeout_s
         self._power_losses = power_losses
+        self._clients = list(clients)
         self._busy: set[NodeId] = set()
         """Nodes whose process is being taken care of."""
         self._under_way: dict[asyncio.Task[None], None] = {}
@@ -78,7 +80,7 @@ class FaultPlan:
         self.say("heal")
         self.is_healing = True
         self.network.heal()
-        for host in [*(node.name for node in self._cluster.nodes.values()), "c1", "c2"]:
+        for host in [*(node.name for node in self._cluster.nodes.values()), *self._clients]:
             self.network.slow(host, 0)
         self._set_store_faults(Faults())
         while self._under_way:
@@ -326,14 +328,14 @@ class FaultPlan:
         self.say(
             f"isolate {node.name}{' from clients' * with_clients}{' and the store' * with_store}"
         )
-        self.network.partition([node.name], [*others, *(["c1", "c2"] if with_clients else [])])
+        self.network.partition([node.name], [*others, *(self._clients if with_clients else [])])
         if with_store:
             node.cut_store()
         await self.for_a_while()
         self.say(f"mend {node.name}")
         if with_store:
             node.heal_store()
-        for other in [*others, "c1", "c2"]:
+        for other in [*others, *self._clients]:
             self.network.heal(node.name, other)
 
     async def refuse(self) -> None:

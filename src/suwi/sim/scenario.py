@@ -13,14 +13,19 @@ from typing import Any
 
 from suwi.model.ids import NO_NODE
 from suwi.records.compression import Compression
-from suwi.sim import long_network_partition
+from suwi.sim import group_workload, long_network_partition
 from suwi.sim.checkers import Broken, Committed, all_checkers
+from suwi.sim.checkers.group_offsets import broken_offsets
+from suwi.sim.checkers.groups import broken_generations
 from suwi.sim.cluster import SimCluster
 from suwi.sim.fault_plan import FaultPlan
+from suwi.sim.group_history import GroupHistory
+from suwi.sim.group_workload import GroupWorkload
 from suwi.sim.history import History, Outcome
 from suwi.sim.history_checker import violations
 from suwi.sim.invariant_monitor import InvariantMonitor
 from suwi.sim.random import SimRandom
+from suwi.sim.shard_watch import ShardWatch
 from suwi.sim.simulation import Simulation
 from suwi.sim.task_failures import UNITS, Unforeseen
 from suwi.sim.workload import NotHealed, Shape, Workload, WriterKind
@@ -31,6 +36,7 @@ HEALED_WITHIN_S = 60.0
 and every broker agrees."""
 SESSION_TIMEOUT_S = 2.0
 _LONG_CUT_CHANCE = 0.01
+_GROUP_CHANCE = 0.25
 _PINS_GONE_WITHIN_S = 10.0
 
 _SETTINGS = {
@@ -106,6 +112,13 @@ def draw_shape(random: SimRandom) -> Shape:
     )
 
 
+def draw_group(random: SimRandom) -> dict[str, Any]:
+    """The group's part of a shape, from a stream of its own: without one a seed is what it was."""
+    if not random.chance(_GROUP_CHANCE):
+        return {}
+    return {"members": random.choice((2, 3, 3, 4)), "cooperative": random.chance(0.5)}
+
+
 def run_seed(seed: int, options: Options | None = None) -> Run:
     """Raises where anything is not as it must be."""
     simulation = Simulation(seed)
@@ -116,16 +129,24 @@ class Scenario:
     def __init__(self, simulation: Simulation, options: Options) -> None:
         self.simulation = simulation
         self.options = options
-        drawn = options.shape or draw_shape(simulation.random.stream("shape"))
-        self.shape = replace(drawn, **options.force)
+        drawn = options.shape or replace(
+            draw_shape(simulation.random.stream("shape")),
+            **draw_group(simulation.random.stream("group shape")),
+        )
+        self.shape = shape = replace(drawn, **options.force)
         self.long_cut = options.long_cut
         if self.long_cut is None:
-            self.long_cut = simulation.random.stream("long cut").chance(_LONG_CUT_CHANCE)
+            is_cut = simulation.random.stream("long cut").chance(_LONG_CUT_CHANCE)
+            self.long_cut = is_cut and not shape.members  # Half an hour of a group is too much.
         self.cluster = SimCluster(
             simulation,
             brokers=self.shape.brokers,
             session_timeout_s=SESSION_TIMEOUT_S,
-            settings={**_SETTINGS, **(long_network_partition.SETTINGS if self.long_cut else {})},
+            settings={
+                **_SETTINGS,
+                **group_workload.SETTINGS,
+                **(long_network_partition.SETTINGS if self.long_cut else {}),
+            },
         )
         self.committed = Committed()
         self.watch = InvariantMonitor(self.cluster, all_checkers(self.committed))
@@ -136,8 +157,12 @@ class Scenario:
             simulation.faults,
             kinds=options.kinds,
             tasks=options.tasks,
-            power_losses="any" if self.shape.flushes_each else "budget",
+            # __consumer_offsets has no sync for each message.
+            power_losses="any" if shape.flushes_each and not shape.members else "budget",
+            clients=["c1", "c2", *(f"m{number}" for number in range(1, shape.members + 1))],
         )
+        self.groups = GroupHistory()
+        self.shards = ShardWatch(self.cluster) if shape.members else None
         self.errors = _Errors()
 
     def run(self) -> Run:
@@ -153,22 +178,36 @@ class Scenario:
         await self.cluster.start()
         workload = Workload(self.cluster, self.shape, self.history)
         await workload.begin()
+        group = None
+        if self.shape.members:
+            group = GroupWorkload(self.cluster, workload, self.groups)
+            await group.begin()
         await self.plan.run(self.options.trouble_s)
         if self.long_cut:
             await long_network_partition.long_cut(self.plan, workload)
         await self._heal()
         await self._healed(while_writing=True)
+        if group is not None:
+            await group.settle()
         await workload.stop_writing()
+        if group is not None:
+            await group.finish()
         await self._healed()
         await workload.finish()
         await self._nothing_pinned()
         self.watch.at_end()
+        if self.shards is not None:
+            await self.shards.at_end()
         self.errors.check()
         for loss in self.committed.losses:
             self.history.reported_lost(str(loss.log), loss.first, loss.end)
-        wrong = violations(self.history)
+        wrong = [
+            *map(str, violations(self.history)),
+            *broken_generations(self.groups),
+            *broken_offsets(self.groups),
+        ]
         if wrong:
-            raise Broken("\n".join(str(each) for each in wrong))
+            raise Broken("\n".join(wrong))
 
     async def _heal(self) -> None:
         try:

@@ -82,6 +82,10 @@ class Shape:
     """Old records are deleted now and then (DeleteRecords)."""
     pause_s_max: float = 0.3
     """How long a writer waits between records, at most."""
+    members: int = 0
+    """Of a consumer group; none without (`sim/group_workload.py`)."""
+    cooperative: bool = False
+    """The group rebalances incrementally."""
 
     def topic_configs(self) -> dict[str, str]:
         configs = {

@@ -5,7 +5,7 @@ seed that catches it; `--mutants` does so for all of them and prints a table. Th
 spoil the transcript of their hazard.
 """
 
-from tests.sim.mutants import controller, faults, log, replica, tasks
+from tests.sim.mutants import controller, faults, groups, log, replica, tasks
 from tests.sim.mutants.mutant import FAULT, Mutant
 
 __all__ = ["FAULT", "MUTANTS", "Mutant", "find"]
@@ -15,6 +15,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *controller.MUTANTS,
     *log.MUTANTS,
     *faults.MUTANTS,
+    *groups.MUTANTS,
     *tasks.MUTANTS,
 )
 

@@ -1,5 +1,6 @@
 """What a log holds after a crash: everything that was written. After a power loss: at least all
-that was synced, in its place; beyond that whatever the drive had, even from before a truncation."""
+that was synced, in its place; beyond that whatever the drive had, even from before a truncation or
+a deletion."""
 
 from suwi.sim.checkers.facts import Batch, Broken, Checker, Replica, World
 

@@ -1,0 +1,98 @@
+"""The coordinator of one group, as a client sees it: found, asked, and found again where it moved.
+
+`call` asks once, `ask` again and again for as long as that may help. The connection is its own: a
+JoinGroup that waits for other members would keep back what is fetched from the same broker.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from suwi.client.cluster import Cluster
+from suwi.client.errors import error_from, is_transient
+from suwi.client.retry import Retry
+from suwi.client.versioned_connection import VersionedConnection
+from suwi.model.errors import BrokerError, LeaderNotAvailable, UnsupportedVersion
+from suwi.model.ids import NodeId
+from suwi.wire.versions import ApiKey
+
+_T = TypeVar("_T")
+
+_MOVED = (ErrorCode.coordinator_not_available, ErrorCode.not_coordinator)
+
+
+class Coordinator:
+    def __init__(self, cluster: Cluster, group: str) -> None:
+        self.cluster = cluster
+        self.group = group
+        self._link: VersionedConnection | None = None
+        self._finding = asyncio.Lock()
+
+    async def call(
+        self,
+        api: ApiKey,
+        fields: Mapping[str, Any],
+        *,
+        at_most: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
+        """Ask the coordinator once. Raises a `BrokerError` and OSError where there is none; errors
+        in its answer are the caller's: see `refused`."""
+        link = await self._find(api)
+        try:
+            return await link.call(api, fields, at_most=at_most, timeout_s=timeout_s)
+        except OSError:
+            self._forget(link)
+            raise
+
+    def refused(self, code: int, message: str | None = None) -> BrokerError:
+        """The exception for an error code of its answer; one that has moved is looked for again."""
+        if code in _MOVED and self._link is not None:
+            self._forget(self._link)
+        return error_from(code, message)
+
+    async def ask(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
+        """Repeat what fails for reasons that may pass, until patience ends."""
+        retry = Retry(self.cluster.settings, self.cluster.random)
+        while True:
+            try:
+                return await attempt()
+            except UnsupportedVersion:
+                raise
+            except (BrokerError, OSError) as error:
+                if not is_transient(error):
+                    raise
+                await retry.pause_or_raise(error)
+
+    async def close(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            await link.close()
+
+    def _forget(self, link: VersionedConnection) -> None:
+        if link is self._link:
+            self._link = None
+            link.abort()
+
+    async def _find(self, api: ApiKey) -> VersionedConnection:
+        async with self._finding:
+            if self._link is not None and self._link.is_open:
+                return self._link
+            # Without groups there is no coordinator: do not wait for one.
+            (await self.cluster.any_link()).version(api)
+            answer = await self.cluster.call(
+                ApiKey.FIND_COORDINATOR,
+                {"key": self.group, "key_type": 0, "coordinator_keys": [self.group]},
+            )
+            (found,) = getattr(answer, "coordinators", None) or (answer,)
+            if found.error_code:
+                raise error_from(found.error_code, found.error_message)
+            node = NodeId(found.node_id)
+            if node not in self.cluster.brokers:
+                await self.cluster.refresh([])
+            if node not in self.cluster.brokers:
+                raise LeaderNotAvailable(f"broker {node} is new, and not known yet")
+            self._link = await self.cluster.open_link(node)
+            return self._link

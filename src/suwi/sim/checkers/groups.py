@@ -1,0 +1,62 @@
+"""A generation has one owner for each partition, and only who belongs to the newest may commit."""
+
+from collections.abc import Iterator
+
+from suwi.sim.group_history import Commit, GroupHistory
+from suwi.sim.history import Outcome
+
+
+def broken_generations(history: GroupHistory) -> Iterator[str]:
+    yield from _two_owners(history)
+    accepted = [c for c in history.commits.values() if c.outcome is Outcome.DONE]
+    for commit in accepted:
+        yield from _of_an_old_generation(history, commit)
+        yield from _before_its_assignment(history, commit)
+        yield from _of_a_replaced_member(history, commit)
+
+
+def _two_owners(history: GroupHistory) -> Iterator[str]:
+    """By what SyncGroup answered."""
+    owners: dict[tuple[str, int, str], str] = {}
+    for who, partitions, _ in history.syncs:
+        for partition in partitions:
+            owner = owners.setdefault((who.group, who.generation, partition), who.owner)
+            if owner != who.owner:
+                yield f"{partition} belongs to {owner} and to {who}"
+
+
+def _of_an_old_generation(history: GroupHistory, commit: Commit) -> Iterator[str]:
+    """Hazard G1: somebody had its assignment of a later one before this was sent."""
+    for who, _, answered in history.syncs:
+        if (
+            who.group == commit.who.group
+            and answered < commit.sent
+            and who.generation > commit.who.generation
+        ):
+            yield f"{commit} was accepted, though {who} had its assignment"
+            return
+
+
+def _before_its_assignment(history: GroupHistory, commit: Commit) -> Iterator[str]:
+    """Hazard G2: nobody can own anything in a generation that nothing was assigned in."""
+    assigned = history.assigned.get((commit.who.group, commit.who.generation))
+    if assigned is None or (commit.answered is not None and assigned > commit.answered):
+        yield f"{commit} was accepted before anything was assigned"
+
+
+def _of_a_replaced_member(history: GroupHistory, commit: Commit) -> Iterator[str]:
+    """Hazards G5 and G6: a static member that came back is the one that counts."""
+    who = commit.who
+    if who.instance_id is None:
+        return
+    own = [j.answered for j in history.joins if j.who.member_id == who.member_id]
+    for join in history.joins:
+        if (
+            (join.who.group, join.who.instance_id) == (who.group, who.instance_id)
+            and join.who.member_id != who.member_id
+            and join.answered < commit.sent
+            and own
+            and min(own) < join.sent
+        ):
+            yield f"{commit} was accepted, though {join.who.member_id} had replaced {who.member_id}"
+            return

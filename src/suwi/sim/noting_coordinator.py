@@ -1,0 +1,141 @@
+"""Between a member and its coordinator: what is asked and told is noted, and more is asked.
+
+Besides what a member sends, `NotingCoordinator` now and then commits in between: before the
+assignment of a generation is there (hazard G2), and in the name of the generation before (G1).
+Neither may be accepted.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from suwi.client.cluster import Cluster
+from suwi.client.coordinator import Coordinator
+from suwi.model.errors import BrokerError
+from suwi.model.ids import TopicPartition
+from suwi.sim.group_history import GroupHistory, Joined, OffsetRead, Synced, Who
+from suwi.sim.history import Outcome
+from suwi.sim.random import SimRandom
+from suwi.wire.consumer_protocol import decode_assignment
+from suwi.wire.versions import ApiKey
+
+_BY_NAME_AT_MOST = 9
+_REFUSALS = (
+    ErrorCode.illegal_generation,
+    ErrorCode.unknown_member_id,
+    ErrorCode.rebalance_in_progress,
+    ErrorCode.fenced_instance_id,
+    ErrorCode.group_id_not_found,
+)
+"""After these it is certain that nothing was stored."""
+
+
+class NotingCoordinator(Coordinator):
+    def __init__(
+        self,
+        cluster: Cluster,
+        group: str,
+        history: GroupHistory,
+        random: SimRandom,
+        meddles_with: TopicPartition | None = None,
+    ) -> None:
+        """`meddles_with`: a partition that commits are tried for which must be refused."""
+        super().__init__(cluster, group)
+        self._history = history
+        self._random = random
+        self._meddles_with = meddles_with
+        self._before: Who | None = None
+        """Who it was in the generation before."""
+
+    async def call(self, api: ApiKey, fields: Mapping[str, Any], **limits: Any) -> Any:
+        history = self._history
+        if api is ApiKey.OFFSET_COMMIT:
+            return await self._commit(fields, limits)
+        if api is ApiKey.SYNC_GROUP and fields["assignments"]:
+            history.assigns(self.group, fields["generation_id"])
+        sent = history.tick()
+        answer = await super().call(api, fields, **limits)
+        if api is ApiKey.OFFSET_FETCH:
+            self._read(answer, sent)
+        elif api is ApiKey.JOIN_GROUP and not answer.error_code:
+            who = self._who(fields, answer.generation_id, answer.member_id)
+            history.joins.append(Joined(who, sent, history.tick()))
+            await self._meddle(who)
+        elif api is ApiKey.SYNC_GROUP and not answer.error_code:
+            who = self._who(fields, fields["generation_id"], fields["member_id"])
+            partitions = decode_assignment(bytes(answer.assignment))
+            history.syncs.append(Synced(who, tuple(map(str, partitions)), history.tick()))
+            before, self._before = self._before, who
+            if before is not None and before.generation < who.generation:
+                await self._meddle(before)
+        return answer
+
+    def _who(self, fields: Mapping[str, Any], generation: int, member_id: str) -> Who:
+        return Who(self.group, member_id, fields["group_instance_id"], generation)
+
+    async def _commit(self, fields: Mapping[str, Any], limits: Mapping[str, Any]) -> Any:
+        generation = fields["generation_id_or_member_epoch"]
+        offsets = {
+            f"{topic['name']}-{each['partition_index']}": each["committed_offset"]
+            for topic in fields["topics"]
+            for each in topic["partitions"]
+        }
+        commit = self._history.commit(self._who(fields, generation, fields["member_id"]), offsets)
+        topics = [
+            {
+                **topic,
+                "partitions": [
+                    {**each, "committed_metadata": commit.id} for each in topic["partitions"]
+                ],
+            }
+            for topic in fields["topics"]
+        ]
+        answer = await super().call(ApiKey.OFFSET_COMMIT, {**fields, "topics": topics}, **limits)
+        codes = {each.error_code for topic in answer.topics for each in topic.partitions}
+        if codes == {ErrorCode.none}:
+            self._history.committed(commit, Outcome.DONE)
+        elif codes <= set(_REFUSALS):
+            self._history.committed(commit, Outcome.NOT_DONE)
+        return answer
+
+    async def _meddle(self, who: Who) -> None:
+        partition = self._meddles_with
+        if partition is None or not self._random.chance(0.3):
+            return
+        each = {
+            "partition_index": partition.partition,
+            "committed_offset": 0,
+            "committed_leader_epoch": -1,
+            "committed_metadata": "",
+        }
+        fields = {
+            "group_id": self.group,
+            "generation_id_or_member_epoch": who.generation,
+            "member_id": who.member_id,
+            "group_instance_id": who.instance_id,
+            "retention_time": -1,
+            "topics": [{"name": partition.topic, "partitions": [each]}],
+        }
+        try:
+            await self._commit(fields, {"at_most": _BY_NAME_AT_MOST, "timeout_s": 1})
+        except (BrokerError, OSError):
+            pass
+
+    def _read(self, answer: Any, sent: int) -> None:
+        (found,) = getattr(answer, "groups", None) or (answer,)
+        if getattr(found, "error_code", 0):
+            return
+        self._note_reads(found.topics, sent, self._history.tick())
+
+    def _note_reads(self, topics: Sequence[Any], sent: int, answered: int) -> None:
+        for topic in topics:
+            for one in topic.partitions:
+                if one.error_code:
+                    continue
+                value = None
+                if one.committed_offset >= 0:
+                    value = (one.committed_offset, one.metadata or "")
+                name = f"{topic.name}-{one.partition_index}"
+                read = OffsetRead(self.group, name, value, sent, answered)
+                self._history.reads.append(read)

@@ -1,0 +1,161 @@
+"""What group coordinators are known to get wrong (G1 to G24): a simulated group must notice it.
+
+They have no transcript. Each has a fault script: a group with three members, and what it takes to
+come to the fault.
+"""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from suwi.coordinator.decision import Decision
+from suwi.coordinator.shard import Shard
+from suwi.group.classic_group import ClassicGroup
+from suwi.group.classic_group_records import GroupMetadataValue
+from suwi.group.classic_join import ClassicJoin
+from suwi.group.classic_rebalance import ClassicRebalances
+from suwi.group.classic_timers import session_timer
+from suwi.group.coordinator_shard import Committer, GroupCoordinatorShard
+from suwi.model.errors import BrokerError
+from suwi.sim.scenario import Options
+from tests.sim.mutants.mutant import FAULT, Mutant
+
+_refusal = GroupCoordinatorShard.commit_refusal
+_replace = ClassicJoin._replace
+_expel = ClassicRebalances.expel
+_apply_once = Shard._apply_once
+_apply = ClassicGroup.apply
+
+
+def _script(*kinds: str, cooperative: bool = False) -> Options:
+    force = {"members": 3, "cooperative": cooperative}
+    return Options(force=force, kinds=kinds or ["reset"], long_cut=False)
+
+
+def _without(code: ErrorCode) -> Any:
+    def commit_refusal(shard: GroupCoordinatorShard, who: Committer) -> ErrorCode | None:
+        error = _refusal(shard, who)
+        return None if error is code else error
+
+    return commit_refusal
+
+
+def _reply_at_once(shard: Shard, replies: list[Any]) -> None:
+    shard._deliver(replies)
+
+
+def _replace_unpersisted(
+    join: ClassicJoin,
+    group: Any,
+    request: Any,
+    member_id: str,
+    token: Any,
+    now_ms: int,
+    decision: Decision,
+) -> None:
+    records = len(decision.records)
+    _replace(join, group, request, member_id, token, now_ms, decision)
+    del decision.records[records:]
+
+
+def _keep_state(shard: Shard, error: Exception) -> None:
+    """The requests fail, and what was replayed for them stays."""
+    assert isinstance(error, BrokerError)
+    tokens, shard._tokens = shard._tokens, {}
+    for token in tokens:
+        token.fail(error)
+    shard._queue.clear()
+    shard._waiting.clear()
+    shard._is_flushing = False
+    shard._next_offset = shard._committed_end = shard.partition.log_as_it_is.end_offset
+
+
+async def _load_what_is_committed(shard: Shard, leads: bool) -> bool:
+    return await _apply_once(shard, False)
+
+
+def _expel_only(
+    rebalances: ClassicRebalances, group: ClassicGroup, member_id: str, decision: Decision
+) -> Any:
+    expelled = _expel(rebalances, group, member_id, decision)
+    decision.timers.pop(session_timer(group.group_id, member_id), None)
+    return expelled
+
+
+def _apply_to_known(group: ClassicGroup, value: GroupMetadataValue) -> None:
+    known = {member_id: member.protocols for member_id, member in group.members.items()}
+    _apply(group, value)
+    for member_id, member in group.members.items():
+        member.protocols = known.get(member_id, member.protocols)
+
+
+MUTANTS = (
+    Mutant(
+        "commit-of-an-old-generation",
+        FAULT,
+        "G1: a member of an earlier generation may commit",
+        (
+            (
+                GroupCoordinatorShard,
+                "commit_refusal",
+                _without(ErrorCode.illegal_generation),
+            ),
+        ),
+        options=_script(),
+    ),
+    Mutant(
+        "commit-while-completing",
+        FAULT,
+        "G2: a commit is accepted before the assignment is there",
+        (
+            (
+                GroupCoordinatorShard,
+                "commit_refusal",
+                _without(ErrorCode.rebalance_in_progress),
+            ),
+        ),
+        options=_script(),
+    ),
+    Mutant(
+        "static-replacement-in-memory",
+        FAULT,
+        "G6: that a static member came back under a new id is not persisted",
+        ((ClassicJoin, "_replace", _replace_unpersisted),),
+        options=_script(),
+    ),
+    Mutant(
+        "group-loaded-early",
+        FAULT,
+        "G9: a new coordinator serves when it has replayed what it knows to be committed",
+        ((Shard, "_apply_once", _load_what_is_committed),),
+        options=_script("kill", "kill", "freeze"),
+    ),
+    Mutant(
+        "group-replies-early",
+        FAULT,
+        "G11: a request is answered before its records are committed",
+        ((Shard, "_reply", _reply_at_once),),
+        options=_script("kill", "isolate", "freeze"),
+    ),
+    Mutant(
+        "state-of-a-refused-append",
+        FAULT,
+        "design 8: what was replayed for an append that failed stays",
+        ((Shard, "_lose", _keep_state),),
+        options=_script("kill", "fail disk", "fill disk", "isolate"),
+    ),
+    Mutant(
+        "timers-of-removed-members",
+        FAULT,
+        "G24: the session of a member that was removed runs on",
+        ((ClassicRebalances, "expel", _expel_only),),
+        options=_script(),
+    ),
+    Mutant(
+        "known-members-are-not-replayed",
+        FAULT,
+        "H0: a replica keeps what it first heard of a member",
+        ((ClassicGroup, "apply", _apply_to_known),),
+        options=_script(cooperative=True),
+    ),
+)
