@@ -10,17 +10,18 @@ from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.decision import Decision
 from suwi.coordinator.shard import Shard
+from suwi.group import offset_requests
 from suwi.group.classic_group import ClassicGroup
 from suwi.group.classic_group_records import GroupMetadataValue
 from suwi.group.classic_join import ClassicJoin
 from suwi.group.classic_rebalance import ClassicRebalances
 from suwi.group.classic_timers import session_timer
-from suwi.group.coordinator_shard import Committer, GroupCoordinatorShard
+from suwi.group.offset_requests import Committer
 from suwi.model.errors import BrokerError
 from suwi.sim.scenario import Options
 from tests.sim.mutants.mutant import FAULT, Mutant
 
-_refusal = GroupCoordinatorShard.commit_refusal
+_refusal = offset_requests._refusal
 _replace = ClassicJoin._replace
 _expel = ClassicRebalances.expel
 _apply_once = Shard._apply_once
@@ -33,11 +34,11 @@ def _script(*kinds: str, cooperative: bool = False) -> Options:
 
 
 def _without(code: ErrorCode) -> Any:
-    def commit_refusal(shard: GroupCoordinatorShard, who: Committer) -> ErrorCode | None:
-        error = _refusal(shard, who)
+    def refusal(group: ClassicGroup | None, who: Committer) -> ErrorCode | None:
+        error = _refusal(group, who)
         return None if error is code else error
 
-    return commit_refusal
+    return refusal
 
 
 def _reply_at_once(shard: Shard, replies: list[Any]) -> None:
@@ -96,8 +97,8 @@ MUTANTS = (
         "G1: a member of an earlier generation may commit",
         (
             (
-                GroupCoordinatorShard,
-                "commit_refusal",
+                offset_requests,
+                "_refusal",
                 _without(ErrorCode.illegal_generation),
             ),
         ),
@@ -109,8 +110,8 @@ MUTANTS = (
         "G2: a commit is accepted before the assignment is there",
         (
             (
-                GroupCoordinatorShard,
-                "commit_refusal",
+                offset_requests,
+                "_refusal",
                 _without(ErrorCode.rebalance_in_progress),
             ),
         ),
