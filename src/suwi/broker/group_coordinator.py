@@ -18,6 +18,7 @@ from suwi.group.history import History, Rebalance
 from suwi.group.records import GROUP_RECORDS
 from suwi.metadata.image import ClusterImage
 from suwi.model.coordinator_config import CoordinatorConfig
+from suwi.model.group_config import ConsumerGroupConfig, group_config_in_force
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class GroupCoordinator:
         self.history = History()
         self._config = config
         self._tasks = tasks
+        self._image = image
         self._brokers_max = brokers_max
         groups = GroupConfig(
             ClassicGroupConfig(
@@ -78,6 +80,11 @@ class GroupCoordinator:
         if replicas >= _REPLICAS_FOR_MIN_ISR:
             configs["min.insync.replicas"] = str(_MIN_ISR)
         return NewTopic(OFFSETS_TOPIC, self._config.offsets_topic_num_partitions, replicas, configs)
+
+    def config_of(self, group_id: str) -> ConsumerGroupConfig:
+        """The settings in force for a group of the consumer protocol."""
+        own = self._image().group_configs.get(group_id, {})
+        return group_config_in_force(own, self._config)
 
     def apply_image(self, old: ClusterImage, new: ClusterImage) -> None:
         deleted = frozenset(

@@ -18,6 +18,7 @@ from suwi.group.classic_rebalance import (
     answer_sync,
     cause_of,
     reply_joined,
+    stand_still,
 )
 from suwi.group.classic_timers import reset_session, session_timer
 from suwi.group.history import Trigger
@@ -144,6 +145,7 @@ class ClassicJoin:
             request.protocols,
             is_new=True,
             awaiting_join=token,
+            stands_still_since_ms=now_ms,
         )
         group.add(member)
         decision.arm(session_timer(group.group_id, member_id), now_ms + _NEW_MEMBER_JOIN_MS)
@@ -170,6 +172,7 @@ class ClassicJoin:
             return
         trigger = Trigger.LEADER_REJOINED if is_unchanged else Trigger.SUBSCRIPTION_CHANGE
         self._update(group, member, request, token, decision)
+        stand_still(member, now_ms)
         self._rebalances.rebalance_or_complete(
             group, cause_of(trigger, member, request), now_ms, decision
         )
@@ -230,6 +233,7 @@ class ClassicJoin:
             return
         decision.arm(session_timer(group.group_id, member_id), now_ms + _NEW_MEMBER_JOIN_MS)
         group.await_join(member, token)
+        stand_still(member, now_ms)
         cause = cause_of(Trigger.STATIC_MEMBER_REPLACED, member, request)
         self._rebalances.rebalance_or_complete(group, cause, now_ms, decision)
 

@@ -28,6 +28,7 @@ from suwi.group.classic_messages import (
 )
 from suwi.group.classic_timers import reset_session
 from suwi.group.consumer_protocol import subscribed_topics
+from suwi.group.history import Rebalance
 from suwi.group.offset_manager import EXPIRED_PER_EVENT, OffsetManager, OffsetToCommit
 from suwi.group.offset_records import OffsetCommitKey, OffsetCommitValue
 from suwi.group.offsets import Partition
@@ -75,6 +76,9 @@ class GroupCoordinatorShard:
 
     def group_ids(self) -> Iterable[str]:
         return dict.fromkeys([*self.groups, *self.offsets.groups()])
+
+    def rebalance_under_way(self, group_id: str) -> Rebalance | None:
+        return self._classic.rebalance_under_way(group_id)
 
     def _group_or_dead(self, group_id: str) -> ClassicGroup:
         group = self.group(group_id)

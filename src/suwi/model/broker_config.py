@@ -27,7 +27,7 @@ from suwi.model.config_kinds import (
     list_of,
     text,
 )
-from suwi.model.coordinator_config import CoordinatorConfig
+from suwi.model.coordinator_config import CoordinatorConfig, check_consumer_groups
 from suwi.model.security_config import (
     LISTENER_PREFIX,
     SECURITY_KEYS,
@@ -377,6 +377,7 @@ def parse_broker_config(properties: Mapping[str, str]) -> ParsedConfig:
         scoped=scoped,
         **broker,
     )
+    check_consumer_groups(config)
     return ParsedConfig(config, tuple(ignored))
 
 
