@@ -1,9 +1,10 @@
 """DescribeGroupHistory v0, Suwi's own and never advertised: why a group rebalanced.
 
-Request and response are JSON: `{"group": "a"}`, and `{"error": 0, "exists": true, "rebalances": […],
-"moves": […]}`, the oldest first. Asked of the group's coordinator; the error is Kafka's code where
-this broker is not, or not yet. A move says since when this broker coordinates the group: it is no
-rebalance. The response is made in slices: a rebalance may have thousands of members.
+Request and response are JSON: `{"group": "a"}`, and
+`{"error": 0, "exists": true, "moves": […], "rebalances": […]}`, the oldest first. Asked of the
+group's coordinator; the error is Kafka's code where this broker is not, or not yet. A move says
+since when this broker coordinates the group: it is no rebalance. The response is made in slices:
+a rebalance may have thousands of members.
 """
 
 import asyncio
