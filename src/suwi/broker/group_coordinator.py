@@ -7,17 +7,22 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
+from suwi.broker.topic_changes import TopicChanges
 from suwi.controller.topic_admin import NewTopic
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.coordinator.shard import Shard, ShardContext
 from suwi.env import Env
 from suwi.env.tasks import Tasks
+from suwi.group.classic_group import ClassicGroup
 from suwi.group.classic_join import ClassicGroupConfig
+from suwi.group.consumer_protocol import subscribed_topics
 from suwi.group.coordinator_shard import GroupConfig, GroupCoordinatorShard
 from suwi.group.history import History, Rebalance
 from suwi.group.records import GROUP_RECORDS
+from suwi.group.stats import GroupStats
 from suwi.metadata.image import ClusterImage
 from suwi.model.coordinator_config import CoordinatorConfig
+from suwi.model.errors import BrokerError
 from suwi.model.group_config import ConsumerGroupConfig, group_config_in_force
 
 log = logging.getLogger(__name__)
@@ -39,6 +44,9 @@ class GroupCoordinator:
     ) -> None:
         """`brokers_max`: how many brokers there will ever be, where that is known."""
         self.history = History()
+        self.stats = stats = GroupStats()
+        self._topic_changes = TopicChanges()
+        self._clock = env.clock
         self._config = config
         self._tasks = tasks
         self._image = image
@@ -57,7 +65,7 @@ class GroupCoordinator:
             OFFSETS_TOPIC,
             image,
             ShardContext(
-                lambda: GroupCoordinatorShard(groups, lambda: str(env.random.uuid())),
+                lambda: GroupCoordinatorShard(groups, lambda: str(env.random.uuid()), stats),
                 GROUP_RECORDS,
                 env.clock,
                 tasks,
@@ -87,6 +95,7 @@ class GroupCoordinator:
         return group_config_in_force(own, self._config)
 
     def apply_image(self, old: ClusterImage, new: ClusterImage) -> None:
+        self._topic_changes.apply_image(old, new, self._clock.now_ms())
         deleted = frozenset(
             topic.name
             for topic_id, topic in old.topics_by_id.items()
@@ -99,7 +108,9 @@ class GroupCoordinator:
 
     def _notice(self, notice: Any) -> None:
         if isinstance(notice, Rebalance):
+            self._explain(notice)
             self.history.add(notice)
+            self.stats.rebalances[notice.cause.trigger] += 1
             log.info(
                 "group rebalanced",
                 extra={
@@ -115,7 +126,19 @@ class GroupCoordinator:
                 },
             )
 
+    def _explain(self, rebalance: Rebalance) -> None:
+        earlier = self.history.of(rebalance.group_id)
+        try:
+            group = self.runtime.shard_of(rebalance.group_id).machine.group(rebalance.group_id)
+        except BrokerError:
+            return  # Its topic goes away.
+        if earlier and isinstance(group, ClassicGroup):
+            topics = sorted(subscribed_topics(group) or ())
+            since_ms = earlier[-1].ended_ms
+            rebalance.cause = self._topic_changes.explain(rebalance.cause, topics, since_ms)
+
     def _shard_failed(self, shard: Shard, error: Exception) -> None:
+        self.stats.shard_failures += 1
         self._tasks.count("group coordinator", error)
         log.error(
             "coordinator shard failed",

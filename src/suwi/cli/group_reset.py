@@ -266,7 +266,7 @@ def _show(
                 place.partition,
                 "-" if change.before is None else change.before,
                 change.after,
-                "-" if change.before is None else f"{change.after - change.before:+d}",
+                "-" if change.before is None else _signed(change.after - change.before),
             )
             for place, change in changes.items()
         ],
@@ -278,6 +278,10 @@ def _show(
         return
     makes = "" if exists else f"; group {printable(group)} does not exist yet and would be made"
     say(f"nothing was changed: --execute resets {partitions}{makes}")
+
+
+def _signed(number: int) -> str:
+    return f"{number:+d}" if number else "0"
 
 
 def _fields(place: TopicPartition, change: _Change, execute: bool) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from suwi.group.classic_rebalance import (
     stand_still,
 )
 from suwi.group.classic_timers import reset_session, session_timer
+from suwi.group.consumer_protocol import CONSUMER_PROTOCOL_TYPE, read_topics
 from suwi.group.history import Trigger
 
 _EMPTY: Final = ClassicState.EMPTY
@@ -170,7 +171,7 @@ class ClassicJoin:
         if group.state is _STABLE and is_unchanged and not group.is_leader(member.member_id):
             reply_joined(group, member, token, decision)
             return
-        trigger = Trigger.LEADER_REJOINED if is_unchanged else Trigger.SUBSCRIPTION_CHANGE
+        trigger = _rejoin_trigger(group, member, request)
         self._update(group, member, request, token, decision)
         stand_still(member, now_ms)
         self._rebalances.rebalance_or_complete(
@@ -243,6 +244,22 @@ class ClassicJoin:
         if waiting is not None:
             decision.reply(waiting, JoinResponse(fenced, member.member_id))
         answer_sync(member, SyncResponse(fenced), decision)
+
+
+def _rejoin_trigger(group: ClassicGroup, member: ClassicMember, request: JoinRequest) -> Trigger:
+    """Members of cooperative groups say which partitions they own, too: that is no other
+    subscription."""
+    if group.state is _PREPARING:
+        return Trigger.MEMBER_REJOINED  # Not asked for: the rebalance has its cause already.
+    if request.protocol_type == CONSUMER_PROTOCOL_TYPE and member.protocols != request.protocols:
+        before = {protocol.name: read_topics(protocol.metadata) for protocol in member.protocols}
+        now = {protocol.name: read_topics(protocol.metadata) for protocol in request.protocols}
+        if before != now or None in now.values():
+            return Trigger.SUBSCRIPTION_CHANGE
+    elif member.protocols != request.protocols:
+        return Trigger.SUBSCRIPTION_CHANGE
+    is_leader = group.is_leader(member.member_id)
+    return Trigger.LEADER_REJOINED if is_leader else Trigger.MEMBER_REJOINED
 
 
 def check_member(group: ClassicGroup, member_id: str, instance_id: str | None) -> ErrorCode | None:

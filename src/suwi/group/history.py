@@ -23,6 +23,9 @@ class Trigger(Enum):
     SYNC_TIMEOUT = "sync timeout"
     SUBSCRIPTION_CHANGE = "subscription change"
     LEADER_REJOINED = "leader rejoined"
+    MEMBER_REJOINED = "member rejoined"
+    """With the same topics: the second step of a cooperative rebalance, after partitions were given
+    up."""
     STATIC_MEMBER_REPLACED = "static member replaced"
     NEW_PARTITIONS = "new partitions"
     TOPIC_DELETED = "topic deleted"
