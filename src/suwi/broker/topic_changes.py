@@ -13,7 +13,7 @@ from suwi.group.history import Cause, Trigger
 from suwi.metadata.image import ClusterImage
 
 _TOPICS_MAX: Final = 10_000
-_UNSAID: Final = (Trigger.LEADER_REJOINED, Trigger.MEMBER_REJOINED, Trigger.SUBSCRIPTION_CHANGE)
+_UNSAID: Final = (Trigger.LEADER_REJOINED, Trigger.MEMBER_REJOINED)
 
 
 class _Change(NamedTuple):

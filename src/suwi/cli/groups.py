@@ -191,8 +191,9 @@ def _partition_fields(
 
 
 def _show(group: dict[str, Any]) -> None:
-    kind = f"{group['type']}, {group['protocol_type'] or 'no protocol'}"
-    protocol = f"{group['protocol']} ({kind})" if group["protocol"] else f"none ({kind})"
+    protocol = f"{group['protocol'] or 'none'} ({group['type']} protocol)"
+    if group["protocol_type"] not in ("", "consumer"):
+        protocol += f", {group['protocol_type']}"  # Kafka Connect, for example
     say(f"Group        {printable(group['group'])}")
     say(f"State        {group['state']}")
     say(f"Protocol     {printable(protocol)}")

@@ -133,9 +133,13 @@ async def _list_of(
 
 async def describe_group(cluster: Cluster, group: str) -> GroupDescription | None:
     """None where there is no such group. Raises a `BrokerError`, OSError."""
-    # Groups of the consumer protocol (KIP-848) have ConsumerGroupDescribe: it is to be asked first,
-    # where the broker serves it, and this one where its answer is GROUP_ID_NOT_FOUND.
-    return await _describe_classic(cluster, group)
+    found = await _describe_classic(cluster, group)
+    if found is None:
+        try:
+            found = await _describe_consumer(cluster, group)
+        except UnsupportedVersion:
+            return None
+    return found
 
 
 async def _describe_classic(cluster: Cluster, group: str) -> GroupDescription | None:
@@ -168,6 +172,37 @@ async def _describe_classic(cluster: Cluster, group: str) -> GroupDescription | 
         )
 
     return await _ask_coordinator(cluster, group, ApiKey.DESCRIBE_GROUPS, ask)
+
+
+async def _describe_consumer(cluster: Cluster, group: str) -> GroupDescription | None:
+    """A group of the consumer protocol (KIP-848)."""
+
+    async def ask(link: Link, node: NodeId) -> GroupDescription | None:
+        fields = {"group_ids": [group], "include_authorized_operations": False}
+        (found,) = (await link.call(ApiKey.CONSUMER_GROUP_DESCRIBE, fields)).groups
+        if found.error_code == ErrorCode.group_id_not_found:
+            return None
+        if found.error_code:
+            raise error_from(found.error_code, found.error_message)
+        members = tuple(
+            GroupMember(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                tuple(
+                    TopicPartition(topic.topic_name, PartitionIndex(partition))
+                    for topic in member.assignment.topic_partitions
+                    for partition in topic.partitions
+                ),
+            )
+            for member in found.members
+        )
+        return GroupDescription(
+            group, found.group_state, _CONSUMER, _CONSUMER, found.assignor_name, members, node
+        )
+
+    return await _ask_coordinator(cluster, group, ApiKey.CONSUMER_GROUP_DESCRIBE, ask)
 
 
 def read_assignment(data: bytes) -> tuple[TopicPartition, ...]:

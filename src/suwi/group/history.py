@@ -71,7 +71,7 @@ class History:
         in_all_max: int = _IN_ALL_MAX,
         members_in_all_max: int = _MEMBERS_IN_ALL_MAX,
     ) -> None:
-        self._per_group_max = per_group_max
+        self.per_group_max = per_group_max
         self._in_all_max = in_all_max
         self._members_in_all_max = members_in_all_max
         self._by_group: dict[str, deque[int]] = {}
@@ -86,7 +86,7 @@ class History:
         self._members += _size(rebalance)
         of_group = self._by_group.setdefault(rebalance.group_id, deque())
         of_group.append(self._added)
-        if len(of_group) > self._per_group_max:
+        if len(of_group) > self.per_group_max:
             self._drop(of_group[0])
         while len(self._all) > self._in_all_max or self._members > self._members_in_all_max:
             self._drop(next(iter(self._all)))

@@ -38,7 +38,9 @@ class DescribeGroupHistory:
         except Exception as error:
             return _reply(coordinator_error(error), False, [], [])
         rebalances = self._history.of(group_id)
-        moves = _moves(shard, group_id, rebalances)
+        # Where all are kept, a first one that has no predecessor here had one elsewhere.
+        is_complete = len(rebalances) < self._history.per_group_max
+        moves = _moves(shard, group_id, rebalances, is_complete)
         under_way = shard.machine.rebalance_under_way(group_id)
         if under_way is not None:
             rebalances.append(under_way)
@@ -46,10 +48,12 @@ class DescribeGroupHistory:
         return Exclusive(_describe(exists, rebalances, moves))
 
 
-def _moves(shard: Shard, group_id: str, rebalances: list[Rebalance]) -> list[Activation]:
+def _moves(
+    shard: Shard, group_id: str, rebalances: list[Rebalance], is_complete: bool
+) -> list[Activation]:
     """Those that the group has lived through."""
     first = rebalances[0] if rebalances else None
-    if first is not None and first.from_generation > 0:
+    if first is not None and first.from_generation > 0 and is_complete:
         return list(shard.activations)
     since_ms = None if first is None else first.began_ms
     if first is None:
