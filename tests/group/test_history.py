@@ -52,6 +52,15 @@ def test_large_groups_do_not_make_the_history_large() -> None:
     assert generations(history, "large") == [3, 4]
 
 
+def test_long_names_and_reasons_are_kept_in_part() -> None:
+    history = History()
+    cause = Cause(Trigger.LEAVE, "m" * 1000, "c" * 1000, "/h", "r" * 30_000)
+    history.add(Rebalance("g", cause, 0, 1, 2, 5, 1, {"m" * 1000: 7}))
+    (kept,) = history.of("g")
+    assert kept.cause == Cause(Trigger.LEAVE, "m" * 255, "c" * 255, "/h", "r" * 255)
+    assert kept.stood_still_ms == {"m" * 255: 7}
+
+
 def told(world: World) -> Rebalance:
     """The last rebalance that has ended."""
     found = world.notices[-1]

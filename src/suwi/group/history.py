@@ -2,7 +2,8 @@
 
 Kept in the coordinator's memory, the newest of each group: `add` is told when a rebalance has
 ended, `of` is asked by people. Lost with the process.
-Invariant: what is kept is bounded, whatever groups do: in rebalances, and in members over all.
+Invariant: what is kept is bounded, whatever groups do: in rebalances, in members over all, and in
+the length of texts.
 """
 
 from collections import OrderedDict, deque
@@ -13,6 +14,8 @@ from typing import Final
 _PER_GROUP_MAX: Final = 100
 _IN_ALL_MAX: Final = 10_000
 _MEMBERS_IN_ALL_MAX: Final = 100_000
+_TEXT_CHARACTERS_MAX: Final = 255
+"""Of ids and reasons, which are the clients'."""
 
 
 class Trigger(Enum):
@@ -81,6 +84,7 @@ class History:
         self._members = 0
 
     def add(self, rebalance: Rebalance) -> None:
+        _shorten(rebalance)
         self._added += 1
         self._all[self._added] = rebalance
         self._members += _size(rebalance)
@@ -103,6 +107,21 @@ class History:
     def of(self, group_id: str) -> list[Rebalance]:
         """The oldest first."""
         return [self._all[number] for number in self._by_group.get(group_id, ())]
+
+
+def _shorten(rebalance: Rebalance) -> None:
+    cause = rebalance.cause
+    rebalance.cause = Cause(
+        cause.trigger,
+        *(
+            text[:_TEXT_CHARACTERS_MAX]
+            for text in (cause.member_id, cause.client_id, cause.client_host, cause.reason)
+        ),
+    )
+    rebalance.stood_still_ms = {
+        member[:_TEXT_CHARACTERS_MAX]: still_ms
+        for member, still_ms in (rebalance.stood_still_ms or {}).items()
+    }
 
 
 def _size(rebalance: Rebalance) -> int:

@@ -4,18 +4,21 @@ v0 is about client metrics only, of which there are none here. Groups: those tha
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from itertools import islice
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
 from suwi.controller.config_admin import Resource
-from suwi.handlers.errors import reply
+from suwi.handlers.image_replies import ImageReplies, Steps
 from suwi.metadata.image import ClusterImage
-from suwi.net.answers import Reply
+from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 from suwi.replica.replicas import Replicas
+from suwi.wire.codec import encode_items, encode_response, join_items
 
 _TYPES_FROM: Final = 1
+_NAMES_PER_PIECE: Final = 100
 
 
 def _nothing(_: ClusterImage) -> Iterable[str]:
@@ -34,21 +37,30 @@ _NAMES: Final[dict[int, Callable[[ClusterImage], Iterable[str]]]] = {
 class ListConfigResources:
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
+        self._replies = ImageReplies()
 
-    def __call__(self, request: Request) -> Reply:
-        types: Iterable[int] = (Resource.CLIENT_METRICS,)
-        if request.version >= _TYPES_FROM:
-            types = dict.fromkeys(request.message.resource_types) or _NAMES
-        error = ErrorCode.none
-        found: list[dict[str, Any]] = []
-        if all(asked in _NAMES for asked in types):
-            image = self._replicas.image
-            found = [
-                {"resource_name": name, "resource_type": int(asked)}
-                for asked in types
-                for name in _NAMES[asked](image)
-            ]
-        else:
-            error = ErrorCode.unsupported_version
-        fields = {"throttle_time": 0, "error_code": error, "config_resources": found}
-        return reply(request, fields)
+    def __call__(self, request: Request) -> Answer:
+        key, image = self._replies.key(request), self._replicas.image
+        return self._replies.kept(key, image) or self._replies.make(
+            key, image, _encode(request, image)
+        )
+
+
+def _encode(request: Request, image: ClusterImage) -> Steps:
+    types: Iterable[int] = (Resource.CLIENT_METRICS,)
+    if request.version >= _TYPES_FROM:
+        types = dict.fromkeys(request.message.resource_types) or _NAMES
+    error = ErrorCode.none
+    if not all(asked in _NAMES for asked in types):
+        error, types = ErrorCode.unsupported_version, ()
+    pieces = []
+    for asked in types:
+        names = iter(_NAMES[asked](image))
+        while portion := list(islice(names, _NAMES_PER_PIECE)):
+            resources = [{"resource_name": n, "resource_type": int(asked)} for n in portion]
+            pieces.append(
+                encode_items(request.api_key, request.version, ("config_resources",), resources)
+            )
+            yield len(portion)
+    fields = {"throttle_time": 0, "error_code": error, "config_resources": join_items(pieces)}
+    return encode_response(request.api_key, request.version, fields)
