@@ -19,11 +19,11 @@ from suwi.group.consumer_protocol import subscribed_topics
 from suwi.group.coordinator_shard import GroupConfig, GroupCoordinatorShard
 from suwi.group.history import History, Rebalance
 from suwi.group.records import GROUP_RECORDS
-from suwi.group.stats import GroupStats
+from suwi.group.stats import GroupStats, OffsetsCommitted
 from suwi.metadata.image import ClusterImage
 from suwi.model.coordinator_config import CoordinatorConfig
 from suwi.model.errors import BrokerError
-from suwi.model.group_config import ConsumerGroupConfig, group_config_in_force
+from suwi.model.group_config import DynamicGroupConfig, group_config_in_force
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class GroupCoordinator:
     ) -> None:
         """`brokers_max`: how many brokers there will ever be, where that is known."""
         self.history = History()
-        self.stats = stats = GroupStats()
+        self.stats = GroupStats()
         self._topic_changes = TopicChanges()
         self._clock = env.clock
         self._config = config
@@ -65,7 +65,7 @@ class GroupCoordinator:
             OFFSETS_TOPIC,
             image,
             ShardContext(
-                lambda: GroupCoordinatorShard(groups, lambda: str(env.random.uuid()), stats),
+                lambda: GroupCoordinatorShard(groups, lambda: str(env.random.uuid())),
                 GROUP_RECORDS,
                 env.clock,
                 tasks,
@@ -89,7 +89,7 @@ class GroupCoordinator:
             configs["min.insync.replicas"] = str(_MIN_ISR)
         return NewTopic(OFFSETS_TOPIC, self._config.offsets_topic_num_partitions, replicas, configs)
 
-    def config_of(self, group_id: str) -> ConsumerGroupConfig:
+    def config_of(self, group_id: str) -> DynamicGroupConfig:
         """The settings in force for a group of the consumer protocol."""
         own = self._image().group_configs.get(group_id, {})
         return group_config_in_force(own, self._config)
@@ -107,7 +107,9 @@ class GroupCoordinator:
             )
 
     def _notice(self, notice: Any) -> None:
-        if isinstance(notice, Rebalance):
+        if isinstance(notice, OffsetsCommitted):
+            self.stats.offsets_committed += notice.offsets
+        elif isinstance(notice, Rebalance):
             self._explain(notice)
             self.history.add(notice)
             self.stats.rebalances[notice.cause.trigger] += 1

@@ -32,7 +32,6 @@ from suwi.group.history import Rebalance
 from suwi.group.offset_manager import EXPIRED_PER_EVENT, OffsetManager, OffsetToCommit
 from suwi.group.offset_records import OffsetCommitKey, OffsetCommitValue
 from suwi.group.offsets import Partition
-from suwi.group.stats import GroupStats
 from suwi.records.record import Marker
 
 _EXPIRY: Final = ("expiry",)
@@ -58,14 +57,10 @@ class Committer(NamedTuple):
 
 
 class GroupCoordinatorShard:
-    def __init__(
-        self, config: GroupConfig, new_id: Callable[[], str], stats: GroupStats | None = None
-    ) -> None:
-        """`stats`: count there."""
+    def __init__(self, config: GroupConfig, new_id: Callable[[], str]) -> None:
         self.groups: dict[str, ClassicGroup] = {}
         self.offsets = OffsetManager()
         self._config = config
-        self._stats = stats or GroupStats()
         self._classic = ClassicCoordinator(config.classic, new_id)
         self._expiring: Iterator[str] | None = None
         """The groups that a round of expiry has not looked at yet."""
@@ -177,7 +172,6 @@ class GroupCoordinatorShard:
             if group is not None and member is not None:
                 reset_session(group, member, now_ms, decision)
             self.offsets.commit(who.group_id, offsets, decision)
-            self._stats.offsets_committed += len(decision.records)
         decision.reply(token, error or ErrorCode.none)
 
     def fetch_refusal(self, group_id: str) -> ErrorCode | None:

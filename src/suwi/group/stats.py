@@ -2,8 +2,15 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from suwi.group.history import Trigger
+
+
+class OffsetsCommitted(NamedTuple):
+    """A notice: so many offsets."""
+
+    offsets: int
 
 
 @dataclass(slots=True)

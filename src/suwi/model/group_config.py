@@ -1,6 +1,6 @@
 """The configuration of a single group: Kafka's key names, for groups of the consumer protocol.
 
-The fields of `ConsumerGroupConfig` are the one table of group keys. What a group does not set comes
+The fields of `DynamicGroupConfig` are the one table of group keys. What a group does not set comes
 from the broker (`group.consumer.session.timeout.ms` for `consumer.session.timeout.ms`).
 """
 
@@ -15,7 +15,7 @@ from suwi.model.coordinator_config import CoordinatorConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupConfig:
+class DynamicGroupConfig:
     consumer_session_timeout_ms: int = key(
         "consumer.session.timeout.ms",
         int32(1),
@@ -39,7 +39,7 @@ class ConsumerGroupConfig:
     )
 
 
-GROUP_KEYS = keys_of(ConsumerGroupConfig)
+GROUP_KEYS = keys_of(DynamicGroupConfig)
 
 
 class _Range(NamedTuple):
@@ -49,7 +49,7 @@ class _Range(NamedTuple):
 
 def parse_group_config(
     overrides: Mapping[str, str], broker: CoordinatorConfig
-) -> ConsumerGroupConfig:
+) -> DynamicGroupConfig:
     """What a group sets, over the broker's values. Raises `BadConfig`."""
     changes: dict[str, int] = {}
     for name, value in overrides.items():
@@ -79,7 +79,7 @@ def parse_group_config(
 
 def group_config_in_force(
     overrides: Mapping[str, str], broker: CoordinatorConfig
-) -> ConsumerGroupConfig:
+) -> DynamicGroupConfig:
     """As above for what is stored. A value that the broker's limits of today do not allow counts as
     the limit, as in Kafka 4.3; one that cannot be read, as not set."""
     changes: dict[str, int] = {}
@@ -93,8 +93,8 @@ def group_config_in_force(
     return dataclasses.replace(_defaults(broker), **changes)
 
 
-def _defaults(broker: CoordinatorConfig) -> ConsumerGroupConfig:
-    return ConsumerGroupConfig(
+def _defaults(broker: CoordinatorConfig) -> DynamicGroupConfig:
+    return DynamicGroupConfig(
         consumer_session_timeout_ms=broker.group_consumer_session_timeout_ms,
         consumer_heartbeat_interval_ms=broker.group_consumer_heartbeat_interval_ms,
         consumer_assignment_interval_ms=broker.group_consumer_assignment_interval_ms,
