@@ -73,6 +73,18 @@ def test_kafka_configs_changes_topics_and_brokers(suwi: BrokerProcess, topic: st
     assert "retention.ms=604800000" in described or "log.retention.hours=168" in described
 
 
+def test_kafka_configs_changes_groups(suwi: BrokerProcess, topic: str) -> None:
+    key, group = "consumer.session.timeout.ms", ("--entity-type", "groups", "--entity-name", topic)
+    kafka(suwi, CONFIGS, "--alter", *group, "--add-config", f"{key}=50000")
+    assert f"{key}=50000" in kafka(suwi, CONFIGS, "--describe", "--entity-type", "groups")
+    described = kafka(suwi, CONFIGS, "--describe", *group)
+    assert f"DYNAMIC_GROUP_CONFIG:{key}=50000, DEFAULT_CONFIG:group.{key}=45000" in described
+    with pytest.raises(ToolFailed, match="this broker allows 45000 to 60000"):
+        kafka(suwi, CONFIGS, "--alter", *group, "--add-config", f"{key}=1")
+    kafka(suwi, CONFIGS, "--alter", *group, "--delete-config", key)
+    assert key not in kafka(suwi, CONFIGS, "--describe", *group)
+
+
 def test_console_producer_and_consumer_by_partition(suwi: BrokerProcess, topic: str) -> None:
     create(suwi, topic)
     lines = "".join(f"key{i}:value{i}\n" for i in range(1000))

@@ -154,7 +154,7 @@ def _consumer(address: str) -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": address,
-            "group.id": "demo",  # the client insists on one; Suwi has no groups yet
+            "group.id": "demo",  # the client insists on one; it is never joined
             "enable.auto.commit": False,
             **_QUIET,
         }

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from suwi.model.broker_config import (
@@ -12,14 +12,20 @@ from suwi.model.broker_config import (
     SYNONYMS,
 )
 from suwi.model.config_kinds import INT32_MAX, INT64_MAX, Key, value_text
+from suwi.model.group_config import GROUP_KEYS
 from suwi.model.security_config import MECHANISM_KEYS, SECURITY_KEYS
 from suwi.model.topic_config import IGNORED_TOPIC_KEYS, TOPIC_KEYS
 
 TARGET = Path(__file__).parents[1] / "docs" / "configuration.md"
 
 # Keys that are read and checked, and steer nothing yet; each with the reason.
+_KIP_848 = "group.protocol=consumer is not served yet"
 NO_EFFECT_YET = {
     "preallocate": "files grow as they are written",
+    "group.consumer.max.size": _KIP_848,
+    "group.consumer.assignors": _KIP_848,
+    "group.consumer.migration.policy": _KIP_848,
+    "group.consumer.regex.refresh.interval.ms": _KIP_848,
 }
 _REMARKS = {
     "log.dirs": "The first holds the metadata too.",
@@ -66,6 +72,7 @@ def render() -> str:
         _broker_section(),
         _security_section(),
         _topic_section(),
+        _group_section(),
         _names_section(),
         _ignored_section(),
     ]
@@ -97,6 +104,23 @@ def _key_table(keys: Iterable[Key]) -> str:
 
 
 def _topic_section() -> str:
+    return (
+        "## Of a topic\n\n"
+        "The broker's key sets what a topic gets that sets nothing itself. Where there are "
+        "several, they\ndiffer in their unit; within one source the finest wins, as in Kafka.\n\n"
+    ) + _inherited_table("Topic's key", TOPIC_KEYS)
+
+
+def _group_section() -> str:
+    return (
+        "## Of a consumer group\n\n"
+        "`suwi configs set group NAME KEY=VALUE`, within the broker's `group.consumer.min.…` and "
+        "`max`. For groups\nof the consumer protocol only, which is not served yet: classic "
+        "members bring their own time-outs.\n\n"
+    ) + _inherited_table("Group's key", GROUP_KEYS)
+
+
+def _inherited_table(title: str, keys: Mapping[str, tuple[str, Key]]) -> str:
     rows = [
         (
             f"`{key.name}`",
@@ -105,14 +129,9 @@ def _topic_section() -> str:
             _allowed(key),
             _meaning(key),
         )
-        for _, key in TOPIC_KEYS.values()
+        for _, key in keys.values()
     ]
-    head = ("Topic's key", "Broker's key", "Default", "Allowed", "Meaning")
-    return (
-        "## Of a topic\n\n"
-        "The broker's key sets what a topic gets that sets nothing itself. Where there are "
-        "several, they\ndiffer in their unit; within one source the finest wins, as in Kafka.\n\n"
-    ) + _table(head, rows)
+    return _table((title, "Broker's key", "Default", "Allowed", "Meaning"), rows)
 
 
 def _names_section() -> str:

@@ -400,8 +400,16 @@ def test_an_empty_transactional_id_is_an_invalid_request(client: RawClient) -> N
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_there_is_no_coordinator_yet(client: RawClient, version: int) -> None:
-    fields = {"key": "g", "key_type": 0, "coordinator_keys": ["g", ""]}
+def test_a_group_without_a_name_has_no_coordinator(client: RawClient, version: int) -> None:
+    fields = {"key": "", "key_type": 0, "coordinator_keys": ["", ""]}
+    answer = client.ask(ApiKey.FIND_COORDINATOR, version, fields)
+    found = answer.coordinators if version >= 4 else [answer]
+    assert {each.error_code for each in found} == {ErrorCode.invalid_group_id}
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+def test_there_is_no_coordinator_of_transactions_yet(client: RawClient, version: int) -> None:
+    fields = {"key": "t", "key_type": 1, "coordinator_keys": ["t", ""]}
     answer = client.ask(ApiKey.FIND_COORDINATOR, version, fields)
     found = answer.coordinators if version >= 4 else [answer]
     assert {each.error_code for each in found} == {ErrorCode.coordinator_not_available}

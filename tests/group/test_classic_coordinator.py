@@ -25,10 +25,12 @@ class World:
         self.replies: dict[Token, Any] = {}
         self.timers: dict[Any, int] = {}
         self.records: list[Any] = []
+        self.notices: list[Any] = []
 
     def carry_out(self, decision: Decision) -> None:
         self.replies |= dict(decision.replies)
         self.records += decision.records
+        self.notices += decision.notices
         for key, deadline_ms in decision.timers.items():
             if deadline_ms is None:
                 self.timers.pop(key, None)

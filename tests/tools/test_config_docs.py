@@ -25,6 +25,6 @@ def test_keys_without_an_effect_are_exactly_those_that_no_code_reads() -> None:
         name
         for name, (attribute, _) in (BROKER_KEYS | TOPIC_KEYS).items()
         if not re.search(rf"\b{attribute}\b", code)
-        and not re.search(rf"\bself\.{attribute}\b", model)
+        and not re.search(rf"\b(self|broker)\.{attribute}\b", model)
     }
     assert unread == NO_EFFECT_YET.keys()

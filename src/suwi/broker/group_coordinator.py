@@ -7,19 +7,25 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
+from suwi.broker.topic_changes import TopicChanges
 from suwi.controller.topic_control import NewTopic
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.coordinator.shard import Shard, ShardContext
 from suwi.env import Env
 from suwi.env.tasks import Tasks
+from suwi.group.classic_group import ClassicGroup
 from suwi.group.classic_join import ClassicGroupConfig
 from suwi.group.consumer_config import ConsumerGroupConfig
+from suwi.group.consumer_protocol import subscribed_topics
 from suwi.group.coordinator_shard import GroupConfig, GroupCoordinatorShard
 from suwi.group.history import History, Rebalance
 from suwi.group.image_topics import ImageTopics
 from suwi.group.records import GROUP_RECORDS
+from suwi.group.stats import GroupStats, OffsetsCommitted
 from suwi.metadata.image import ClusterImage
 from suwi.model.coordinator_config import CoordinatorConfig
+from suwi.model.errors import BrokerError
+from suwi.model.group_config import DynamicGroupConfig, group_config_in_force
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +47,12 @@ class GroupCoordinator:
         """`brokers_max`: how many brokers there will ever be, where that is known."""
         self.history = History()
         self._topics = ImageTopics(image(), 0)
+        self.stats = GroupStats()
+        self._topic_changes = TopicChanges()
+        self._clock = env.clock
         self._config = config
         self._tasks = tasks
+        self._image = image
         self._brokers_max = brokers_max
         groups = GroupConfig(
             ClassicGroupConfig(
@@ -51,7 +61,7 @@ class GroupCoordinator:
                 config.group_max_session_timeout_ms,
                 config.group_max_size,
             ),
-            lambda _group_id: ConsumerGroupConfig(),
+            self._consumer_config_of,
             config.offsets_retention_minutes * 60_000,
             config.offsets_retention_check_interval_ms,
         )
@@ -89,9 +99,34 @@ class GroupCoordinator:
         """Those of the newest image."""
         return self._topics
 
+    def config_of(self, group_id: str) -> DynamicGroupConfig:
+        """The settings in force for a group of the consumer protocol."""
+        own = self._image().group_configs.get(group_id, {})
+        return group_config_in_force(own, self._config)
+
+    def _consumer_config_of(self, group_id: str) -> ConsumerGroupConfig:
+        config, own = self._config, self.config_of(group_id)
+        policy = config.group_consumer_migration_policy.lower()
+        return ConsumerGroupConfig(
+            own.consumer_session_timeout_ms,
+            own.consumer_heartbeat_interval_ms,
+            own.consumer_assignment_interval_ms,
+            config.group_consumer_max_size,
+            config.group_consumer_assignors,
+            config.group_consumer_regex_refresh_interval_ms,
+            upgrades=policy in ("upgrade", "bidirectional"),
+            downgrades=policy in ("downgrade", "bidirectional"),
+            classic_size_max=config.group_max_size,
+            classic_session_timeout_ms_range=(
+                config.group_min_session_timeout_ms,
+                config.group_max_session_timeout_ms,
+            ),
+        )
+
     def apply_image(self, old: ClusterImage, new: ClusterImage) -> None:
         if not self._topics.is_outdated_by(new):
             return
+        self._topic_changes.apply_image(old, new, self._clock.now_ms())
         topics = self._topics = ImageTopics(new, self._topics.version + 1)
         deleted = frozenset(
             topic.name
@@ -103,8 +138,12 @@ class GroupCoordinator:
         )
 
     def _notice(self, notice: Any) -> None:
-        if isinstance(notice, Rebalance):
+        if isinstance(notice, OffsetsCommitted):
+            self.stats.offsets_committed += notice.offsets
+        elif isinstance(notice, Rebalance):
+            self._explain(notice)
             self.history.add(notice)
+            self.stats.rebalances[notice.cause.trigger] += 1
             log.info(
                 "group rebalanced",
                 extra={
@@ -120,7 +159,19 @@ class GroupCoordinator:
                 },
             )
 
+    def _explain(self, rebalance: Rebalance) -> None:
+        earlier = self.history.of(rebalance.group_id)
+        try:
+            group = self.runtime.shard_of(rebalance.group_id).machine.group(rebalance.group_id)
+        except BrokerError:
+            return  # Its topic goes away.
+        if earlier and isinstance(group, ClassicGroup):
+            topics = sorted(subscribed_topics(group) or ())
+            since_ms = earlier[-1].ended_ms
+            rebalance.cause = self._topic_changes.explain(rebalance.cause, topics, since_ms)
+
     def _shard_failed(self, shard: Shard, error: Exception) -> None:
+        self.stats.shard_failures += 1
         self._tasks.count("group coordinator", error)
         log.error(
             "coordinator shard failed",

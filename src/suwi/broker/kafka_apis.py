@@ -24,6 +24,7 @@ from suwi.handlers.describe_broker import BrokerLife, DescribeBroker
 from suwi.handlers.describe_cluster import DescribeCluster
 from suwi.handlers.describe_configs import DescribeConfigs
 from suwi.handlers.describe_events import DescribeEvents
+from suwi.handlers.describe_group_history import DescribeGroupHistory
 from suwi.handlers.describe_groups import DescribeGroups
 from suwi.handlers.describe_log_dirs import DescribeLogDirs
 from suwi.handlers.describe_producers import DescribeProducers
@@ -38,6 +39,7 @@ from suwi.handlers.heartbeat import Heartbeat
 from suwi.handlers.init_producer_id import InitProducerId
 from suwi.handlers.join_group import JoinGroup
 from suwi.handlers.leave_group import LeaveGroup
+from suwi.handlers.list_config_resources import ListConfigResources
 from suwi.handlers.list_groups import ListGroups
 from suwi.handlers.list_offsets import ListOffsets
 from suwi.handlers.metadata import Metadata
@@ -148,6 +150,7 @@ class KafkaApis:
         return {
             ApiKey.DESCRIBE_CLUSTER: DescribeCluster(replicas),
             ApiKey.DESCRIBE_CONFIGS: DescribeConfigs(replicas, self.config, node_id),
+            ApiKey.LIST_CONFIG_RESOURCES: ListConfigResources(replicas),
             ApiKey.ALTER_CONFIGS: AlterConfigs(controller, incremental=False),
             ApiKey.INCREMENTAL_ALTER_CONFIGS: AlterConfigs(controller, incremental=True),
             ApiKey.SASL_HANDSHAKE: sasl_handshake,
@@ -164,6 +167,9 @@ class KafkaApis:
             ApiKey.BROKER_HEARTBEAT: BrokerHeartbeat(controller),
             ApiKey.DESCRIBE_BROKER: DescribeBroker(self.life),
             ApiKey.DESCRIBE_EVENTS: DescribeEvents(replicas),
+            ApiKey.DESCRIBE_GROUP_HISTORY: DescribeGroupHistory(
+                self.groups.runtime, self.groups.history
+            ),
             ApiKey.REPORT_LOSS: ReportLoss(controller),
             ApiKey.DESCRIBE_REPLICAS: DescribeReplicas(replicas, NodeId(self.config.node_id)),
             ApiKey.PEER_CHALLENGE: self.handshake.challenge,

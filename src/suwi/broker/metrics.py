@@ -22,6 +22,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from suwi import __version__
+from suwi.broker.group_metrics import GroupFigures
 from suwi.env.tasks import RESTART
 from suwi.handlers.slices import SLICE_PARTITIONS
 from suwi.net.stats import BUCKETS_S, NetStats
@@ -139,6 +140,7 @@ class BrokerCollector(Collector):
         self._stats = stats
         self._lag = lag
         self.figures = PartitionFigures()
+        self.groups = GroupFigures(broker)
 
     def collect(self) -> Iterator[Metric]:
         yield from self._build()
@@ -147,6 +149,7 @@ class BrokerCollector(Collector):
         yield from self._logs()
         yield from self._replication()
         yield from self._cluster()
+        yield from self.groups.collect()
 
     def _build(self) -> Iterator[Metric]:
         info = GaugeMetricFamily("suwi_info", "The broker itself.", labels=["version", "node"])
@@ -352,11 +355,13 @@ class MetricsServer:
         figures = PartitionFigures()
         for _ in figures.gather(self._broker):
             await asyncio.sleep(0)
+        groups = self._collector.groups
+        await groups.refresh()
         # It counts the open files one by one, of which there may be tens of thousands.
         loop = asyncio.get_running_loop()
         of_process = await loop.run_in_executor(None, generate_latest, self._of_process)
         self._collector.figures = figures
-        return generate_latest(self._registry) + of_process + figures.text()
+        return generate_latest(self._registry) + of_process + figures.text() + groups.text()
 
 
 def _response(status: str, body: bytes, content_type: str) -> bytes:

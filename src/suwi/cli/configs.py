@@ -21,12 +21,15 @@ _SOURCES = {
     ConfigSource.ALL_BROKERS: "all brokers",
     ConfigSource.FILE: "at start",
     ConfigSource.DEFAULT: "default",
+    ConfigSource.GROUP: "group",
 }
 
 
 def resource(kind: str, name: str) -> Resource:
     if kind == "topic":
         return Resource(ResourceType.TOPIC, name)
+    if kind == "group":
+        return Resource(ResourceType.GROUP, name)
     if name == ALL_BROKERS:
         return Resource(ResourceType.BROKER, "")
     if not (name.isascii() and name.isdigit()):
@@ -98,12 +101,16 @@ async def _known(cluster: Cluster, of: Resource) -> list[ConfigEntry]:
 def _text(of: Resource) -> str:
     if of.type is ResourceType.TOPIC:
         return f"topic {of.name}"
+    if of.type is ResourceType.GROUP:
+        return f"group {of.name}"
     return f"broker {of.name}" if of.name else "all brokers"
 
 
 def _is_set(entry: ConfigEntry, of: Resource) -> bool:
     if of.type is ResourceType.TOPIC:
         return entry.source == ConfigSource.TOPIC
+    if of.type is ResourceType.GROUP:
+        return entry.source == ConfigSource.GROUP
     return entry.source != ConfigSource.DEFAULT
 
 

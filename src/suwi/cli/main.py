@@ -7,7 +7,17 @@ from typing import Annotated, Optional
 import typer
 
 from suwi import __version__
-from suwi.cli.commands import cluster, configs, dump, pipeline, records, repair, topics, users
+from suwi.cli.commands import (
+    cluster,
+    configs,
+    dump,
+    groups,
+    pipeline,
+    records,
+    repair,
+    topics,
+    users,
+)
 
 app = typer.Typer(
     help="Suwi, a Kafka-compatible event log.",
@@ -118,6 +128,7 @@ app.command()(records.produce)
 app.command()(records.consume)
 app.command()(dump.dump)
 app.add_typer(topics.app, name="topics")
+app.add_typer(groups.app, name="groups")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(configs.app, name="configs")
 app.add_typer(users.app, name="users")

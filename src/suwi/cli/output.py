@@ -199,5 +199,15 @@ def time_text(timestamp: int) -> str:
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def duration_text(duration_ms: int) -> str:
+    """About how long, in one unit."""
+    if duration_ms < 1000:
+        return f"{duration_ms} ms"
+    for unit_ms, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min")):
+        if duration_ms >= unit_ms:
+            return f"{duration_ms / unit_ms:.1f} {unit}"
+    return f"{duration_ms / 1000:.1f} s"
+
+
 def count_text(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -32,10 +32,12 @@ _BY_ID_FROM = 6  # DeleteTopics
 class ResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 class Resource(NamedTuple):
-    """What has a configuration: a topic by name, a broker by id, all brokers by an empty name."""
+    """What has a configuration: a topic or a consumer group by name, a broker by id, all brokers by
+    an empty name."""
 
     type: ResourceType
     name: str
@@ -48,6 +50,7 @@ class ConfigSource(IntEnum):
     ALL_BROKERS = 3
     FILE = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class ConfigSynonym(NamedTuple):

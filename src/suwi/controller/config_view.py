@@ -17,6 +17,7 @@ from suwi.model.broker_config import (
     rack_of,
 )
 from suwi.model.config_kinds import Key, value_text
+from suwi.model.group_config import GROUP_KEYS
 from suwi.model.ids import NodeId
 from suwi.model.security_config import SECURITY_KEYS, split_scope
 from suwi.model.topic_config import TOPIC_KEYS
@@ -30,6 +31,7 @@ class Source(IntEnum):
     ALL_BROKERS = 3
     FILE = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class Found(NamedTuple):
@@ -76,6 +78,15 @@ class ConfigView:
             chain = (*first, *self._broker_chain(key))
             value = _in_topic_units(key, chain[0])
             settings.append(Setting(key, name, value, chain, is_read_only=False))
+        return settings
+
+    def of_group(self, own: Mapping[str, str]) -> list[Setting]:
+        """Every group key as it is in force for a group that sets these."""
+        settings = []
+        for name, (_, key) in GROUP_KEYS.items():
+            first = [Found(name, own[name], Source.GROUP)] if name in own else []
+            chain = (*first, *self._broker_chain(key))
+            settings.append(Setting(key, name, chain[0].value, chain, is_read_only=False))
         return settings
 
     def of_broker(self) -> list[Setting]:

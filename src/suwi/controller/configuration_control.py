@@ -9,8 +9,15 @@ from typing import NamedTuple
 from suwi.controller.metadata_writer import MetadataWriter, check_fits
 from suwi.controller.partition_changes import shard_puts, without_eligible
 from suwi.metadata.follower import MetadataFollower
-from suwi.metadata.image import ALL_BROKERS, BROKER_CONFIGS, TOPICS, Topic, encode_topic
-from suwi.metadata.store import Put
+from suwi.metadata.image import (
+    ALL_BROKERS,
+    BROKER_CONFIGS,
+    TOPICS,
+    Topic,
+    encode_topic,
+    group_configs_key,
+)
+from suwi.metadata.store import Delete, Put
 from suwi.model.broker_config import (
     DYNAMIC_BROKER_KEYS,
     KEYS_WITHOUT_EFFECT,
@@ -19,6 +26,7 @@ from suwi.model.broker_config import (
 )
 from suwi.model.config_kinds import BadConfig, Key, value_text
 from suwi.model.errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
+from suwi.model.group_config import GROUP_KEYS, parse_group_config
 from suwi.model.topic_config import IGNORED_TOPIC_KEYS, TOPIC_KEYS, parse_topic_config
 
 log = logging.getLogger(__name__)
@@ -29,6 +37,9 @@ _MINIMUM = "min.insync.replicas"
 class Resource(IntEnum):
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
 
 
 class Operation(IntEnum):
@@ -123,6 +134,37 @@ class ConfigurationControl:
             )
             await self._writer.write([*forgotten, put])
             log.info("broker configured", extra={"broker": entry, "configs": configs})
+
+    async def alter_group(
+        self,
+        name: str,
+        alterations: Sequence[Alteration],
+        *,
+        replace: bool = False,
+        validate_only: bool = False,
+    ) -> None:
+        """Change what is set for a consumer group, which need not exist yet."""
+        await self._writer.alone(
+            lambda: self._alter_group(name, alterations, replace, validate_only)
+        )
+
+    async def _alter_group(
+        self, name: str, alterations: Sequence[Alteration], replace: bool, validate_only: bool
+    ) -> None:
+        if not name:
+            raise InvalidRequest("the name of a group is missing: there are no settings for all")
+        keys = {name: declared for name, (_, declared) in GROUP_KEYS.items()}
+        present = self._follower.image.group_configs.get(name, {})
+        configs = _altered({} if replace else present, alterations, keys)
+        try:
+            parse_group_config(configs, self._config)
+        except BadConfig as error:
+            raise InvalidConfig(str(error)) from None
+        put = Put(group_configs_key(name), json.dumps(configs).encode())
+        check_fits(put)
+        if not validate_only and configs != present:
+            await self._writer.write([put if configs else Delete(put.key)])
+            log.info("group configured", extra={"group": name, "configs": configs})
 
     def _forget_eligible(
         self, before: Mapping[str, str], after: Mapping[str, str], topics: Sequence[str]

@@ -35,6 +35,7 @@ class CoordinatorRuntime:
         self._image = image
         self._context = context
         self._shards: dict[int, Shard] = {}
+        self._loads_of_closed = 0
 
     def __iter__(self) -> Iterator[Shard]:
         return iter(list(self._shards.values()))
@@ -54,7 +55,7 @@ class CoordinatorRuntime:
             shard = self._shards.get(partition.partition.partition)
             if shard is not None and shard.partition is partition:
                 del self._shards[partition.partition.partition]
-                shard.close()
+                self._close(shard)
 
     def stop(self) -> None:
         shards, self._shards = self._shards, {}
@@ -67,9 +68,13 @@ class CoordinatorRuntime:
         if shard is not None and shard.partition is partition:
             return shard
         if shard is not None:
-            shard.close()
+            self._close(shard)
         shard = self._shards[index] = Shard(partition, self._context)
         return shard
+
+    def _close(self, shard: Shard) -> None:
+        self._loads_of_closed += shard.loads
+        shard.close()
 
     # -- requests --------------------------------------------------------------------------------
 
@@ -101,6 +106,11 @@ class CoordinatorRuntime:
     @property
     def is_loading(self) -> bool:
         return any(shard.status is Status.LOADING for shard in self._shards.values())
+
+    @property
+    def loads(self) -> int:
+        """How often a shard has read its whole log, since the start."""
+        return self._loads_of_closed + sum(shard.loads for shard in self._shards.values())
 
     def tell_all(self, decide: Decide) -> None:
         """An event of the cluster, for all shards that serve."""

@@ -42,6 +42,7 @@ from suwi.replica.partition import Partition
 log = logging.getLogger(__name__)
 
 _RETRY_TIMER_S: Final = 1.0
+_ACTIVATIONS_MAX: Final = 20
 
 
 class Machine(Protocol):
@@ -101,6 +102,11 @@ class _Waiting(NamedTuple):
     replies: list[tuple[Token, Any]]
 
 
+class Activation(NamedTuple):
+    epoch: LeaderEpoch
+    at_ms: int
+
+
 class Shard:
     def __init__(self, partition: Partition, context: ShardContext) -> None:
         self.partition = partition
@@ -109,6 +115,8 @@ class Shard:
         self.machine = context.new_machine()
         self.loads = 0
         """How often the whole log was read."""
+        self.activations: deque[Activation] = deque(maxlen=_ACTIVATIONS_MAX)
+        """When this replica began to serve, the newest last."""
         self._context = context
         self._reader: LogReader | None = None
         self._timers = Timers(self._expire)
@@ -277,6 +285,7 @@ class Shard:
             return
         self.status = Status.ACTIVE
         self._next_offset = self._committed_end = self._reader.applied
+        self.activations.append(Activation(self.epoch, self._context.clock.now_ms()))
         log.info("coordinator serves", extra={**self._fields(None), "epoch": self.epoch})
         try:
             self._handle_event(lambda machine, now_ms, decision: machine.elected(now_ms, decision))

@@ -24,7 +24,7 @@ from suwi.group.classic_messages import (
 )
 from suwi.group.classic_rebalance import ClassicRebalances, answer_sync, cause_of, move
 from suwi.group.classic_timers import reset_session, session_timer, sync_timer
-from suwi.group.history import Cause, Trigger
+from suwi.group.history import Cause, Rebalance, Trigger
 
 
 class ClassicCoordinator:
@@ -241,6 +241,9 @@ class ClassicCoordinator:
         """The group comes from the log: sessions begin anew."""
         for member in group.members.values():
             reset_session(group, member, now_ms, decision)
+
+    def rebalance_under_way(self, group_id: str) -> Rebalance | None:
+        return self._rebalances.under_way(group_id)
 
     def forget(self, group_id: str) -> None:
         self._rebalances.forget(group_id)

@@ -50,6 +50,8 @@ class ClassicMember:
     """Has joined and not been told yet: it cannot send heartbeats."""
     awaiting_join: Token | None = None
     awaiting_sync: Token | None = None
+    stands_still_since_ms: int | None = None
+    """When it first joined in the rebalance that goes on."""
 
     def metadata_for(self, protocol: str) -> bytes:
         for supported in self.protocols:

@@ -18,9 +18,10 @@ from suwi.group.classic_rebalance import (
     answer_sync,
     cause_of,
     reply_joined,
+    stand_still,
 )
 from suwi.group.classic_timers import reset_session, session_timer
-from suwi.group.consumer_protocol import read_topics
+from suwi.group.consumer_protocol import PROTOCOL_TYPE, read_topics
 from suwi.group.history import Trigger
 
 _NEW_MEMBER_JOIN_MS: Final = 300_000
@@ -152,6 +153,7 @@ class ClassicJoin:
             request.protocols,
             is_new=True,
             awaiting_join=token,
+            stands_still_since_ms=now_ms,
         )
         group.add(member)
         decision.arm(session_timer(group.group_id, member_id), now_ms + _NEW_MEMBER_JOIN_MS)
@@ -180,8 +182,9 @@ class ClassicJoin:
         ):
             reply_joined(group, member, token, decision)
             return
-        trigger = Trigger.LEADER_REJOINED if is_unchanged else Trigger.SUBSCRIPTION_CHANGE
+        trigger = _rejoin_trigger(group, member, request)
         self._update(group, member, request, token, decision)
+        stand_still(member, now_ms)
         self._rebalances.rebalance_or_complete(
             group, cause_of(trigger, member, request), now_ms, decision
         )
@@ -238,6 +241,7 @@ class ClassicJoin:
             return
         decision.arm(session_timer(group.group_id, member_id), now_ms + _NEW_MEMBER_JOIN_MS)
         group.await_join(member, token)
+        stand_still(member, now_ms)
         cause = cause_of(Trigger.STATIC_MEMBER_REPLACED, member, request)
         self._rebalances.rebalance_or_complete(group, cause, now_ms, decision)
 
@@ -263,6 +267,22 @@ class ClassicJoin:
         if waiting is not None:
             decision.reply(waiting, JoinResponse(fenced, member.member_id))
         answer_sync(member, SyncResponse(fenced), decision)
+
+
+def _rejoin_trigger(group: ClassicGroup, member: ClassicMember, request: JoinRequest) -> Trigger:
+    """Members of cooperative groups say which partitions they own, too: that is no other
+    subscription."""
+    if group.state is ClassicState.PREPARING_REBALANCE:
+        return Trigger.MEMBER_REJOINED  # Not asked for: the rebalance has its cause already.
+    if request.protocol_type == PROTOCOL_TYPE and member.protocols != request.protocols:
+        before = {protocol.name: read_topics(protocol.metadata) for protocol in member.protocols}
+        now = {protocol.name: read_topics(protocol.metadata) for protocol in request.protocols}
+        if before != now or None in now.values():
+            return Trigger.SUBSCRIPTION_CHANGE
+    elif member.protocols != request.protocols:
+        return Trigger.SUBSCRIPTION_CHANGE
+    is_leader = group.is_leader(member.member_id)
+    return Trigger.LEADER_REJOINED if is_leader else Trigger.MEMBER_REJOINED
 
 
 def check_member(group: ClassicGroup, member_id: str, instance_id: str | None) -> ErrorCode | None:

@@ -108,12 +108,16 @@ class ClassicRebalances:
             member.is_new = False
             reset_session(group, member, now_ms, decision)
 
+    def under_way(self, group_id: str) -> Rebalance | None:
+        return self._rebalances.get(group_id)
+
     def end_rebalance(self, group: ClassicGroup, now_ms: int, decision: Decision) -> None:
         rebalance = self._rebalances.pop(group.group_id, None)
         if rebalance is not None:
             rebalance.to_generation = group.generation
             rebalance.ended_ms = now_ms
             rebalance.members = len(group.members)
+            rebalance.stood_still_ms = _stood_still_ms(group, now_ms)
             decision.notices.append(rebalance)
 
     def expel(
@@ -134,6 +138,22 @@ class ClassicRebalances:
     def forget(self, group_id: str) -> None:
         self._rebalances.pop(group_id, None)
         self._initial_until_ms.pop(group_id, None)
+
+
+def stand_still(member: ClassicMember, now_ms: int) -> None:
+    """It has joined: what it had is given up until it is assigned something."""
+    if member.stands_still_since_ms is None:
+        member.stands_still_since_ms = now_ms
+
+
+def _stood_still_ms(group: ClassicGroup, now_ms: int) -> dict[str, int]:
+    """By member; they read again."""
+    stood_still_ms = {}
+    for member in group.members.values():
+        since_ms, member.stands_still_since_ms = member.stands_still_since_ms, None
+        if since_ms is not None:
+            stood_still_ms[member.member_id] = now_ms - since_ms
+    return stood_still_ms
 
 
 def move(group: ClassicGroup, state: ClassicState, now_ms: int) -> None:

@@ -28,7 +28,7 @@ from suwi.group.consumer_coordinator import ConsumerCoordinator
 from suwi.group.consumer_group import ConsumerGroup
 from suwi.group.consumer_messages import HeartbeatRequest, Topics
 from suwi.group.groups import Group, Groups
-from suwi.group.history import Cause, Trigger
+from suwi.group.history import Cause, Rebalance, Trigger
 from suwi.group.offset_records import OffsetCommitKey
 from suwi.group.offset_requests import EXPIRY, Committer, OffsetRequests
 from suwi.group.target_assignment import Job
@@ -65,6 +65,9 @@ class GroupCoordinatorShard:
 
     def group(self, group_id: str) -> Group | None:
         return self.groups.get(group_id)
+
+    def rebalance_under_way(self, group_id: str) -> Rebalance | None:
+        return self._classic.rebalance_under_way(group_id)
 
     # -- the classic protocol --------------------------------------------------------------------
 

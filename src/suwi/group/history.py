@@ -2,15 +2,20 @@
 
 Kept in the coordinator's memory, the newest of each group: `add` is told when a rebalance has
 ended, `of` is asked by people. Lost with the process.
+Invariant: what is kept is bounded, whatever groups do: in rebalances, in members over all, and in
+the length of texts.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 _PER_GROUP_MAX: Final = 100
 _IN_ALL_MAX: Final = 10_000
+_MEMBERS_IN_ALL_MAX: Final = 100_000
+_TEXT_CHARACTERS_MAX: Final = 255
+"""Of ids and reasons, which are the clients'."""
 
 
 class Trigger(Enum):
@@ -21,6 +26,9 @@ class Trigger(Enum):
     SYNC_TIMEOUT = "sync timeout"
     SUBSCRIPTION_CHANGE = "subscription change"
     LEADER_REJOINED = "leader rejoined"
+    MEMBER_REJOINED = "member rejoined"
+    """With the same topics: the second step of a cooperative rebalance, after partitions were given
+    up."""
     STATIC_MEMBER_REPLACED = "static member replaced"
     ASSIGNMENT_TOO_LARGE = "assignment too large"
     NEW_PARTITIONS = "new partitions"
@@ -52,7 +60,9 @@ class Rebalance:
     """-1 while it goes on."""
     members: int = 0
     stood_still_ms: dict[str, int] | None = None
-    """By member how long it had no assignment, in the classic protocol from its join on."""
+    """By member how long it had no assignment. In the classic protocol: from its first JoinGroup of
+    this rebalance, before which an eager member has given up what it had, until the leader's
+    assignment was there. Members that did not join (static ones that are away) are not in it."""
 
     @property
     def pause_ms(self) -> int:
@@ -60,23 +70,61 @@ class Rebalance:
 
 
 class History:
-    def __init__(self) -> None:
-        self._by_group: dict[str, deque[Rebalance]] = {}
-        self._all: deque[Rebalance] = deque()
+    def __init__(
+        self,
+        per_group_max: int = _PER_GROUP_MAX,
+        in_all_max: int = _IN_ALL_MAX,
+        members_in_all_max: int = _MEMBERS_IN_ALL_MAX,
+    ) -> None:
+        self.per_group_max = per_group_max
+        self._in_all_max = in_all_max
+        self._members_in_all_max = members_in_all_max
+        self._by_group: dict[str, deque[int]] = {}
+        self._all: OrderedDict[int, Rebalance] = OrderedDict()
+        """By number, the oldest first."""
+        self._added = 0
+        self._members = 0
 
     def add(self, rebalance: Rebalance) -> None:
-        self._by_group.setdefault(rebalance.group_id, deque(maxlen=_PER_GROUP_MAX)).append(
-            rebalance
-        )
-        self._all.append(rebalance)
-        while len(self._all) > _IN_ALL_MAX:
-            oldest = self._all.popleft()
-            of_group = self._by_group.get(oldest.group_id)
-            if of_group and of_group[0] is oldest:
-                of_group.popleft()
-                if not of_group:
-                    del self._by_group[oldest.group_id]
+        _shorten(rebalance)
+        self._added += 1
+        self._all[self._added] = rebalance
+        self._members += _size(rebalance)
+        of_group = self._by_group.setdefault(rebalance.group_id, deque())
+        of_group.append(self._added)
+        if len(of_group) > self.per_group_max:
+            self._drop(of_group[0])
+        while len(self._all) > self._in_all_max or self._members > self._members_in_all_max:
+            self._drop(next(iter(self._all)))
+
+    def _drop(self, number: int) -> None:
+        """The oldest of its group."""
+        dropped = self._all.pop(number)
+        self._members -= _size(dropped)
+        of_group = self._by_group[dropped.group_id]
+        of_group.popleft()
+        if not of_group:
+            del self._by_group[dropped.group_id]
 
     def of(self, group_id: str) -> list[Rebalance]:
         """The oldest first."""
-        return list(self._by_group.get(group_id, ()))
+        return [self._all[number] for number in self._by_group.get(group_id, ())]
+
+
+def _shorten(rebalance: Rebalance) -> None:
+    cause = rebalance.cause
+    rebalance.cause = Cause(
+        cause.trigger,
+        *(
+            text[:_TEXT_CHARACTERS_MAX]
+            for text in (cause.member_id, cause.client_id, cause.client_host, cause.reason)
+        ),
+    )
+    rebalance.stood_still_ms = {
+        member[:_TEXT_CHARACTERS_MAX]: still_ms
+        for member, still_ms in (rebalance.stood_still_ms or {}).items()
+    }
+
+
+def _size(rebalance: Rebalance) -> int:
+    return len(rebalance.stood_still_ms or ())

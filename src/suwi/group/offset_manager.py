@@ -12,6 +12,7 @@ from suwi.coordinator.decision import Decision
 from suwi.coordinator.record_facts import RecordFacts
 from suwi.group.offset_records import OffsetCommitKey, OffsetCommitValue
 from suwi.group.offsets import GroupOffsets, Partition
+from suwi.group.stats import OffsetsCommitted
 from suwi.model.ids import NO_TIMESTAMP
 from suwi.records.record import Marker, MarkerType
 
@@ -51,8 +52,11 @@ class OffsetManager:
     # -- requests --------------------------------------------------------------------------------
 
     def commit(self, group_id: str, offsets: Iterable[OffsetToCommit], decision: Decision) -> None:
+        count = 0
         for topic, partition, value in offsets:
             decision.append(OffsetCommitKey(group_id, topic, partition), value)
+            count += 1
+        decision.notices.append(OffsetsCommitted(count))
 
     def delete(self, group_id: str, partition: Partition, decision: Decision) -> bool:
         """Whether there was anything. What a transaction has staged stays (hazard G13)."""

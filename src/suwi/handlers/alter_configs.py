@@ -53,6 +53,8 @@ class AlterConfigs:
             alter = self._office.configs.alter_topic
         elif resource.resource_type == Resource.BROKER:
             alter = self._office.configs.alter_broker
+        elif resource.resource_type == Resource.GROUP:
+            alter = self._office.configs.alter_group
         else:
             raise InvalidRequest(f"resource type {resource.resource_type} cannot be configured")
         await alter(

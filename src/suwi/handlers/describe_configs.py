@@ -86,4 +86,8 @@ class DescribeConfigs:
             if name != str(self._node_id):
                 raise InvalidRequest(f"this is broker {self._node_id}, not {name!r}")
             return view.of_broker()
+        if resource.resource_type == Resource.GROUP:
+            if not name:
+                raise InvalidRequest("the name of a group is missing")
+            return view.of_group(image.group_configs.get(name, {}))
         raise InvalidRequest(f"resource type {resource.resource_type} has no configuration here")

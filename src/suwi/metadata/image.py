@@ -3,9 +3,10 @@
 `ClusterImage.apply` makes the next image from a change; a reader keeps the one it started with.
 Entries in the store: `cluster` (its id), `topics/NAME` (id, partition count, configuration),
 `partitions/NAME/SHARD` (the states of at most 1,000 partitions each), `configs/brokers/ID` (what
-was set while running; ID is `default` for all), `scram/USER` (what is kept of a user's password)
-`live/ID` (the brokers that live, as the controller has journaled their births and deaths),
-`deletions/ID` (topics that were deleted while a broker was away, by their ids) and `events/NUMBER`.
+was set while running; ID is `default` for all), `configs/groups/NAME` (what was set for a consumer
+group), `scram/USER` (what is kept of a user's password), `live/ID` (the brokers that live, as the
+controller has journaled their births and deaths), `deletions/ID` (topics that were deleted while a
+broker was away, by their ids) and `events/NUMBER`.
 Secrets of the cluster (`scram-decoys`, `peer-secret`) are in no image.
 A topic exists when its `topics/` entry does; that entry is written last and deleted first.
 """
@@ -34,6 +35,7 @@ TOPICS = "topics/"
 PARTITIONS = "partitions/"
 CLUSTER = "cluster"
 BROKER_CONFIGS = "configs/brokers/"
+GROUP_CONFIGS = "configs/groups/"
 LIVE = "live/"
 DELETIONS = "deletions/"
 EVENTS = "events/"
@@ -120,6 +122,10 @@ class ClusterImage:
     """Topics that were deleted while a broker was away: it is to remove what it has of them."""
     events: Mapping[int, bytes] = field(default_factory=lambda: MappingProxyType({}))
     """By their numbers; see `controller/events.py`."""
+    group_configs: Mapping[str, Mapping[str, str]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    """By group, where any are set."""
     controller: NodeId | None = None
 
     def partition(self, tp: TopicPartition) -> PartitionState | None:
@@ -151,6 +157,7 @@ class ImageBuilder:
         self._registered: Mapping[NodeId, BrokerInfo] = MappingProxyType({})
         self._deletions: Mapping[NodeId, frozenset[UUID]] = MappingProxyType({})
         self._events: Mapping[int, bytes] = MappingProxyType({})
+        self._group_configs: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 
     def load(self, sequence: int, entries: Mapping[str, bytes]) -> ClusterImage:
         self._entries = dict(entries)
@@ -161,6 +168,7 @@ class ImageBuilder:
         self._registered = self._read_brokers()
         self._deletions = self._read_deletions()
         self._events = self._read_events()
+        self._group_configs = self._read_group_configs()
         return self._image(sequence)
 
     def apply(self, sequence: int, values: Mapping[str, bytes | None]) -> ClusterImage:
@@ -182,6 +190,8 @@ class ImageBuilder:
             self._deletions = self._read_deletions()
         if any(key.startswith(EVENTS) for key in values):
             self._events = self._read_events()
+        if any(key.startswith(GROUP_CONFIGS) for key in values):
+            self._group_configs = self._read_group_configs()
         for name in touched:
             if TOPICS + name in self._entries:
                 self._topics[name] = self._read_topic(name)
@@ -208,6 +218,7 @@ class ImageBuilder:
             MappingProxyType({n: b for n, b in self._registered.items() if not b.fenced}),
             self._deletions,
             self._events,
+            self._group_configs,
         )
 
     def _read_brokers(self) -> Mapping[NodeId, BrokerInfo]:
@@ -234,6 +245,14 @@ class ImageBuilder:
                 int(key.removeprefix(EVENTS)): value
                 for key, value in self._entries.items()
                 if key.startswith(EVENTS)
+            }
+        )
+
+    def _read_group_configs(self) -> Mapping[str, Mapping[str, str]]:
+        return MappingProxyType(
+            {
+                unquote(key.removeprefix(GROUP_CONFIGS)): json.loads(self._entries[key])
+                for key in sorted(key for key in self._entries if key.startswith(GROUP_CONFIGS))
             }
         )
 
@@ -335,8 +354,18 @@ def _read_rare(
 
 
 def scram_key(user: str) -> str:
-    """The entry of a user, whose name may hold what a key may not: `/`, or be `..`."""
-    return SCRAM + quote(user, safe="").replace(".", "%2E")
+    """The entry of a user."""
+    return SCRAM + _as_key(user)
+
+
+def group_configs_key(group: str) -> str:
+    """The entry of a group's settings."""
+    return GROUP_CONFIGS + _as_key(group)
+
+
+def _as_key(name: str) -> str:
+    """For a name that may hold what a key may not: `/`, or be `..`."""
+    return quote(name, safe="").replace(".", "%2E")
 
 
 def encode_scram(credentials: Mapping[str, ScramCredential]) -> bytes:

@@ -27,7 +27,7 @@ from suwi.model.config_kinds import (
     list_of,
     text,
 )
-from suwi.model.coordinator_config import CoordinatorConfig
+from suwi.model.coordinator_config import CoordinatorConfig, check_consumer_groups
 from suwi.model.security_config import (
     LISTENER_PREFIX,
     SECURITY_KEYS,
@@ -71,7 +71,10 @@ class BrokerConfig(CoordinatorConfig):
     )
     num_partitions: int = key("num.partitions", int32(1), 1, "Partitions of a topic by default.")
     default_replication_factor: int = key(
-        "default.replication.factor", int32(1, 32767), 1, "Replicas of a partition by default."
+        "default.replication.factor",
+        int32(1, 32767),
+        1,
+        "Replicas of a partition by default.",
     )
     auto_create_topics_enable: bool = key(
         "auto.create.topics.enable",
@@ -377,6 +380,7 @@ def parse_broker_config(properties: Mapping[str, str]) -> ParsedConfig:
         scoped=scoped,
         **broker,
     )
+    check_consumer_groups(config)
     return ParsedConfig(config, tuple(ignored))
 
 

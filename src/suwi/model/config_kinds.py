@@ -126,8 +126,10 @@ def password() -> Kind:
     return Kind("password", "any text", Password)
 
 
-def one_of(*choices: str) -> Kind:
+def one_of(*choices: str, any_case: bool = False) -> Kind:
     def read(value: str) -> str:
+        if any_case:
+            value = value.lower()
         if value not in choices:
             raise ValueError
         return value

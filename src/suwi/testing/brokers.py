@@ -51,6 +51,11 @@ class Brokers:
             "default.replication.factor": str(min(brokers, _REPLICATION_FACTOR_MAX)),
             # A test waits for what it wants to see: sooner is better.
             "replica.lag.time.max.ms": "2000",
+            "group.initial.rebalance.delay.ms": "0",
+            "group.consumer.session.timeout.ms": "6000",
+            "group.consumer.min.session.timeout.ms": "6000",
+            "group.consumer.heartbeat.interval.ms": "300",
+            "group.consumer.min.heartbeat.interval.ms": "300",
             **settings,
         }
         self._session_timeout_s = session_timeout_s

@@ -82,6 +82,7 @@ class ApiKey(IntEnum):
     ALLOCATE_PRODUCER_IDS = 67
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
+    LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
     DESCRIBE_REPLICAS = 20_000
     DESCRIBE_BROKER = 20_001
@@ -89,6 +90,7 @@ class ApiKey(IntEnum):
     DESCRIBE_EVENTS = 20_003
     PEER_CHALLENGE = 20_004
     PEER_PROOF = 20_005
+    DESCRIBE_GROUP_HISTORY = 20_006
     """Suwi's own: see `handlers/describe_replicas.py`."""
 
 
@@ -104,6 +106,7 @@ RAW_BODY: Final = frozenset(
         ApiKey.DESCRIBE_EVENTS,
         ApiKey.PEER_CHALLENGE,
         ApiKey.PEER_PROOF,
+        ApiKey.DESCRIBE_GROUP_HISTORY,
     }
 )
 
@@ -248,11 +251,13 @@ _ENTRIES = (
     _peers(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0),
     _entry(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, 0),
     _entry(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, 0),
+    _entry(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, 0),
     _entry(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0),
     _entry(ApiKey.DESCRIBE_REPLICAS, 0, 0, 0),
     _entry(ApiKey.DESCRIBE_BROKER, 0, 0, 0),
     _peers(ApiKey.REPORT_LOSS, 0, 0),
     _entry(ApiKey.DESCRIBE_EVENTS, 0, 0, 0),
+    _entry(ApiKey.DESCRIBE_GROUP_HISTORY, 0, 0, 0),
     # Open to everybody: who proves to be a broker is none before.
     _entry(ApiKey.PEER_CHALLENGE, 0, 0, 0),
     _entry(ApiKey.PEER_PROOF, 0, 0, 0),

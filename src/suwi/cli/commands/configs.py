@@ -9,7 +9,7 @@ from suwi.cli.options import DEFAULT_BROKER, Broker, CommandConfig, Json, Target
 
 app = typer.Typer(
     rich_markup_mode=None,
-    help="Show and change settings of topics and brokers.",
+    help="Show and change settings of topics, brokers and consumer groups.",
     no_args_is_help=True,
 )
 
@@ -17,11 +17,15 @@ app = typer.Typer(
 class Kind(StrEnum):
     TOPIC = "topic"
     BROKER = "broker"
+    GROUP = "group"
 
 
-_Kind = Annotated[Kind, typer.Argument(metavar="topic|broker", help="What has the settings.")]
+_Kind = Annotated[Kind, typer.Argument(metavar="topic|broker|group", help="What has the settings.")]
 _Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="A topic's name, a broker's id, or `all` brokers.")
+    str,
+    typer.Argument(
+        metavar="NAME", help="A topic's or a group's name, a broker's id, or `all` brokers."
+    ),
 ]
 _DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Ask whether it would work, and change nothing.")

@@ -1,0 +1,205 @@
+"""Prometheus metrics of the consumer groups that a broker coordinates.
+
+What is told of single groups is gathered in slices, kept for a while, and bounded: a broker may
+have ten thousand groups, and a scrape must not wait for them. End offsets are known of partitions
+that this broker leads: of a group's other partitions no lag is told.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from heapq import nlargest
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from suwi.coordinator.shard import Shard, Status
+from suwi.group.classic_group import ClassicState
+from suwi.group.history import Trigger
+from suwi.model.ids import TopicPartition
+from suwi.replica.partition import Partition
+
+if TYPE_CHECKING:
+    from suwi.broker.broker import Broker
+
+SERIES_MAX: Final = 1_000
+"""Of lag, and of members: the largest are told."""
+_NAME_CHARACTERS_MAX: Final = 255
+_KEPT_S: Final = 10.0
+_ITEMS_PER_SLICE: Final = 250
+_ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+
+
+class _Lag(NamedTuple):
+    records: int
+    group: str
+    topic: str
+    partition: int
+
+
+class _Size(NamedTuple):
+    members: int
+    group: str
+
+
+class GroupFigures:
+    """What scrapes tell of the groups, for as long as it is kept."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._states: Counter[str] = Counter()
+        self._members = 0
+        self._left_out = 0
+        self._text = b""
+        self._made_s: float | None = None
+        self._making = asyncio.Lock()
+
+    async def refresh(self) -> None:
+        """Gather anew where what is known is too old."""
+        loop = asyncio.get_running_loop()
+        async with self._making:
+            if self._made_s is not None and loop.time() - self._made_s < _KEPT_S:
+                return
+            gathered = _Gathered()
+            for _ in gathered.gather(self._broker):
+                await asyncio.sleep(0)
+            self._states, self._members = gathered.states, gathered.members
+            self._text, self._left_out = gathered.text()
+            self._made_s = loop.time()
+
+    def text(self) -> bytes:
+        """The series of single groups, in the format of Prometheus."""
+        return self._text
+
+    def collect(self) -> Iterator[Metric]:
+        groups = GaugeMetricFamily(
+            "suwi_groups", "Consumer groups that this broker coordinates.", labels=["state"]
+        )
+        usual = {state.value: 0 for state in ClassicState if state is not ClassicState.DEAD}
+        for state, count in (usual | self._states).items():
+            groups.add_metric([state], count)
+        yield groups
+        yield GaugeMetricFamily(
+            "suwi_group_members_all", "Members of all groups coordinated here.", self._members
+        )
+        yield GaugeMetricFamily(
+            "suwi_group_series_left_out",
+            f"Series of suwi_group_lag and suwi_group_members beyond the {SERIES_MAX} largest.",
+            self._left_out,
+        )
+        yield from self._counters()
+
+    def _counters(self) -> Iterator[Metric]:
+        stats, runtime = self._broker.groups.stats, self._broker.groups.runtime
+        rebalances = CounterMetricFamily(
+            "suwi_group_rebalances", "Rebalances of groups coordinated here.", labels=["trigger"]
+        )
+        for trigger in Trigger:
+            if trigger is not Trigger.COORDINATOR_MOVED:  # An event, not a rebalance.
+                rebalances.add_metric([trigger.value], stats.rebalances[trigger])
+        yield rebalances
+        yield CounterMetricFamily(
+            "suwi_group_offsets_committed", "Offsets committed here.", stats.offsets_committed
+        )
+        shards = GaugeMetricFamily(
+            "suwi_group_coordinator_shards",
+            "Replicas of partitions of __consumer_offsets here; active: its groups are served.",
+            labels=["status"],
+        )
+        by_status = Counter(shard.status for shard in runtime)
+        for status in Status:
+            if status is not Status.CLOSED:
+                shards.add_metric([status.value], by_status[status])
+        yield shards
+        yield CounterMetricFamily(
+            "suwi_group_coordinator_loads",
+            "How often the whole log of a partition of __consumer_offsets was read.",
+            runtime.loads,
+        )
+        yield CounterMetricFamily(
+            "suwi_group_coordinator_failures",
+            "Partitions of __consumer_offsets taken out of service after an error.",
+            stats.shard_failures,
+        )
+
+
+class _Gathered:
+    def __init__(self) -> None:
+        self.states: Counter[str] = Counter()
+        self.members = 0
+        self._led: dict[TopicPartition, Partition] = {}
+        self._lags: list[_Lag] = []
+        self._sizes: list[_Size] = []
+        self._left_out = 0
+
+    def gather(self, broker: "Broker") -> Iterator[None]:
+        """Yields after each slice, so that others have a turn."""
+        items = 0
+        self._led = {partition.partition: partition for partition in broker.replicas.led()}
+        for shard in broker.groups.runtime.active():
+            machine = shard.machine
+            for group_id in list(machine.groups.ids()):
+                if shard.status is not Status.ACTIVE or shard.machine is not machine:
+                    break
+                items += 1 + self._add(shard, group_id)
+                if items >= _ITEMS_PER_SLICE:
+                    items = 0
+                    self._bound()
+                    yield
+
+    def _add(self, shard: Shard, group_id: str) -> int:
+        """How many offsets there were to look at."""
+        group = shard.machine.group(group_id)
+        if group is None:
+            return 0
+        self.states[group.state.value] += 1
+        self.members += len(group.members)
+        offsets = shard.machine.offsets.of(group_id)
+        if len(group_id) > _NAME_CHARACTERS_MAX:
+            self._left_out += 1
+            return 0
+        if group.members:
+            self._sizes.append(_Size(len(group.members), group_id))
+        partitions = offsets.partitions() if offsets is not None else ()
+        for topic, index in partitions:
+            led = self._led.get(TopicPartition(topic, index))
+            # Not used since the start: a scrape must not open its files.
+            if led is not None and led.is_open:
+                committed = offsets.get((topic, index))
+                lag = max(0, led.watermark_as_it_is - committed.offset)
+                self._lags.append(_Lag(lag, group_id, topic, index))
+        return len(partitions)
+
+    def _bound(self) -> None:
+        """Keep the largest, so that no more are held than are told."""
+        if len(self._lags) > 2 * SERIES_MAX:
+            self._left_out += len(self._lags) - SERIES_MAX
+            self._lags = nlargest(SERIES_MAX, self._lags)
+        if len(self._sizes) > 2 * SERIES_MAX:
+            self._left_out += len(self._sizes) - SERIES_MAX
+            self._sizes = nlargest(SERIES_MAX, self._sizes)
+
+    def text(self) -> tuple[bytes, int]:
+        """And how many series are not in it."""
+        lags, sizes = nlargest(SERIES_MAX, self._lags), nlargest(SERIES_MAX, self._sizes)
+        left_out = self._left_out + len(self._lags) - len(lags) + len(self._sizes) - len(sizes)
+        lines = [_head("suwi_group_lag", "Records that a group has not read, of partitions led")]
+        lines += [
+            f'suwi_group_lag{{group="{_escaped(group)}",topic="{topic}",partition="{partition}"}} '
+            f"{records}\n"
+            for records, group, topic, partition in lags
+        ]
+        lines.append(_head("suwi_group_members", "Members of a group coordinated"))
+        lines += [
+            f'suwi_group_members{{group="{_escaped(group)}"}} {members}\n'
+            for members, group in sizes
+        ]
+        return "".join(lines).encode(), left_out
+
+
+def _head(name: str, doc: str) -> str:
+    return f"# HELP {name} {doc} here; the {SERIES_MAX} largest.\n# TYPE {name} gauge\n"
+
+
+def _escaped(text: str) -> str:
+    return text.translate(_ESCAPES)
