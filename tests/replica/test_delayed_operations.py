@@ -31,7 +31,7 @@ def test_one_who_cannot_be_told_keeps_nobody_else_from_hearing_it(
         waiting.committed(Offset(3))
         waiting.committed(Offset(4))
     assert told == [(0, error), (2, error), (3, error)]
-    assert [record.message for record in caplog.records] == ["a commit could not be answered"]
+    assert [record.message for record in caplog.records] == ["commit callback failed"]
 
 
 def test_a_lower_offset_that_comes_after_higher_ones_is_told_when_it_is_committed() -> None:

@@ -57,7 +57,7 @@ def test_many_small_batches_are_taken_in_over_several_turns() -> None:
                 await asyncio.sleep(0)
 
         looking = asyncio.create_task(look())
-        assert await fetcher._take_in_pieces(copy, asked(0), fetched(95))
+        assert await fetcher._process_in_slices(copy, asked(0), fetched(95))
         looking.cancel()
         assert partition.log.end_offset == partition.high_watermark == 95
         assert set(range(10, 91, 10)) <= set(ends)
@@ -69,7 +69,7 @@ def test_the_rest_is_left_where_the_leader_is_another_by_then() -> None:
     async def scenario() -> None:
         fetcher, copy, partition = taking_in()
         asyncio.get_running_loop().call_soon(partition.make_follower, following(2))
-        assert not await fetcher._take_in_pieces(copy, asked(0), fetched(95))
+        assert not await fetcher._process_in_slices(copy, asked(0), fetched(95))
         assert partition.log.end_offset == 10
 
     asyncio.run(scenario())
@@ -78,7 +78,7 @@ def test_the_rest_is_left_where_the_leader_is_another_by_then() -> None:
 def test_nothing_is_taken_in_that_was_asked_for_from_elsewhere() -> None:
     async def scenario() -> None:
         fetcher, copy, partition = taking_in()
-        assert await fetcher._take_in_pieces(copy, asked(20), fetched(95, first=20))
+        assert await fetcher._process_in_slices(copy, asked(20), fetched(95, first=20))
         assert partition.log.end_offset == 0
 
     asyncio.run(scenario())

@@ -185,7 +185,7 @@ def test_a_settled_refusal_leaves_the_confirmed_set() -> None:
     leader_state = lead(1)
     progress(leader_state, 2, 10, leader_end=10, now_s=1)
     proposal = leader_state.expand(TWO)
-    leader_state.refused(proposal, settled=True)
+    leader_state.refused(proposal, is_final=True)
     assert leader_state.isr == Stable(frozenset({ONE}))
     assert leader_state.can_join_isr(TWO, Offset(10), everyone), "it may be tried again"
 
@@ -193,7 +193,7 @@ def test_a_settled_refusal_leaves_the_confirmed_set() -> None:
 def test_an_unsettled_refusal_keeps_waiting_for_those_who_may_be_members() -> None:
     leader_state = lead(1)
     progress(leader_state, 2, 10, leader_end=10, now_s=1)
-    leader_state.refused(leader_state.expand(TWO), settled=False)
+    leader_state.refused(leader_state.expand(TWO), is_final=False)
     assert isinstance(leader_state.isr, Expanding)
     assert not leader_state.can_join_isr(TWO, Offset(10), everyone), (
         "not before the image has spoken"
@@ -275,7 +275,7 @@ class LeadershipMachine(RuleBasedStateMachine):
         if self.truth.partition_epoch > self.proposal.partition_epoch:
             self.leader_state.confirm(self.truth)
         else:
-            self.leader_state.refused(self.proposal, settled=True)
+            self.leader_state.refused(self.proposal, is_final=True)
         self.proposal = None
         self.advance()
 

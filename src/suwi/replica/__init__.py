@@ -1,1 +1,2 @@
-"""One partition's life on this broker: who may write, what is committed, who waits for it."""
+"""The replicas of partitions on this broker: leader and follower roles, high watermark,
+fetching."""

@@ -87,19 +87,19 @@ def _counts_a_diverging_fetch(
 
 # -- hazard 6 -------------------------------------------------------------------------------------
 
-_take_in = ReplicaFetcher._take_in
+_process_partition = ReplicaFetcher._process_partition
 
 
 def _takes_the_watermark_first(self: ReplicaFetcher, copy: Any, asked: Any, fetched: Any) -> None:
     if fetched.diverging_epoch is None:
-        _take_in(self, copy, asked, fetched)
+        _process_partition(self, copy, asked, fetched)
         return
     partition = copy.partition
     partition.replica_log.advance(min(Offset(fetched.high_watermark), partition.log.end_offset))
 
     def then() -> None:
         if copy.is_current:
-            _take_in(self, copy, asked, fetched)
+            _process_partition(self, copy, asked, fetched)
 
     asyncio.get_running_loop().call_soon(then)
 
@@ -231,7 +231,7 @@ MUTANTS = (
         "watermark-before-truncation",
         6,
         "a former leader takes the new watermark over before it cuts its log",
-        ((ReplicaFetcher, "_take_in", _takes_the_watermark_first),),
+        ((ReplicaFetcher, "_process_partition", _takes_the_watermark_first),),
     ),
     Mutant(
         "join-at-watermark",
