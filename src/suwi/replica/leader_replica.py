@@ -115,7 +115,7 @@ class LeaderReplica:
             )
         )
 
-    # -- the ISR ------------------------------------------------------------------------------
+    # -- the ISR -------------------------------------------------------------------------------
 
     def maybe_shrink_isr(self) -> None:
         """Propose to remove followers from the ISR that have not kept up."""

@@ -33,8 +33,8 @@ class Follower:
     fetched_s: float = float("-inf")
     leader_end: Offset = NO_OFFSET
     """The leader's end offset at the follower's last fetch."""
-    watermark_told: Offset = NO_OFFSET
-    start_told: Offset = NO_OFFSET
+    watermark_sent: Offset = NO_OFFSET
+    start_sent: Offset = NO_OFFSET
 
     def is_caught_up(self, leader_end: Offset, now_s: float, lag_s_max: float) -> bool:
         return self.end_offset == leader_end or now_s - self.caught_up_s <= lag_s_max

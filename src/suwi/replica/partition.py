@@ -88,7 +88,7 @@ class Partition:
         self._refusals: StorageRefusals | None = None
         """Created at the first refusal: most replicas never have one."""
 
-    # -- state ----------------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------
 
     @property
     def log(self) -> PartitionLog:

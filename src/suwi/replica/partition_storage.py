@@ -38,7 +38,7 @@ class PartitionStorage:
 
     def opening_log(self, config: TopicConfig) -> Steps[PartitionLog]:
         """Raises KafkaStorageError, OSError."""
-        storage = self._directories.home_of(self._partition, is_new=self._is_new)
+        storage = self._directories.directory_of(self._partition, is_new=self._is_new)
         state = self._state_of(self._partition)
         return storage.opening(
             self._partition,
@@ -57,10 +57,10 @@ class PartitionStorage:
         """Lower the high watermark in the checkpoint, if it is above."""
         self._due += self._directory.lower_watermark(self._partition, high_watermark)
 
-    def became_shorter(self, shorter: PartitionLog, high_watermark: Offset) -> None:
+    def log_truncated(self, truncated: PartitionLog, high_watermark: Offset) -> None:
         """The log was truncated: lower its checkpointed offsets."""
         self.lower_watermark(high_watermark)
-        self._due += self._directory.became_shorter(shorter)
+        self._due += self._directory.log_truncated(truncated)
 
     @property
     def has_due(self) -> bool:
@@ -82,4 +82,4 @@ class PartitionStorage:
     @property
     def _directory(self) -> LogDirectory:
         """The data directory of a log that is open."""
-        return self._directories.home_of(self._partition, is_new=False)
+        return self._directories.directory_of(self._partition, is_new=False)

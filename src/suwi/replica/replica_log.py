@@ -196,7 +196,7 @@ class ReplicaLog:
     def writing_truncation(self) -> Steps[None]:
         """Write the lowered checkpoints after a truncation, before the next append."""
         assert self.log is not None
-        self._storage.became_shorter(self.log, self.high_watermark)
+        self._storage.log_truncated(self.log, self.high_watermark)
         self.mark_dirty()
         yield from self._storage.writing_due()
 

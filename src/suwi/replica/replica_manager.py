@@ -64,7 +64,7 @@ class RoleListener(Protocol):
     def on_follower(self, partition: Partition) -> None:
         """Another broker leads, or the partition has no leader."""
 
-    def on_gone(self, partition: Partition) -> None:
+    def on_removed(self, partition: Partition) -> None:
         """The partition was deleted or moved to other brokers."""
 
 
@@ -310,7 +310,7 @@ class ReplicaManager:
 
     # -- registration ----------------------------------------------------------------------------
 
-    def live_as(self, broker_epoch: int) -> None:
+    def set_broker_epoch(self, broker_epoch: int) -> None:
         """Set after registration, or to UNKNOWN_EPOCH when it is lost: then nothing may lead."""
         self.broker_epoch = broker_epoch
         for topic in self.image.topics.values():
@@ -395,7 +395,7 @@ class ReplicaManager:
         if known is not None:
             self._stop_fetching(known)
             known.close(reason)
-            self._notify_role(lambda listener: listener.on_gone(known))
+            self._notify_role(lambda listener: listener.on_removed(known))
 
     def _partition_state(self, tp: TopicPartition) -> PartitionState | None:
         return self.image.partition(tp)
