@@ -49,8 +49,7 @@ class File(Protocol):
 
 class Disk(Protocol):
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing; `create` creates a missing file, readable by its owner
-        only."""
+        """Open for reading and writing; `create` creates a missing file for its owner only."""
 
     def exists(self, path: str) -> bool:
         """Whether the path exists. Raises OSError if that cannot be determined: an inaccessible

@@ -111,8 +111,7 @@ class CleanedSegment:
             self._segment.note(start + position, header)
 
     def finish(self, rules: BatchFilter, modified_ms: int) -> None:
-        """Complete and sync the files. They get the modification time of the segments they
-        replace."""
+        """Complete and sync the files. They get the modification time of the old segments."""
         segment = self._segment
         segment.txn_index.entries().extend(rules.transactions.kept)
         rules.transactions.kept.clear()

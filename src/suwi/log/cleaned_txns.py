@@ -24,8 +24,7 @@ class CleanedTransactions:
         """Aborted transactions whose batches or marker are still in the log, in marker order."""
 
     def on_batch(self, header: BatchHeader) -> bool:
-        """Whether the batch belongs to an aborted transaction, so that its records are
-        removable."""
+        """Whether the batch is part of an aborted transaction: then its records are removable."""
         self._begin_up_to(header.last_offset)
         if not header.is_transactional:
             return False

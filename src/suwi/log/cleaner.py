@@ -285,8 +285,7 @@ class _Mapper:
         self.bytes_read = 0
 
     def map_batches(self, found: ScannedBatches) -> bool:
-        """Map as many batches as one job should. Returns whether there may be more, and space
-        left."""
+        """Map as many batches as one job should. Returns whether more may follow and fit."""
         is_more = False
         for header, batch in batches_for_one_job(found):
             if header.is_control:

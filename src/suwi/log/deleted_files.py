@@ -11,8 +11,7 @@ _ALL_FILES = (*names.SEGMENT_FILES, names.SNAPSHOT)
 
 
 def mark_deleted(files: FileCache, stem: str, suffixes: tuple[str, ...] = _ALL_FILES) -> list[str]:
-    """Rename a segment's files to `.deleted`. Returns the new paths. `stem` is their common
-    path."""
+    """Rename the files with the common path `stem` to `.deleted`. Returns the new paths."""
     renamed = []
     for suffix in suffixes:
         path = stem + suffix

@@ -36,8 +36,7 @@ def raise_open_file_limit() -> int:
 
 
 def make_empty(file: File) -> None:
-    """Truncate the file to 0 bytes, unless it is empty: a truncation always costs a journal
-    entry."""
+    """Truncate the file to 0 bytes, unless it is empty: that saves a journal entry."""
     if file.size():
         file.truncate(0)
 

@@ -39,8 +39,7 @@ class LeaderEpochCache:
         return True
 
     def observe(self, epoch: LeaderEpoch, offset: Offset) -> None:
-        """There is a batch of `epoch` at `offset`: remove contradicting entries, add a missing
-        one."""
+        """There is a batch of `epoch` at `offset`: correct contradicting or missing entries."""
         if epoch < 0:
             return
         start = min([offset, *(s for e, s in self._entries if e == epoch)])
@@ -49,7 +48,7 @@ class LeaderEpochCache:
         self._entries = [*before, (epoch, start), *after]
 
     def end_of(self, requested: LeaderEpoch, log_end: Offset) -> tuple[LeaderEpoch, Offset]:
-        """The largest epoch ≤ `asked` and its end offset (KIP-279); (-1, -1) if unknown."""
+        """The largest epoch ≤ `requested` and its end offset (KIP-279); (-1, -1) if unknown."""
         if requested == self.latest and requested != NO_EPOCH:
             return requested, log_end
         after = bisect_right(self._entries, requested, key=lambda entry: entry[0])
@@ -97,8 +96,7 @@ class LeaderEpochCache:
         return len(self._entries) < before
 
     def truncate_start(self, offset: Offset) -> bool:
-        """Remove the epochs that end at or before `offset`; the one that contains it starts
-        there."""
+        """Remove the epochs that end at or before `offset`; the current one starts there."""
         after = bisect_right(self._entries, offset, key=lambda entry: entry[1])
         if not after or self._entries[after - 1][1] == offset == self._entries[0][1]:
             return False

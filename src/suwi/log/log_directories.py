@@ -20,8 +20,7 @@ log = logging.getLogger(__name__)
 
 class LogDirectories:
     def __init__(self, env: Env, paths: Sequence[str], files: FileCache) -> None:
-        # Absolute from the start: clients see these paths, and a relative path means nothing to
-        # them.
+        # Absolute from the start: clients see these paths.
         self._all = [LogDirectory(env, abspath(path), files) for path in paths]
         self._assigned: dict[TopicPartition, LogDirectory] = {}
         self._counts = {directory.path: 0 for directory in self._all}
@@ -76,8 +75,7 @@ class LogDirectories:
 
     @property
     def lost_power(self) -> bool:
-        """Whether written records may be missing: after a power loss, or if all directories are
-        new."""
+        """Whether written records may be missing: after a power loss, or if all are new."""
         used = [directory for directory in self.usable() if not directory.is_new]
         return not used or any(directory.lost_power for directory in used)
 

@@ -264,8 +264,7 @@ class LogDirectory:
     def _may_have_foreign_records(self, partition: TopicPartition) -> bool:
         """Whether a directory with an unreadable topic id has records that may be another topic's.
 
-        A power loss may empty the file, but not if the records beside it were synced: it was synced
-        with them.
+        A power loss may empty the file, but not beside synced records: they are synced together.
         """
         if self._has_synced_records(partition):
             return False
@@ -274,11 +273,9 @@ class LogDirectory:
     def _set_aside_if_replicated(
         self, partition: TopicPartition, topic_id: TopicId, has_other_replicas: bool
     ) -> None:
-        """Set the directory aside if other replicas have the data and this one is known to be
-        suspect.
+        """Set the directory aside if other replicas have the data and this one is suspect.
 
-        Then it may start empty. Otherwise the controller would consider this replica complete.
-        Raises UnreadableTopicId.
+        Otherwise the controller would consider an empty replica complete. Raises UnreadableTopicId.
         """
         if not (has_other_replicas and self.lost_power):
             raise UnreadableTopicId(partition, self.dir_of(partition), topic_id)
@@ -294,20 +291,18 @@ class LogDirectory:
         return any(base is not None and base < recovery_point for base in bases)
 
     def mark_for_deletion(self, partition: TopicPartition) -> str | None:
-        """Rename a partition's directory for deletion. Returns the new path, to be removed
-        later."""
+        """Rename a partition's directory for deletion. Returns the path to be removed later."""
         return self._rename(partition, names.delete_dir_name)
 
     def mark_unknown_for_deletion(self, partition: TopicPartition) -> str | None:
-        """As `mark_for_deletion`, for a directory without a topic id: if it has records, keep
-        it."""
+        """As `mark_for_deletion`, without a topic id: a directory with records is set aside."""
         if not holds_batches(self._disk, self.dir_of(partition)):
             return self.mark_for_deletion(partition)
         self.set_aside(partition)
         return None
 
     def forget_recovery_point(self, partition: TopicPartition) -> None:
-        """The recovery point may be from an earlier topic: it must not vouch for these records."""
+        """The recovery point may be an earlier topic's: it does not confirm these records."""
         self._checkpoints.recovery_points.pop(partition, None)
 
     def set_aside(self, partition: TopicPartition) -> None:
@@ -378,8 +373,7 @@ class LogDirectory:
     # -- closing -------------------------------------------------------------------------------
 
     def close(self, *, clean: bool) -> None:
-        """Release the directory. `clean`: everything was synced, so write the clean-shutdown
-        file."""
+        """Release the directory. `clean`: everything was synced, so mark a clean shutdown."""
         if self._lock is None:
             return  # It was never locked.
         whole = clean and self.state.offline_because is None

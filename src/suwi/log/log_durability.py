@@ -52,8 +52,7 @@ class LogDurability:
 
     @contextmanager
     def truncation(self) -> Iterator[None]:
-        """Wraps a removal of records from the end: the truncation is not safe until the next
-        sync."""
+        """Wraps a removal of records from the end, which is not safe until the next sync."""
         directory, segments = self._directory, self._segments
         directory.generation += 1
         directory.names_version += 1

@@ -141,8 +141,7 @@ class LogSegments:
             self._removed += tuple(mark_deleted(self._directory.files, segment.path("")))
 
     def truncate(self, offset: Offset, index_interval_bytes: int) -> None:
-        """Remove everything at and above `offset`; below the first segment, restart empty at
-        `offset`."""
+        """Remove everything at and above `offset`; below the first segment, restart there."""
         while len(self.all) > 1 and self.bases[-1] > offset:
             self.remove_last()
         if offset < self.bases[0]:
@@ -171,8 +170,7 @@ class LogSegments:
     # -- at the start and in the middle --------------------------------------------------------
 
     def remove_oldest(self, count: int) -> list[str]:
-        """Remove the `count` oldest segments. Returns the paths of their renamed files, to
-        delete."""
+        """Remove the `count` oldest segments. Returns the paths of their renamed files."""
         assert count < len(self.all)
         removed = self.all[:count]
         del self.all[:count], self.bases[:count]

@@ -183,8 +183,7 @@ class OffsetCheckpoints:
         return write
 
     def write(self, job: Job) -> bool:
-        """Write a checkpoint. Returns whether that succeeded; after a full disk the next one
-        does."""
+        """Write a checkpoint. Returns whether that succeeded; the next write makes up for it."""
         try:
             job()
         except OSError as error:

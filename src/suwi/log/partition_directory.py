@@ -76,8 +76,7 @@ class PartitionDirectory:
 
     @contextmanager
     def guard(self, *, always_offline: bool = False) -> Iterator[None]:
-        """Check that the log is usable, and convert a failure inside to the error to respond
-        with."""
+        """Check that the log is usable; convert a failure inside to the error to respond with."""
         self.check()
         generation = self.generation
         try:

@@ -267,8 +267,7 @@ class PartitionLog:
     # -- removing ------------------------------------------------------------------------------
 
     def advance_start(self, offset: Offset) -> None:
-        """Raise the start offset: readers no longer see records below. Retention removes
-        segments."""
+        """Raise the start offset for readers. Retention removes the segments below it."""
         if offset <= self.start_offset:
             return
         assert offset <= self.end_offset
@@ -328,8 +327,7 @@ class PartitionLog:
         yield from self._segments.removing_files()
 
     def _removing_segments_above(self, offset: Offset) -> Steps[None]:
-        """Remove most of the segments above `offset` in slices, the last ones first: the log never
-        has a hole."""
+        """Remove most segments above `offset` in slices, the last first: never leaves a hole."""
         while self._segments.count_above(offset) > SEGMENTS_AT_ONCE:
             with self._truncation():
                 self._segments.remove_last(SEGMENTS_AT_ONCE)

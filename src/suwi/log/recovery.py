@@ -261,8 +261,7 @@ class Recovery:
         epochs: LeaderEpochCache,
         snapshots: list[Offset],
     ) -> None:
-        """`snapshots`: those in the directory, in order; removed snapshots are also removed from
-        it."""
+        """`snapshots`: those in the directory, in order; kept in step with the directory."""
         self._snapshots = snapshots
         self._files = files
         self._dir = directory

@@ -86,16 +86,16 @@ def _count_expired(now_ms: int, age_ms_max: int, committed: Iterable[SegmentFact
 
 def apply_retention(partition_log: PartitionLog, high_watermark: Offset, now_ms: int) -> list[str]:
     """As `applying_retention`, run in this call. Returns the paths of the files to delete."""
-    gone: list[str] = []
-    run_steps(applying_retention(partition_log, high_watermark, now_ms, gone))
-    return gone
+    deleted: list[str] = []
+    run_steps(applying_retention(partition_log, high_watermark, now_ms, deleted))
+    return deleted
 
 
 def applying_retention(
-    partition_log: PartitionLog, high_watermark: Offset, now_ms: int, gone: list[str]
+    partition_log: PartitionLog, high_watermark: Offset, now_ms: int, deleted: list[str]
 ) -> Steps[None]:
     """Remove deletable segments from the log. The paths of their files, to be deleted later, are
-    added to `gone`.
+    added to `deleted`.
 
     If all segments are to be deleted, a new active one is created first. Raises KafkaStorageError.
     """
@@ -128,7 +128,7 @@ def applying_retention(
             is_same = partition_log.generation == generation
             if not is_same or partition_log.segments()[: len(some)] != some:
                 return
-        gone += partition_log.remove_oldest(len(some))
+        deleted += partition_log.remove_oldest(len(some))
 
 
 def _can_roll(partition_log: PartitionLog, now_ms: int) -> bool:

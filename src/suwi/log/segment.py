@@ -236,8 +236,7 @@ class Segment:
         self.txn_index.write_out()
 
     def truncate(self, offset: Offset) -> None:
-        """Remove the records at and above `offset`; a batch that contains it is removed
-        completely."""
+        """Remove the records at and above `offset`; a batch that contains it goes completely."""
         found = self.locate(offset)
         if found is None:
             return
@@ -284,8 +283,7 @@ class Segment:
         return self.offset_index.last_entry()[1]
 
     def _ends_newer_than(self, timestamp: int) -> bool:
-        """Whether the last batches are newer than the last time index entry: entries are
-        missing."""
+        """Whether the last batches are newer than the time index: then entries are missing."""
         try:
             last = scan_headers(self._log_file(), self._last_indexed(), self.size_bytes)
             return any(header.max_timestamp > timestamp for _, header in last)
@@ -340,8 +338,7 @@ class Segment:
     def _find(
         self, start: int, *, starts_by: Offset, wanted: Callable[[BatchHeader], bool]
     ) -> Located | None:
-        """The first wanted batch from `start`; an index says that a batch starts there by
-        `starts_by`."""
+        """The first wanted batch from `start`; the index has an offset up to `starts_by` there."""
         end = start
         try:
             for position, header in scan_headers(self._log_file(), max(start, 0), self.size_bytes):

@@ -23,8 +23,7 @@ TURN: Final[Job] = _nothing
 
 
 def run_steps(steps: Steps[T], wrap: Callable[[Job], Job] = lambda job: job) -> T:
-    """Run the steps in this call, without an event loop. `wrap` can wrap each job before it
-    runs."""
+    """Run the steps in this call, without an event loop. `wrap` can wrap each job."""
     try:
         job = next(steps)
         while True:

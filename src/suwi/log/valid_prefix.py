@@ -120,7 +120,7 @@ class ValidPrefix:
         )
 
     def _check_last(self, following_base: int, following_epoch: int) -> None:
-        """The next batch goes back: reject the last one if that one jumped ahead wrongly."""
+        """The next offset or epoch is lower: reject the last batch if its jump was an error."""
         last = self._unusual
         if last is None:
             return

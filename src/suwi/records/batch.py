@@ -93,8 +93,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """KIP-534: the base timestamp is when tombstones and markers of this batch may be
-        removed."""
+        """KIP-534: the base timestamp is when tombstones and markers may be removed."""
         return self.attributes & DELETE_HORIZON_BIT != 0
 
     @property

@@ -1,5 +1,4 @@
-"""Implements `compression` for each codec. A separate module because loading `cramjam` takes time
-and memory."""
+"""Implements `compression` for each codec; separate because `cramjam` takes time and memory."""
 
 import struct
 import zlib

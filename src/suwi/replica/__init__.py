@@ -1,2 +1,1 @@
-"""The replicas of partitions on this broker: leader and follower roles, high watermark,
-fetching."""
+"""The replicas of partitions on this broker: roles, high watermark, ISR, replication."""

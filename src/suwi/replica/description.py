@@ -16,8 +16,7 @@ class FollowerState:
     end_offset: int
     """-1: the follower has not fetched since this leader took over."""
     lag_ms: int | None
-    """Time since the follower was last caught up, 0 if it is; None: not caught up under this
-    leader."""
+    """Time since the follower was caught up, 0 if it is; None: never under this leader."""
     in_sync: bool
 
 

@@ -27,8 +27,7 @@ class FetchSession:
     def request(
         self, wanted: Mapping[Key, FetchPartition]
     ) -> tuple[list[FetchTopic], list[ForgottenTopic], int, int]:
-        """Returns the topics to fetch, the topics to forget, the session id and the session
-        epoch."""
+        """Returns the topics to fetch and to forget, the session id and the session epoch."""
         if self._epoch == _INITIAL_EPOCH:
             changed, forgotten = dict(wanted), []
         else:
@@ -58,8 +57,7 @@ class FetchSession:
             self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
 
     def restart(self) -> None:
-        """Send a full request next time. The id is kept so that the leader can remove that
-        session."""
+        """Send a full request next time. The id is kept so that the leader can remove it."""
         self._epoch = _INITIAL_EPOCH
         self._sent.clear()
 

@@ -31,8 +31,7 @@ class FollowerReplica:
     def append_fetched(
         self, records: memoryview, leader_epoch: LeaderEpoch, watermark: Offset, start: Offset
     ) -> None:
-        """Append records from the leader. Raises CorruptMessage, InvalidRecord,
-        KafkaStorageError."""
+        """Append fetched records. Raises CorruptMessage, InvalidRecord, KafkaStorageError."""
         replica_log = self._replica_log
         assert replica_log.leader_replica is None
         partition_log = replica_log.ready_log or replica_log.get_ready()
@@ -94,8 +93,7 @@ class FollowerReplica:
         self._replica_log.change(self._truncating(offset))
 
     def truncate_fully_and_start_at(self, start: Offset) -> None:
-        """Discard the log and continue at the leader's start offset, unless that is inside this
-        log."""
+        """Discard the log and continue at the leader's start offset, unless this log has it."""
         replica_log = self._replica_log
         assert replica_log.leader_replica is None
         partition_log = replica_log.get_ready()
@@ -122,8 +120,7 @@ class FollowerReplica:
         watermark: Offset,
         start: Offset,
     ) -> Steps[None]:
-        """Restart the log at `at` with these records, unless the leader epoch has changed by
-        then."""
+        """Restart the log at `at` with these records, unless the leader epoch changes."""
         replica_log = self._replica_log
         partition_log = replica_log.log
         assert partition_log is not None

@@ -33,8 +33,7 @@ class LeaderReplica:
         self._syncer = syncer
 
     def start_epoch(self, partition_log: PartitionLog) -> None:
-        """The log is ready: write the leader epoch with its start offset. Raises
-        KafkaStorageError."""
+        """The log is ready: write the epoch's start offset. Raises KafkaStorageError."""
         state = self.state
         state.epoch_start = partition_log.end_offset
         partition_log.assign_epoch(state.leader_epoch, partition_log.end_offset)

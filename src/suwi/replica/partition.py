@@ -47,11 +47,7 @@ class _FollowsRefused(KafkaStorageError):
 
 
 class Partition:
-    """A replica. Its log is opened on first use.
-
-    Above 350 lines because it is the only interface of a replica: most methods are short
-    delegations to its parts.
-    """
+    """A replica, and the only interface to its parts. Its log is opened on first use."""
 
     __slots__ = (
         "_follower",
@@ -229,8 +225,7 @@ class Partition:
         self._begin_epoch(state)
 
     def stop_leading(self) -> None:
-        """This broker lost its registration: it must not lead until the controller says so
-        again."""
+        """This broker lost its registration: it must not lead until it is elected again."""
         if self.leader_state is not None:
             self._begin_epoch(None)
 

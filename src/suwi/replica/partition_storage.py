@@ -27,8 +27,7 @@ class PartitionStorage:
         *,
         is_new: bool,
     ) -> None:
-        """`state_of` returns the partition's state in the image; `is_new`: the topic was just
-        created."""
+        """`state_of` returns the state in the image; `is_new`: the topic was just created."""
         self._directories = directories
         self._partition = partition
         self._topic_id = topic_id

@@ -85,8 +85,7 @@ def run_at_once(steps: Steps[None], turns: Turns) -> Job | None:
 async def run_in_turns(
     steps: Steps[None], job: Job, turns: Turns, is_wanted: Callable[[], bool]
 ) -> bool:
-    """Run the steps from `job` to the end. Returns False if `is_wanted` became false before
-    that."""
+    """Run the steps from `job` to the end. Returns False if `is_wanted` became false."""
     try:
         while True:
             error: Exception | None = None

@@ -27,8 +27,7 @@ async def recover_all(partitions: Sequence[Partition]) -> None:
             logged_s = loop.time()
             log.info("logs recovered", extra={"done": first + len(some), "of": len(partitions)})
     for partition in partitions:
-        # A power loss that lost records lowered high watermarks. One checkpoint write covers them
-        # all.
+        # A power loss may have lowered high watermarks. One checkpoint write covers all of them.
         with suppress(BrokerError):
             if not partition.replica_log.prepare():
                 await partition.replica_log.settled()
@@ -40,8 +39,7 @@ def _open(partitions: Sequence[Partition]) -> None:
         try:
             partition.replica_log.open()
         except BrokerError as error:
-            # The error concerns its data directory; partitions in other directories are not
-            # affected.
+            # Its data directory failed; partitions in other directories are not affected.
             log.error(
                 "log recovery failed",
                 extra={"partition": str(partition.partition), "reason": str(error)},

@@ -63,7 +63,7 @@ class PartitionFetchState:
 
 
 @dataclass(slots=True)
-class _Asked:
+class _SentFetch:
     """The contents of the request in flight."""
 
     partitions: dict[Key, PartitionFetchState] = field(default_factory=dict)
@@ -188,17 +188,17 @@ class ReplicaFetcher:
             pass
 
     async def _fetch(self, connection: PeerConnection) -> None:
-        asked = self._ask()
+        sent = self._build_fetch()
         self._has_new = False
-        if not asked.wanted:
+        if not sent.wanted:
             return  # All are backing off or not ready yet.
         config = self._config
         wait_ms_max = config.replica_fetch_wait_max_ms
-        if asked.others_are_preparing:
+        if sent.others_are_preparing:
             wait_ms_max = min(wait_ms_max, _WAIT_MS_MAX_FOR_OTHERS)
         request = fetch_request(
             self._session,
-            asked.wanted,
+            sent.wanted,
             replica_id=self._node_id,
             replica_epoch=self._owner.broker_epoch,
             wait_ms_max=wait_ms_max,
@@ -221,11 +221,11 @@ class ReplicaFetcher:
             assert topic.topic_id is not None
             for fetched in topic.partitions:
                 key = (topic.topic_id, fetched.partition)
-                state = asked.partitions.get(key)
+                state = sent.partitions.get(key)
                 if state is None or self._partitions.get(key) is not state or not state.is_current:
                     is_applied = False
                 else:
-                    is_applied = await self._process_in_slices(state, asked.wanted[key], fetched)
+                    is_applied = await self._process_in_slices(state, sent.wanted[key], fetched)
                     processed_bytes += _COST_BYTES + len(_records(fetched))
                     if state.partition.syncer.must_sync_first:
                         synced.append(state.partition)
@@ -239,9 +239,9 @@ class ReplicaFetcher:
         for partition in synced:
             await self._sync(partition)
 
-    def _ask(self) -> _Asked:
+    def _build_fetch(self) -> _SentFetch:
         """The partitions to fetch: all that are not backing off and whose log is ready."""
-        asked = _Asked()
+        sent = _SentFetch()
         now_s = asyncio.get_running_loop().time()
         for key, state in list(self._partitions.items()):
             if not state.is_current:
@@ -251,7 +251,7 @@ class ReplicaFetcher:
                 continue
             try:
                 if not state.partition.replica_log.prepare():
-                    asked.others_are_preparing = True
+                    sent.others_are_preparing = True
                     continue
                 partition_log = state.partition.log
                 partition_log.check()
@@ -261,8 +261,8 @@ class ReplicaFetcher:
             except Exception as error:
                 self._fail(state, error)
                 continue
-            asked.partitions[key] = state
-            asked.wanted[key] = FetchPartition(
+            sent.partitions[key] = state
+            sent.wanted[key] = FetchPartition(
                 key[1],
                 state.epoch,
                 partition_log.end_offset,
@@ -270,29 +270,28 @@ class ReplicaFetcher:
                 partition_log.start_offset,
                 self._config.replica_fetch_max_bytes,
             )
-        return asked
+        return sent
 
     # -- responses -----------------------------------------------------------------------------
 
     async def _process_in_slices(
-        self, state: PartitionFetchState, asked: FetchPartition, fetched: FetchedPartition
+        self, state: PartitionFetchState, sent: FetchPartition, fetched: FetchedPartition
     ) -> bool:
-        """As `_process_partition`, but appends many small batches in slices and yields in
-        between."""
+        """As `_process_partition`, but appends many small batches in slices."""
         records = _records(fetched)
         end = end_of_batches(records, _BATCHES_A_TURN)
         if end == len(records):
-            return self._process_partition(state, asked, fetched)
-        while self._process_partition(state, asked, fetched._replace(records=records[:end])):
+            return self._process_partition(state, sent, fetched)
+        while self._process_partition(state, sent, fetched._replace(records=records[:end])):
             records = records[end:]
             reached = state.partition.log_as_it_is.end_offset
             if (
                 not records
                 or state.partition.replica_log.is_preparing
-                or reached <= asked.fetch_offset
+                or reached <= sent.fetch_offset
             ):
                 return True
-            asked = asked._replace(fetch_offset=reached)
+            sent = sent._replace(fetch_offset=reached)
             await asyncio.sleep(0)
             if not state.is_current:
                 break
@@ -300,7 +299,7 @@ class ReplicaFetcher:
         return False
 
     def _process_partition(
-        self, state: PartitionFetchState, asked: FetchPartition, fetched: FetchedPartition
+        self, state: PartitionFetchState, sent: FetchPartition, fetched: FetchedPartition
     ) -> bool:
         """Apply the leader's response to the log. Returns False if that failed."""
         partition = state.partition
@@ -311,11 +310,10 @@ class ReplicaFetcher:
                 self._pause(state, ErrorCode(fetched.error_code).name)
                 return True
             elif fetched.diverging_epoch is not None:
-                # Hazard 6: the high watermark in this response is meaningless before the
-                # truncation.
+                # Hazard 6: the high watermark is meaningless before the truncation.
                 epoch, end_offset = fetched.diverging_epoch
                 partition.follower.truncate_to_divergence(LeaderEpoch(epoch), Offset(end_offset))
-            elif partition.log.end_offset == asked.fetch_offset:
+            elif partition.log.end_offset == sent.fetch_offset:
                 partition.follower.append_fetched(
                     _records(fetched),
                     state.epoch,
@@ -350,8 +348,7 @@ class ReplicaFetcher:
             )
 
     async def _sync(self, partition: Partition) -> None:
-        """Sync before the next fetch, which acknowledges the log end offset; see
-        `must_sync_first`."""
+        """Sync before the next fetch acknowledges the end offset; see `must_sync_first`."""
         try:
             await partition.syncer.sync_once(partition.log)
         except BrokerError as error:

@@ -120,8 +120,7 @@ class ReplicaLog:
         self.log: PartitionLog | None = None
         """None until the log is opened. An open log may still not be ready."""
         self.ready_log: PartitionLog | None = None
-        """The log while it is ready: open, not being changed and, on a leader, with its epoch
-        started."""
+        """The log while it is ready: open, not being changed, and a leader's epoch has started."""
         self.high_watermark = Offset(0)
         """Valid once the log is open."""
         self.leader_replica: LeaderSide | None = None
@@ -200,8 +199,8 @@ class ReplicaLog:
         self.mark_dirty()
         yield from self._storage.writing_due()
 
-    def retaining(self, now_ms: int, gone: list[str]) -> Steps[None]:
-        """Remove segments that exceed the retention limits; their files' paths are added to `gone`.
+    def retaining(self, now_ms: int, deleted: list[str]) -> Steps[None]:
+        """Remove segments that exceed the retention limits; adds their files' paths to `deleted`.
         Raises KafkaStorageError.
 
         It also runs on a leader whose epoch a full disk prevents from starting: retention frees
@@ -211,7 +210,7 @@ class ReplicaLog:
             self.prepare()
         if self.log is None or self._preparation is not None:
             return  # The next retention check tries again.
-        yield from applying_retention(self.log, self.high_watermark, now_ms, gone)
+        yield from applying_retention(self.log, self.high_watermark, now_ms, deleted)
 
     # -- preparation ---------------------------------------------------------------------------
 
@@ -261,8 +260,7 @@ class ReplicaLog:
         if self.closed is not None:
             raise self.closed
         if self._preparation is None:
-            # Starting an epoch writes a file, and thousands of partitions may become leader at
-            # once.
+            # Starting an epoch writes a file, and thousands may have to start at once.
             if self._is_whole() and (self.leader_replica is None or self.context.turns.take()):
                 return self._become_ready()
             self.change(self._opening_and_writing())

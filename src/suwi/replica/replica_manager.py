@@ -363,8 +363,7 @@ class ReplicaManager:
             return
         self._led.pop(partition.partition, None)
         if state.leader == self._node_id:
-            # The state is from before this broker's registration: the controller has not updated
-            # it.
+            # The state is older than this broker's registration.
             self._stop_fetching(partition)
             partition.stop_leading()
         else:
@@ -407,7 +406,7 @@ class ReplicaManager:
         self._drop(tp, UnknownTopicOrPartition(f"{tp} was deleted"))
         for directory in self.directories.usable():
             try:
-                gone = directory.mark_for_deletion(tp)
+                deleted = directory.mark_for_deletion(tp)
             except OSError as error:
                 # Not retried: the next start reports it as a directory of an unknown topic.
                 log.error(
@@ -416,6 +415,6 @@ class ReplicaManager:
                 )
                 directory.state.failed(error)
                 continue
-            if gone is not None:
-                self._on_marked_for_deletion(gone)
+            if deleted is not None:
+                self._on_marked_for_deletion(deleted)
         self.directories.forget(tp)

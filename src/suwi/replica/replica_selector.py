@@ -1,5 +1,4 @@
-"""Selects the replica a consumer should read from (KIP-392): one in its rack, if caught up
-enough."""
+"""Selects the replica a consumer should read from (KIP-392): one in its rack, if it has enough."""
 
 from suwi.model.ids import NO_OFFSET, NodeId, Offset
 from suwi.replica.leader_state import LeaderState
@@ -17,8 +16,7 @@ class ReplicaSelector:
         self._metadata = metadata
 
     def choose(self, leader_state: LeaderState, offset: Offset, rack: str) -> NodeId | None:
-        """The most advanced follower in `rack` that has `offset`; None if the leader is in
-        `rack`."""
+        """The most advanced follower in `rack` with `offset`; None if the leader is in `rack`."""
         brokers = self._metadata.image.unfenced_brokers
         if self._node_id in brokers and brokers[self._node_id].rack == rack:
             return None
