@@ -1,4 +1,4 @@
-"""Who waits for a partition is told of it, each for himself."""
+"""Delayed operations of a partition are completed independently of each other."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from suwi.replica.delayed_operations import DelayedOperations, OnCommit
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_one_who_cannot_be_told_keeps_nobody_else_from_hearing_it(
+def test_a_failing_callback_does_not_prevent_the_other_callbacks(
     fails: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[tuple[int, BrokerError | None]] = []
@@ -34,8 +34,8 @@ def test_one_who_cannot_be_told_keeps_nobody_else_from_hearing_it(
     assert [record.message for record in caplog.records] == ["commit callback failed"]
 
 
-def test_a_lower_offset_that_comes_after_higher_ones_is_told_when_it_is_committed() -> None:
-    """A duplicate is answered with the offset of the batch that came first."""
+def test_a_lower_offset_added_after_higher_ones_completes_when_it_is_committed() -> None:
+    """A duplicate waits for the offset of the original batch."""
     told: list[int] = []
 
     def listener(number: int) -> OnCommit:
@@ -54,7 +54,7 @@ def test_a_lower_offset_that_comes_after_higher_ones_is_told_when_it_is_committe
     assert told == [5, 10, 10, 15, 20]
 
 
-def test_those_who_wait_for_the_same_offset_are_told_in_the_order_they_came() -> None:
+def test_callbacks_for_the_same_offset_are_called_in_the_order_they_were_added() -> None:
     told: list[int] = []
 
     def listener(number: int) -> OnCommit:

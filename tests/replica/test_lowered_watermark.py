@@ -1,4 +1,4 @@
-"""A watermark on the disk is no promise for other records that are written below it later."""
+"""A checkpointed high watermark does not apply to other records that are appended below it."""
 
 import asyncio
 import errno
@@ -18,10 +18,10 @@ def written(disk: SimDisk) -> int | None:
     return None if found is None else found.get(ORDERS)
 
 
-def test_a_truncation_below_the_watermark_is_written_down_before_other_records() -> None:
-    """Found by the simulation (seed 23343): after an unclean election a replica gave up what was
-    committed, copied other records, and died before the next checkpoint. It came back with all of
-    these as committed, and reported one that never was as lost."""
+def test_a_truncation_below_the_high_watermark_is_checkpointed_before_the_next_append() -> None:
+    """Found by the simulation (seed 23343): after an unclean election a replica truncated committed
+    records, fetched other records, and died before the next checkpoint. After its restart all of
+    these counted as committed, and one that never was committed was reported as lost."""
     disk = SimDisk()
 
     async def scenario() -> None:
@@ -42,7 +42,7 @@ def test_a_truncation_below_the_watermark_is_written_down_before_other_records()
     assert again.high_watermark <= 3
 
 
-def test_what_a_power_loss_took_is_not_committed_when_others_write_there() -> None:
+def test_offsets_lost_in_a_power_loss_are_not_committed_when_new_records_use_them() -> None:
     disk = SimDisk()
 
     async def copied(disk: SimDisk, epoch: int) -> None:
@@ -63,7 +63,7 @@ def test_what_a_power_loss_took_is_not_committed_when_others_write_there() -> No
     assert again.high_watermark == 0
 
 
-def test_on_a_full_disk_no_records_are_taken_until_it_is_written_down() -> None:
+def test_on_a_full_disk_nothing_is_appended_until_the_checkpoint_is_written() -> None:
     disk = SimDisk()
 
     async def scenario() -> None:

@@ -1,35 +1,35 @@
 """Runs a transcript: commands to a simulated cluster, and after each block what they changed.
 
-A transcript is text. Blocks are separated by empty lines; a block is commands, a line `----`, and
-what then has changed. Lines that begin with `#` are for people. Time stands still between commands;
-at the end of a block the cluster gets a second to settle, unless its last command is `until` or
+A transcript is text. Blocks are separated by empty lines; a block has commands, a line `----`, and
+the changes that follow. Lines that begin with `#` are comments. Time does not pass between
+commands; at the end of a block the cluster runs for a second, unless the last command is `until` or
 `wait`. These are the commands; topics have one partition:
 
     topic orders b1 b2 b3 min.insync.replicas=2   create it, with these replicas
-    topic-at b4 other b1                          ask b4 for it; the answer is shown when it comes
+    topic-at b4 other b1                          send to b4; the response is shown when it arrives
     delete orders
-    produce b1 acks=all "x"                       send to b1; the answer is shown when it comes
+    produce b1 acks=all "x"                       send to b1; the response is shown when it arrives
     delete-records b1 2                           those below offset 2
-    read b1                                       what b1 gives a consumer
-    fetch-at b1 epoch=0                           what b1 says to who believes in that leader epoch
-    latest b1 / latest b1 v4                      where b1 says that the log ends, in that version
-    logs                                          what lies in every replica's log
+    read b1                                       what b1 returns to a consumer
+    fetch-at b1 epoch=0                           what b1 returns to a fetch with that leader epoch
+    latest b1 / latest b1 v4                      the end offset that b1 returns, in that version
+    logs                                          the records in every replica's log
     kill b1 / start b1 / stop b1 / power-off b1   its process, or its machine
     begin b1                                      as start, without waiting for it
     freeze b1 / thaw b1
     cut b1 -> b2 / cut b1 <-> b2                  one way, or both
     heal / heal b1 b2                             all links, or those between two
-    cut-store b1 / heal-store b1 / expire b1      its way to the metadata store, its session
-    slow-store b1 500ms                           how long its word to the store takes
+    cut-store b1 / heal-store b1 / expire b1      its link to the metadata store, its session
+    slow-store b1 500ms                           the delay of its writes to the store
     slow b1 200ms
-    until b1 hw 1 / until b2 end 1                time goes on up to the very step after which
-    until leader b2 / until in-sync b1 b2         this is so
+    until b1 hw 1 / until b2 end 1                run until exactly the step after which
+    until leader b2 / until in-sync b1 b2         this is true
     until b1 connects b2
     wait 5s
 
-There are four brokers. b4 is the controller and has no replicas, unless a topic says otherwise.
-The network takes half a millisecond for everything and nothing is left to chance, so the same
-transcript always runs the same.
+There are four brokers. b4 is the controller and has no replicas, unless a topic says otherwise. The
+network always takes half a millisecond and nothing is random, so the same transcript always runs
+the same.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ class Block:
 
 
 def parse(text: str) -> list[Block]:
-    """The blocks of a transcript, each with the comments that stand before and in it."""
+    """The blocks of a transcript, each with the comments before and in it."""
     blocks = []
     for part in re.split(r"\n\s*\n", text.strip("\n")):
         lines = part.splitlines()
@@ -91,7 +91,7 @@ def render(blocks: list[Block], found: list[list[str]]) -> str:
 
 
 def play(blocks: list[Block]) -> list[list[str]]:
-    """Run a transcript; what each block changed. Raises what a checker finds."""
+    """Run a transcript. Returns what each block changed. Raises what a checker finds."""
     simulation = Simulation(0, schedule="fifo")
     simulation.network.delay_ms = (0.5, 0.5)
     simulation.network.chop_chance = 0.0
@@ -112,7 +112,7 @@ class Stage:
         simulation.add_checker(self._look)
 
     async def play(self, blocks: list[Block]) -> list[list[str]]:
-        # One after the other: who comes first is the controller.
+        # One after the other: the first one becomes the controller.
         for node in reversed(self.cluster.nodes.values()):
             await node.start()
         await asyncio.sleep(SETTLE_S)
@@ -135,10 +135,10 @@ class Stage:
         changed = _differences(before, self._state())
         return [*changed, *self.told] or ["nothing changes"]
 
-    # -- what is to be seen ----------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------
 
     def _state(self) -> dict[str, dict[str, str]]:
-        """Everything that a transcript tells about, as text, by whom it concerns."""
+        """The state that a transcript shows, as text, by broker or partition."""
         state: dict[str, dict[str, str]] = {}
         for log, partition in self.watch.world.states.items():
             leader = "none" if partition.leader == NO_NODE else f"b{partition.leader}"
@@ -292,7 +292,7 @@ class Stage:
         self.told.append(f"{broker} answers {_error(found.error_code) or found.offset}")
 
     async def do_logs(self) -> None:
-        """What lies on the disks, whoever runs."""
+        """The records on the disks, also of brokers that are not running."""
         for log, state in self.watch.world.states.items():
             for node in self.cluster.nodes.values():
                 if node.id in state.replicas:
@@ -308,7 +308,7 @@ class Stage:
         self._node(broker).power_off(tear=False)
 
     async def do_start(self, broker: str) -> None:
-        """Returns when it is in service, or after a while without."""
+        """Returns when the broker is in service, or after a time limit."""
         await asyncio.wait([self._node(broker).begin()], timeout=2 * SESSION_S)
 
     async def do_begin(self, broker: str) -> None:
@@ -360,7 +360,7 @@ class Stage:
         await asyncio.sleep(_seconds(duration))
 
     async def do_until(self, *words: str) -> None:
-        """Go on at the very step after which it is so."""
+        """Run until exactly the step after which the condition is true."""
         condition = self._condition(*words)
         if condition():
             return
@@ -384,7 +384,7 @@ class Stage:
                 nodes = {NodeId(int(broker[1:])) for broker in brokers}
                 return lambda: any(set(state.isr) == nodes for state in states.values())
             case (broker, "connects", other):
-                return lambda: self._takes_for_a_broker(other, broker)
+                return lambda: self._has_authenticated(other, broker)
             case (broker, mark, value):
                 node = NodeId(int(broker[1:]))
                 attribute = {"hw": "watermark", "end": "end"}[mark]
@@ -395,8 +395,8 @@ class Stage:
                 )
         raise AssertionError(f"until what? {words}")
 
-    def _takes_for_a_broker(self, broker: str, other: str) -> bool:
-        """Whether the other one has connected and proven to be a broker."""
+    def _has_authenticated(self, broker: str, other: str) -> bool:
+        """Whether the other broker has connected and authenticated as a broker."""
         life = self.cluster[int(broker[1:])].broker
         assert life is not None
         return any(

@@ -170,11 +170,11 @@ def _reads_to_the_end(
 # -- hazard 22 ------------------------------------------------------------------------------------
 
 _assign = ReplicaFetcherManager.add_fetcher_for
-_ask = ReplicaFetcher._ask
+_build_fetch = ReplicaFetcher._build_fetch
 
 
 def _assign_without_a_look(self: ReplicaFetcherManager, partition: Partition) -> None:
-    is_same = self._homes.get(partition) == partition.leader
+    is_same = self._leaders.get(partition) == partition.leader
     _assign(self, partition)
     fetcher = self._fetchers[partition.leader]
     key = (partition.topic_id, int(partition.partition.partition))
@@ -182,8 +182,8 @@ def _assign_without_a_look(self: ReplicaFetcherManager, partition: Partition) ->
     (unchecked.add if is_same else unchecked.discard)(key)
 
 
-def _ask_without_epoch(self: ReplicaFetcher) -> Any:
-    asked = _ask(self)
+def _fetch_without_epoch(self: ReplicaFetcher) -> Any:
+    asked = _build_fetch(self)
     for key in self.__dict__.get("unchecked", ()):
         if key in asked.wanted:
             asked.wanted[key] = asked.wanted[key]._replace(last_fetched_epoch=NO_EPOCH)
@@ -269,7 +269,7 @@ MUTANTS = (
         "logs are not compared where the leader is the same in another epoch",
         (
             (ReplicaFetcherManager, "add_fetcher_for", _assign_without_a_look),
-            (ReplicaFetcher, "_ask", _ask_without_epoch),
+            (ReplicaFetcher, "_build_fetch", _fetch_without_epoch),
         ),
     ),
 )
