@@ -1,4 +1,4 @@
-"""Building batches: what goes in comes out."""
+"""Building batches: records survive the round trip."""
 
 import pytest
 from hypothesis import given
