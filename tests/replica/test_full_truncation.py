@@ -23,11 +23,11 @@ def test_a_log_that_starts_within_a_batch_is_fetched_with_the_whole_batch() -> N
         partition = make_partition()
         partition.make_follower(PartitionState(TWO, LeaderEpoch(0), 0, (TWO, ONE), (TWO,)))
         partition.follower.truncate_fully_and_start_at(Offset(30))
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
         batch = build_batch([Record(value=value, timestamp=1) for value in (b"a", b"b", b"c")])
         place(memoryview(batch), Offset(29), LeaderEpoch(0))
         partition.follower.append_fetched(memoryview(batch), LeaderEpoch(0), Offset(28), Offset(30))
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
         assert (partition.log.start_offset, partition.log.end_offset) == (30, 32)
         assert partition.high_watermark == 30
 
@@ -43,7 +43,7 @@ def test_after_a_partial_append_on_a_full_disk_the_log_starts_at_the_leaders_sta
         partition, _ = partition_and_directory(disk=disk)
         partition.make_follower(PartitionState(TWO, LeaderEpoch(0), 0, (TWO, ONE), (TWO,)))
         partition.follower.truncate_fully_and_start_at(Offset(30))
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
         records = bytearray()
         for offset in (29, 32):
             batch = build_batch([Record(value=value, timestamp=1) for value in (b"a", b"b", b"c")])
@@ -54,7 +54,7 @@ def test_after_a_partial_append_on_a_full_disk_the_log_starts_at_the_leaders_sta
             memoryview(records), LeaderEpoch(0), Offset(31), Offset(30)
         )
         with pytest.raises(KafkaStorageError):
-            await partition.replica_log.settled()
+            await partition.replica_log.wait_for_preparation()
         assert (partition.log.start_offset, partition.log.end_offset) == (30, 32)
         assert partition.high_watermark == 31
 
@@ -69,11 +69,11 @@ def test_the_new_start_offset_is_checkpointed_before_the_next_append() -> None:
         partition.make_follower(PartitionState(TWO, LeaderEpoch(0), 0, (TWO, ONE), (TWO,)))
         assert not partition.log.start_moved
         partition.follower.truncate_fully_and_start_at(Offset(30))
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
         assert partition.log.start_moved
         partition.log.start_moved = False
         partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(20))
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
         assert (partition.log.start_offset, partition.log.start_moved) == (0, True)
 
     asyncio.run(scenario())

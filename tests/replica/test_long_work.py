@@ -105,7 +105,7 @@ def test_a_truncation_replays_producers_in_slices(monkeypatch: pytest.MonkeyPatc
         async with counting() as clock:
             watch(monkeypatch, producer_loading, "header_row", clock.note)
             partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(BATCHES - 1))
-            await partition.replica_log.settled()
+            await partition.replica_log.wait_for_preparation()
         assert len(clock.done_in) >= BATCHES // 10
         assert clock.most_in_a_turn() <= preparation._SLICES_A_TURN
         producer = partition.log.producers.all()[0]
@@ -126,7 +126,7 @@ def test_a_replica_neither_reads_nor_writes_while_it_truncates() -> None:
         with pytest.raises(NotLeaderOrFollower):
             copy_many(partition, 1)
         assert partition.watermark_as_it_is <= partition.log_as_it_is.end_offset == 10
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
         assert partition.log.end_offset == 10
 
     asyncio.run(scenario())
@@ -147,7 +147,7 @@ def test_a_replica_elected_while_it_truncates_starts_its_epoch_after_the_truncat
         )
         with pytest.raises(NotLeaderOrFollower):
             assert partition.high_watermark
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
         assert partition.log.epochs.latest == 2
         assert partition.leader_state is not None
         assert partition.leader_state.epoch_start == 300
@@ -162,7 +162,7 @@ def test_a_replica_closed_while_it_truncates_stops_truncating() -> None:
         copy_many(partition, 20)
         partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(10))
         partition.close()
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
         before = partition.log_as_it_is.dir
         # The producer state does not match the log: it must not be written.
         partition.log_as_it_is.finish()
@@ -232,9 +232,9 @@ def test_a_truncation_syncs_in_a_thread(tmp_path: Path) -> None:
         directory.write_high_watermarks([(ORDERS, partition.high_watermark)])
         disk.synced, disk.on_loop = 0, []
         partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(10))
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
         partition.follower.truncate_fully_and_start_at(Offset(30))
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
         assert (disk.synced > 4, disk.on_loop) == (True, [])
         assert partition.log.truncation_is_safe
 
@@ -258,7 +258,7 @@ def test_a_truncation_whose_sync_fails_unexpectedly_leaves_no_file_pinned(
         monkeypatch.setattr(SyncJob, "run", fails)
         partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(10))
         with pytest.raises(KafkaStorageError):
-            await partition.replica_log.settled()
+            await partition.replica_log.wait_for_preparation()
         assert failures == ["log preparation"]
         assert not partition.log_as_it_is.files._pins
 
@@ -278,7 +278,9 @@ def test_of_many_new_leaders_a_few_start_their_epoch_in_each_loop_iteration() ->
             at_once = sum(partition.is_open for partition in many)
             assert at_once <= preparation._SLICES_AT_ONCE_A_TURN
             began = clock.turn
-            await asyncio.gather(*(partition.replica_log.settled() for partition in many))
+            await asyncio.gather(
+                *(partition.replica_log.wait_for_preparation() for partition in many)
+            )
             assert clock.turn - began >= (len(many) - at_once) // preparation._SLICES_A_TURN
         assert all(partition.log.epochs.latest == 1 for partition in many)
 
@@ -371,7 +373,7 @@ def test_retention_stops_if_the_log_was_truncated_meanwhile() -> None:
         next(steps)
         start = partition.log.start_offset
         partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(50))
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
         run_steps(steps)
         assert (partition.log.start_offset, partition.log.end_offset) == (start, 50)
 

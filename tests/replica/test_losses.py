@@ -51,7 +51,7 @@ def lost_by(*copies: tuple[int, int, int], unclean: int, epoch: int, at: int) ->
             copy(partition, offset, written_in, watermark=watermark)
         partition.make_follower(following(3, unclean=unclean))
         partition.follower.truncate_to_divergence(LeaderEpoch(epoch), Offset(at))
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
 
     asyncio.run(scenario())
     return losses
@@ -89,7 +89,7 @@ def test_deleted_records_are_not_lost() -> None:
         partition.follower.append_fetched(memoryview(b""), LeaderEpoch(0), Offset(6), Offset(4))
         partition.make_follower(following(1, unclean=1))
         partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(3))
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
 
     asyncio.run(scenario())
     assert ranges(losses) == [(0, 4, 6)]

@@ -32,7 +32,7 @@ def test_a_truncation_below_the_high_watermark_is_checkpointed_before_the_next_a
         directory.write_high_watermarks([(ORDERS, partition.high_watermark)])
         partition.make_follower(following(3, unclean=2))
         partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(3))
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
         copy(partition, 3, 2, watermark=3)
         assert written(disk) == 3
 
@@ -49,7 +49,7 @@ def test_offsets_lost_in_a_power_loss_are_not_committed_when_new_records_use_the
         partition, directory = partition_and_directory(disk=disk)
         partition.make_follower(following(epoch))
         partition.replica_log.prepare()
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
         copy(partition, 0, epoch, watermark=0)
         if epoch == 0:
             directory.write_high_watermarks([(ORDERS, Offset(3))])
@@ -75,12 +75,12 @@ def test_on_a_full_disk_nothing_is_appended_until_the_checkpoint_is_written() ->
         disk.faults.fail("write", errno.ENOSPC, path=f"*{names.HIGH_WATERMARKS}*")
         partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(0))
         with pytest.raises(KafkaStorageError):
-            await partition.replica_log.settled()
+            await partition.replica_log.wait_for_preparation()
         with pytest.raises(NotLeaderOrFollower):
             copy(partition, 0, 2, watermark=0)
         assert (written(disk), partition.log_as_it_is.end_offset) == (3, 0)
         disk.faults.clear()
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
         copy(partition, 0, 2, watermark=0)
         assert (written(disk), partition.log.end_offset) == (0, 3)
 

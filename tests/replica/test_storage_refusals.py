@@ -338,7 +338,7 @@ def test_nothing_is_lost_duplicated_or_reordered_while_a_disk_fills_and_empties(
                 client.let_one_arrive(bench, loses_answer=random.chance(0.02))
             if random.chance(0.3):
                 with suppress(BrokerError):
-                    await bench.partition.replica_log.settled()
+                    await bench.partition.replica_log.wait_for_preparation()
         assert bench.stored() == [str(n) for n in range(100)]
 
     asyncio.run(scenario())

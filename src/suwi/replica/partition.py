@@ -377,4 +377,4 @@ async def wait_until_ready(partitions: Iterable[Partition], within_s: float) -> 
             for partition in partitions:
                 with suppress(BrokerError):
                     if not partition.replica_log.prepare():
-                        await partition.replica_log.is_final()
+                        await partition.replica_log.wait_for_preparation()

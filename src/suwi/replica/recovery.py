@@ -30,7 +30,7 @@ async def recover_all(partitions: Sequence[Partition]) -> None:
         # A power loss may have lowered high watermarks. One checkpoint write covers all of them.
         with suppress(BrokerError):
             if not partition.replica_log.prepare():
-                await partition.replica_log.settled()
+                await partition.replica_log.wait_for_preparation()
     log.info("log recovery complete", extra={"partitions": len(partitions)})
 
 

@@ -1,9 +1,9 @@
 """The log of one replica with its high watermark: opened on first use, changed in slices.
 
 Shared by the leader side, the follower side and `Partition`. Readers and writers use `ready_log`,
-else the result of `get_ready`; `prepare`, `when_ready` and `settled` are for callers that can wait.
-Long work (opening, truncating) is a generator that `change` runs: until it ends the log is not
-ready, and requests get a retriable error.
+else the result of `get_ready`; `prepare`, `when_ready` and `wait_for_preparation` are for callers
+that can wait. Long work (opening, truncating) is a generator that `change` runs: until it ends the
+log is not ready, and requests get a retriable error.
 Invariant: start offset <= high watermark <= end offset of an open log.
 """
 
@@ -39,7 +39,7 @@ _PREPARATION = "log preparation"
 
 
 class LogNotReady(NotLeaderOrFollower):
-    """The log is being opened or truncated. Callers that can wait use `ReplicaLog.settled`."""
+    """The log is being opened or truncated. See `ReplicaLog.wait_for_preparation`."""
 
     def __init__(self, partition: "Partition") -> None:
         super().__init__(f"the log of {partition.partition} is not ready yet")
@@ -245,7 +245,7 @@ class ReplicaLog:
         """Call `watcher` once, when the running preparation has ended, successfully or not."""
         self._ready_watchers[watcher] = None
 
-    async def settled(self) -> None:
+    async def wait_for_preparation(self) -> None:
         """Wait until no preparation is running. Raises the error if it failed."""
         while self._preparation is not None:
             await asyncio.wait([self._preparation])
