@@ -119,7 +119,7 @@ MUTANTS = (
         (
             (MetadataFollower, "_apply", _dies_of_an_image),
             (ReplicaManager, "_isolated", _not_isolated),
-            (LogDirectory, "put_away", _puts_away_or_raises),
+            (LogDirectory, "mark_for_deletion", _puts_away_or_raises),
         ),
         options=Options(kinds=["fail deletion"], force={"churns": True}),
     ),
