@@ -52,14 +52,14 @@ def test_restarted_work_continues_after_thousands_of_failures() -> None:
 
 
 def test_a_failure_with_a_handler_only_calls_the_handler() -> None:
-    told: list[Exception] = []
+    handled: list[Exception] = []
 
     async def main() -> None:
         tasks = Tasks(lambda failure: pytest.fail(str(failure)))
-        await tasks.start(_fails, name="sync", on_failure=told.append)
+        await tasks.start(_fails, name="sync", on_failure=handled.append)
 
     asyncio.run(main())
-    assert [type(error) for error in told] == [Bug]
+    assert [type(error) for error in handled] == [Bug]
 
 
 @pytest.mark.parametrize("on_failure", [STOP_BROKER, RESTART])

@@ -84,17 +84,17 @@ def compact(bench: Bench, *, map_bytes: int = MAP_BYTES, remove: bool = True) ->
     if planned is None:
         return None
     done = Cleaned(planned.first_dirty, planned.first_dirty)
-    gone: list[str] = []
+    deleted: list[str] = []
     run_steps(
         clean(
             planned,
             done,
             now_ms=bench.now_ms,
             map_bytes_max=map_bytes,
-            remove_later=gone.extend,
+            remove_later=deleted.extend,
         )
     )
-    for path in gone if remove else ():
+    for path in deleted if remove else ():
         if bench.disk.exists(path):
             bench.disk.remove(path)
     return done

@@ -225,12 +225,12 @@ def test_after_a_crash_at_any_step_of_retention_the_remaining_segments_are_intac
         before, producers = seen_in(bench.log), producers_of(bench.log)
         bench.sim.faults.crash_after(step)
         try:
-            gone = apply_retention(bench.log, bench.log.end_offset, bench.now_ms)
+            deleted = apply_retention(bench.log, bench.log.end_offset, bench.now_ms)
         except Revoked:
             die(bench)
         else:
             bench.sim.faults.clear()
-            assert len(gone) > 6
+            assert len(deleted) > 6
             die(bench)
             assert seen_in(bench.log)[0].offset > 0
             break

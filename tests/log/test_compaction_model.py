@@ -255,13 +255,13 @@ class CompactionMachine(RuleBasedStateMachine):
     @invariant()
     def aborted_records_are_in_the_transaction_index(self) -> None:
         log = self.bench.log
-        told = log.aborted_between(log.start_offset, log.end_offset)
+        aborted = log.aborted_between(log.start_offset, log.end_offset)
         for batch in self.model:
             if batch.is_aborted and batch.records:
                 offset = batch.records[0].offset
                 assert any(
                     t.producer_id == batch.producer_id and t.first_offset <= offset <= t.last_offset
-                    for t in told
+                    for t in aborted
                 )
 
     @invariant()

@@ -251,15 +251,15 @@ def test_a_truncation_that_fails_takes_the_directory_offline(operation: Operatio
 
 
 def test_the_callback_is_called_once_when_a_directory_goes_offline() -> None:
-    told: list[Exception] = []
+    called: list[Exception] = []
     bench = Bench()
-    bench.log.state._on_offline = told.append
+    bench.log.state._on_offline = called.append
     bench.append()
     bench.sim.faults.fail("write", errno.EIO, times=None)
     for _ in range(3):
         with pytest.raises(KafkaStorageError):
             bench.append()
-    assert len(told) == 1
+    assert len(called) == 1
 
 
 def test_short_writes_change_nothing() -> None:
@@ -286,7 +286,7 @@ def _write_steadily(bench: Bench, acked: list[int]) -> None:
     bench.log.finish()
 
 
-def _crash_at_every_step(life: Callable[[Bench, list[int]], None]) -> int:
+def _crash_at_every_step(work: Callable[[Bench, list[int]], None]) -> int:
     """Kill the process in the middle of its first, second, third … change to the disk."""
     calls = 0
     while True:
@@ -295,7 +295,7 @@ def _crash_at_every_step(life: Callable[[Bench, list[int]], None]) -> int:
         assert bench.log.end_offset == 0
         bench.sim.faults.crash_after(calls)
         try:
-            life(bench, acked)
+            work(bench, acked)
         except Revoked:
             pass
         else:

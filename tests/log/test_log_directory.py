@@ -274,14 +274,14 @@ def test_a_deleted_partition_is_renamed_as_apache_kafka_does(disk_and_dir: Place
     disk, path = disk_and_dir
     directory = _begun(disk, path)
     _append(_log(directory), 3)
-    gone = directory.mark_for_deletion(ORDERS)
-    assert gone is not None
-    name = gone.rsplit("/", 1)[1]
+    renamed = directory.mark_for_deletion(ORDERS)
+    assert renamed is not None
+    name = renamed.rsplit("/", 1)[1]
     assert name.startswith("orders-0.")
     assert name.endswith("-delete")
     assert len(name) == len("orders-0.") + 32 + len("-delete")
     assert directory.found_partitions() == []
-    assert directory.leftovers() == [gone]
+    assert directory.leftovers() == [renamed]
     assert directory.mark_for_deletion(ORDERS) is None
 
 
@@ -531,9 +531,9 @@ def test_a_directory_of_an_unknown_topic_is_deleted_only_if_it_has_no_records(
     records: int,
 ) -> None:
     disk, directory = _unreadable(records=records)
-    gone = directory.mark_unknown_for_deletion(ORDERS)
+    renamed = directory.mark_unknown_for_deletion(ORDERS)
     assert directory.found_partitions() == []
-    assert directory.leftovers() == ([] if records else [gone])
+    assert directory.leftovers() == ([] if records else [renamed])
     assert len(_strays(disk)) == (1 if records else 0)
 
 

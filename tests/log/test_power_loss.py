@@ -73,10 +73,10 @@ def test_the_topic_id_is_synced_with_the_first_records() -> None:
 def test_recovery_finds_a_valid_prefix_with_everything_that_was_synced(seed: int) -> None:
     bench = seeded(seed, config=SMALL)
     random = bench.sim.drive.tears.stream("workload")
-    for life in range(3):
+    for run in range(3):
         synced = bench.log.recovery_point
         for _ in range(random.below(60)):
-            bench.epoch = max(bench.epoch, random.below(4) + life)
+            bench.epoch = max(bench.epoch, random.below(4) + run)
             bench.append(batch_of(1 + random.below(3), value=b"v" * random.below(200)))
             if random.chance(0.1):
                 bench.sync()

@@ -137,11 +137,11 @@ def _retain(bench: Bench, high_watermark: int | None = None, now_ms: int = NOW_M
 
 def test_old_segments_are_removed_from_the_log_and_their_files_are_renamed(bench: Bench) -> None:
     _log_with(bench, 9, 8, 1, retention_ms=3 * DAY_MS)
-    gone = _retain(bench)
+    deleted = _retain(bench)
     assert bench.log.start_offset == 10
     assert [h.base_offset for h in bench.headers()] == list(range(10, 15))
-    assert len([path for path in gone if path.endswith(".log.deleted")]) == 2
-    assert all(bench.disk.exists(path) for path in gone)
+    assert len([path for path in deleted if path.endswith(".log.deleted")]) == 2
+    assert all(bench.disk.exists(path) for path in deleted)
     assert _retain(bench) == []
 
 

@@ -29,12 +29,12 @@ def test_a_leader_on_a_failed_disk_does_not_commit_records_that_no_other_replica
     """Found by the simulation (seed 62792): the leader's disk failed, the follower died, and
     records that only the failed disk had were acknowledged. Then another replica became the
     leader."""
-    told: list[BrokerError | None] = []
+    called: list[BrokerError | None] = []
 
     async def scenario() -> None:
         partition, directory = partition_and_directory()
         partition.make_leader(leading(ONE, TWO, partition_epoch=0), broker_epoch=5)
-        partition.when_committed(append(partition), told.append)
+        partition.when_committed(append(partition), called.append)
         directory.state.take_offline(OSError(5, "Input/output error"))
         partition.make_leader(leading(ONE, partition_epoch=1), broker_epoch=5)
         partition.live_brokers_changed()
@@ -42,7 +42,7 @@ def test_a_leader_on_a_failed_disk_does_not_commit_records_that_no_other_replica
         assert partition.watermark_as_it_is == 0
 
     asyncio.run(scenario())
-    assert told == []
+    assert called == []
 
 
 @pytest.mark.parametrize("is_behind", [False, True])

@@ -247,7 +247,7 @@ def test_a_truncation_whose_sync_fails_unexpectedly_leaves_no_file_pinned(
     """Seed 100090 of the simulation."""
 
     def fails(_: SyncJob) -> None:
-        raise RuntimeError("nobody thought of this")
+        raise RuntimeError("unexpected")
 
     async def scenario() -> None:
         failures: list[str] = []
@@ -349,11 +349,11 @@ def test_retention_of_many_segments_yields_the_event_loop() -> None:
         partition.make_follower(following(1))
         copy_many(partition, 100)
         partition.follower.append_fetched(memoryview(b""), LeaderEpoch(1), Offset(100), Offset(0))
-        gone: list[str] = []
+        deleted: list[str] = []
         seen = [0]
         seen += [
-            sum(path.endswith(".log.deleted") for path in gone)
-            for _ in partition.replica_log.retaining(10_000_000, gone)
+            sum(path.endswith(".log.deleted") for path in deleted)
+            for _ in partition.replica_log.retaining(10_000_000, deleted)
         ]
         steps = [after - before for before, after in pairwise(seen)]
         assert max(steps) == partition_log.SEGMENTS_AT_ONCE

@@ -62,9 +62,9 @@ def reconcile(follower: Log, leader: Log) -> int:
 
 
 step = st.tuples(
-    st.integers(0, REPLICAS - 1),  # who leads next
-    st.integers(0, 3),  # how much it writes
-    st.lists(st.tuples(st.integers(0, REPLICAS - 1), st.integers(0, 4)), max_size=3),  # who copies
+    st.integers(0, REPLICAS - 1),  # the next leader
+    st.integers(0, 3),  # how many records it writes
+    st.lists(st.tuples(st.integers(0, REPLICAS - 1), st.integers(0, 4)), max_size=3),  # who fetches
 )
 
 

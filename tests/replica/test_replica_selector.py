@@ -38,9 +38,9 @@ def test_a_consumer_is_redirected_to_the_follower_in_its_rack_and_reads_there() 
         _, leader = await begin(simulation, settings=RACKS)
         assert (await produce(leader, "orders", [b"a", b"b"])).error_code == 0
         await asyncio.sleep(1)  # Followers have fetched, so the leader has their end offsets.
-        (told,) = (await fetch(leader, 0, rack="rack-3")).topics[0].partitions
-        assert told.preferred_read_replica == 3
-        assert not told.records
+        (found,) = (await fetch(leader, 0, rack="rack-3")).topics[0].partitions
+        assert found.preferred_read_replica == 3
+        assert not found.records
         follower = await PeerConnection.open("b3", 9092)
         (read,) = (await fetch(follower, 0, rack="rack-3", epoch=0)).topics[0].partitions
         assert read.error_code == 0

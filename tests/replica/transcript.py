@@ -75,9 +75,9 @@ def parse(text: str) -> list[Block]:
     blocks = []
     for part in re.split(r"\n\s*\n", text.strip("\n")):
         lines = part.splitlines()
-        told = lines.index(RESULT) if RESULT in lines else len(lines)
-        commands = [line for line in lines[:told] if line.strip()]
-        blocks.append(Block(commands, [line for line in lines[told + 1 :] if line.strip()]))
+        result_at = lines.index(RESULT) if RESULT in lines else len(lines)
+        commands = [line for line in lines[:result_at] if line.strip()]
+        blocks.append(Block(commands, [line for line in lines[result_at + 1 :] if line.strip()]))
     return blocks
 
 
@@ -106,7 +106,7 @@ class Stage:
             simulation, brokers=4, session_timeout_s=SESSION_S, settings=SETTINGS
         )
         self.watch = InvariantMonitor(self.cluster, all_checkers(Committed()))
-        self.told: list[str] = []
+        self.results: list[str] = []
         self._background: dict[asyncio.Task[None], None] = {}
         self._waits: list[tuple[Callable[[], bool], asyncio.Event]] = []
         simulation.add_checker(self._look)
@@ -126,14 +126,14 @@ class Stage:
 
     async def _play_block(self, commands: list[str]) -> list[str]:
         before = self._state()
-        self.told = []
+        self.results = []
         for command in commands:
             words = shlex.split(command, comments=True)
             await getattr(self, "do_" + words[0].replace("-", "_"))(*words[1:])
         if commands[-1].split()[0] not in ("until", "wait"):
             await asyncio.sleep(SETTLE_S)
         changed = _differences(before, self._state())
-        return [*changed, *self.told] or ["nothing changes"]
+        return [*changed, *self.results] or ["nothing changes"]
 
     # -- state -----------------------------------------------------------------------------------
 
@@ -193,7 +193,7 @@ class Stage:
         async def ask() -> None:
             error = await self._create(client, name, words)
             outcome = f"is refused by {broker}: {error}" if error else f"is made by {broker}"
-            self.told.append(f"topic {name} {outcome}")
+            self.results.append(f"topic {name} {outcome}")
 
         self._later(ask())
         await asyncio.sleep(0)
@@ -236,12 +236,12 @@ class Stage:
             answer = await produce(client, topic, [v.encode() for v in values], acks=acks)
             await client.close()
         except OSError:
-            self.told.append(f"{what} gets no answer from {broker}")
+            self.results.append(f"{what} gets no answer from {broker}")
             return
         if answer.error_code:
-            self.told.append(f"{what} is refused by {broker}: {_error(answer.error_code)}")
+            self.results.append(f"{what} is refused by {broker}: {_error(answer.error_code)}")
         else:
-            self.told.append(f"{what} is acknowledged at offset {answer.base_offset}")
+            self.results.append(f"{what} is acknowledged at offset {answer.base_offset}")
 
     async def do_read(self, broker: str, topic: str | None = None) -> None:
         topic = topic or next(log.name.topic for log in self.watch.world.states)
@@ -249,11 +249,11 @@ class Stage:
         fetched = await fetch_once(client, topic, 0)
         await client.close()
         if fetched.error_code:
-            self.told.append(f"{broker} shows nothing: {_error(fetched.error_code)}")
+            self.results.append(f"{broker} shows nothing: {_error(fetched.error_code)}")
             return
         records = visible_records(bytes(fetched.records or b""), Offset(0)).records
         shown = ", ".join(f'{r.offset} "{(r.value or b"").decode()}"' for r in records)
-        self.told.append(f"{broker} shows {shown or 'nothing'}")
+        self.results.append(f"{broker} shows {shown or 'nothing'}")
 
     async def do_delete_records(self, broker: str, before: str) -> None:
         topic = next(log.name.topic for log in self.watch.world.states)
@@ -266,7 +266,7 @@ class Stage:
         )
         await client.close()
         error = _error(answer.topics[0].partitions[0].error_code)
-        self.told.append(
+        self.results.append(
             error or f"{topic} starts at {answer.topics[0].partitions[0].low_watermark}"
         )
 
@@ -275,7 +275,7 @@ class Stage:
         client = await PeerConnection.open(broker, PORT)
         fetched = await fetch_once(client, topic, 0, epoch=int(epoch.removeprefix("epoch=")))
         await client.close()
-        self.told.append(f"{broker} answers {_error(fetched.error_code) or 'with records'}")
+        self.results.append(f"{broker} answers {_error(fetched.error_code) or 'with records'}")
 
     async def do_latest(self, broker: str, version: str = "v11") -> None:
         topic = next(log.name.topic for log in self.watch.world.states)
@@ -289,7 +289,7 @@ class Stage:
         )
         await client.close()
         (found,) = answer.topics[0].partitions
-        self.told.append(f"{broker} answers {_error(found.error_code) or found.offset}")
+        self.results.append(f"{broker} answers {_error(found.error_code) or found.offset}")
 
     async def do_logs(self) -> None:
         """The records on the disks, also of brokers that are not running."""
@@ -297,7 +297,7 @@ class Stage:
             for node in self.cluster.nodes.values():
                 if node.id in state.replicas:
                     held = ", ".join(_records_in(node.machine.disk, f"/data/{log.name}"))
-                    self.told.append(f"{self._name(node, log)} has {held or 'nothing'}")
+                    self.results.append(f"{self._name(node, log)} has {held or 'nothing'}")
 
     # -- processes -------------------------------------------------------------------------------
 
@@ -316,7 +316,7 @@ class Stage:
 
     async def do_stop(self, broker: str) -> None:
         clean = await self._node(broker).stop()
-        self.told.append(f"{broker} stops{'' if clean else ', but not cleanly'}")
+        self.results.append(f"{broker} stops{'' if clean else ', but not cleanly'}")
 
     async def do_freeze(self, broker: str) -> None:
         self._node(broker).freeze()
@@ -397,11 +397,11 @@ class Stage:
 
     def _has_authenticated(self, broker: str, other: str) -> bool:
         """Whether the other broker has connected and authenticated as a broker."""
-        life = self.cluster[int(broker[1:])].broker
-        assert life is not None
+        running = self.cluster[int(broker[1:])].broker
+        assert running is not None
         return any(
             connection.client.is_peer and connection.peer_host == other
-            for listener in life.listeners
+            for listener in running.listeners
             for connection in listener.connections
         )
 

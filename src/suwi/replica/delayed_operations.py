@@ -51,7 +51,7 @@ class DelayedOperations:
         producers = self._producers
         while producers and producers[0][0] <= high_watermark:
             _, on_commit = producers.popleft()
-            _tell(on_commit, None)
+            _complete(on_commit, None)
         if self._at_watermark or self._at_end:
             self.notify_all()
 
@@ -75,10 +75,10 @@ class DelayedOperations:
         """Complete all delayed produces with an error."""
         producers, self._producers = self._producers, deque()
         for _, on_commit in producers:
-            _tell(on_commit, error)
+            _complete(on_commit, error)
 
 
-def _tell(on_commit: OnCommit, error: BrokerError | None) -> None:
+def _complete(on_commit: OnCommit, error: BrokerError | None) -> None:
     """An exception in one callback must not affect the partition or the other callbacks."""
     try:
         on_commit(error)

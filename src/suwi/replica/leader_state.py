@@ -128,9 +128,9 @@ class LeaderState:
     ) -> Offset:
         """The new high watermark; NO_OFFSET where it must not advance.
 
-        `own_end` is the leader's own acknowledged end offset. The high watermark also waits for a
-        follower that keeps up but has not joined the ISR yet: otherwise it could never reach a high
-        watermark that keeps advancing.
+        `own_end` is the end offset that the leader itself acknowledges. The high watermark also
+        waits for a follower that keeps up but has not joined the ISR yet: otherwise that follower
+        could never reach a high watermark that keeps advancing.
         """
         if len(self.members) < min(members_min, len(self.replicas)):
             return NO_OFFSET  # Hazard 12: too few in-sync replicas to commit.
