@@ -294,7 +294,7 @@ class Recovery:
         return producers
 
     def _adjoin(self, segment: Segment, following: Segment) -> bool:
-        """Whether `following` continues `segment`, or a power loss truncated `segment`.
+        """Whether `following` continues `segment`; False if a power loss truncated `segment`.
 
         Synced segments have not lost their end. Compaction also leaves gaps between segments, so a
         gap says nothing in a log that is or was compacted, as other gaps show.

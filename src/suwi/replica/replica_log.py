@@ -349,7 +349,7 @@ class ReplicaLog:
 
     def _opening_and_writing(self) -> Steps[None]:
         """Bring the log into a state in which records can be appended. Lowered checkpoints are
-        written before that: after a crash they must not be applied to newly appended records."""
+        written first: else a crash would apply the old ones to newly appended records."""
         yield from self.opening()
         assert self.log is not None
         if not self.log.producers_are_known:
