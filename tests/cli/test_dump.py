@@ -139,7 +139,7 @@ def test_a_snapshot_shows_producers_and_open_transactions(offline: Suwi, tmp_pat
         f"producer: 8 epoch: 0 time: {TIME}",
     ]
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    assert findings(offline, path) == ["the checksum does not fit"]
+    assert findings(offline, path) == ["the checksum is wrong"]
 
 
 @pytest.mark.parametrize(

@@ -61,10 +61,10 @@ class NoDoubts:
     def __init__(self) -> None:
         self.holder: Holder | None = None
 
-    def concern(self, topics: object) -> bool:
+    def affects(self, topics: object) -> bool:
         return self.holder is not None
 
-    async def settled(self, topics: object) -> None:
+    async def wait_for_election(self, topics: object) -> None:
         assert self.holder is not None
         await asyncio.sleep(0)
         self.holder.image = image_of({"elected": 1})

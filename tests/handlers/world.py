@@ -75,7 +75,7 @@ class World:
 
     def live_as(self) -> None:
         self._follow()
-        self.replicas.live_as(EPOCHS[HERE])
+        self.replicas.set_broker_epoch(EPOCHS[HERE])
 
     def add(self, name: str, states: list[PartitionState], **configs: str) -> None:
         made = {key.replace("_", "."): value for key, value in configs.items()}

@@ -159,7 +159,7 @@ class Broker:
             store,
             self._describe,
             lambda: self.directories.lost_power,
-            self.replicas.live_as,
+            self.replicas.set_broker_epoch,
             tasks,
         )
         self.controller_election = ControllerElection(
@@ -262,7 +262,7 @@ class Broker:
         self.controller_election.start()
         await self._follower.registered(self.node_id, lambda: self._lifecycle.epoch)
         self._serve_clients_if_ready(self._follower.image)
-        self.directories.trust()
+        self.directories.clear_power_loss()
         if self._adopts:
             await self._adopt()
         self._log_manager.start()

@@ -78,7 +78,7 @@ class LogLoader:
         elif topic_id is not None or self.adopts:
             return
         elif tp.topic in self.replicas.image.topics:
-            directory.doubt(tp)
+            directory.forget_recovery_point(tp)
             return
         else:
             path = directory.mark_unknown_for_deletion(tp)

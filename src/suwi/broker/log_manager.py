@@ -299,7 +299,7 @@ class LogManager:
         await self._deletion.stop()
         for partition in self._replicas:
             with suppress(BrokerError):
-                await partition.replica_log.settled()
+                await partition.replica_log.wait_for_preparation()
         opened = [partition for partition in self._replicas if partition.is_open]
         clean = True
         for first in range(0, len(opened), _LAST_SYNCS_AT_ONCE):

@@ -43,7 +43,7 @@ class DescribeLogDirs:
             if wanted is not None and tp not in wanted:
                 continue
             try:
-                home = self._replicas.directories.home_of(tp, is_new=False).path
+                home = self._replicas.directories.directory_of(tp, is_new=False).path
                 if partition.is_open:
                     found.setdefault(home, {})[tp] = partition.log_as_it_is.size_bytes
                 else:

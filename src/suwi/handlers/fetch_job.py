@@ -73,16 +73,16 @@ class Found(NamedTuple):
         """Whether a follower has yet to hear of a watermark, or of where the log starts."""
         answer, follower = self.answer, self.follower
         return follower is not None and (
-            follower.watermark_told < answer.high_watermark
-            or follower.start_told < answer.log_start_offset
+            follower.watermark_sent < answer.high_watermark
+            or follower.start_sent < answer.log_start_offset
         )
 
     def told(self) -> None:
         """The answer is on its way to a follower."""
         answer, follower = self.answer, self.follower
         if follower is not None:
-            follower.watermark_told = Offset(answer.high_watermark)
-            follower.start_told = Offset(answer.log_start_offset)
+            follower.watermark_sent = Offset(answer.high_watermark)
+            follower.start_sent = Offset(answer.log_start_offset)
 
 
 @dataclass(slots=True)

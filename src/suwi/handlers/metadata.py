@@ -62,12 +62,12 @@ class Metadata:
 
     def __call__(self, request: Request) -> Answer:
         key = self._replies.key(request)
-        if self._doubts.concern(lambda image: _topics(image, request)):
+        if self._doubts.affects(lambda image: _topics(image, request)):
             return Exclusive(self._settle_and_reply(request, key))
         return self._answer_now(request, key)
 
     async def _settle_and_reply(self, request: Request, key: Key | None) -> Reply | NoReply:
-        await self._doubts.settled(lambda image: _topics(image, request))
+        await self._doubts.wait_for_election(lambda image: _topics(image, request))
         answer = self._answer_now(request, key)
         return answer if isinstance(answer, Reply) else await answer.reply
 

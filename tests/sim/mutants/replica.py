@@ -87,19 +87,19 @@ def _counts_a_diverging_fetch(
 
 # -- hazard 6 -------------------------------------------------------------------------------------
 
-_take_in = ReplicaFetcher._take_in
+_process_partition = ReplicaFetcher._process_partition
 
 
 def _takes_the_watermark_first(self: ReplicaFetcher, copy: Any, asked: Any, fetched: Any) -> None:
     if fetched.diverging_epoch is None:
-        _take_in(self, copy, asked, fetched)
+        _process_partition(self, copy, asked, fetched)
         return
     partition = copy.partition
     partition.replica_log.advance(min(Offset(fetched.high_watermark), partition.log.end_offset))
 
     def then() -> None:
         if copy.is_current:
-            _take_in(self, copy, asked, fetched)
+            _process_partition(self, copy, asked, fetched)
 
     asyncio.get_running_loop().call_soon(then)
 
@@ -170,11 +170,11 @@ def _reads_to_the_end(
 # -- hazard 22 ------------------------------------------------------------------------------------
 
 _assign = ReplicaFetcherManager.add_fetcher_for
-_ask = ReplicaFetcher._ask
+_build_fetch = ReplicaFetcher._build_fetch
 
 
 def _assign_without_a_look(self: ReplicaFetcherManager, partition: Partition) -> None:
-    is_same = self._homes.get(partition) == partition.leader
+    is_same = self._leaders.get(partition) == partition.leader
     _assign(self, partition)
     fetcher = self._fetchers[partition.leader]
     key = (partition.topic_id, int(partition.partition.partition))
@@ -182,8 +182,8 @@ def _assign_without_a_look(self: ReplicaFetcherManager, partition: Partition) ->
     (unchecked.add if is_same else unchecked.discard)(key)
 
 
-def _ask_without_epoch(self: ReplicaFetcher) -> Any:
-    asked = _ask(self)
+def _fetch_without_epoch(self: ReplicaFetcher) -> Any:
+    asked = _build_fetch(self)
     for key in self.__dict__.get("unchecked", ()):
         if key in asked.wanted:
             asked.wanted[key] = asked.wanted[key]._replace(last_fetched_epoch=NO_EPOCH)
@@ -231,7 +231,7 @@ MUTANTS = (
         "watermark-before-truncation",
         6,
         "a former leader takes the new watermark over before it cuts its log",
-        ((ReplicaFetcher, "_take_in", _takes_the_watermark_first),),
+        ((ReplicaFetcher, "_process_partition", _takes_the_watermark_first),),
     ),
     Mutant(
         "join-at-watermark",
@@ -269,7 +269,7 @@ MUTANTS = (
         "logs are not compared where the leader is the same in another epoch",
         (
             (ReplicaFetcherManager, "add_fetcher_for", _assign_without_a_look),
-            (ReplicaFetcher, "_ask", _ask_without_epoch),
+            (ReplicaFetcher, "_build_fetch", _fetch_without_epoch),
         ),
     ),
 )
