@@ -1,7 +1,7 @@
-"""DescribeBroker v0, Suwi's own and never advertised: which broker this is, and in which life.
+"""DescribeBroker v0, Suwi's own and never advertised: the broker's id and broker epoch.
 
-The response is JSON: `{"node": 1, "epoch": 17, "stopping": false}`; the epoch is -1 while the
-broker is not registered, and told to brokers only.
+The response is JSON: `{"node": 1, "epoch": 17, "stopping": false}`. The epoch is -1 while the
+broker is not registered; only brokers receive it.
 """
 
 import json
