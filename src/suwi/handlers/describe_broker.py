@@ -13,26 +13,26 @@ from suwi.net.answers import Answer, Reply
 from suwi.net.dispatch import Request
 
 
-class BrokerLife(NamedTuple):
+class BrokerIncarnation(NamedTuple):
     node: NodeId
     epoch: int
     stopping: bool
 
 
 class DescribeBroker:
-    def __init__(self, life: Callable[[], BrokerLife]) -> None:
-        self._life = life
+    def __init__(self, incarnation: Callable[[], BrokerIncarnation]) -> None:
+        self._incarnation = incarnation
 
     def __call__(self, request: Request) -> Answer:
-        life = self._life()._asdict()
+        incarnation = self._incarnation()._asdict()
         if not request.client.is_peer:
-            del life["epoch"]
-        return Reply([json.dumps(life).encode()])
+            del incarnation["epoch"]
+        return Reply([json.dumps(incarnation).encode()])
 
 
-def decode_life(body: bytes) -> BrokerLife:
+def decode_incarnation(body: bytes) -> BrokerIncarnation:
     """Raises ValueError."""
     try:
-        return BrokerLife(**json.loads(body))
+        return BrokerIncarnation(**json.loads(body))
     except TypeError as error:
         raise ValueError(str(error)) from error

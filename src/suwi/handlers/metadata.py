@@ -159,7 +159,7 @@ class Metadata:
             {
                 "throttle_time": 0,
                 # Includes brokers that have just left, until their sessions end: librdkafka removes
-                # a missing broker before it moves that broker's partitions, and stalls for a second.
+                # a missing broker before it moves the broker's partitions, and stalls for a second.
                 "brokers": broker_fields(
                     image.registered_brokers.values(), request.listener, "node_id"
                 ),
