@@ -65,7 +65,7 @@ def test_a_dead_broker_has_a_line_too(cluster: Cluster, suwi: Suwi) -> None:
     assert replicas[first]["role"] == "unknown"
     assert replicas[first]["in_sync"] == "no"
     # Until its session ends clients are told its address, then not even that.
-    told = ("connection refused", f"broker {first} is not among those that are alive")
+    told = ("connection refused", f"broker {first} is not among the live brokers")
     assert replicas[first]["problem"] in told
     assert replicas[leader]["epochs"] == [[1, 0]]  # of epoch 0 it has no record
 

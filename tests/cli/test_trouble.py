@@ -129,7 +129,7 @@ def test_a_listener_that_says_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         said = Suwi(address).refusal("topics", "list")
-    assert said.startswith(f"no broker at {address}: no answer in time. ")
+    assert said.startswith(f"no broker at {address}: no response in time. ")
     assert "Somebody listens there" in said
 
 

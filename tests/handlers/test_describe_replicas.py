@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from suwi.client.replicas import _portions
+from suwi.client.replicas import _chunks
 from suwi.handlers import describe_replicas
 from suwi.handlers.describe_replicas import DescribeReplicas
 from suwi.handlers.json_body import read_json
@@ -83,8 +83,8 @@ def test_a_broker_may_name_more_topics_than_a_client() -> None:
 @pytest.mark.parametrize("length", [1, 20, 249])
 def test_our_client_splits_topics_into_requests_of_the_allowed_size(length: int) -> None:
     names = [f"{number:0{length}}"[:length] for number in range(20_000)]
-    portions = list(_portions(names))
-    assert [name for portion in portions for name in portion] == names
-    for portion in portions:
+    chunks = list(_chunks(names))
+    assert [name for portion in chunks for name in portion] == names
+    for portion in chunks:
         assert len(json.dumps({"topics": portion}).encode()) <= CLIENT_JSON_BYTES_MAX
-    assert list(_portions([])) == [[]]
+    assert list(_chunks([])) == [[]]

@@ -67,8 +67,8 @@ class World:
             tasks_that_must_not_fail(),
             lambda path: None,
         )
-        around = self.replicas._around
-        self.replicas._around = around._replace(turns=_EndlessTurns())
+        context = self.replicas._context
+        self.replicas._context = context._replace(turns=_EndlessTurns())
         self._builder = ImageBuilder()
         self._topics: dict[str, Topic] = {}
         self.live_as()

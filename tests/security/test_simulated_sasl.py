@@ -131,7 +131,7 @@ def test_a_user_made_over_sasl_logs_in_until_it_is_removed(mechanism: ScramMecha
             with pytest.raises(AuthenticationFailed):
                 await connect(simulation, bob)
             await users.set("bob", "hidden", [mechanism], 4096)
-            assert [user.name for user in await users.known()] == ["bob"]
+            assert [user.name for user in await users.describe()] == ["bob"]
             connection = await connect(simulation, bob)
             await ask(connection)
             await users.remove("bob", [mechanism])

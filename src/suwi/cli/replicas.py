@@ -188,7 +188,7 @@ def _state(node: int, found: PartitionReplicas) -> dict[str, Any]:
     told = found.states.get(NodeId(node))
     if told is not None:
         return {key: told[key] for key in _TOLD}
-    problem = found.silent.get(NodeId(node))
+    problem = found.unavailable.get(NodeId(node))
     return {**dict.fromkeys(_TOLD), "node": node, "role": "unknown", "problem": problem}
 
 

@@ -30,7 +30,7 @@ def add(target: Target, new: NewUser) -> None:
 
     async def work(cluster: Cluster) -> None:
         users = Users(cluster)
-        existed = await users.known([new.name])
+        existed = await users.describe([new.name])
         mechanisms = [MECHANISMS[name] for name in new.mechanisms]
         await users.set(new.name, password, mechanisms, new.iterations)
         what = "changed the password of" if existed else "added"
@@ -41,7 +41,7 @@ def add(target: Target, new: NewUser) -> None:
 
 def list_users(target: Target, *, json: bool) -> None:
     async def work(cluster: Cluster) -> None:
-        users = await Users(cluster).known()
+        users = await Users(cluster).describe()
         if json:
             document([{"user": user.name, "mechanisms": user.iterations} for user in users])
         elif not users:
@@ -60,9 +60,9 @@ def list_users(target: Target, *, json: bool) -> None:
 def remove(target: Target, name: str, mechanisms: Sequence[str]) -> None:
     async def work(cluster: Cluster) -> None:
         users = Users(cluster)
-        found = await users.known([name])
+        found = await users.describe([name])
         if not found:
-            known = [user.name for user in await users.known()]
+            known = [user.name for user in await users.describe()]
             similar = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {similar[0]!r}?" if similar else ""
             raise Failure(f"user {name!r} does not exist{hint}")
