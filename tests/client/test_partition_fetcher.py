@@ -59,7 +59,7 @@ def test_an_unreachable_broker_is_an_error_after_the_retry_timeout() -> None:
     async def scenario() -> None:
         fake = FakeCluster(simulation, brokers=1)
         await fake.start()
-        async with fake.client(patience_s=20) as cluster:
+        async with fake.client(retry_timeout_s=20) as cluster:
             fetcher = PartitionFetcher(cluster, PARTITION)
             await fetcher.fetch(Offset(0))
             fake.machines[0].kill()

@@ -94,7 +94,7 @@ def test_a_reader_raises_after_the_retry_timeout_if_no_broker_returns() -> None:
         fake = FakeCluster(simulation, brokers=1)
         await fake.start()
         async with (
-            fake.client(patience_s=20) as cluster,
+            fake.client(retry_timeout_s=20) as cluster,
             Reader(cluster, {partition(0): Offset(0)}) as reader,
         ):
             await reader.read()

@@ -187,7 +187,7 @@ class PartitionSender:
         retry = Retry(
             self._cluster.settings,
             self._cluster.random,
-            patience_s=batch.deadline_s - loop.time(),
+            retry_timeout_s=batch.deadline_s - loop.time(),
         )
         while True:
             try:

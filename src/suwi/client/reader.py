@@ -127,10 +127,10 @@ class Reader:
 
     def _retry(self, partition: TopicPartition, error: Exception) -> Retry:
         settings = self._cluster.settings
-        patience_s = settings.patience_s
+        retry_timeout_s = settings.retry_timeout_s
         if isinstance(error, KafkaStorageError) and self._cluster.has_one_replica(partition):
-            patience_s = settings.storage_patience_s
-        return Retry(settings, self._cluster.random, patience_s=patience_s)
+            retry_timeout_s = settings.storage_retry_timeout_s
+        return Retry(settings, self._cluster.random, retry_timeout_s=retry_timeout_s)
 
     async def _fetch(self, leader: NodeId, places: Mapping[TopicPartition, Place]) -> list[Answer]:
         wanted = {

@@ -10,13 +10,13 @@ class Retry:
     """The attempts of one call. Use: `except … as error: await retry.pause_or_raise(error)`."""
 
     def __init__(
-        self, settings: ClientSettings, random: Random, *, patience_s: float | None = None
+        self, settings: ClientSettings, random: Random, *, retry_timeout_s: float | None = None
     ) -> None:
         self._settings = settings
         self._random = random
         self._pause_s = settings.retry_pause_s_min
-        patience_s = settings.patience_s if patience_s is None else patience_s
-        self._end_s = asyncio.get_running_loop().time() + patience_s
+        retry_timeout_s = settings.retry_timeout_s if retry_timeout_s is None else retry_timeout_s
+        self._end_s = asyncio.get_running_loop().time() + retry_timeout_s
 
     async def pause_or_raise(self, error: Exception) -> None:
         """Wait before the next attempt. Raises the error if there is no time for one."""

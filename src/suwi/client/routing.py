@@ -30,7 +30,7 @@ async def ask_leaders(
     """
     retry = Retry(cluster.settings, cluster.random)
     loop = asyncio.get_running_loop()
-    storage_end_s = loop.time() + cluster.settings.storage_patience_s
+    storage_end_s = loop.time() + cluster.settings.storage_retry_timeout_s
     answers: dict[TopicPartition, _T | BrokerError] = {}
     left = list(dict.fromkeys(partitions))
     while left:

@@ -9,9 +9,9 @@ class ClientSettings:
     connect_timeout_s: float = 10
     request_timeout_s: float = 30
     """The connection is closed if a response takes longer."""
-    patience_s: float = 60
+    retry_timeout_s: float = 60
     """How long an idempotent call is retried."""
-    storage_patience_s: float = 5
+    storage_retry_timeout_s: float = 5
     """How long a call is retried if the only replica of a partition has a storage error."""
     retry_pause_s_min: float = 0.05
     retry_pause_s_max: float = 1
