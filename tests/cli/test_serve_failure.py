@@ -1,4 +1,4 @@
-"""`suwi serve` where broker-wide work fails: it ends by itself, says why, and is no success."""
+"""`suwi serve` when broker-wide work fails: it exits by itself with the reason and an error."""
 
 import subprocess
 import sys
@@ -20,7 +20,9 @@ app()
 """
 
 
-def test_a_broker_whose_work_fails_ends_the_process_with_the_reason(tmp_path: Path) -> None:
+def test_a_broker_whose_background_work_fails_ends_the_process_with_the_reason(
+    tmp_path: Path,
+) -> None:
     victim = 7
     ended = subprocess.run(
         [

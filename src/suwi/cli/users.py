@@ -1,4 +1,4 @@
-"""The work of `suwi users`."""
+"""Implementation of `suwi users`."""
 
 import difflib
 import sys
@@ -30,10 +30,10 @@ def add(target: Target, new: NewUser) -> None:
 
     async def work(cluster: Cluster) -> None:
         users = Users(cluster)
-        existed = await users.describe([new.name])
+        existing = await users.describe([new.name])
         mechanisms = [MECHANISMS[name] for name in new.mechanisms]
         await users.set(new.name, password, mechanisms, new.iterations)
-        what = "changed the password of" if existed else "added"
+        what = "changed the password of" if existing else "added"
         say(f"{what} {printable(new.name)}: {', '.join(new.mechanisms)}")
 
     run(target, work)
@@ -82,7 +82,7 @@ def _password(new: NewUser) -> str:
         )
     else:
         raise typer.BadParameter(
-            "there is no terminal to ask for the password at", param_hint="--password-file"
+            "there is no terminal to ask for the password", param_hint="--password-file"
         )
     if not password:
         raise typer.BadParameter("the password is empty", param_hint="--password-file")
