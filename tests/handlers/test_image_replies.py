@@ -45,8 +45,8 @@ def image_of(partitions: dict[str, int]) -> ClusterImage:
         "cluster",
         MappingProxyType(topics),
         MappingProxyType({topic.id: topic for topic in topics.values()}),
-        registered=brokers,
-        brokers=brokers,
+        registered_brokers=brokers,
+        unfenced_brokers=brokers,
     )
 
 
@@ -73,12 +73,12 @@ class FakeSuspectedBrokers:
 class Handlers:
     def __init__(self, partitions: dict[str, int]) -> None:
         self.holder = Holder(image_of(partitions))
-        self.doubts = FakeSuspectedBrokers()
+        self.suspected_brokers = FakeSuspectedBrokers()
         self.created: list[str] = []
         replicas = cast(ReplicaManager, self.holder)
         config = parse_broker_config({}).config
         self.metadata = Metadata(
-            replicas, self._create, config, cast(SuspectedBrokers, self.doubts)
+            replicas, self._create, config, cast(SuspectedBrokers, self.suspected_brokers)
         )
         self.configs = DescribeConfigs(replicas, config, NodeId(1))
 
@@ -210,7 +210,7 @@ def test_while_a_leader_is_suspected_no_cached_reply_is_sent() -> None:
         handlers = Handlers({"a": 1})
         asked = metadata()
         await body_of(handlers.metadata(asked))
-        handlers.doubts.holder = handlers.holder
+        handlers.suspected_brokers.holder = handlers.holder
         assert [t.name for t in (await read(asked, handlers.metadata(asked))).topics] == ["elected"]
 
     asyncio.run(scenario())
