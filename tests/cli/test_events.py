@@ -40,7 +40,7 @@ def test_a_loss_is_shown_to_people_and_to_scripts() -> None:
         assert (loss["kind"], loss["facts"]["broker"]) == (RECORDS_LOST, leader)
         assert loss["facts"]["ranges"] == [{"epoch": 0, "first": 1, "end": 3}]
         heading, _, last = suwi.ok("cluster", "events").splitlines()
-        assert heading.split() == ["Time", "Event", "Partition", "What"]
+        assert heading.split() == ["Time", "Event", "Partition", "Details"]
         assert f"{TOPIC}-0" in last
         assert f"broker {leader} lost 1-2 of epoch 0; " in last
 

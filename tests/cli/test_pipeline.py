@@ -122,7 +122,7 @@ def test_reset_of_a_checkpoint_whose_topic_is_gone(suwi: Suwi, file: Path, tmp_p
 def test_reset_says_what_it_would_do_and_then_does_it(
     suwi: Suwi, file: Path, tmp_path: Path
 ) -> None:
-    assert "the next run begins anew anyway" in suwi.ok("pipeline", "reset", file)
+    assert "the next run starts anew anyway" in suwi.ok("pipeline", "reset", file)
     topic = topic_of(file)
     (tmp_path / "lines").write_text("a\nb\nc\n")
     suwi.ok("produce", topic, "--partition", "0", "--file", tmp_path / "lines")

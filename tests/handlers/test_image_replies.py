@@ -229,13 +229,13 @@ def test_the_cache_is_bounded_and_evicts_the_least_recently_used_reply() -> None
         for key in keys:
             replies.build(key, image, steps(bytes(2_000)))
             assert replies.cached(keys[0], image) is not None
-            assert replies._kept_bytes <= 10_000
+            assert replies._cached_bytes <= 10_000
         assert [key for key in keys if replies.cached(key, image)] == [keys[0], *keys[-3:]]
         replies.build(keys[1], image, steps(bytes(20_000)))
         assert replies.cached(keys[1], image) is None
         replies.build(None, image, steps(b"of a very long request"))
         replies.build(keys[1], image_of({}), steps(b""))
-        assert replies._kept_bytes < 1_000
+        assert replies._cached_bytes < 1_000
 
     asyncio.run(scenario())
 

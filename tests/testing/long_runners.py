@@ -113,7 +113,7 @@ class LongRunner(ABC):
 
     @contextmanager
     def running(self) -> Iterator[Progress]:
-        """Write and read during the block; then the writer has finished and the reader continues."""
+        """Write and read in the block; then the writer has finished and the reader continues."""
         self._writer = self._begin(self.write)
         self._reader = self._begin(self.read)
         try:

@@ -244,7 +244,7 @@ def _reset(pipeline: "Pipeline", *, dry_run: bool, is_confirmed: bool, json: boo
         complain(f"{error}: set it aside with the tools of its store")
         return _REFUSED
     if position is None:
-        say(f"there is no checkpoint at {checkpoint.path}: the next run begins anew anyway")
+        say(f"there is no checkpoint at {checkpoint.path}: the next run starts anew anyway")
         return _DONE
     begins = f"at {pipeline.source.start.shown}" if pipeline.source.start else "at earliest"
     if isinstance(pipeline.source, TableSource):

@@ -1,4 +1,4 @@
-"""BrokerHeartbeat v0-v1, between brokers. Used only for controlled shutdown.
+"""BrokerHeartbeat v0-v1, between brokers, only for controlled shutdown.
 
 The response is sent when the broker no longer leads any partition that another broker can lead. A
 broker's liveness is its session with the metadata store, not this heartbeat.

@@ -1,4 +1,4 @@
-"""ElectLeaders v0-v2. Preferred leader election. v1: unclean election (KIP-460)."""
+"""ElectLeaders v0-v2: preferred leader elections. v1: unclean elections (KIP-460)."""
 
 from typing import Any
 
