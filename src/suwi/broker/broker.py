@@ -35,7 +35,7 @@ from suwi.broker.replica_state_query import ReplicaStateQuery
 from suwi.broker.socket_server import SocketServer
 from suwi.env import Env
 from suwi.env.tasks import TaskFailure, Tasks
-from suwi.handlers.describe_broker import BrokerLife
+from suwi.handlers.describe_broker import BrokerIncarnation
 from suwi.handlers.peer_handshake import PeerHandshake
 from suwi.log.checkpoints import topic_id_text
 from suwi.log.directory_identity import ForeignDirectory, Identity
@@ -337,8 +337,8 @@ class Broker:
             self._life,
         )
 
-    def _life(self) -> BrokerLife:
-        return BrokerLife(self.node_id, self._lifecycle.epoch, self._stopping is not None)
+    def _life(self) -> BrokerIncarnation:
+        return BrokerIncarnation(self.node_id, self._lifecycle.epoch, self._stopping is not None)
 
     # -- stopping ------------------------------------------------------------------------------
 

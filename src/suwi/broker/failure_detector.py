@@ -14,7 +14,7 @@ import logging
 from suwi.broker.controller_election import ControllerElection
 from suwi.client.connection import PeerConnection, is_refusal
 from suwi.env.tasks import RESTART, Tasks, cancel_and_wait
-from suwi.handlers.describe_broker import BrokerLife, decode_life
+from suwi.handlers.describe_broker import BrokerIncarnation, decode_incarnation
 from suwi.metadata.image import ClusterImage
 from suwi.metadata.store import MetadataStore, Unavailable
 from suwi.model.errors import BrokerError
@@ -94,7 +94,7 @@ class FailureDetector:
         async with asyncio.timeout(_CONNECT_S):
             return await self._peers.connect(node)
 
-    async def answered(self, life: BrokerLife) -> None:
+    async def answered(self, life: BrokerIncarnation) -> None:
         """A broker has said which life it lives."""
         if life.epoch == UNKNOWN_EPOCH:
             return
@@ -200,6 +200,6 @@ class _PeerMonitor:
             pass
 
 
-async def _ask(connection: PeerConnection) -> BrokerLife:
+async def _ask(connection: PeerConnection) -> BrokerIncarnation:
     async with asyncio.timeout(_ANSWER_S):
-        return decode_life(bytes(await connection.send(ApiKey.DESCRIBE_BROKER, 0, [b"{}"])))
+        return decode_incarnation(bytes(await connection.send(ApiKey.DESCRIBE_BROKER, 0, [b"{}"])))

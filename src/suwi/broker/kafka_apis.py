@@ -16,7 +16,7 @@ from suwi.handlers.create_partitions import CreatePartitions
 from suwi.handlers.create_topics import CreateTopics
 from suwi.handlers.delete_records import DeleteRecords
 from suwi.handlers.delete_topics import DeleteTopics
-from suwi.handlers.describe_broker import BrokerLife, DescribeBroker
+from suwi.handlers.describe_broker import BrokerIncarnation, DescribeBroker
 from suwi.handlers.describe_cluster import DescribeCluster
 from suwi.handlers.describe_configs import DescribeConfigs
 from suwi.handlers.describe_events import DescribeEvents
@@ -61,7 +61,7 @@ class KafkaApis:
     forwarding: Forwarding
     doubts: SuspectedBrokers
     handshake: PeerHandshake
-    life: Callable[[], BrokerLife]
+    life: Callable[[], BrokerIncarnation]
 
     def handlers(self) -> dict[int, Handler]:
         """By API key; what only the controller can do is forwarded to it."""

@@ -1,7 +1,7 @@
-"""The offsets of a consumer group, committed and read by somebody who is no member of it.
+"""Commits and fetches the offsets of a consumer group without being a member of it.
 
-For whoever keeps its own place elsewhere and tells it to those who watch groups, as a streaming
-query does. A broker refuses it while the group has members: nobody's offsets are overwritten.
+For clients that store their position elsewhere and publish it for group monitoring, as a streaming
+query does. A broker refuses the commit while the group has members, so it overwrites no offsets.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -18,14 +18,14 @@ from suwi.wire.versions import ApiKey
 
 _T = TypeVar("_T")
 
-_BY_NAME_AT_MOST = 9  # From version 10 on topics have ids instead of names.
+_BY_NAME_AT_MOST = 9  # from version 10 on topics have ids instead of names
 _NO_GENERATION = -1
 
 
 async def commit_offsets(
     cluster: Cluster, group: str, offsets: Mapping[TopicPartition, Offset]
 ) -> None:
-    """Raises `UnsupportedVersion` where the cluster has no groups; a `BrokerError`, OSError."""
+    """Raises `UnsupportedVersion` if the cluster has no groups; a `BrokerError`, OSError."""
     fields = {
         "group_id": group,
         "generation_id_or_member_epoch": _NO_GENERATION,
@@ -62,9 +62,9 @@ async def commit_offsets(
 async def fetch_offsets(
     cluster: Cluster, group: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, Offset]:
-    """Those that have one. Raises what `commit_offsets` does."""
+    """The committed offsets that exist. Raises what `commit_offsets` does."""
     topics = [
-        {"name": topic, "partition_indexes": [one.partition for one in found]}
+        {"name": topic, "partition_indexes": [each.partition for each in found]}
         for topic, found in _by_topic(partitions).items()
     ]
     fields = {
@@ -80,10 +80,10 @@ async def fetch_offsets(
         if getattr(found, "error_code", 0):
             raise error_from(found.error_code)
         return {
-            TopicPartition(topic.name, one.partition_index): Offset(one.committed_offset)
+            TopicPartition(topic.name, each.partition_index): Offset(each.committed_offset)
             for topic in found.topics
-            for one in topic.partitions
-            if one.committed_offset >= 0
+            for each in topic.partitions
+            if each.committed_offset >= 0
         }
 
     return await _ask_coordinator(cluster, group, ApiKey.OFFSET_FETCH, fetch)
@@ -102,7 +102,7 @@ async def _ask_coordinator(
     retry = Retry(cluster.settings, cluster.random)
     while True:
         try:
-            (await cluster.any_link()).version(api)  # Without groups there is no coordinator.
+            (await cluster.any_link()).version(api)  # raises if the brokers do not support groups
             return await ask(await _coordinator(cluster, group))
         except UnsupportedVersion:
             raise
@@ -124,6 +124,6 @@ async def _coordinator(cluster: Cluster, group: str) -> VersionedConnection:
     if node not in cluster.brokers:
         await cluster.refresh([])
     if cluster.brokers.get(node) is None:
-        # It is new, and the others have not said so yet.
-        raise ConnectionError(f"broker {node} at {Address(found.host, found.port)} is not known")
+        # The coordinator is new, and the metadata of the other brokers does not have it yet.
+        raise ConnectionError(f"broker {node} at {Address(found.host, found.port)} is unknown")
     return await cluster.link(node)

@@ -1,6 +1,6 @@
-"""FindCoordinator v0-v6. v4: several keys. There are no coordinators yet, and it says so.
+"""FindCoordinator v0-v6. v4: several keys. Always responds that there is no coordinator yet.
 
-It is served because librdkafka compresses with lz4 only where it sees it.
+It is served because librdkafka compresses with lz4 only if the broker advertises it.
 """
 
 from kio.schema.errors import ErrorCode
@@ -13,7 +13,7 @@ _SEVERAL_KEYS_FROM = 4
 
 
 def find_coordinator(request: Request) -> Answer:
-    nobody = {
+    no_coordinator = {
         "error_code": ErrorCode.coordinator_not_available,
         "error_message": "this broker has no group and transaction coordinators yet",
         "node_id": -1,
@@ -21,6 +21,6 @@ def find_coordinator(request: Request) -> Answer:
         "port": -1,
     }
     if request.version < _SEVERAL_KEYS_FROM:
-        return reply(request, {"throttle_time": 0, **nobody})
-    coordinators = [{"key": key, **nobody} for key in request.message.coordinator_keys]
+        return reply(request, {"throttle_time": 0, **no_coordinator})
+    coordinators = [{"key": key, **no_coordinator} for key in request.message.coordinator_keys]
     return reply(request, {"throttle_time": 0, "coordinators": coordinators})

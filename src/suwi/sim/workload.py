@@ -38,7 +38,7 @@ TOPIC = "orders"
 READ_TO_END_S = 60.0
 """Within so long after healing every reader has everything."""
 
-_CLIENT = ClientSettings(connect_timeout_s=2, request_timeout_s=5, patience_s=20)
+_CLIENT = ClientSettings(connect_timeout_s=2, request_timeout_s=5, retry_timeout_s=20)
 _READ = ReadSettings(max_wait_ms=500)
 _OUTSTANDING_MAX = 8
 

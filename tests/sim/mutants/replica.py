@@ -67,13 +67,13 @@ def _answers_anybody(self: Job, partition: Partition, epoch: int) -> None:
 
 # -- hazard 5 -------------------------------------------------------------------------------------
 
-_look_for_follower = Job._look_for_follower
+_read_for_follower = Job._read_for_follower
 
 
 def _counts_a_diverging_fetch(
     self: Job, key: Any, partition: Partition, asked: Any, diverging: Any, *rest: Any
 ) -> Any:
-    found = _look_for_follower(self, key, partition, asked, diverging, *rest)
+    found = _read_for_follower(self, key, partition, asked, diverging, *rest)
     if diverging is not None:
         assert partition.leader_replica is not None
         partition.leader_replica.record_progress(
@@ -225,7 +225,7 @@ MUTANTS = (
         "diverging-fetch-counts",
         5,
         "a leader takes a fetch from beyond the parting of the logs for progress",
-        ((Job, "_look_for_follower", _counts_a_diverging_fetch),),
+        ((Job, "_read_for_follower", _counts_a_diverging_fetch),),
     ),
     Mutant(
         "watermark-before-truncation",
