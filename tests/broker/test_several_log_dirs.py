@@ -163,7 +163,7 @@ def test_a_topic_made_anew_while_another_directorys_watermarks_are_written_has_i
             await write(directory, job)
 
         log_manager._in_thread = slowly  # type: ignore[method-assign]
-        await log_manager._tick()
+        await log_manager._sync_dirty_partitions()
         await log_manager._write_high_watermarks()
         assert topic in (await homes(client))[second.path]
         assert second.high_watermarks.get(TopicPartition(topic, PartitionIndex(0)), 0) <= 1

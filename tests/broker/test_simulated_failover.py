@@ -81,7 +81,7 @@ def test_a_killed_controller_is_replaced_before_its_session_ends(seed: int) -> N
 def is_connected(cluster: SimCluster, number: int, to: int) -> bool:
     broker = cluster[number].broker
     assert broker is not None
-    return to in {node for node, _ in broker._doubts._connections.values()}
+    return to in {node for node, _ in broker._suspected_brokers._connections.values()}
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -5,17 +5,17 @@ import sys
 from pathlib import Path
 
 _SABOTAGED = """
-from suwi.broker.log_manager import Housekeeping
+from suwi.broker.log_manager import LogManager
 from suwi.cli.main import app
 
-tick = Housekeeping._tick
+tick = LogManager._sync_dirty_partitions
 
-async def fails(housekeeping):
-    if housekeeping._config.static.node_id == {victim}:
+async def fails(log_manager):
+    if log_manager._config.static.node_id == {victim}:
         raise RuntimeError("a bug")
-    await tick(housekeeping)
+    await tick(log_manager)
 
-Housekeeping._tick = fails
+LogManager._sync_dirty_partitions = fails
 app()
 """
 

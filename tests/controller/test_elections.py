@@ -10,8 +10,8 @@ from suwi.controller.elections import (
     Rules,
     awaits_positions,
     compute_change,
-    elect_greatest,
-    prefer,
+    elect_longest_log,
+    elect_preferred,
     with_members,
 )
 from suwi.metadata.image import BrokerInfo, PartitionState
@@ -150,7 +150,7 @@ def test_which_epoch_began_uncleanly_is_remembered_through_clean_elections() -> 
     state, election = settled(before, BrokerLiveness(nodes(1, 3)), unclean=True)
     assert (election, state.leader_epoch, state.unclean_epoch) == (Election.CLEAN, 5, 3)
     assert with_members(state, ALL, Rules()).unclean_epoch == 3
-    preferred = prefer(state._replace(isr=ALL), nodes(1, 3))
+    preferred = elect_preferred(state._replace(isr=ALL), nodes(1, 3))
     assert preferred is not None
     assert (preferred.leader_epoch, preferred.unclean_epoch) == (6, 3)
     leaderless, _ = settled(state, BrokerLiveness(nodes(4)))
@@ -248,7 +248,7 @@ def test_of_suspects_that_are_all_back_the_one_with_the_longest_log_leads() -> N
         B2: Position(LeaderEpoch(4), Offset(80)),
         B3: Position(LeaderEpoch(4), Offset(70)),
     }
-    state, election = elect_greatest(state, ALL, positions)
+    state, election = elect_longest_log(state, ALL, positions)
     assert (state.leader, state.leader_epoch, state.isr, state.unclean_shutdown_replicas) == (
         2,
         5,
@@ -261,10 +261,10 @@ def test_of_suspects_that_are_all_back_the_one_with_the_longest_log_leads() -> N
 def test_nothing_is_decided_before_all_positions_are_known() -> None:
     state = partition(NO_NODE, (1, 2), unclean_shutdown_replicas=(1, 2))
     known = {B1: Position(LeaderEpoch(3), Offset(100))}
-    assert elect_greatest(state, ALL, known).state is state
+    assert elect_longest_log(state, ALL, known).state is state
     known[B2] = known[B1]
-    assert elect_greatest(state, (B1,), known).state is state
-    assert elect_greatest(state, ALL, known).state.leader == 1
+    assert elect_longest_log(state, (B1,), known).state is state
+    assert elect_longest_log(state, ALL, known).state.leader == 1
 
 
 def test_hazard_12_a_lonely_suspect_gives_way_to_one_that_left_before_it() -> None:
@@ -326,7 +326,7 @@ def test_a_suspect_is_compared_with_a_leader_that_had_lost_power_unnoticed() -> 
         NodeId(1): Position(LeaderEpoch(3), Offset(90)),
         NodeId(2): Position(LeaderEpoch(3), Offset(100)),
     }
-    state, election = elect_greatest(state, nodes(1, 2), positions)
+    state, election = elect_longest_log(state, nodes(1, 2), positions)
     assert (state.leader, state.isr, election) == (2, (2,), Election.SUSPECT)
 
 
@@ -348,7 +348,7 @@ def test_a_suspect_that_holds_nothing_of_a_partition_does_not_matter_to_it() -> 
 
 
 def test_the_preferred_leader_gets_its_partition_back_in_a_new_epoch() -> None:
-    state = prefer(partition(2), ALL)
+    state = elect_preferred(partition(2), ALL)
     assert state is not None
     assert (state.leader, state.leader_epoch, state.partition_epoch) == (1, 5, 10)
     assert state.isr == (1, 2, 3)
@@ -366,7 +366,7 @@ def test_the_preferred_leader_gets_its_partition_back_in_a_new_epoch() -> None:
 def test_the_preferred_leader_does_not_get_it_when_it_cannot_or_need_not(
     state: PartitionState, live: tuple[NodeId, ...]
 ) -> None:
-    assert prefer(state, live) is None
+    assert elect_preferred(state, live) is None
 
 
 # -- the census ----------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ from suwi.controller.elections import (
     Rules,
     awaits_positions,
     compute_change,
-    elect_greatest,
-    prefer,
+    elect_longest_log,
+    elect_preferred,
 )
 from suwi.controller.proposed_isr import ProposedIsr, validate
 from suwi.metadata.image import BrokerInfo, PartitionState
@@ -237,7 +237,7 @@ class World:
 
     def balance(self) -> None:
         live = [node for node, broker in self.journal.items() if not broker.fenced]
-        preferred = prefer(self.state, live)
+        preferred = elect_preferred(self.state, live)
         if preferred is not None:
             self._become(preferred)
 
@@ -252,7 +252,7 @@ class World:
             for node, replica in self.replicas.items()
             if replica.runs
         }
-        state, election = elect_greatest(self.state, live, positions)
+        state, election = elect_longest_log(self.state, live, positions)
         if election is Election.SUSPECT:
             self._become(state)
 

@@ -43,12 +43,12 @@ def test_a_decision_whose_client_has_gone_is_finished_before_the_next_begins() -
         async def alter() -> None:
             events.append("alter looks at the image")
 
-        client = asyncio.create_task(writer.alone(delete))
+        client = asyncio.create_task(writer.run_exclusively(delete))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         client.cancel()
         await asyncio.gather(client, return_exceptions=True)
-        other = asyncio.create_task(writer.alone(alter))
+        other = asyncio.create_task(writer.run_exclusively(alter))
         for _ in range(5):
             await asyncio.sleep(0)
         assert events == ["delete begins"]
@@ -72,7 +72,7 @@ def test_a_refusal_that_nobody_waits_for_any_more_is_no_error_of_ours(
             raise error
 
         clients = [
-            asyncio.create_task(writer.alone(partial(fail, error)))
+            asyncio.create_task(writer.run_exclusively(partial(fail, error)))
             for error in (UnknownTopicOrPartition("gone"), RuntimeError("a bug"))
         ]
         await asyncio.sleep(0)
@@ -137,10 +137,10 @@ def test_nothing_is_decided_before_it_is_known_what_the_last_write_has_changed()
         store.forgets = True
         for _ in range(2):
             with pytest.raises(RequestTimedOut):
-                await writer.alone(decide)
+                await writer.run_exclusively(decide)
         assert len(seen) == 1, "the second could not know what the first had done"
         store.forgets = store.is_away = False
-        await writer.alone(decide)
+        await writer.run_exclusively(decide)
         assert seen[1] > seen[0]
         await follower.stop()
 

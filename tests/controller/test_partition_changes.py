@@ -6,9 +6,9 @@ from suwi.controller.elections import BrokerLiveness, Election, Rules
 from suwi.controller.partition_changes import (
     awaiting_positions,
     compute_changes,
-    prefer_all,
+    elect_preferred_all,
     shard_puts,
-    without_eligible,
+    without_elr,
 )
 from suwi.metadata.image import BrokerInfo, ClusterImage, PartitionState, Topic, decode_shard
 from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId, PartitionIndex, TopicId, TopicPartition
@@ -64,8 +64,8 @@ def test_rules_are_those_of_the_topic() -> None:
 def test_preferred_leaders_get_so_many_back_at_once() -> None:
     astray = led_by(B1, B2)._replace(leader=B2)
     image = image_of(a=[astray] * 5)
-    assert len(prefer_all(image, 3).states) == 3
-    assert len(prefer_all(image, 100).states) == 5
+    assert len(elect_preferred_all(image, 3).states) == 3
+    assert len(elect_preferred_all(image, 100).states) == 5
 
 
 def test_only_the_shards_that_change_are_written() -> None:
@@ -80,7 +80,7 @@ def test_only_the_shards_that_change_are_written() -> None:
 
 def test_a_new_minimum_makes_the_eligible_forgotten() -> None:
     image = image_of(a=[led_by(B1, B2)._replace(isr=(B1,), elr=(B2,)), led_by(B1, B2)])
-    forgotten = without_eligible(image, ["a"])
+    forgotten = without_elr(image, ["a"])
     assert list(forgotten) == [tp("a", 0)]
     assert (forgotten[tp("a", 0)].elr, forgotten[tp("a", 0)].partition_epoch) == ((), 1)
 
