@@ -26,7 +26,7 @@ class ReplicaFacts(NamedTuple):
 Answers: TypeAlias = Mapping[TopicPartition, Mapping[NodeId, ReplicaFacts]]
 Asked: TypeAlias = Mapping[TopicPartition, Collection[NodeId]]
 QueryReplicaStates: TypeAlias = Callable[[Asked, Mapping[NodeId, BrokerInfo]], Awaitable[Answers]]
-"""Queries the given brokers for their replicas; brokers that do not respond in time are left out."""
+"""Queries the given brokers for their replicas; leaves out those that do not respond in time."""
 
 
 def lost_at_least(answers: Mapping[NodeId, ReplicaFacts], leader: NodeId) -> tuple[int, int] | None:

@@ -115,7 +115,7 @@ class ScramControl(ScramDirectory):
                 credentials[mechanism.sasl_name] = _credential(mechanism, change)
             elif credentials.pop(mechanism.sasl_name, None) is None:
                 raise ResourceNotFound(
-                    f"user {user!r} has no {mechanism.sasl_name} credential to delete"
+                    f"there is no {mechanism.sasl_name} credential of user {user!r} to delete"
                 )
         if not credentials:
             return Delete(scram_key(user))
