@@ -149,8 +149,8 @@ def test_a_file_that_is_missing(tmp_path: Path) -> None:
 
 
 def test_a_certificate_without_its_key(server: Identity) -> None:
-    assert "must both be there" in refusal(settings(in_file(server.certificate)))
-    assert "must both be there" in refusal(settings(in_file(server.key)))
+    assert "certificate and its private key" in refusal(settings(in_file(server.certificate)))
+    assert "certificate and its private key" in refusal(settings(in_file(server.key)))
 
 
 def test_a_key_of_another_certificate(
@@ -158,7 +158,7 @@ def test_a_key_of_another_certificate(
 ) -> None:
     mixed = tmp_path / "mixed.pem"
     mixed.write_bytes(encrypted.certificate.read_bytes() + server.key.read_bytes())
-    assert "do not belong together" in refusal(settings(in_file(mixed)))
+    assert "does not match the certificate" in refusal(settings(in_file(mixed)))
 
 
 def test_an_encrypted_key_without_its_password_asks_nobody(encrypted: Identity) -> None:
@@ -171,7 +171,7 @@ def test_an_encrypted_key_with_a_wrong_password(encrypted: Identity) -> None:
 
 def test_a_key_without_a_certificate(server: Identity) -> None:
     store = Store("ssl.keystore", key=server.key.read_text())
-    assert "go together" in refusal(settings(store))
+    assert "must be set together" in refusal(settings(store))
 
 
 def test_client_certificates_without_anything_to_trust(server: Identity) -> None:
@@ -184,7 +184,7 @@ def test_client_certificates_without_anything_to_trust(server: Identity) -> None
     [
         (["RC4-MD5"], "'RC4-MD5' is not among TLS_AES_128_GCM_SHA256"),
         (["TLS_RSA_WITH_AES_128_CBC_SHA"], "is not among"),
-        (["TLS_AES_256_GCM_SHA384"], "go together: add TLS_AES_128_GCM_SHA256, TLS_CHACHA20"),
+        (["TLS_AES_256_GCM_SHA384"], "only be enabled together: add TLS_AES_128_GCM_SHA256, TLS_CHACHA20"),
     ],
 )
 def test_cipher_suites_that_cannot_be_had(server: Identity, suites: list[str], words: str) -> None:
@@ -196,7 +196,7 @@ def test_cipher_suites_that_cannot_be_had(server: Identity, suites: list[str], w
 def test_cipher_suites_that_do_not_fit_the_versions(server: Identity) -> None:
     suites = ["TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"]
     tls = settings(in_file(server.both), cipher_suites=suites, versions=["TLSv1.3"])
-    assert "none of them is for a version" in refusal(tls)
+    assert "none of the suites is for a version" in refusal(tls)
 
 
 def test_java_key_stores_are_refused_with_the_way_out(

@@ -293,7 +293,7 @@ def test_a_certificate_is_renewed_under_a_connected_client(
                 with TlsClient(broker.at("SSL"), trusting(authority)) as late:
                     assert late.serial == renewed
             assert b"still here" in connected.fetch(name, 0).records
-        assert broker.log.count("certificates renewed") == 1
+        assert broker.log.count("certificates reloaded") == 1
         # Each listener that has met the broken file says so once.
         assert broker.log.count("the old ones stay") == 1
         assert "Traceback" not in broker.log

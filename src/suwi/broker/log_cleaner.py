@@ -1,5 +1,4 @@
-"""The log cleaner: compacts the broker's logs one at a time, the log with the highest dirty ratio
-first.
+"""The log cleaner: compacts the broker's logs one at a time, highest dirty ratio first.
 
 The log manager calls `compact_dirtiest` until no log is due.
 Invariant: a log that cannot be compacted, for example because a batch is damaged, is added to

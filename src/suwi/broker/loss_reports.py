@@ -1,6 +1,6 @@
-"""Reports lost records to the controller: records that a local replica truncated although they were
-or may have been committed.
+"""Reports lost records to the controller.
 
+A record is lost if a local replica truncated it although it was or may have been committed.
 `add` queues a loss; reports are sent one after another, each until the controller accepts it.
 """
 

@@ -1,5 +1,4 @@
-"""One broker's connection to a store in its own process: the `MetadataStore` interface on a
-`Ledger`.
+"""One broker's connection to a store in its own process: `MetadataStore` on top of a `Ledger`.
 
 A subclass implements `_look`, which reads the ledger, and `_commit`, which submits a decision, with
 faults (memory) or durability (embedded). The semantics of the operations are here, once for both.

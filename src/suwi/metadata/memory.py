@@ -1,12 +1,12 @@
-"""The metadata store of the simulation: deterministic, in memory, with all faults that the contract
-allows.
+"""The metadata store of the simulation: deterministic, in memory, with injected faults.
 
 One `MemoryStore` is the ensemble; each broker gets a `view`. Every operation takes the view's
 latency in each direction, so that a disconnect in between loses the request or the response. The
-view's `faults` make outcomes unknown, reads stale and notifications late; `disconnect`, `suspend`,
-`reconnect`, `expire` and `kill` are the events of a session. Randomness comes from the given
-`Random`, time from the event loop. Callbacks of a view run in the context in which the view was
-created, those of the store in an empty one: stopping one broker does not stop another's.
+view's `faults` make outcomes unknown, reads stale and notifications late, always within the store's
+contract; `disconnect`, `suspend`, `reconnect`, `expire` and `kill` are the events of a session.
+Randomness comes from the given `Random`, time from the event loop. Callbacks of a view run in the
+context in which the view was created, those of the store in an empty one: stopping one broker does
+not stop another's.
 Invariant: a read shows the state after some transaction, and never one before that of the view's
 last read, except that a new session may start further back.
 """
