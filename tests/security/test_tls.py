@@ -1,4 +1,4 @@
-"""PEM files, text and settings into TLS contexts; what is wrong is said, secrets are not."""
+"""TLS contexts from PEM files, PEM text and settings; errors do not contain secrets."""
 
 import os
 import shutil
@@ -161,7 +161,7 @@ def test_a_key_of_another_certificate(
     assert "does not match the certificate" in refusal(settings(in_file(mixed)))
 
 
-def test_an_encrypted_key_without_its_password_asks_nobody(encrypted: Identity) -> None:
+def test_an_encrypted_key_without_its_password_does_not_prompt(encrypted: Identity) -> None:
     assert "ssl.key.password" in refusal(settings(in_file(encrypted.both)))
 
 
@@ -184,22 +184,27 @@ def test_client_certificates_without_anything_to_trust(server: Identity) -> None
     [
         (["RC4-MD5"], "'RC4-MD5' is not among TLS_AES_128_GCM_SHA256"),
         (["TLS_RSA_WITH_AES_128_CBC_SHA"], "is not among"),
-        (["TLS_AES_256_GCM_SHA384"], "only be enabled together: add TLS_AES_128_GCM_SHA256, TLS_CHACHA20"),
+        (
+            ["TLS_AES_256_GCM_SHA384"],
+            "only be enabled together: add TLS_AES_128_GCM_SHA256, TLS_CHACHA20",
+        ),
     ],
 )
-def test_cipher_suites_that_cannot_be_had(server: Identity, suites: list[str], words: str) -> None:
+def test_unsupported_cipher_suites_are_refused(
+    server: Identity, suites: list[str], words: str
+) -> None:
     said = refusal(settings(in_file(server.both), cipher_suites=suites))
     assert said.startswith("ssl.cipher.suites: ")
     assert words in said
 
 
-def test_cipher_suites_that_do_not_fit_the_versions(server: Identity) -> None:
+def test_cipher_suites_for_disabled_tls_versions_are_refused(server: Identity) -> None:
     suites = ["TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"]
     tls = settings(in_file(server.both), cipher_suites=suites, versions=["TLSv1.3"])
     assert "none of the suites is for a version" in refusal(tls)
 
 
-def test_java_key_stores_are_refused_with_the_way_out(
+def test_java_key_stores_are_refused_with_a_conversion_hint(
     authority: Authority, server: Identity, tmp_path: Path
 ) -> None:
     pkcs12 = authority.pkcs12(server, PASSWORD)
@@ -217,7 +222,7 @@ def test_java_key_stores_are_refused_with_the_way_out(
 # -- renewal --------------------------------------------------------------------------------------
 
 
-def test_a_certificate_is_renewed_when_its_file_changes(
+def test_a_certificate_is_reloaded_when_its_file_changes(
     authority: Authority, server: Identity, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "live.pem"
@@ -226,14 +231,14 @@ def test_a_certificate_is_renewed_when_its_file_changes(
     first = renewed.current()
     assert renewed.current() is first
     shutil.copy(authority.issue("next").both, path)
-    os.utime(path, (1, 1))  # whatever the clock's resolution is
+    os.utime(path, (1, 1))  # independent of the clock's resolution
     second = renewed.current()
     assert second is not first
     assert renewed.current() is second
     assert "the old ones stay" not in caplog.text
 
 
-def test_a_broken_certificate_leaves_the_old_one_in_force_and_is_logged_once(
+def test_after_an_invalid_certificate_the_old_one_stays_in_use_and_it_is_logged_once(
     server: Identity, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "live.pem"

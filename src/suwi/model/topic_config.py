@@ -139,7 +139,7 @@ class TopicConfig:
         "preallocate",
         boolean(),
         False,
-        "Whether a new segment's file is created at its full size. Has no effect in Suwi.",
+        "Whether a new segment's file is created at its full size.",
         broker="log.preallocate",
     )
     retention_bytes: int = key(

@@ -1,9 +1,10 @@
 """Mutual authentication of the brokers of a cluster, by a secret in the metadata store.
 
-Sans-IO. Only brokers can read the secret. The connecting broker sends its node id and a nonce (`hello`); the accepting broker
-responds with a nonce and its proof (`accept`); the connecting broker checks it and sends its own
-proof (`respond`), which the accepting broker checks (`is_proven`). Proofs are HMACs over both node
-ids, both nonces and the cluster id, so each is valid for one connection between two brokers.
+Sans-IO. Only brokers can read the secret. The connecting broker sends its node id and a nonce
+(`hello`); the accepting broker responds with a nonce and its proof (`accept`); the connecting
+broker checks it and sends its own proof (`respond`), which the accepting broker checks
+(`is_proven`). Proofs are HMACs over both node ids, both nonces and the cluster id, so each is valid
+for one connection between two brokers.
 Invariant: the secret is in no message, no error and no `repr`.
 """
 
