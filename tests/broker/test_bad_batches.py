@@ -346,7 +346,7 @@ def test_a_transactional_record_outside_a_transaction_is_refused(
     assert answer == (error, -1)
 
 
-# -- where the broker must look inside -------------------------------------------------------------
+# -- batches whose records the broker validates ----------------------------------------------------
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ class World:
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
         self.store = MemoryStore(simulation.random.stream("store"), session_timeout_s=SESSION_S)
-        self.lives: list[int] = []
+        self.epochs: list[int] = []
         self.old = simulation.machine("old")
         self.new = simulation.machine("new")
 
@@ -57,7 +57,7 @@ class World:
             view,
             lambda: broker_at(host),
             lambda: False,
-            self.lives.append,
+            self.epochs.append,
             tasks_that_must_not_fail(),
         )
 
@@ -96,7 +96,7 @@ def test_an_id_whose_broker_refuses_connections_is_registered_at_once() -> None:
         epoch = await world.new.spawn(broker_lifecycle.join())
         assert epoch > before
         assert world.simulation.loop.time() - began_s < SESSION_S / 2
-        assert world.lives == [epoch]
+        assert world.epochs == [epoch]
         await broker_lifecycle.stop()
 
     run(scenario)
@@ -137,9 +137,9 @@ def test_a_lost_session_ends_the_registration_and_a_new_one_follows() -> None:
         first = await world.new.spawn(broker_lifecycle.join())
         view.expire()
         await asyncio.sleep(3)
-        assert world.lives[:2] == [first, UNKNOWN_EPOCH]
-        assert world.lives[2] > first
-        assert broker_lifecycle.epoch == world.lives[2]
+        assert world.epochs[:2] == [first, UNKNOWN_EPOCH]
+        assert world.epochs[2] > first
+        assert broker_lifecycle.epoch == world.epochs[2]
         await broker_lifecycle.stop()
         assert not world.store.ledger.registrations
 
@@ -156,7 +156,7 @@ def test_a_disconnected_session_that_is_not_lost_keeps_the_registration() -> Non
         await asyncio.sleep(SESSION_S - 1)
         view.reconnect()
         await asyncio.sleep(5)
-        assert world.lives == [epoch]
+        assert world.epochs == [epoch]
         await broker_lifecycle.stop()
 
     run(scenario)
@@ -173,7 +173,7 @@ def test_stale_reads_do_not_end_a_registration() -> None:
         for _ in range(30):  # so that reads can be stale
             await (await other.open_session()).close()
             await asyncio.sleep(0.3)
-        assert world.lives == [epoch]
+        assert world.epochs == [epoch]
         await broker_lifecycle.stop()
 
     run(scenario)

@@ -23,7 +23,7 @@ REFUSED = ErrorCode.cluster_authorization_failed
 
 
 async def unauthenticated(cluster: SimCluster, to: int | None = None) -> PeerConnection:
-    return await PeerConnection.open(f"b{to or controller(cluster)}", PORT, client_id="anybody")
+    return await PeerConnection.open(f"b{to or controller(cluster)}", PORT, client_id="client")
 
 
 async def call_json(client: PeerConnection, api_key: int, body: Mapping[str, Any]) -> Any:
@@ -46,8 +46,8 @@ def test_a_client_cannot_fence_a_broker(version: int) -> None:
         answer = await client.call(ApiKey.BROKER_HEARTBEAT, version, heartbeat_fields(1, epoch))
         assert (answer.error_code, answer.should_shut_down) == (REFUSED, False)
         await asyncio.sleep(1)
-        lives = [change.values.get("live/1") or b"" for change in cluster.store.ledger.history]
-        assert not any(b'"fenced":true' in life for life in lives)
+        values = [change.values.get("live/1") or b"" for change in cluster.store.ledger.history]
+        assert not any(b'"fenced":true' in value for value in values)
 
     run(scenario)
 

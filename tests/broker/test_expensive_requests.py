@@ -60,7 +60,7 @@ def ask(broker: BrokerProcess, api_key: int, version: int, fields: dict[str, Any
         return client.ask(api_key, version, fields)
 
 
-# -- very many, or the same over and over --------------------------------------------------------
+# -- many items, or many duplicates --------------------------------------------------------------
 
 
 @needs_proc
@@ -174,7 +174,7 @@ def test_very_many_topics_in_one_request_are_refused(client: RawClient) -> None:
     assert {t.error_code for t in answer.topics} == {ErrorCode.policy_violation}
 
 
-# -- long ------------------------------------------------------------------------------------------
+# -- long names and values -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [8, 9])
@@ -212,7 +212,7 @@ def test_a_broker_id_with_unusual_digits_is_refused(client: RawClient, name: str
     assert answer.error_code == ErrorCode.invalid_request
 
 
-# -- batches that grow -----------------------------------------------------------------------------
+# -- batches that grow when decompressed -----------------------------------------------------------
 
 
 def hostile(codec: Compression, section: bytes, count: int = 1) -> bytes:

@@ -155,11 +155,11 @@ def test_an_envelope_from_a_client_is_refused(served: list[Request]) -> None:
 )
 def test_an_envelope_with_anything_else_inside_closes_the_connection(body: bytes) -> None:
     async def scenario(cluster: SimCluster) -> None:
-        boss = controller(cluster)
-        connection = await peer(cluster, other_than(boss), boss)
+        active = controller(cluster)
+        connection = await peer(cluster, other_than(active), active)
         assert await is_disconnected_by(connection, ApiKey.ENVELOPE, body)
         await asyncio.sleep(1)
-        assert controller(cluster) == boss
+        assert controller(cluster) == active
 
     run(scenario)
 
@@ -186,15 +186,15 @@ def test_brokers_replicate_over_sasl_and_other_users_are_not_brokers() -> None:
         await cluster.start()
         random = simulation.random.stream("client")
         security = read_client_security(client_properties(alice), LocalDisk(), random)
-        boss = controller(cluster)
-        client = await connect_securely(security, "me")(Address(f"b{boss}", PORT))
+        active = controller(cluster)
+        client = await connect_securely(security, "me")(Address(f"b{active}", PORT))
         assert (await create(client)).error_code == 0
         refused = await client.call(
             ApiKey.BROKER_HEARTBEAT,
             1,
             {
                 "broker_id": 1,
-                "broker_epoch": image(cluster, boss).registered_brokers[1].epoch,  # type: ignore[index]
+                "broker_epoch": image(cluster, active).registered_brokers[1].epoch,  # type: ignore[index]
                 "current_metadata_offset": 0,
                 "want_fence": True,
                 "want_shut_down": True,

@@ -253,7 +253,7 @@ class _Peer(asyncio.Protocol):
             self._closed.set_result(None)
 
 
-# -- crowds ----------------------------------------------------------------------------------------
+# -- many connections ------------------------------------------------------------------------------
 
 
 @needs_proc
@@ -325,7 +325,7 @@ def test_a_half_closed_connection_gets_its_responses_and_is_closed(
         wait_until(lambda: open_descriptors(broker) <= before + 10)
 
 
-# -- limits that are configured --------------------------------------------------------------------
+# -- configured limits -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("key", ["max.connections", "max.connections.per.ip"])

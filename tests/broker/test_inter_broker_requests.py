@@ -159,19 +159,19 @@ async def heartbeat(cluster: SimCluster, to: int, broker: int, epoch: int) -> An
 
 def test_controlled_shutdown_needs_the_current_broker_epoch() -> None:
     async def scenario(cluster: SimCluster) -> None:
-        boss = controller(cluster)
-        epoch = image(cluster, boss).registered_brokers[B1].epoch
-        stale = await heartbeat(cluster, boss, 1, epoch - 1)
+        active = controller(cluster)
+        epoch = image(cluster, active).registered_brokers[B1].epoch
+        stale = await heartbeat(cluster, active, 1, epoch - 1)
         assert (stale.error_code, stale.should_shut_down) == (ErrorCode.stale_broker_epoch, False)
-        unknown = await heartbeat(cluster, boss, 9, epoch)
+        unknown = await heartbeat(cluster, active, 9, epoch)
         assert unknown.error_code == ErrorCode.broker_id_not_registered
-        elsewhere = await heartbeat(cluster, other_than(boss), 1, epoch)
+        elsewhere = await heartbeat(cluster, other_than(active), 1, epoch)
         assert elsewhere.error_code == ErrorCode.not_controller
-        heard = await heartbeat(cluster, boss, 1, epoch)
+        heard = await heartbeat(cluster, active, 1, epoch)
         assert (heard.error_code, heard.should_shut_down) == (ErrorCode.none, True)
         # The broker is still running, so it may be unfenced by now.
-        journaled = [change.values.get("live/1") or b"" for change in cluster.store.ledger.history]
-        assert any(b'"fenced":true' in life for life in journaled)
+        written = [change.values.get("live/1") or b"" for change in cluster.store.ledger.history]
+        assert any(b'"fenced":true' in value for value in written)
 
     run(scenario)
 
@@ -234,12 +234,12 @@ def test_elect_leaders_unclean_ignores_the_topic_configuration() -> None:
 
 def test_hazard_11_a_deposed_controller_cannot_write() -> None:
     async def scenario(cluster: SimCluster) -> None:
-        boss = controller(cluster)
-        broker = cluster[boss].broker
+        active = controller(cluster)
+        broker = cluster[active].broker
         assert broker is not None
         active_controller = broker.controller_election.active_controller
         elected = cluster.store.ledger.controller
-        view = cluster[other_than(boss)].view
+        view = cluster[other_than(active)].view
         assert elected is not None
         assert view is not None
         before = cluster.store.ledger.sequence

@@ -88,7 +88,7 @@ async def create(
     return answer.topics[0]
 
 
-# -- lives and deaths ----------------------------------------------------------------------------
+# -- failures and restarts ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -208,7 +208,7 @@ def test_a_broker_whose_registration_was_removed_registers_again() -> None:
     run(scenario)
 
 
-# -- whom to ask ---------------------------------------------------------------------------------
+# -- requests for the controller -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -69,10 +69,10 @@ def test_no_key_loses_its_newest_value_when_a_compacting_broker_crashes(seed: in
         await broker.start()
         client = await broker.connect()
         await create_topic(client, TOPIC, **CONFIGS)
-        for life in range(4):
+        for incarnation in range(4):
             working = asyncio.create_task(prices.keep_producing(client, simulation))
             await asyncio.sleep(5 + simulation.workload.below(3000) / 1000)
-            if life % 2 and seed % 2:
+            if incarnation % 2 and seed % 2:
                 working.cancel()
                 await asyncio.wait([working])
                 await broker.stop()

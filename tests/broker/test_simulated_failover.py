@@ -42,7 +42,7 @@ def other_than(*numbers: int) -> int:
     return next(number for number in (1, 2, 3) if number not in numbers)
 
 
-# -- fast fail-over ------------------------------------------------------------------------------
+# -- fast failover -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -220,13 +220,15 @@ def test_a_fenced_broker_that_responds_is_unfenced() -> None:
         async with cluster.client("test") as client:
             await create(client, assignments=[[victim, other_than(victim)]])
         await asyncio.sleep(1)
-        boss = cluster[controller(cluster)].broker
-        assert boss is not None
-        life = image(cluster, victim).registered_brokers[NodeId(victim)]
-        await boss.controller_election.partitions.fence(NodeId(victim), life.epoch)
+        active = cluster[controller(cluster)].broker
+        assert active is not None
+        registered = image(cluster, victim).registered_brokers[NodeId(victim)]
+        await active.controller_election.partitions.fence(NodeId(victim), registered.epoch)
         await until(lambda: NodeId(victim) not in image(cluster, victim).unfenced_brokers)
         cluster.simulation.network.reset(f"b{victim}")  # so that it is queried again
-        await until(lambda: image(cluster, victim).unfenced_brokers.get(NodeId(victim)) == life)
+        await until(
+            lambda: image(cluster, victim).unfenced_brokers.get(NodeId(victim)) == registered
+        )
         await until(lambda: len(state(cluster, seen_by=victim).isr) == 2)
 
     run_with_long_sessions(scenario)
@@ -237,17 +239,19 @@ def test_a_fenced_broker_that_becomes_controller_unfences_itself() -> None:
 
     async def scenario(cluster: SimCluster) -> None:
         victim = other_than(controller(cluster))
-        boss = cluster[controller(cluster)].broker
-        assert boss is not None
-        life = image(cluster, victim).registered_brokers[NodeId(victim)]
+        active = cluster[controller(cluster)].broker
+        assert active is not None
+        registered = image(cluster, victim).registered_brokers[NodeId(victim)]
         network = cluster.simulation.network
         network.partition([f"b{victim}"], [f"b{n}" for n in (1, 2, 3) if n != victim])
-        await boss.controller_election.partitions.fence(NodeId(victim), life.epoch)
+        await active.controller_election.partitions.fence(NodeId(victim), registered.epoch)
         while controller(cluster) != victim:
             await depose(cluster)
             await asyncio.sleep(0.1)
         network.heal()
-        await until(lambda: image(cluster, victim).unfenced_brokers.get(NodeId(victim)) == life)
+        await until(
+            lambda: image(cluster, victim).unfenced_brokers.get(NodeId(victim)) == registered
+        )
 
     run_with_long_sessions(scenario)
 
@@ -283,8 +287,8 @@ def test_brokers_that_refuse_each_other_depose_no_controller_twice(seed: int) ->
 @pytest.mark.parametrize("is_controller", [False, True])
 def test_controlled_shutdown_elects_other_leaders_first(seed: int, is_controller: bool) -> None:
     async def scenario(cluster: SimCluster) -> None:
-        boss = controller(cluster)
-        leaver = boss if is_controller else other_than(boss)
+        active = controller(cluster)
+        leaver = active if is_controller else other_than(active)
         heir = other_than(leaver)
         async with cluster.client("test") as client:
             await create(client, assignments=[[leaver, heir]])

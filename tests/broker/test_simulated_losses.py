@@ -295,7 +295,7 @@ def test_an_unclean_election_reports_the_committed_records_of_live_replicas() ->
     run(scenario, 2, ONE_BY_ONE, brokers=4)
 
 
-# -- deleted while away --------------------------------------------------------------------------
+# -- topics deleted while a broker is down -------------------------------------------------------
 
 
 @pytest.mark.parametrize("has_lost_its_name", [False, True])
@@ -338,12 +338,12 @@ def test_a_topic_deleted_while_a_broker_is_down_is_deleted_there_when_it_returns
 @pytest.mark.parametrize("seed", SEEDS)
 def test_hazard_21_a_recreated_topic_does_not_have_the_old_records(seed: int) -> None:
     async def scenario(cluster: SimCluster) -> None:
-        boss = controller(cluster)
-        away = next(n for n in (1, 2, 3) if n != boss)
-        await create_orders(cluster, [boss, away])
-        assert await write(cluster, boss, [b"old"]) == 0
+        active = controller(cluster)
+        away = next(n for n in (1, 2, 3) if n != active)
+        await create_orders(cluster, [active, away])
+        assert await write(cluster, active, [b"old"]) == 0
         cluster[away].kill()
-        await until(lambda: NodeId(away) not in image(cluster, boss).registered_brokers)
+        await until(lambda: NodeId(away) not in image(cluster, active).registered_brokers)
         async with cluster.client("admin") as client:
             await client.call(
                 ApiKey.DELETE_TOPICS,
@@ -354,7 +354,7 @@ def test_hazard_21_a_recreated_topic_does_not_have_the_old_records(seed: int) ->
                 },
             )
         await cluster[away].start()
-        await create_orders(cluster, [away, boss])
+        await create_orders(cluster, [away, active])
         assert await read(cluster, away) == []
         assert await write(cluster, away, [b"new"]) == 0
         assert await read(cluster, away) == [b"new"]

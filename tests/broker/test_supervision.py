@@ -65,8 +65,8 @@ class TaskFaults:
         async def with_bomb(
             tasks: Tasks, work: Work, name: str, on_failure: OnFailure | Callable[..., None]
         ) -> None:
-            life = current.get()
-            host = life.host if life is not None else ""
+            incarnation = current.get()
+            host = incarnation.host if incarnation is not None else ""
             self.started.setdefault(name, set()).add(host)
 
             async def doomed() -> None:

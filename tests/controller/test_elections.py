@@ -49,7 +49,7 @@ def changed(
     return compute_change(state, liveness, Rules(unclean, insync_min))
 
 
-# -- deaths --------------------------------------------------------------------------------------
+# -- failures ------------------------------------------------------------------------------------
 
 
 def test_after_a_leader_failure_the_first_in_sync_replica_in_assignment_order_leads() -> None:
@@ -90,7 +90,7 @@ def test_a_partition_of_unaffected_brokers_does_not_change() -> None:
     assert changed(state, BrokerLiveness(nodes(1, 2, 3))).state is state
 
 
-# -- births --------------------------------------------------------------------------------------
+# -- restarts ------------------------------------------------------------------------------------
 
 
 def test_a_returning_replica_leads_again_in_a_new_epoch() -> None:
@@ -369,7 +369,7 @@ def test_the_preferred_leader_is_not_elected_if_it_leads_or_cannot_lead(
     assert elect_preferred(state, live) is None
 
 
-# -- the census ----------------------------------------------------------------------------------
+# -- broker liveness -----------------------------------------------------------------------------
 
 
 def test_broker_liveness_has_live_fenced_and_restarted_brokers() -> None:

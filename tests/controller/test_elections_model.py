@@ -95,7 +95,7 @@ class World:
         self.replicas[node].epoch = self.epochs
 
     def _leader(self) -> Replica | None:
-        """The leader, if it is_running and is known in the epoch it epochs."""
+        """The leader, if it runs and is registered with its current broker epoch."""
         replica = self.replicas.get(self.state.leader)
         known = self.registered.get(self.state.leader)
         if replica is None or not replica.is_running or known is None:
@@ -214,7 +214,7 @@ class World:
         self._apply_registrations()
 
     def _apply_registrations(self) -> None:
-        """The controller compares the registrations with its registered."""
+        """The controller applies the registrations that differ from its metadata."""
         after = {
             node: BrokerInfo(node, (), None, replica.epoch)
             for node, replica in self.replicas.items()

@@ -25,8 +25,8 @@ def proposal(
     *members: int, epochs: dict[int, int] | None = None, leader_epoch: int = 4, number: int = 9
 ) -> ProposedIsr:
     known = {1: 10, 2: 20, 3: 30, 4: 40, **(epochs or {})}
-    lives = tuple((NodeId(node), known[node]) for node in members)
-    return ProposedIsr(LeaderEpoch(leader_epoch), number, lives)
+    epochs = tuple((NodeId(node), known[node]) for node in members)
+    return ProposedIsr(LeaderEpoch(leader_epoch), number, epochs)
 
 
 def validated(proposed: ProposedIsr, sender: NodeId = B1, insync_min: int = 1) -> PartitionState:

@@ -232,12 +232,12 @@ def test_a_failed_write_of_a_cancelled_caller_raises_no_warning(tmp_path: Path) 
         whole = store._file
         store._file = FailingFile(whole, sqlite3.SQLITE_FULL)  # type: ignore[assignment]
         writing = asyncio.create_task(view.write([Put("a", b"")]))
-        while not store._commits:  # noqa: ASYNC110 (nothing tells us)
+        while not store._commits:  # noqa: ASYNC110 (there is no event)
             await asyncio.sleep(0)
         writing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await writing
-        while store._commits:  # noqa: ASYNC110 (nothing tells us)
+        while store._commits:  # noqa: ASYNC110 (there is no event)
             await asyncio.sleep(0.001)
         store._file = whole
         await store.close()
@@ -332,12 +332,12 @@ async def until_gone(view: EmbeddedView, key: str) -> None:
 def test_the_session_of_a_killed_broker_ends_after_the_timeout(tmp_path: Path) -> None:
     async def scenario() -> None:
         store = await EmbeddedStore.open(str(tmp_path / "metadata.db"), session_timeout_s=0.02)
-        dead, living = store.view(), store.view()
-        session = await dead.open_session()
+        killed, living = store.view(), store.view()
+        session = await killed.open_session()
         await session.register("brokers/1", b"")
-        dead.kill()
+        killed.kill()
         with pytest.raises(Closed):
-            await dead.write([Put("a", b"")])
+            await killed.write([Put("a", b"")])
         assert "brokers/1" in await living.registrations()
         await until_gone(living, "brokers/1")
         assert not session.lost.is_set()  # a killed broker is not notified

@@ -29,7 +29,7 @@ def prover(
     return made
 
 
-# -- what is proven --------------------------------------------------------------------------------
+# -- proofs ----------------------------------------------------------------------------------------
 
 
 def test_two_brokers_of_a_cluster_prove_themselves_to_each_other() -> None:

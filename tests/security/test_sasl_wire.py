@@ -44,7 +44,7 @@ def address(broker: SecureBroker) -> str:
     return broker.at("SASL_PLAINTEXT")
 
 
-# -- before ---------------------------------------------------------------------------------------
+# -- before authentication ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_an_authenticated_connection_cannot_start_another_handshake(address: str
         assert metadata(client).brokers
 
 
-# -- without requests, as the oldest clients do it ------------------------------------------------
+# -- bare tokens, as with the oldest clients ------------------------------------------------------
 
 
 def test_bare_tokens_after_the_oldest_handshake(address: str) -> None:
@@ -227,7 +227,7 @@ def test_a_bad_bare_token_closes_the_connection_late(address: str) -> None:
         assert time.monotonic() - began_s >= FAILURE_DELAY_MS / 1000
 
 
-# -- sessions that end (KIP-368) ------------------------------------------------------------------
+# -- sessions that expire (KIP-368) ---------------------------------------------------------------
 
 
 def test_a_session_ends_unless_it_is_renewed(broker: SecureBroker) -> None:
@@ -251,7 +251,7 @@ def test_a_session_that_has_ended_may_still_be_renewed(broker: SecureBroker) -> 
         assert metadata(client).brokers
 
 
-# -- elsewhere ------------------------------------------------------------------------------------
+# -- a listener without SASL ----------------------------------------------------------------------
 
 
 def test_a_listener_without_sasl_refuses_sasl_requests(broker: SecureBroker) -> None:

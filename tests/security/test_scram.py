@@ -122,7 +122,7 @@ def test_an_unknown_user_looks_like_the_known_ones() -> None:
     assert (len(decoy.salt), decoy.iterations) == (64, 16384)
 
 
-# -- peers that do not keep to it -----------------------------------------------------------------
+# -- invalid messages -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

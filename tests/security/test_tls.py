@@ -73,7 +73,7 @@ def client(authority: Authority) -> ssl.SSLContext:
     return make_client_context(settings(trusted=trusted), DISK)
 
 
-# -- what works -----------------------------------------------------------------------------------
+# -- valid settings -------------------------------------------------------------------------------
 
 
 def test_a_key_store_in_one_file(server: Identity, client: ssl.SSLContext) -> None:
@@ -127,7 +127,7 @@ def test_cipher_suites_of_tls_1_3_only(server: Identity, client: ssl.SSLContext)
     assert shake_hands(context, client)[0] == "TLSv1.3"
 
 
-# -- what does not --------------------------------------------------------------------------------
+# -- invalid settings -----------------------------------------------------------------------------
 
 
 def refusal(tls: TlsSettings) -> str:
@@ -219,7 +219,7 @@ def test_java_key_stores_are_refused_with_a_conversion_hint(
     assert refusal(settings(odd)) == "ssl.keystore.type=BKS: allowed: PEM"
 
 
-# -- renewal --------------------------------------------------------------------------------------
+# -- reloading ------------------------------------------------------------------------------------
 
 
 def test_a_certificate_is_reloaded_when_its_file_changes(

@@ -114,7 +114,7 @@ def test_an_expired_certificate_is_refused_even_if_none_is_required(
     run(scenario())
 
 
-# -- peers that only knock ------------------------------------------------------------------------
+# -- peers without a complete handshake -----------------------------------------------------------
 
 
 def test_a_peer_without_a_handshake_counts_as_a_connection_and_is_disconnected(
@@ -203,7 +203,7 @@ def test_a_peer_that_connects_while_the_listener_stops_is_disconnected(
         await listener.start()
         peer = socket.create_connection(("127.0.0.1", listener.port))
         peer.setblocking(False)
-        while not listener._handshakes:  # noqa: ASYNC110 (nothing tells us)
+        while not listener._handshakes:  # noqa: ASYNC110 (there is no event)
             await asyncio.sleep(0)  # just accepted: its handshake has not started
         await listener.stop(0)
         assert await _ends(asyncio.get_running_loop(), peer)

@@ -1,10 +1,10 @@
 """Leader elections: leader and in-sync replicas of one partition as brokers come and go. Pure.
 
 `compute_change` gives the state of a partition after brokers were registered, unregistered or
-fenced; `elect_longest_log` is_election a leader among replicas that all had an unclean shutdown;
-`elect_preferred` is_election the preferred leader. `BrokerLiveness` gives the live brokers.
+fenced; `elect_longest_log` elects a leader among replicas that all had an unclean shutdown;
+`elect_preferred` elects the preferred leader. `BrokerLiveness` gives the live brokers.
 Invariants: the ISR is never empty; an elected leader is live; epochs never decrease; only an
-unclean election, where it is enabled, is_election a replica that may lack committed records.
+unclean election, where it is enabled, elects a replica that may lack committed records.
 """
 
 import enum
