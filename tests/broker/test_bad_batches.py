@@ -25,7 +25,7 @@ from suwi.wire.versions import ApiKey
 from tests.broker_process import BrokerProcess, unique_name
 from tests.raw_client import RawClient, produce_fields, produced
 
-pytestmark = pytest.mark.usefixtures("serves_on")
+pytestmark = pytest.mark.usefixtures("still_serves")
 
 HOUR_MS = 3_600_000
 COMPRESSED = [codec for codec in Compression if codec is not Compression.NONE]

@@ -19,7 +19,7 @@ from suwi.wire.versions import APIS, ApiKey
 from tests.broker_process import BrokerProcess, unique_name
 from tests.raw_client import RawClient, fetch_fields, new_topic, produce_fields
 
-pytestmark = pytest.mark.usefixtures("serves_on")
+pytestmark = pytest.mark.usefixtures("still_serves")
 
 REQUEST_BYTES_MAX = 104_857_600
 SERVED = [

@@ -24,7 +24,7 @@ from suwi.wire.versions import REQUEST_ITEMS_MAX, ApiKey
 from tests.broker_process import BrokerProcess, unique_name
 from tests.raw_client import RawClient, new_topic, produce_fields, produced
 
-pytestmark = pytest.mark.usefixtures("serves_on")
+pytestmark = pytest.mark.usefixtures("still_serves")
 
 MIB = 1 << 20
 MANY = REQUEST_ITEMS_MAX - 2

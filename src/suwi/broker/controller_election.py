@@ -1,9 +1,9 @@
 """Controller election: this broker campaigns until it stops, and acts as controller when elected.
 
-A newly elected controller first syncs with the metadata store, lets its image catch up and writes
-the differences between the registrations and the metadata log. Then it becomes active, and from
-then on writes registrations and unregistrations as they happen. `topics`, `configs`, `scram` and
-`partitions` are the operations of the active controller.
+A newly elected controller first syncs with the metadata store, lets its image catch up, compares
+the registrations with the brokers in the image and writes the differences. Then it becomes active,
+and from then on writes registrations and unregistrations as they happen. `topics`, `configs`,
+`scram` and `partitions` are the operations of the active controller.
 Invariant: on a broker that is not the active controller they raise NotController; every write of
 the controller carries its controller epoch (hazard 11).
 """
@@ -247,7 +247,7 @@ class ControllerElection:
     # -- work of the active controller -----------------------------------------------------------
 
     async def _process_registrations(self, active_controller: ActiveController) -> None:
-        """Write registrations and unregistrations that are not yet in the metadata log."""
+        """Write registrations and unregistrations that are not yet in the image."""
         registered = await self._registered()
         if not active_controller.partitions.are_registrations_applied(registered):
             await active_controller.partitions.apply_registrations(registered)

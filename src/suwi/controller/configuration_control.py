@@ -132,7 +132,7 @@ class ConfigurationControl:
     ) -> list[Put]:
         """Clear the eligible leader replicas (ELR) if `min.insync.replicas` changes.
 
-        With a lower minimum, records may be committed that replicas outside the ISR do not have.
+        With another minimum, records may be committed that replicas outside the ISR do not have.
         """
         if before.get(_MIN_ISR) == after.get(_MIN_ISR):
             return []

@@ -89,7 +89,7 @@ def compute_change(
         for node in state.isr
         if node in liveness.live and node not in unclean_shutdown_replicas
     ]
-    # A restarted broker has to catch up before it is in sync, unless there is no other replica.
+    # A restarted broker has to catch up first, unless the ISR has no other live member.
     members = [node for node in clean if node not in liveness.restarted] or clean
     if members:
         return _lead(state, members, liveness, unclean_shutdown_replicas, rules, Election.CLEAN)

@@ -94,7 +94,7 @@ class MetadataWriter:
                 await self._wait_for_image(sequence)
             case Conflict():
                 self._on_refusal()
-                raise NotController("another controller has changed the metadata")
+                raise NotController("the metadata was changed by another writer")
             case Unknown():
                 self._is_uncertain = True
                 await self._resolve_unknown(operations)
