@@ -47,7 +47,7 @@ class SlowView:
 
 class StartingBroker:
     def __init__(
-        self, simulation: Simulation, store: MemoryStore, node: NodeId, beside: list[NodeId]
+        self, simulation: Simulation, store: MemoryStore, node: NodeId, start_together: list[NodeId]
     ) -> None:
         self.node = node
         name = f"b{node}"
@@ -61,7 +61,7 @@ class StartingBroker:
             "log.dirs": "/data",
         }
         config = parse_broker_config(properties).config
-        self.broker = Broker(env, config, self.view, beside=beside)  # type: ignore[arg-type]
+        self.broker = Broker(env, config, self.view, start_together=start_together)  # type: ignore[arg-type]
         self.starting = self.machine.spawn(self.broker.start())
 
     async def connect(self) -> PeerConnection:
@@ -81,8 +81,10 @@ class World:
         self._simulation = simulation
         self._store = MemoryStore(simulation.random.stream("store"))
 
-    def start(self, node: NodeId = B1, beside: list[NodeId] | None = None) -> StartingBroker:
-        return StartingBroker(self._simulation, self._store, node, beside or [])
+    def start(
+        self, node: NodeId = B1, start_together: list[NodeId] | None = None
+    ) -> StartingBroker:
+        return StartingBroker(self._simulation, self._store, node, start_together or [])
 
 
 def run(scenario: Callable[[World], Awaitable[None]], seed: int = 1) -> None:

@@ -57,8 +57,8 @@ def test_brokers_replicate_over_tls_and_a_client_certificate_is_not_a_brokers(
                 local_env(),
                 parse_broker_config(properties(authority, tmp_path, protocol, node)).config,
                 store.view(),
-                sharing=2,
-                beside=[NodeId(1), NodeId(2)],
+                brokers_in_process=2,
+                start_together=[NodeId(1), NodeId(2)],
             )
             for node in (1, 2)
         ]

@@ -27,7 +27,7 @@ from suwi.broker.loss_reports import LossReports
 from suwi.broker.peer_security import (
     check_peers_can_log_in,
     connect_to_peers,
-    listener_between_brokers,
+    find_inter_broker_listener,
     peer_log_in,
     prove_to_peers,
 )
@@ -91,12 +91,12 @@ class Broker:
         *,
         stats: NetStats | None = None,
         adopts: bool = False,
-        sharing: int = 1,
-        beside: Collection[NodeId] = (),
+        brokers_in_process: int = 1,
+        start_together: Collection[NodeId] = (),
     ) -> None:
         """`stats`: where requests are counted for metrics. `adopts`: create topics for data that
-        the metadata lacks. `sharing`: the number of brokers in this process. `beside`: the brokers
-        that start together with this one; it serves no clients until all are registered."""
+        the metadata lacks. `start_together`: the brokers that start together with this one; it
+        serves no clients until all are registered."""
         self.config = config
         self.node_id = NodeId(config.node_id)
         self.cluster_id = ""
@@ -107,17 +107,17 @@ class Broker:
         self._store = store
         self._stats = stats
         self._adopts = adopts
-        self._beside = beside
+        self._start_together = start_together
         self._specs = parse_listeners(config)
-        self._inter_broker_listener = listener_between_brokers(config, self._specs)
+        self._inter_broker_listener = find_inter_broker_listener(config, self._specs)
         self._dynamic = DynamicBrokerConfig(config)
         self._follower = MetadataFollower(store, self.tasks)
-        open_files_max = raise_open_file_limit() // sharing
+        open_files_max = raise_open_file_limit() // brokers_in_process
         self._make_peers()
         self._make_replicas(FileCache(env.disk, int(open_files_max * _OPEN_FILES_FOR_LOGS)))
         self._make_controller_election()
         self._make_socket_server(int(open_files_max * _OPEN_FILES_FOR_CONNECTIONS))
-        if sharing > 1 or store.is_shared:
+        if brokers_in_process > 1 or store.is_shared:
             check_peers_can_log_in(config, self._inter_broker_listener)
         self._failed = asyncio.Event()
         self._starting: asyncio.Task[Any] | None = None
@@ -217,8 +217,8 @@ class Broker:
         return BrokerInfo(self.node_id, tuple(self.endpoints), rack or None)
 
     @property
-    def compaction(self) -> LogCleaner:
-        return self._log_manager.compaction
+    def log_cleaner(self) -> LogCleaner:
+        return self._log_manager.log_cleaner
 
     # -- starting ------------------------------------------------------------------------------
 
@@ -310,7 +310,7 @@ class Broker:
         own = image.unfenced_brokers.get(self.node_id)
         if own is None or own.epoch != self._lifecycle.epoch or image.controller is None:
             return
-        if all(node in image.unfenced_brokers for node in self._beside):
+        if all(node in image.unfenced_brokers for node in self._start_together):
             self._socket_server.enable_request_processing()
 
     def _open_start_gate(self, _old: ClusterImage, new: ClusterImage) -> None:
@@ -351,7 +351,7 @@ class Broker:
     # -- stopping ------------------------------------------------------------------------------
 
     def _on_fatal(self, failure: TaskFailure) -> None:
-        """Stop the broker: a failed-over broker is better than one that works only in part."""
+        """Stop the broker: to be replaced by others is better than to work only in part."""
         if self.failure is not None:
             return
         self.failure = failure

@@ -63,7 +63,7 @@ class LogManager:
         self._moved: dict[TopicPartition, Partition] = {}
         """Partitions whose high watermark may differ from the checkpoint."""
         self._recovery_points_moved = False
-        self.compaction = LogCleaner(
+        self.log_cleaner = LogCleaner(
             env,
             config,
             directories,
@@ -290,7 +290,7 @@ class LogManager:
 
     async def _compact(self) -> None:
         """Compact until no log is due."""
-        while not self._stopping.is_set() and await self.compaction.compact_dirtiest():
+        while not self._stopping.is_set() and await self.log_cleaner.compact_dirtiest():
             pass
 
     # -- stopping --------------------------------------------------------------------------------

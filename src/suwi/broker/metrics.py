@@ -275,7 +275,7 @@ class BrokerCollector(Collector):
         yield GaugeMetricFamily(
             "suwi_uncleanable_partitions",
             "Partitions that the log cleaner skips because compacting them failed.",
-            value=len(self._broker.compaction.uncleanable),
+            value=len(self._broker.log_cleaner.uncleanable),
         )
 
     def _full_disks(self) -> Iterator[Metric]:

@@ -27,7 +27,7 @@ from suwi.wire.versions import ApiKey
 _MECHANISM_KEY = "sasl.mechanism.inter.broker.protocol"
 
 
-def listener_between_brokers(config: BrokerConfig, specs: list[ListenerSpec]) -> ListenerSpec:
+def find_inter_broker_listener(config: BrokerConfig, specs: list[ListenerSpec]) -> ListenerSpec:
     """The listener with the configured name, else the first with the configured protocol, else the
     first.
 
