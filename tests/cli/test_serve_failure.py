@@ -8,14 +8,14 @@ _SABOTAGED = """
 from suwi.broker.log_manager import LogManager
 from suwi.cli.main import app
 
-tick = LogManager._tick
+tick = LogManager._sync_dirty_partitions
 
 async def fails(log_manager):
     if log_manager._config.static.node_id == {victim}:
         raise RuntimeError("a bug")
     await tick(log_manager)
 
-LogManager._tick = fails
+LogManager._sync_dirty_partitions = fails
 app()
 """
 

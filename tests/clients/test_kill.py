@@ -403,7 +403,7 @@ def when_it_waits(broker: BrokerProcess, act: Callable[[], None]) -> Iterator[No
     over = threading.Event()
 
     def watch() -> None:
-        while "waiting for the metadata store" not in broker.log and not over.wait(0.01):
+        while "metadata store unavailable, retrying" not in broker.log and not over.wait(0.01):
             pass
         act()
 

@@ -172,8 +172,8 @@ async def _run(
                 store.view(),
                 stats=counts,
                 adopts=adopt,
-                sharing=len(configs),
-                beside=ids,
+                brokers_in_process=len(configs),
+                start_together=ids,
             )
             for config, counts in zip(configs, stats, strict=True)
         ]

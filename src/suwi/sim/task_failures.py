@@ -195,7 +195,9 @@ class _Expected:
 
     def _count(self) -> int:
         # A partition that cannot be compacted is counted by itself.
-        uncleanable = len(self._broker.compaction.uncleanable) if self._name == "log cleaner" else 0
+        uncleanable = (
+            len(self._broker.log_cleaner.uncleanable) if self._name == "log cleaner" else 0
+        )
         return self._broker.tasks.failures[self._name] + uncleanable
 
     def is_seen(self) -> bool:

@@ -93,7 +93,9 @@ class Node:
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "log.dirs": self.path,
         }
-        return Broker(env, parse_broker_config(properties).config, view, sharing=self._brokers)
+        return Broker(
+            env, parse_broker_config(properties).config, view, brokers_in_process=self._brokers
+        )
 
     async def stop(self) -> bool:
         """As SIGTERM: a controlled shutdown. Returns whether it was clean."""
