@@ -1,6 +1,8 @@
 """The documents name what is there: every file in the map, every link, nothing else."""
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from tools.file_map import TARGET, file_map
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "suwi"
+GLOSSARY = ROOT / "docs" / "glossary.md"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
@@ -25,6 +28,41 @@ def test_files_and_links_in_documents_exist(page: Path) -> None:
     files = re.findall(r"`([a-z_]+/[a-z_/0-9]+\.py)`", text)
     places = (ROOT, PACKAGE)
     assert [file for file in files if not any((p / file).exists() for p in places)] == []
+
+
+def glossary_rows() -> list[str]:
+    lines = GLOSSARY.read_text().splitlines()
+    return [line for line in lines if line.startswith("| ") and not line.startswith("| Kafka |")]
+
+
+def names_in(path: Path) -> Iterator[str]:
+    """Functions, classes, and methods and fields of classes as `Class.name`."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+        elif isinstance(node, ast.ClassDef):
+            yield node.name
+            for member in node.body:
+                if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef):
+                    yield f"{node.name}.{member.name}"
+                elif isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):
+                    yield f"{node.name}.{member.target.id}"
+
+
+@pytest.mark.parametrize("row", glossary_rows(), ids=lambda row: row.split("|")[1].strip())
+def test_what_the_glossary_names_exists_and_is_in_the_file_map(row: str) -> None:
+    """A class or function belongs to the file that is named before it."""
+    _, _, here, remark, _ = row.split("|")
+    places = re.findall(r"`([\w/.]+)`", here) + re.findall(r"`([a-z_/]+\.py|[A-Z][\w.]+)`", remark)
+    assert places[0].endswith(".py"), "every row names a file first"
+    listed = TARGET.read_text()
+    names: set[str] = set()
+    for place in places:
+        if place.endswith(".py"):
+            assert f"- `{place}`:" in listed
+            names = set(names_in(PACKAGE / place))
+        else:
+            assert place in names
 
 
 def test_apis_that_are_not_served_are_listed_by_name() -> None:
