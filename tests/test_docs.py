@@ -13,6 +13,8 @@ from tools.file_map import TARGET, file_map
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "suwi"
 GLOSSARY = ROOT / "docs" / "glossary.md"
+HAZARDS = ROOT / "docs" / "hazards.md"
+TRANSCRIPTS = ROOT / "tests" / "replica" / "transcripts"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
@@ -63,6 +65,39 @@ def test_what_the_glossary_names_exists_and_is_in_the_file_map(row: str) -> None
             names = set(names_in(PACKAGE / place))
         else:
             assert place in names
+
+
+_HAZARD = re.compile(r"[Hh]azards?[ _\n#]+((?:G?\d+(?:, |–| and | to )?)+)")
+_GROUP_HAZARD = re.compile(r"\b(G\d+)\b:")
+
+
+def hazards_in(text: str) -> set[str]:
+    """The numbers that a text refers to: `hazard 4`, `Hazards 1 and 3`, `Hazards G1–G7, G15`."""
+    found = set(_GROUP_HAZARD.findall(text))
+    for listed in _HAZARD.findall(text):
+        for part in re.split(", | and ", listed):
+            numbers = [int(number) for number in re.findall(r"\d+", part)]
+            letter = "G" if part.startswith("G") else ""
+            found |= {f"{letter}{n}" for n in range(numbers[0], numbers[-1] + 1)}
+    return found
+
+
+def hazard_rows() -> dict[str, str]:
+    rows = re.findall(r"^\| (G?\d+) \| (.*)$", HAZARDS.read_text(), re.MULTILINE)
+    assert len(dict(rows)) == len(rows), "every number once"
+    return dict(rows)
+
+
+def test_every_hazard_that_code_or_tests_refer_to_is_listed() -> None:
+    files = [*PACKAGE.rglob("*.py"), *(ROOT / "tests").rglob("*.py"), *TRANSCRIPTS.glob("*.txt")]
+    used = set().union(*(hazards_in(path.read_text()) for path in files if path != Path(__file__)))
+    assert used == set(hazard_rows())
+
+
+@pytest.mark.parametrize(("number", "row"), hazard_rows().items())
+def test_the_tests_of_a_hazard_refer_to_it(number: str, row: str) -> None:
+    for file in re.findall(r"`(tests/[a-z_/]+\.py)`", row):
+        assert number in hazards_in((ROOT / file).read_text())
 
 
 def test_apis_that_are_not_served_are_listed_by_name() -> None:
