@@ -27,6 +27,13 @@ def test_every_hazard_has_a_mutant_and_a_transcript() -> None:
     assert sorted({hazard for hazard, _ in BY_HAZARD}) == HAZARDS
 
 
+@pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
+def test_a_mutant_patches_what_exists(mutant: Mutant) -> None:
+    """Else it would be caught by the error that the patch itself raises."""
+    with mutant.applied():
+        pass
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_transcript_of_its_hazard_catches_the_mutant(mutant: Mutant) -> None:
     caught = False

@@ -50,7 +50,7 @@ async def _dies_of_an_image(self: MetadataFollower, old: Any, new: Any) -> None:
 _mark_for_deletion = LogDirectory.mark_for_deletion
 
 
-def _puts_away_or_raises(self: LogDirectory, partition: Any) -> str | None:
+def _marks_for_deletion_or_raises(self: LogDirectory, partition: Any) -> str | None:
     """Nobody foresees that it may fail here."""
     try:
         return _mark_for_deletion(self, partition)
@@ -119,7 +119,7 @@ MUTANTS = (
         (
             (MetadataFollower, "_apply", _dies_of_an_image),
             (ReplicaManager, "_isolated", _not_isolated),
-            (LogDirectory, "put_away", _puts_away_or_raises),
+            (LogDirectory, "mark_for_deletion", _marks_for_deletion_or_raises),
         ),
         options=Options(kinds=["fail deletion"], force={"churns": True}),
     ),

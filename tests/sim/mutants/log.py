@@ -26,7 +26,7 @@ MUTANTS = (
         "a topic made anew finds the directory of the old one, and keeps what is in it",
         (
             (LogDirectory, "_mark_other_topic_for_deletion", _is_no_stranger),
-            (LogDirectory, "put_away", _stays),
+            (LogDirectory, "mark_for_deletion", _stays),
         ),
     ),
 )
