@@ -12,9 +12,10 @@ help: ## this list
 setup: ## create .venv with .venv/bin/suwi, exactly as requirements.lock says
 	@tools/setup.sh
 
-check: setup ## format, lint, types, import layers
+check: setup ## format, lint, types, import layers, task owners, sizes
 	@failed=; \
-	for tool in "ruff format --check ." "ruff check ." mypy "lint-imports --no-logo" "python tools/check_tasks.py"; do \
+	for tool in "ruff format --check ." "ruff check ." mypy "lint-imports --no-logo" \
+		"python tools/check_tasks.py" "python tools/check_sizes.py"; do \
 		echo "== $$tool"; $(BIN)/$$tool || failed=yes; \
 	done; \
 	[ -z "$$failed" ]

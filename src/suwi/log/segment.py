@@ -35,6 +35,9 @@ class Located(NamedTuple):
 
 
 class Segment:
+    """Size: the log file and its three indexes are changed together. What does not change them
+    (scanning, finding by time, the indexes themselves) is elsewhere."""
+
     __slots__ = (
         "_bytes_since_index_entry",
         "_files",

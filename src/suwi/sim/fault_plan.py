@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from suwi.metadata.memory import Faults
 from suwi.model.ids import NO_NODE, NodeId
-from suwi.sim import disk_fault_scripts
+from suwi.sim import disk_fault_scripts, network_fault_scripts, store_fault_scripts
 from suwi.sim.cluster import SimCluster, SimNode
 from suwi.sim.fault_scripts import double_failover, fail_deletion, unclean_rejoin
 from suwi.sim.invariant_monitor import InvariantMonitor
@@ -39,7 +39,7 @@ class FaultPlan:
     ) -> None:
         """`tasks` are those that may fail. `power_losses`: "budget", or "any" where every message
         is synced before its answer."""
-        self._cluster = cluster
+        self.cluster = cluster
         self.watch = watch
         self.random = random
         self.network = cluster.simulation.network
@@ -78,12 +78,12 @@ class FaultPlan:
         self.say("heal")
         self.is_healing = True
         self.network.heal()
-        for host in [*(node.name for node in self._cluster.nodes.values()), "c1", "c2"]:
+        for host in [*(node.name for node in self.cluster.nodes.values()), "c1", "c2"]:
             self.network.slow(host, 0)
-        self._set_store_faults(Faults())
+        store_fault_scripts.set_store_faults(self, Faults())
         while self._under_way:
             await asyncio.wait(list(self._under_way))
-        for node in self._cluster.nodes.values():
+        for node in self.cluster.nodes.values():
             node.heal_store()
             disk = node.machine.disk
             disk.faults.clear()
@@ -91,10 +91,10 @@ class FaultPlan:
             if node.is_running and disk_fault_scripts.has_lost_a_directory(node):
                 self.say(f"restart {node.name}, whose data directory is offline")
                 node.kill()
-        await asyncio.gather(*(self._bring_back(node) for node in self._cluster.nodes.values()))
+        await asyncio.gather(*(self._bring_back(node) for node in self.cluster.nodes.values()))
 
     def say(self, what: str) -> None:
-        self._cluster.say(f"* {what}")
+        self.cluster.say(f"* {what}")
 
     async def for_a_while(self) -> None:
         """A moment, about a session's time, or much longer."""
@@ -109,7 +109,7 @@ class FaultPlan:
 
     def pick(self) -> SimNode | None:
         """A running broker that nothing is happening to; leaders and the controller rather."""
-        free = [n for n in self._cluster.nodes.values() if n.is_running and n.id not in self._busy]
+        free = [n for n in self.cluster.nodes.values() if n.is_running and n.id not in self._busy]
         if not free:
             return None
         truth = self.watch.truth
@@ -152,11 +152,11 @@ class FaultPlan:
 
     def free(self, node_id: NodeId) -> SimNode | None:
         """A running broker that nothing is happening to."""
-        node = self._cluster.nodes[node_id]
+        node = self.cluster.nodes[node_id]
         return node if node.is_running and node_id not in self._busy else None
 
     def controller(self) -> NodeId | None:
-        controller = self._cluster.store.ledger.controller
+        controller = self.cluster.store.ledger.controller
         return controller.node_id if controller else None
 
     # -- processes -------------------------------------------------------------------------------
@@ -247,12 +247,12 @@ class FaultPlan:
     def _is_back(self, node_id: NodeId) -> bool:
         """Whether what a power loss took is replaced: it is in sync again, in its new life."""
         registered = self.watch.truth.registered_brokers.get(node_id)
-        held = self._cluster.store.ledger.registrations.get(f"brokers/{node_id}")
+        held = self.cluster.store.ledger.registrations.get(f"brokers/{node_id}")
         return (
             registered is not None
             and held is not None
             and registered.epoch == held.epoch
-            and self._cluster.nodes[node_id].in_service.is_set()
+            and self.cluster.nodes[node_id].in_service.is_set()
             and not any(
                 r.was_unclean_shutdown
                 for (n, _), r in self.watch.world.replicas.items()
@@ -272,7 +272,7 @@ class FaultPlan:
 
     async def restart_all(self) -> None:
         """Every process dies, at about the same time, and comes back in any order."""
-        nodes = [n for n in self._cluster.nodes.values() if n.id not in self._busy]
+        nodes = [n for n in self.cluster.nodes.values() if n.id not in self._busy]
         with self.taking(*nodes):
             self.random.shuffle(nodes)
             for node in nodes:
@@ -289,121 +289,12 @@ class FaultPlan:
 
     async def slow_threads(self) -> None:
         """Jobs wait long for their threads, and what they are about may be gone by then."""
-        loop = self._cluster.simulation.loop
+        loop = self.cluster.simulation.loop
         usual_s, loop.job_delay_s_max = loop.job_delay_s_max, 2.0
         self.say("threads are slow")
         await self.pause(self.random.uniform(0.5, 4.0))
         self.say("threads are fast again")
         loop.job_delay_s_max = usual_s
-
-    # -- the network -----------------------------------------------------------------------------
-
-    def _two(self) -> tuple[str, str]:
-        names = [node.name for node in self._cluster.nodes.values()]
-        self.random.shuffle(names)
-        return names[0], names[1]
-
-    async def cut(self) -> None:
-        """One way or both ways between two brokers."""
-        one, other = self._two()
-        both = self.random.chance(0.5)
-        self.say(f"cut {one} -> {other}{' and back' if both else ''}")
-        self.network.cut(one, other)
-        if both:
-            self.network.cut(other, one)
-        await self.for_a_while()
-        self.say(f"mend {one} - {other}")
-        self.network.heal(one, other)
-
-    async def isolate(self) -> None:
-        """One broker from the other brokers; clients and the store still reach it, or not."""
-        node = self.pick()
-        if node is None:
-            return
-        others = [other.name for other in self._cluster.nodes.values() if other is not node]
-        with_clients = self.random.chance(0.3)
-        with_store = self.random.chance(0.3)
-        self.say(
-            f"isolate {node.name}{' from clients' * with_clients}{' and the store' * with_store}"
-        )
-        self.network.partition([node.name], [*others, *(["c1", "c2"] if with_clients else [])])
-        if with_store:
-            node.cut_store()
-        await self.for_a_while()
-        self.say(f"mend {node.name}")
-        if with_store:
-            node.heal_store()
-        for other in [*others, "c1", "c2"]:
-            self.network.heal(node.name, other)
-
-    async def refuse(self) -> None:
-        """A firewall between two brokers that answers with a reset, one way or both ways."""
-        one, other = self._two()
-        both = self.random.chance(0.5)
-        self.say(f"{one} is refused by {other}{' and the other way' if both else ''}")
-        self.network.refuse(one, other)
-        if both:
-            self.network.refuse(other, one)
-        await self.for_a_while()
-        self.say(f"{one} and {other} may talk again")
-        self.network.heal(one, other)
-
-    async def reset(self) -> None:
-        node = self.pick()
-        if node is not None:
-            self.say(f"reset connections of {node.name}")
-            self.network.reset(node.name)
-
-    async def slow(self) -> None:
-        node = self.pick()
-        if node is None:
-            return
-        delay_ms = self.random.choice((20, 200, 2000))
-        self.say(f"slow {node.name} by {delay_ms} ms")
-        self.network.slow(node.name, delay_ms)
-        await self.for_a_while()
-        self.say(f"{node.name} is fast again")
-        self.network.slow(node.name, 0)
-
-    # -- the store -------------------------------------------------------------------------------
-
-    async def cut_store(self) -> None:
-        node = self.pick()
-        if node is None:
-            return
-        self.say(f"{node.name} cannot reach the store")
-        node.cut_store()
-        await self.for_a_while()
-        self.say(f"{node.name} can reach the store again")
-        node.heal_store()
-
-    async def expire(self) -> None:
-        node = self.pick()
-        if node is not None and node.view is not None:
-            self.say(f"the session of {node.name} expires")
-            node.view.expire()
-
-    async def worsen_store(self) -> None:
-        """Slow answers, lost answers, stale reads and late notices for everybody."""
-        self.say("the store is slow and forgetful")
-        random = self.random
-        self._set_store_faults(
-            Faults(
-                latency_s=(0.0, random.choice((0.001, 0.05, 0.5))),
-                notice_delay_s=(0.0, random.choice((0.01, 0.3, 1.0))),
-                read_lag_max=random.choice((0, 2, 8)),
-                new_session_lag_max=random.choice((0, 4)),
-                unknown_applied_chance=random.choice((0.0, 0.2)),
-                unknown_dropped_chance=random.choice((0.0, 0.2)),
-            )
-        )
-        await self.for_a_while()
-        self.say("the store is well")
-        self._set_store_faults(Faults())
-
-    def _set_store_faults(self, faults: Faults) -> None:
-        for name in Faults.__slots__:
-            setattr(self._cluster.store_faults, name, getattr(faults, name))
 
 
 Trouble: TypeAlias = Callable[[FaultPlan], Coroutine[Any, Any, None]]
@@ -415,11 +306,11 @@ KINDS: dict[str, Trouble] = {
     "lose power": FaultPlan.lose_power,
     "freeze": FaultPlan.freeze,
     "restart all": FaultPlan.restart_all,
-    "cut": FaultPlan.cut,
-    "isolate": FaultPlan.isolate,
-    "refuse": FaultPlan.refuse,
-    "reset": FaultPlan.reset,
-    "slow": FaultPlan.slow,
+    "cut": network_fault_scripts.cut,
+    "isolate": network_fault_scripts.isolate,
+    "refuse": network_fault_scripts.refuse,
+    "reset": network_fault_scripts.reset,
+    "slow": network_fault_scripts.slow,
     "fill disk": disk_fault_scripts.fill,
     "stall disk": disk_fault_scripts.stall,
     "fail disk": disk_fault_scripts.fail_and_restart,
@@ -428,9 +319,9 @@ KINDS: dict[str, Trouble] = {
     "fail deletion": fail_deletion,
     FAIL_TASK: fail_task,
     "slow threads": FaultPlan.slow_threads,
-    "cut store": FaultPlan.cut_store,
-    "expire": FaultPlan.expire,
-    "worsen store": FaultPlan.worsen_store,
+    "cut store": store_fault_scripts.cut_store,
+    "expire": store_fault_scripts.expire,
+    "worsen store": store_fault_scripts.worsen_store,
     "double failover": double_failover,
     "unclean rejoin": unclean_rejoin,
 }
