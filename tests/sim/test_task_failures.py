@@ -1,6 +1,6 @@
-"""Tasks that fail for a reason nobody foresaw: how that is injected, and what is let pass.
+"""Tasks that fail for an unexpected reason: how that is injected, and what is excused.
 
-That what must follow does follow, for every task, is shown by `mutants/tasks.py`.
+`mutants/tasks.py` shows for every task that what must follow does follow.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ def test_the_pause_before_work_begins_again_does_not_fail() -> None:
 
 @pytest.mark.parametrize("name", TRIED)
 def test_when_a_task_fails_its_unit_does_and_the_cluster_goes_on(name: str) -> None:
-    """In some run of its fault script the task is there and fails."""
+    """In some run of its fault script the task exists and fails."""
     for seed in range(10):
         run = Scenario(Simulation(seed), script(name))
         run.run()

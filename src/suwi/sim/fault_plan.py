@@ -1,8 +1,8 @@
-"""What goes wrong in a simulated cluster, and when: drawn from the seed, and mended in the end.
+"""The faults of a simulated cluster, drawn from the seed: which, when and where.
 
-`FaultPlan.run` makes trouble for a while, `heal` mends everything. Each run draws which kinds of
-trouble it has (a run with few kinds gets deeper than one with all of them), and aims at leaders and
-the controller more often than at others.
+`FaultPlan.run` injects faults for a while, `heal` removes all of them. Each run draws the kinds of
+faults it has (a run with few kinds reaches deeper states than one with all of them), and chooses
+leaders and the controller more often than other brokers.
 Invariant: power losses stay within the budget in which no acknowledged record may be lost.
 """
 
@@ -23,7 +23,7 @@ from suwi.sim.task_failures import UNITS, Sabotage, fail_task
 FAIL_TASK = "fail task"
 _START_AGAIN_S = 0.5
 _AT_ONCE_MAX = 3
-"""How many troubles there are at the same time, at most."""
+"""How many faults there are at the same time, at most."""
 
 
 class FaultPlan:
@@ -37,8 +37,8 @@ class FaultPlan:
         tasks: Sequence[str] = tuple(UNITS),
         power_losses: str = "budget",
     ) -> None:
-        """`tasks` are those that may fail. `power_losses`: "budget", or "any" where every message
-        is synced before its answer."""
+        """`tasks` are those that may fail. `power_losses`: "budget", or "any" if every message is
+        synced before it is acknowledged."""
         self.cluster = cluster
         self.watch = watch
         self.random = random
@@ -46,10 +46,10 @@ class FaultPlan:
         self.session_s = cluster.store.session_timeout_s
         self._power_losses = power_losses
         self._busy: set[NodeId] = set()
-        """Nodes whose process is being taken care of."""
+        """Nodes to whose process a fault is happening."""
         self._under_way: dict[asyncio.Task[None], None] = {}
         self._without_power: set[NodeId] = set()
-        """Nodes that lost power and are not back in every in-sync set."""
+        """Nodes that lost power and are not back in every ISR."""
         self.is_healing = False
         self.tasks = list(tasks)
         self._kinds = list(kinds) if kinds is not None else self._draw_kinds()
@@ -60,7 +60,7 @@ class FaultPlan:
         share = self.random.choice((0.15, 0.4, 0.8))
         return [kind for kind in KINDS if self.random.chance(share)] or ["kill"]
 
-    # -- for how long, and whom ------------------------------------------------------------------
+    # -- duration and choice ---------------------------------------------------------------------
 
     async def run(self, duration_s: float, pause_s_max: float = 1.5) -> None:
         loop = asyncio.get_running_loop()
@@ -74,7 +74,7 @@ class FaultPlan:
                 task.add_done_callback(lambda task: self._under_way.pop(task, None))
 
     async def heal(self) -> None:
-        """Mend everything, and return when every broker is in service."""
+        """Remove all faults, and return when every broker is in service."""
         self.say("heal")
         self.is_healing = True
         self.network.heal()
@@ -97,7 +97,7 @@ class FaultPlan:
         self.cluster.say(f"* {what}")
 
     async def for_a_while(self) -> None:
-        """A moment, about a session's time, or much longer."""
+        """Up to a moment, about the session timeout, or much longer."""
         longest = self.random.choice((0.05, 0.5, 2.0, 1.5 * self.session_s, 3 * self.session_s))
         await self.pause(self.random.uniform(0, longest))
 
@@ -108,7 +108,7 @@ class FaultPlan:
             duration_s -= step_s
 
     def pick(self) -> SimNode | None:
-        """A running broker that nothing is happening to; leaders and the controller rather."""
+        """A running broker without a process fault; leaders and the controller more often."""
         free = [n for n in self.cluster.nodes.values() if n.is_running and n.id not in self._busy]
         if not free:
             return None
@@ -123,7 +123,7 @@ class FaultPlan:
         return next((n for n in free if n.id == wanted), None) or self.random.choice(free)
 
     async def _bring_back(self, node: SimNode) -> None:
-        """Have it running and in service, however often that takes."""
+        """Start it as often as needed until it is in service."""
         while not node.in_service.is_set():
             if node.is_frozen:
                 node.thaw()
@@ -135,7 +135,7 @@ class FaultPlan:
                 await asyncio.sleep(_START_AGAIN_S)
 
     async def alone(self, act: Callable[[SimNode], Awaitable[None]]) -> None:
-        """Do something to one broker's process that nobody else interferes with."""
+        """Do something to one broker's process while no other fault of a process may choose it."""
         node = self.pick()
         if node is not None:
             with self.taking(node):
@@ -143,7 +143,7 @@ class FaultPlan:
 
     @contextmanager
     def taking(self, *nodes: SimNode) -> Iterator[None]:
-        """Have these processes for oneself."""
+        """Reserve these processes: no other fault may choose them."""
         self._busy.update(node.id for node in nodes)
         try:
             yield
@@ -151,7 +151,7 @@ class FaultPlan:
             self._busy.difference_update(node.id for node in nodes)
 
     def free(self, node_id: NodeId) -> SimNode | None:
-        """A running broker that nothing is happening to."""
+        """This broker, if it runs and no fault of its process is under way."""
         node = self.cluster.nodes[node_id]
         return node if node.is_running and node_id not in self._busy else None
 
@@ -172,7 +172,7 @@ class FaultPlan:
         await self.start(node)
 
     async def start(self, node: SimNode) -> None:
-        """Begin its next life, again where that fails, and do not wait long for it."""
+        """Start its next incarnation, with retries, and do not wait long for it."""
         for _ in range(5):
             if node.is_running or self.is_healing:
                 return
@@ -241,11 +241,11 @@ class FaultPlan:
                 return False
             if set(state.isr) != set(state.replicas) or state.leader == NO_NODE:
                 return False
-        # Where nothing is committed through it, it has nothing to lose.
+        # A replica through which nothing is committed has nothing to lose.
         return not held or all(self._is_back(other) for other in self._without_power)
 
     def _is_back(self, node_id: NodeId) -> bool:
-        """Whether what a power loss took is replaced: it is in sync again, in its new life."""
+        """Whether it is in sync again, in its new incarnation, so that nothing is missing."""
         registered = self.watch.truth.registered_brokers.get(node_id)
         held = self.cluster.store.ledger.registrations.get(f"brokers/{node_id}")
         return (
@@ -271,7 +271,7 @@ class FaultPlan:
         node.thaw(self.random.uniform(0, 0.5))
 
     async def restart_all(self) -> None:
-        """Every process dies, at about the same time, and comes back in any order."""
+        """Kill all processes, at about the same time, and start them in any order."""
         nodes = [n for n in self.cluster.nodes.values() if n.id not in self._busy]
         with self.taking(*nodes):
             self.random.shuffle(nodes)
@@ -288,7 +288,7 @@ class FaultPlan:
                 await self.pause(self.random.uniform(0, 1))
 
     async def slow_threads(self) -> None:
-        """Jobs wait long for their threads, and what they are about may be gone by then."""
+        """Jobs for threads start late; the files they are for may be gone by then."""
         loop = self.cluster.simulation.loop
         usual_s, loop.job_delay_s_max = loop.job_delay_s_max, 2.0
         self.say("threads are slow")

@@ -1,7 +1,7 @@
-"""Troubles in several acts: what single faults come to by chance only in thousands of runs.
+"""Faults of several steps, for states that single faults reach only in thousands of runs.
 
-Each is aimed at a partition as it is now, and leaves out what does not apply. They are kinds of
-trouble like the others (`fault_plan`).
+Each is aimed at a partition in its current state, and skips what does not apply. They are kinds of
+faults like the others (`fault_plan`).
 """
 
 import errno
@@ -22,7 +22,7 @@ _STEP_S = 0.02
 
 
 async def double_failover(plan: "FaultPlan") -> None:
-    """Two quick fail-overs, with a replica in the middle that nobody copies from (hazard 3)."""
+    """Two quick fail-overs, with a replica in between that nobody fetches from (hazard 3)."""
     cast = _cast(plan)
     if cast is None or len(cast.followers) < 2:
         return
@@ -46,19 +46,19 @@ async def double_failover(plan: "FaultPlan") -> None:
 
 
 async def unclean_rejoin(plan: "FaultPlan") -> None:
-    """A follower that has caught up loses power while its leader asks for it to join, and comes
+    """A follower that has caught up loses power while its leader proposes it for the ISR, and comes
     back without its last records (hazard 10)."""
     cast = _cast(plan)
     controller = plan.controller()
     if cast is None or controller in (None, cast.leader.id, cast.followers[0].id):
         return
     leader, follower = cast.leader, cast.followers[0]
-    judge = f"b{controller}"
+    controller_name = f"b{controller}"
     with plan.taking(follower):
         plan.say(f"unclean rejoin of {follower.name} as a follower of {leader.name} in {cast.log}")
         follower.kill()
         await _until(plan, lambda: follower.id not in cast.now().isr, 2 * plan.session_s)
-        plan.network.partition([leader.name], [judge])
+        plan.network.partition([leader.name], [controller_name])
         await plan.start(follower)
         await _until(plan, lambda: _has_caught_up(plan, cast), plan.session_s)
         if follower.is_running and plan.may_lose_power(follower):
@@ -66,7 +66,7 @@ async def unclean_rejoin(plan: "FaultPlan") -> None:
             plan.network.cut(leader.name, follower.name)
             await plan.start(follower)
             await plan.pause(plan.random.uniform(0, 0.5))
-        plan.network.heal(leader.name, judge)
+        plan.network.heal(leader.name, controller_name)
         await plan.pause(plan.random.uniform(0, 1))
         plan.network.heal(leader.name, follower.name)
         plan.say(f"end of the unclean rejoin of {follower.name}")
@@ -74,8 +74,8 @@ async def unclean_rejoin(plan: "FaultPlan") -> None:
 
 
 async def fail_deletion(plan: "FaultPlan") -> None:
-    """The directory of a topic that is being deleted cannot be renamed, or not even looked at, and
-    the broker goes on."""
+    """The directory of a topic that is being deleted cannot be renamed, or not even read, and
+    the broker continues."""
     states = plan.watch.world.states
     log = next((log for log in states if log.name.topic == CHURNED), None)
     nodes = [plan.free(node) for node in states[log].replicas] if log is not None else []
@@ -95,7 +95,7 @@ async def fail_deletion(plan: "FaultPlan") -> None:
 
 
 class _Cast:
-    """A partition whose replicas all run and are in sync, and who is who in it."""
+    """A partition whose replicas all run and are in sync: its leader and its followers."""
 
     def __init__(self, plan: "FaultPlan", log: LogId, nodes: list[SimNode]) -> None:
         self.log = log
@@ -130,7 +130,7 @@ def _end(plan: "FaultPlan", node: NodeId, log: LogId) -> int:
 
 
 async def _until(plan: "FaultPlan", condition: Callable[[], bool], limit_s: float) -> bool:
-    """Wait for something, not too long; whether it came."""
+    """Wait for something, not too long; returns whether it happened."""
     for _ in range(int(limit_s / _STEP_S)):
         if condition():
             return True

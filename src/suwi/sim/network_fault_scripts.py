@@ -13,7 +13,7 @@ def _two(plan: "FaultPlan") -> tuple[str, str]:
 
 
 async def cut(plan: "FaultPlan") -> None:
-    """One way or both ways between two brokers."""
+    """Cut the link between two brokers, in one direction or both."""
     one, other = _two(plan)
     both = plan.random.chance(0.5)
     plan.say(f"cut {one} -> {other}{' and back' if both else ''}")
@@ -26,7 +26,7 @@ async def cut(plan: "FaultPlan") -> None:
 
 
 async def isolate(plan: "FaultPlan") -> None:
-    """One broker from the other brokers; clients and the store still reach it, or not."""
+    """Cut one broker off from the others; in some runs also from clients and the store."""
     node = plan.pick()
     if node is None:
         return
@@ -46,7 +46,7 @@ async def isolate(plan: "FaultPlan") -> None:
 
 
 async def refuse(plan: "FaultPlan") -> None:
-    """A firewall between two brokers that answers with a reset, one way or both ways."""
+    """A firewall between two brokers that answers with a reset, in one direction or both."""
     one, other = _two(plan)
     both = plan.random.chance(0.5)
     plan.say(f"{one} is refused by {other}{' and the other way' if both else ''}")

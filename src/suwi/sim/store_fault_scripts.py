@@ -27,8 +27,8 @@ async def expire(plan: "FaultPlan") -> None:
 
 
 async def worsen_store(plan: "FaultPlan") -> None:
-    """Slow answers, lost answers, stale reads and late notices for everybody."""
-    plan.say("the store is slow and forgetful")
+    """Slow answers, lost answers, stale reads and late notices for all brokers."""
+    plan.say("the store is slow and loses answers")
     random = plan.random
     set_store_faults(
         plan,
