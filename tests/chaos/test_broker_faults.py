@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.broker_faults import Report, Run, complaints, told
+from chaos.broker_faults import Report, Run, complaints, format_report
 from chaos.faults import KINDS, plan
 from chaos.journal import Journal, Notes, read_journal, stored_in_spite_of_an_error, value_of
 from chaos.log_files import Compared
@@ -90,10 +90,10 @@ def test_a_writer_that_broke_off_or_heard_nothing_is_told(tmp_path: Path) -> Non
     read_journal(tmp_path / "journal", WRITER, TOPIC, History(), report.notes)
     assert complaints(report) == [
         "fatal error of writer-1: _FENCED fenced",
-        "writer-1 never heard of 1 records",
-        "writer-1 broke off",
+        "writer-1 got no response for 1 records",
+        "writer-1 ended early",
     ]
-    assert "fatal client errors: 1; unanswered: 1" in told(report)
+    assert "fatal client errors: 1; unanswered: 1" in format_report(report)
 
 
 # -- log files ---------------------------------------------------------------------------------
