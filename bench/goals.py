@@ -1,6 +1,6 @@
 """The goals for one broker, and whether a run met them.
 
-A goal is a value of a run, taken of Suwi and of Apache Kafka alike, and a limit: of Suwi's value
+A goal is a value of a run, for Suwi and for Apache Kafka, and a limit: of Suwi's value
 itself, or of its ratio to Kafka's.
 """
 
@@ -71,7 +71,7 @@ def _median(job: str, metric: str, scale: float = 1.0) -> Value:
 
 
 def _share_of_bound(batch_bytes: int) -> Value:
-    """Other work can only add to a cost, so the least of each is nearest to what the code needs."""
+    """Other work can only add to a cost, so the least of each is nearest to the code's own."""
     job = raw.produce_job(batch_bytes)
     return lambda all_, system: (
         all_.of(job, BOUND).least(_COST) / all_.of(job, system).least(_COST) * 100
@@ -79,7 +79,7 @@ def _share_of_bound(batch_bytes: int) -> Value:
 
 
 def _per_core(job: str, metric: str, scale: float) -> Value:
-    """The rate for a core that does nothing else: unlike wall time, free of waiting for others."""
+    """The rate per second of CPU time: unlike wall time, without waiting for others."""
 
     def value(all_: Figures, system: str) -> float:
         figure = all_.of(job, system)
@@ -103,7 +103,7 @@ def _growth(job: str, metric: str) -> Value:
 
 
 def _by_partitions(metric: str, scale: float = 1.0, *, against_few: bool = False) -> Value:
-    """Of the broker with many partitions, whichever plan ran; maybe as a multiple of few."""
+    """Of the broker with many partitions, in any plan; optionally as a multiple of few."""
 
     def value(all_: Figures, system: str) -> float:
         for few, many in (FULL.partitions, QUICK.partitions):

@@ -1,7 +1,7 @@
-"""A broker from its first start over a crash to its clean stop, with what lies on its disk.
+"""A broker from its first start over a crash to its clean stop, with the files on its disk.
 
 Run it with `make tour`, or `.venv/bin/python demo/tour.py --keep` to look at the files yourself.
-It exits with an error if anything it claims is not so.
+It exits with an error if a claim does not hold.
 """
 
 import argparse
@@ -41,7 +41,7 @@ KILL_AFTER = 1_000
 SEGMENT_BYTES = 32_768
 WAIT_S = 30
 SETTINGS = {
-    # Written down five times a second instead of every five seconds, so that there is something
+    # Written five times a second instead of every five seconds, so that there is something
     # to show.
     "replica.high.watermark.checkpoint.interval.ms": "200",
 }
@@ -78,12 +78,12 @@ class Demo:
         stage, broker = self.stage, self.broker
         stage.act("A broker")
         stage.say(
-            "One process. It is told where to listen (port 0: any that is free) and where to keep "
-            "its data. The setting lets it write down its watermarks more often, to show them:"
+            "One process. It is given the address (port 0: any free port) and the directory of "
+            "its data. The setting makes it checkpoint its watermarks more often, to show them:"
         )
         stage.quote(_command_lines(broker.arguments))
         broker.start()
-        stage.say("It says:")
+        stage.say("It prints:")
         stage.quote(broker.greeting)
 
     def create_topic(self) -> None:
@@ -140,7 +140,7 @@ class Demo:
         )
 
     def check_all_messages(self) -> None:
-        """Everything sent is there once, at the offset that was acknowledged, and nothing else."""
+        """Every sent message is there once, at the acknowledged offset, and nothing else."""
         place_of = {place: number for number, place in self.acknowledged.items()}
         seen: list[int] = []
         wrong = 0
@@ -169,7 +169,7 @@ class Demo:
             newest[partition] = number
         return True
 
-    # -- what lies on disk -------------------------------------------------------------------------
+    # -- files on disk -----------------------------------------------------------------------------
 
     def show_data_directory(self) -> None:
         stage, data = self.stage, self.broker.data
