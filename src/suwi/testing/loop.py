@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextvars import Context, copy_context
 from typing import Any, TypeVarTuple, Unpack
 
-from suwi.sim.tasks import TaskList, is_death
+from suwi.sim.tasks import TaskList, is_revocation
 from suwi.testing.network import Network
 from suwi.testing.process import Process, Turn, owner_of, running_process
 
@@ -155,7 +155,7 @@ class ClusterLoop(asyncio.SelectorEventLoop):
 
     def _report(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         is_dropped = "task" not in context and "never retrieved" in str(context.get("message"))
-        if is_death(context.get("exception")) or (is_dropped and self._has_killed):
+        if is_revocation(context.get("exception")) or (is_dropped and self._has_killed):
             return  # What the dead left behind is nobody's to handle.
         self.default_exception_handler(context)
 
