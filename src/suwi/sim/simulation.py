@@ -72,7 +72,7 @@ class Machine:
         self._context.run(current.set, process)
         process.on_revoke(self._end_process)
         self._network.power_on(self.name)
-        random = self._random.stream(f"env/{self._life}")
+        random = self._random.stream(f"env/{self._starts}")
         return Env(clock=self.clock, disk=disk, random=random)
 
     def spawn(
