@@ -278,7 +278,7 @@ class Demo:
         unheard = len(stored - self.acknowledged.keys() - self.before_kill.keys())
         stage.check(
             self.acknowledged.keys() | self.before_kill.keys() <= stored,
-            f"the files hold {len(stored):,}: all that was acknowledged"
+            f"the files have {len(stored):,}: all that was acknowledged"
             + (f", and {unheard:,} whose acknowledgement did not arrive" if unheard else ""),
         )
         mark = names.CLEAN_SHUTDOWN
@@ -299,9 +299,7 @@ class Demo:
         stage.act("Recovery")
         lost_index, its_bytes = self.do_damage()
         broker.start()
-        stage.say(
-            "A start without the mark checks every batch since the last sync. The broker says:"
-        )
+        stage.say("A start without it checks every batch since the last sync. The broker logs:")
         stage.quote([_without(line, broker.data) for line in _interesting(broker.new_log_lines())])
         stage.quote(broker.greeting[:1])
         stage.check(
@@ -326,7 +324,7 @@ class Demo:
         self.check_all_messages()
 
     def do_damage(self) -> tuple[Path, bytes]:
-        """What a power cut may do and a kill does not; the index that was deleted, its bytes."""
+        """Damage that a power loss may do and a kill does not; the deleted index and its bytes."""
         first, *_, active = disk_tour.segments(self.partition(0))
         *_, (_, _, batch) = disk_tour.stored_batches(first)
         with active.open("ab") as log:
@@ -335,7 +333,7 @@ class Demo:
         its_bytes = index.read_bytes()
         index.unlink()
         self.stage.say(
-            "A kill loses nothing that was written, so let us do more damage, as a power cut may: "
+            "A kill loses nothing that was written. More damage, as after a power loss: "
             f"half a batch is added to {TOPIC}-0/{active.name}, and {index.name} is deleted."
         )
         return index, its_bytes
@@ -361,7 +359,7 @@ class Demo:
     def look_ahead(self) -> None:
         stage = self.stage
         stage.act("What next")
-        stage.say(f"All {stage.checks} checks hold. To go on:")
+        stage.say(f"All {stage.checks} checks hold. To continue:")
         stage.table(
             [
                 (".venv/bin/suwi serve", "a broker of your own, on 127.0.0.1:9092"),
@@ -384,7 +382,7 @@ def _command_lines(arguments: list[str]) -> list[str]:
 
 
 def _first_and_last_segment(rows: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """The rows without the segments in between; what has been explained once is not again."""
+    """The rows without the segments in between; what was explained once is not repeated."""
     stems = sorted({name.split(".")[0] for name, _, _ in rows if name.endswith(names.LOG)})
     shown: list[tuple[str, str, str]] = []
     explained: set[str] = set()

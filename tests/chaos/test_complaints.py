@@ -1,4 +1,4 @@
-"""A chaos run passes only if it did what it is for: kills of everybody, and work at the table."""
+"""A chaos run passes only if it killed every kind of process and worked on the table."""
 
 from collections import Counter
 from pathlib import Path
