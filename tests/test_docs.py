@@ -19,7 +19,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
 def test_the_file_map_is_what_the_docstrings_say() -> None:
-    assert TARGET.read_text() == file_map(), "write it anew with `make docs`"
+    assert TARGET.read_text() == file_map(), "regenerate it with `make docs`"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

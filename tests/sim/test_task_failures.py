@@ -80,6 +80,6 @@ def test_when_a_task_fails_its_unit_does_and_the_cluster_goes_on(name: str) -> N
     for seed in range(10):
         run = Scenario(Simulation(seed), script(name))
         run.run()
-        if any(f"task {name!r}" in line and "has failed" in line for line in run.cluster.story):
+        if any(f"task {name!r}" in line and "has failed" in line for line in run.cluster.timeline):
             return
     pytest.fail(f"no task {name!r} took a step")

@@ -179,7 +179,7 @@ class SimCluster:
         self.on_start: list[Callable[[SimNode], None]] = []
         self.on_end: list[Callable[[SimNode, bool], None]] = []
         """Called when a process ends, and again, with True, when its machine has lost power."""
-        self.story: deque[str] = deque(maxlen=400)
+        self.timeline: deque[str] = deque(maxlen=400)
         """The faults and events of the run with their times, for error reports."""
         self._settings = dict(settings or {})
         self.nodes = {NodeId(n): SimNode(self, NodeId(n)) for n in range(1, brokers + 1)}
@@ -188,7 +188,7 @@ class SimCluster:
         return self.nodes[NodeId(number)]
 
     def say(self, what: str) -> None:
-        self.story.append(f"{self.simulation.loop.time():10.4f} {what}")
+        self.timeline.append(f"{self.simulation.loop.time():10.4f} {what}")
 
     def config_of(self, node_id: NodeId) -> BrokerConfig:
         properties = {

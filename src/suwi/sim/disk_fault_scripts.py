@@ -114,7 +114,7 @@ def _fail_once(plan: "FaultPlan", node: SimNode) -> Fault:
 
 def _some_path(plan: "FaultPlan", node: SimNode) -> str:
     """Everything, the checkpoints, or one partition, also after its directory was renamed."""
-    logs = [log for log, state in plan.watch.world.states.items() if node.id in state.replicas]
+    logs = [log for log, state in plan.monitor.world.states.items() if node.id in state.replicas]
     patterns = [f"{DATA}/*", f"{DATA}/*checkpoint*"]
     if logs:
         patterns += [f"{DATA}/{plan.random.choice(logs)}*"] * 2

@@ -30,7 +30,7 @@ class FaultPlan:
     def __init__(
         self,
         cluster: SimCluster,
-        watch: InvariantMonitor,
+        monitor: InvariantMonitor,
         random: SimRandom,
         *,
         kinds: Sequence[str] | None = None,
@@ -40,7 +40,7 @@ class FaultPlan:
         """`tasks` are those that may fail. `power_losses`: "budget", or "any" if every message is
         synced before it is acknowledged."""
         self.cluster = cluster
-        self.watch = watch
+        self.monitor = monitor
         self.random = random
         self.network = cluster.simulation.network
         self.session_s = cluster.store.session_timeout_s
@@ -112,7 +112,7 @@ class FaultPlan:
         free = [n for n in self.cluster.nodes.values() if n.is_running and n.id not in self._busy]
         if not free:
             return None
-        truth = self.watch.truth
+        truth = self.monitor.truth
         draw = self.random.random()
         wanted: NodeId | None = None
         if draw < 0.5 and truth.topics:
@@ -230,7 +230,7 @@ class FaultPlan:
         lose power before the others are back in sync."""
         if self._power_losses == "any":
             return True
-        world = self.watch.world
+        world = self.monitor.world
         held = {
             log: state
             for log, state in world.states.items()
@@ -246,7 +246,7 @@ class FaultPlan:
 
     def _is_back(self, node_id: NodeId) -> bool:
         """Whether it is in sync again, in its new incarnation, so that nothing is missing."""
-        registered = self.watch.truth.registered_brokers.get(node_id)
+        registered = self.monitor.truth.registered_brokers.get(node_id)
         held = self.cluster.store.ledger.registrations.get(f"brokers/{node_id}")
         return (
             registered is not None
@@ -255,7 +255,7 @@ class FaultPlan:
             and self.cluster.nodes[node_id].in_service.is_set()
             and not any(
                 r.was_unclean_shutdown
-                for (n, _), r in self.watch.world.replicas.items()
+                for (n, _), r in self.monitor.world.replicas.items()
                 if n == node_id
             )
         )
@@ -297,9 +297,9 @@ class FaultPlan:
         loop.job_delay_s_max = usual_s
 
 
-Trouble: TypeAlias = Callable[[FaultPlan], Coroutine[Any, Any, None]]
+FaultScript: TypeAlias = Callable[[FaultPlan], Coroutine[Any, Any, None]]
 
-KINDS: dict[str, Trouble] = {
+KINDS: dict[str, FaultScript] = {
     "kill": FaultPlan.kill,
     "crash in a write": FaultPlan.crash_in_a_write,
     "stop": FaultPlan.stop,

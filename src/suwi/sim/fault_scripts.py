@@ -76,7 +76,7 @@ async def unclean_rejoin(plan: "FaultPlan") -> None:
 async def fail_deletion(plan: "FaultPlan") -> None:
     """The directory of a topic that is being deleted cannot be renamed, or not even read, and
     the broker continues."""
-    states = plan.watch.world.states
+    states = plan.monitor.world.states
     log = next((log for log in states if log.name.topic == CHURNED), None)
     nodes = [plan.free(node) for node in states[log].replicas] if log is not None else []
     running = [node for node in nodes if node is not None]
@@ -101,16 +101,16 @@ class _Cast:
         self.log = log
         self.leader, *self.followers = nodes
         self._plan = plan
-        self._last = plan.watch.world.states[log]
+        self._last = plan.monitor.world.states[log]
 
     def now(self) -> PartitionState:
-        self._last = self._plan.watch.world.states.get(self.log, self._last)
+        self._last = self._plan.monitor.world.states.get(self.log, self._last)
         return self._last
 
 
 def _cast(plan: "FaultPlan") -> _Cast | None:
     found = []
-    for log, state in plan.watch.world.states.items():
+    for log, state in plan.monitor.world.states.items():
         order = [state.leader, *(node for node in state.replicas if node != state.leader)]
         if state.leader != NO_NODE and set(state.isr) == set(state.replicas) and len(order) > 1:
             nodes = [plan.free(node) for node in order]
@@ -125,7 +125,7 @@ def _has_caught_up(plan: "FaultPlan", cast: _Cast) -> bool:
 
 
 def _end(plan: "FaultPlan", node: NodeId, log: LogId) -> int:
-    replica = plan.watch.world.replica(node, log)
+    replica = plan.monitor.world.replica(node, log)
     return replica.end if replica is not None and replica.is_live else -1
 
 

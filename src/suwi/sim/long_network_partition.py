@@ -46,7 +46,7 @@ async def long_cut(plan: "FaultPlan", workload: "Workload") -> None:
 def _leader_and_follower(plan: "FaultPlan") -> tuple[SimNode, SimNode] | None:
     """Of some partition; neither is the controller if possible, because it would be deposed."""
     found = []
-    for state in plan.watch.world.states.values():
+    for state in plan.monitor.world.states.values():
         leader = plan.free(state.leader) if state.leader != NO_NODE else None
         for node in state.replicas:
             follower = plan.free(node) if node != state.leader else None

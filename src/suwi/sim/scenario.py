@@ -128,11 +128,11 @@ class Scenario:
             settings={**_SETTINGS, **(long_network_partition.SETTINGS if self.long_cut else {})},
         )
         self.committed = Committed()
-        self.watch = InvariantMonitor(self.cluster, all_checkers(self.committed))
+        self.monitor = InvariantMonitor(self.cluster, all_checkers(self.committed))
         self.history = History()
         self.plan = FaultPlan(
             self.cluster,
-            self.watch,
+            self.monitor,
             simulation.faults,
             kinds=options.kinds,
             tasks=options.tasks,
@@ -145,7 +145,7 @@ class Scenario:
             try:
                 self.simulation.run(self._play())
             except Exception as error:
-                error.add_note("\n".join(self.cluster.story))
+                error.add_note("\n".join(self.cluster.timeline))
                 raise
         return self._result()
 
@@ -162,7 +162,7 @@ class Scenario:
         await self._healed()
         await workload.finish()
         await self._nothing_pinned()
-        self.watch.at_end()
+        self.monitor.at_end()
         self.errors.check()
         for loss in self.committed.losses:
             self.history.reported_lost(str(loss.log), loss.first, loss.end)
@@ -221,7 +221,7 @@ class Scenario:
         return None
 
     def _not_in_sync(self) -> str | None:
-        for log, state in self.watch.world.states.items():
+        for log, state in self.monitor.world.states.items():
             if state.leader == NO_NODE:
                 return f"{log} has no leader: {state}"
             if set(state.isr) != set(state.replicas):
@@ -229,12 +229,12 @@ class Scenario:
         return None
 
     def _not_the_same(self) -> str | None:
-        for log, state in self.watch.world.states.items():
-            leader = self.watch.world.replica(state.leader, log)
+        for log, state in self.monitor.world.states.items():
+            leader = self.monitor.world.replica(state.leader, log)
             if leader is None:
                 continue  # Nothing was ever written to it.
             for node_id in state.replicas:
-                replica = self.watch.world.replica(node_id, log)
+                replica = self.monitor.world.replica(node_id, log)
                 if replica is None:
                     if leader.end:
                         return f"{log}: b{node_id} has nothing yet"
@@ -249,7 +249,7 @@ class Scenario:
 
     def _result(self) -> Run:
         simulation = self.simulation
-        states = self.watch.world.states.values()
+        states = self.monitor.world.states.values()
         return Run(
             simulation.seed,
             simulation.trace_hash,
