@@ -18,7 +18,7 @@ from suwi.sim.cluster import SimCluster, SimNode
 from suwi.sim.fault_scripts import double_failover, fail_deletion, unclean_rejoin
 from suwi.sim.invariant_monitor import InvariantMonitor
 from suwi.sim.random import SimRandom
-from suwi.sim.task_failures import UNITS, Sabotage, fail_task
+from suwi.sim.task_failures import UNITS, TaskFaults, fail_task
 
 FAIL_TASK = "fail task"
 _START_AGAIN_S = 0.5
@@ -54,7 +54,7 @@ class FaultPlan:
         self.tasks = list(tasks)
         self._kinds = list(kinds) if kinds is not None else self._draw_kinds()
         if FAIL_TASK in self._kinds:
-            self.sabotage = Sabotage(cluster)
+            self.task_faults = TaskFaults(cluster)
 
     def _draw_kinds(self) -> list[str]:
         share = self.random.choice((0.15, 0.4, 0.8))

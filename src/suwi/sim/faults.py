@@ -128,7 +128,7 @@ class DiskFaults:
     def error_for(self, operation: Operation, path: str, stall: Callable[[float], None]) -> int:
         """The errno this call must fail with, or 0; stalls first where that is planned."""
         for fault in self._faults:
-            if (fault.error or fault.stall_s) and self._strikes(fault, operation, path):
+            if (fault.error or fault.stall_s) and self._applies(fault, operation, path):
                 if fault.error:
                     self.errors += 1
                     return fault.error
@@ -138,7 +138,7 @@ class DiskFaults:
     def shortened(self, path: str, size_bytes: int) -> int:
         """How many of `size_bytes` this write takes."""
         for fault in self._faults:
-            if not (fault.error or fault.stall_s or size_bytes < 2) and self._strikes(
+            if not (fault.error or fault.stall_s or size_bytes < 2) and self._applies(
                 fault, "write", path
             ):
                 return self._random.between(1, size_bytes - 1)
@@ -148,7 +148,7 @@ class DiskFaults:
         self._faults.append(fault)
         return fault
 
-    def _strikes(self, fault: Fault, operation: Operation, path: str) -> bool:
+    def _applies(self, fault: Fault, operation: Operation, path: str) -> bool:
         if not fault.matches(operation, path):
             return False
         if fault.skip:

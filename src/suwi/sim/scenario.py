@@ -22,7 +22,7 @@ from suwi.sim.history_checker import violations
 from suwi.sim.invariant_monitor import InvariantMonitor
 from suwi.sim.random import SimRandom
 from suwi.sim.simulation import Simulation
-from suwi.sim.task_failures import UNITS, Unforeseen
+from suwi.sim.task_failures import UNITS, InjectedFailure
 from suwi.sim.workload import NotHealed, Shape, Workload, WriterKind
 
 TROUBLE_S = 12.0
@@ -143,13 +143,13 @@ class Scenario:
     def run(self) -> Run:
         with self.errors, _without_garbage_collection():
             try:
-                self.simulation.run(self._play())
+                self.simulation.run(self._run_all())
             except Exception as error:
                 error.add_note("\n".join(self.cluster.timeline))
                 raise
         return self._result()
 
-    async def _play(self) -> None:
+    async def _run_all(self) -> None:
         await self.cluster.start()
         workload = Workload(self.cluster, self.shape, self.history)
         await workload.begin()
@@ -276,7 +276,7 @@ def _without_garbage_collection() -> Iterator[None]:
 
 def _is_injected(error: BaseException | None) -> bool:
     """Whether the simulation itself injected this failure."""
-    while error is not None and not isinstance(error, Unforeseen):
+    while error is not None and not isinstance(error, InjectedFailure):
         error = error.__cause__ or error.__context__
     return error is not None
 

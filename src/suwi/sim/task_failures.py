@@ -1,7 +1,7 @@
 """An unexpected exception in a background task of a given name, at a random moment.
 
-`fail_task` is a kind of fault (`fault_plan`): `Sabotage` makes a task of one broker raise
-`Unforeseen` at an await, and then the unit that the task belongs to must fail as designed.
+`fail_task` is a kind of fault (`fault_plan`): `TaskFaults` makes a task of one broker raise
+`InjectedFailure` at an await, and then the unit that the task belongs to must fail as designed.
 Invariant: every task that brokers start by name is in `UNITS`.
 """
 
@@ -27,7 +27,7 @@ _STEP_S = 0.05
 _FLUSH = "log flush"
 
 
-class Unforeseen(RuntimeError):
+class InjectedFailure(RuntimeError):
     """An exception that no handler expects."""
 
 
@@ -66,7 +66,7 @@ UNITS = {
 """By name of the task. A change of role is part of the metadata follower's work."""
 
 
-class Sabotage:
+class TaskFaults:
     """Wraps every task of a cluster's brokers, and makes those fail that are armed."""
 
     def __init__(self, cluster: SimCluster) -> None:
@@ -75,7 +75,7 @@ class Sabotage:
         cluster.on_start.append(self._on_start)
 
     def arm(self, name: str, victim: Incarnation) -> None:
-        """The next step of a task of this name and process raises `Unforeseen`."""
+        """The next step of a task of this name and process raises `InjectedFailure`."""
         self._armed.add((name, victim))
 
     def is_armed(self, name: str, victim: Incarnation) -> bool:
@@ -85,7 +85,7 @@ class Sabotage:
     def disarm(self, name: str, victim: Incarnation) -> None:
         self._armed.discard((name, victim))
 
-    def _strikes(self, name: str, owner: Incarnation | None) -> bool:
+    def _is_due(self, name: str, owner: Incarnation | None) -> bool:
         if (name, owner) not in self._armed:
             return False
         self._armed.remove((name, owner))
@@ -94,7 +94,7 @@ class Sabotage:
     def _wrap(self, coroutine: Any, name: str, owner: Incarnation | None) -> Any:
         if name not in UNITS:
             return coroutine
-        return _Fragile(coroutine, lambda: self._strikes(name, owner))
+        return _FailingCoroutine(coroutine, lambda: self._is_due(name, owner))
 
     def _on_start(self, node: SimNode) -> None:
         """A change of role is not a task of its own, and has no await."""
@@ -103,27 +103,27 @@ class Sabotage:
         apply_state = replicas._apply_state
 
         def fragile(*given: Any, **named: Any) -> None:
-            if self._strikes(CHANGE_OF_ROLE, incarnation):
-                raise Unforeseen("nobody thought of this")
+            if self._is_due(CHANGE_OF_ROLE, incarnation):
+                raise InjectedFailure("injected")
             apply_state(*given, **named)
 
         replicas._apply_state = fragile  # type: ignore[method-assign]
 
 
-class _Fragile(Coroutine[Any, Any, Any]):
+class _FailingCoroutine(Coroutine[Any, Any, Any]):
     """A supervised task's coroutine that an exception may be thrown into at an await."""
 
     def __init__(self, inner: Any, strikes: Callable[[], bool]) -> None:
         self._inner = inner
-        self._strikes = strikes
+        self._is_due = strikes
         self.__qualname__ = inner.__qualname__
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)  # cr_frame and the like, for stack traces.
 
     def send(self, value: Any) -> Any:
-        if self._works() and self._strikes():
-            return self._inner.throw(Unforeseen("nobody thought of this"))
+        if self._works() and self._is_due():
+            return self._inner.throw(InjectedFailure("injected"))
         return self._inner.send(value)
 
     def _works(self) -> bool:
@@ -165,18 +165,18 @@ async def _fail(plan: "FaultPlan", name: str, node: SimNode) -> None:
     """Make a task fail, and wait for what must follow. Raises `Broken`."""
     assert node.broker is not None
     expected, incarnation = _Expected(name, node, node.broker), node.machine.incarnation
-    sabotage = plan.sabotage
-    sabotage.arm(name, incarnation)
+    task_faults = plan.task_faults
+    task_faults.arm(name, incarnation)
     waited_s = 0.0
     while (
-        sabotage.is_armed(name, incarnation)
+        task_faults.is_armed(name, incarnation)
         and waited_s < _STRIKES_WITHIN_S
         and not plan.is_healing
     ):
         await asyncio.sleep(_STEP_S)
         waited_s += _STEP_S
-    if sabotage.is_armed(name, incarnation):
-        sabotage.disarm(name, incarnation)
+    if task_faults.is_armed(name, incarnation):
+        task_faults.disarm(name, incarnation)
         return  # There was no such task, or it had nothing to do.
     plan.say(f"task {name!r} of {node.name} has failed")
     for _ in range(int(_FOLLOWS_WITHIN_S / _STEP_S)):
