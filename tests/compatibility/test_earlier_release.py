@@ -22,8 +22,8 @@ from tests.raw_client import RawClient
 ARCHIVE = Path(__file__).parent / "data" / "a174b75.tar.gz"
 CLUSTERS = {"clean": (), "killed": (), "three-killed": ("--brokers", "3")}
 HEALTHY_WITHIN_S = 60
-# Else the new broker may compact what the old one has not.
-SETTINGS = ("log.cleaner.enable=false",)
+# The broker changes nothing by itself: no compaction, no expiry of the fixture's producers.
+SETTINGS = ("log.cleaner.enable=false", "producer.id.expiration.check.interval.ms=2147483647")
 
 Json = Any
 
