@@ -206,14 +206,14 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def judge(figures: Iterable[Figure]) -> list[Verdict]:
+def check_goals(figures: Iterable[Figure]) -> list[Verdict]:
     """Every goal that this run has figures for."""
     found = Figures(figures)
     verdicts = []
     for goal in GOALS:
         suwi, kafka = _value(goal, found, SUWI), _value(goal, found, KAFKA)
         if suwi is not None and (kafka is not None or not goal.of_kafka):
-            verdicts.append(_judge(goal, suwi, kafka))
+            verdicts.append(_verdict_of(goal, suwi, kafka))
     return verdicts
 
 
@@ -224,11 +224,11 @@ def _value(goal: Goal, figures: Figures, system: str) -> float | None:
         return None
 
 
-def _judge(goal: Goal, suwi: float, kafka: float | None) -> Verdict:
+def _verdict_of(goal: Goal, suwi: float, kafka: float | None) -> Verdict:
     ratio = suwi / kafka if kafka and kafka > 0 else None
-    judged = ratio if goal.of_kafka else suwi
-    assert judged is not None
-    met = judged >= goal.limit if goal.more_is_better else judged <= goal.limit
+    compared = ratio if goal.of_kafka else suwi
+    assert compared is not None
+    met = compared >= goal.limit if goal.more_is_better else compared <= goal.limit
     advantage = wanted = None
     if goal.of_kafka and ratio is not None:
         advantage, wanted = ratio, goal.limit

@@ -16,7 +16,7 @@ from typing import Any
 from confluent_kafka import libversion
 
 from bench import chart
-from bench.goals import Verdict, judge
+from bench.goals import Verdict, check_goals
 from bench.measure import CORE_SPEED, Figure, figure_from_json
 from compat.kafka import KAFKA_VERSION
 from suwi import __version__
@@ -109,7 +109,7 @@ def _processor() -> str:
 
 def write(directory: Path, results: Results) -> list[Verdict]:
     """Everything that is derived from a run's figures."""
-    verdicts = judge(results.figures)
+    verdicts = check_goals(results.figures)
     write_json(directory / "results.json", results, [vars(verdict) for verdict in verdicts])
     (directory / "README.md").write_text(_markdown(results, verdicts, _pages_in(directory)))
     chart.draw(directory / "results.svg", results.figures, verdicts)

@@ -200,7 +200,7 @@ def skipped_records(history: History) -> Iterator[str]:
 def unseen_records(history: History) -> Iterator[str]:
     """A reader that has finished has read everything from its start.
 
-    Except what was deleted before it got there, as it was told: after a crash of all replicas
+    Except what was deleted before it got there, with an error: after a crash of all replicas
     those records can be there again.
     """
     for reading in history.readings:
@@ -231,7 +231,7 @@ def wrong_look_ups(history: History) -> Iterator[str]:
         log = history.finals.get(partition)
         if log is None or look_up.asked < 0 or offset < 0 or history.is_reported(partition, None):
             continue
-        what = f"{partition}: {look_up.client} asked for {look_up.asked}, was told offset {offset}"
+        what = f"{partition}: {look_up.client} asked for {look_up.asked}, got offset {offset}"
         stamp = log.timestamps.get(offset, look_up.timestamp)
         if look_up.timestamp < look_up.asked or stamp != look_up.timestamp:
             yield f"{what} and {look_up.timestamp}; that record has {stamp}"
@@ -262,7 +262,7 @@ def fallen_newest_offsets(history: History) -> Iterator[str]:
         last[look_up.client, partition] = look_up
         if before is not None and look_up.offset < before.offset:
             yield (
-                f"{partition}: {look_up.client} was told {before.offset} in epoch "
+                f"{partition}: {look_up.client} got {before.offset} in epoch "
                 f"{before.leader_epoch}, then {look_up.offset} in epoch {look_up.leader_epoch}"
             )
 

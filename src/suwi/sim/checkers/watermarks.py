@@ -23,8 +23,8 @@ class Watermarks(Checker):
         seen = (replica.log, replica.leader_epoch, replica.incarnation)
         is_empty = replica.start == replica.end and not replica.leads
         # A follower without records may restart its log at the base offset of the leader's batch.
-        begins_anew = is_empty and seen in self._empty
-        highest = 0 if begins_anew else self._highest.get(seen, 0)
+        restarts = is_empty and seen in self._empty
+        highest = 0 if restarts else self._highest.get(seen, 0)
         if replica.watermark < highest:
             raise Broken(
                 f"{replica}: the high watermark decreases from {highest} to {replica.watermark} "
