@@ -1,8 +1,8 @@
 """Memory for the page cache that is already allocated to the machine.
 
 A virtual machine may return memory to its host a second or two after it was freed; writing to a
-new file then has to allocate every page, which costs several times as much as the write itself. A broker
-that has run for a while has a full page cache and does not see this.
+new file then has to allocate every page, which costs several times as much as the write itself. A
+broker that has run for a while has a full page cache and is not affected.
 """
 
 import os
