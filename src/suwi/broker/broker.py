@@ -83,6 +83,9 @@ class BrokerFailed(Exception):
 
 
 class Broker:
+    """Size: it constructs the parts of a broker and starts and stops them in order. That order is
+    the content of the class, and it is only readable in one place."""
+
     def __init__(
         self,
         env: Env,

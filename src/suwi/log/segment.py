@@ -37,8 +37,8 @@ class Located(NamedTuple):
 class Segment:
     """A log file with its offset, time and transaction index.
 
-    Above 350 lines: appending, lookup and rebuilding indexes share the same private counters
-    (sizes, last batch, newest timestamp). A split would expose them.
+    Size: appending, lookup and rebuilding indexes share the same private counters (sizes, last
+    batch, newest timestamp). A split would expose them.
     """
 
     __slots__ = (

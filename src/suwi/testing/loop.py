@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextvars import Context, copy_context
 from typing import Any, TypeVarTuple, Unpack
 
-from suwi.sim.tasks import TaskList, is_death
+from suwi.sim.tasks import TaskList, is_revocation
 from suwi.testing.network import Network
 from suwi.testing.process import Process, ProcessCallback, owner_of, running_process
 
@@ -155,7 +155,7 @@ class ClusterLoop(asyncio.SelectorEventLoop):
 
     def _report(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         is_leftover = "task" not in context and "never retrieved" in str(context.get("message"))
-        if is_death(context.get("exception")) or (is_leftover and self._has_killed_processes):
+        if is_revocation(context.get("exception")) or (is_leftover and self._has_killed_processes):
             return  # leftovers of a killed process are expected
         self.default_exception_handler(context)
 
