@@ -9,12 +9,13 @@ MINUTES ?= 5
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
-setup: ## create .venv with .venv/bin/suwi, exactly as requirements.lock says
+setup: ## create .venv with .venv/bin/suwi from requirements.lock
 	@tools/setup.sh
 
-check: setup ## format, lint, types, import layers
+check: setup ## format, lint, types, import layers, task owners, sizes
 	@failed=; \
-	for tool in "ruff format --check ." "ruff check ." mypy "lint-imports --no-logo" "python tools/check_tasks.py"; do \
+	for tool in "ruff format --check ." "ruff check ." mypy "lint-imports --no-logo" \
+		"python tools/check_tasks.py" "python tools/check_sizes.py"; do \
 		echo "== $$tool"; $(BIN)/$$tool || failed=yes; \
 	done; \
 	[ -z "$$failed" ]
@@ -26,23 +27,23 @@ test: setup ## all tests, two at a time, then those of Spark; HYPOTHESIS_PROFILE
 	@$(BIN)/python -m pytest -n 2 --ignore=tests/spark
 	@$(BIN)/python -m pytest tests/spark
 
-test-newest: ## the tests without Spark with the newest Python that is here, in .venv-newest; NEWEST=/path/to/python
+test-newest: ## the tests without Spark with the newest installed Python, in .venv-newest; NEWEST=/path/to/python
 	@tools/test_newest.sh
 
 test-oldest: ## the Spark tests with the oldest PySpark supported, in .venv-oldest
 	@tools/test_oldest.sh
 
-sim: setup ## mutants, then clusters in trouble; MINUTES=60 FROM=0 JOBS=2 as you like
+sim: setup ## mutants, then clusters with faults; options MINUTES=60 FROM=0 JOBS=2
 	@$(BIN)/python -m suwi.sim --mutants --jobs $(or $(JOBS),1)
 	@$(BIN)/python -m suwi.sim --minutes $(MINUTES) --from $(or $(FROM),0) --jobs $(or $(JOBS),1)
 
 demo: setup ## three brokers, Spark, a lake table, and a broker killed in the middle
 	@$(BIN)/python demo/demo.py
 
-tour: setup ## one broker in detail: what lies on disk, a crash, a recovery
+tour: setup ## one broker in detail: its files, a crash, a recovery
 	@$(BIN)/python demo/tour.py
 
-fuzz: setup ## hostile peers against a broker; SECONDS=600 SEED=7 as you like
+fuzz: setup ## hostile peers against a broker; options SECONDS=600 SEED=7
 	@$(BIN)/python -m fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 chaos: setup ## 50 kills around a Spark pipeline into a Delta table (needs Java); KILLS=100 BROKERS=3 SEED=7
@@ -60,12 +61,12 @@ bench: setup ## measure against Apache Kafka; ONLY=stalls QUICK=1, ONLY=race AGA
 compat: setup ## Apache Kafka's own tools and classes (needs Java and Maven) against Suwi
 	@$(BIN)/python -m pytest compat --timeout=600
 
-docs: setup ## write the tables of keys and options and the map of files in docs/ anew
+docs: setup ## regenerate the tables of keys and options and the file map in docs/
 	@$(BIN)/python tools/config_docs.py
 	@$(BIN)/python tools/spark_docs.py
 	@$(BIN)/python tools/file_map.py
 
-lock: ## write requirements.lock anew from the ranges in pyproject.toml
+lock: ## regenerate requirements.lock from the ranges in pyproject.toml
 	@tools/lock.sh
 
 clean: ## remove caches and built files; .venv stays

@@ -1,11 +1,11 @@
-"""How fast, how quick and how small the broker is, measured the same way every time.
+"""Benchmarks: throughput, latency, start-up time and memory of the broker.
 
-`python -m bench` runs every job beside Apache Kafka, `--quick` a short form of it, `--only JOB` one
-of them. Systems take turns within each repetition, so that a slow moment of the machine hits all of
-them. Beside wall time stands the server's CPU time for a piece of work, which hardly depends on
+`python -m bench` runs every job with Suwi and Apache Kafka, `--quick` a short form of it, `--only
+JOB` one of them. The systems alternate within each repetition, so that a slow moment of the machine
+affects all of them. Beside wall time the server's CPU time is measured, which hardly depends on
 what else the machine does.
 
-`jobs` says what is measured, `clients` holds the loads (each a process of its own), `homes` and
+`jobs` defines what is measured, `clients` the loads (each in its own process), `homes` and
 `servers` the systems under load, `goals` what they should reach; `report` and `chart` write
 `docs/benchmarks/`.
 """

@@ -49,12 +49,12 @@ OWN: dict[str, Callable[[Plan, tuple[str, ...]], list[Figure]]] = {
     "replicated": replicated.measure,
     "failover": failover.measure,
 }
-# Parts with a page of their own.
+# Parts with their own page.
 PAGES: dict[str, tuple[pages.Page, Callable[[Plan, tuple[str, ...]], list[Figure]]]] = {
     "stalls": (pages.STALLS, stalls.measure),
     "fairness": (pages.FAIRNESS, fairness.measure),
 }
-# Two versions of Suwi race each other in these.
+# Jobs in which two versions of Suwi are compared.
 RACE = "race"
 RACED_OWN = ("startup", "restart", "connections", "partitions")
 EVERYTHING = [*SHARED, *OWN, *PAGES]
@@ -64,7 +64,7 @@ SCRATCH = ROOT / "build" / "bench"
 
 def main() -> None:
     options = _options()
-    # An exit like any other, so that servers and clients end with us.
+    # A normal exit, so that servers and clients end, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     if options.redraw:
         _redraw(options.out or DOCUMENTS)
@@ -72,7 +72,7 @@ def main() -> None:
     started = time.perf_counter()
     missing = "not asked for" if options.no_kafka else why_no_kafka()
     if missing:
-        print(f"Without the columns of Apache Kafka: {missing}", file=sys.stderr)
+        print(f"Without Apache Kafka: {missing}", file=sys.stderr)
     base_python()
     jobs = [name for name in options.only or EVERYTHING if name not in options.skip]
     failed = _race_versions(options, jobs, missing) if RACE in jobs else []
@@ -95,21 +95,21 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--against",
         type=Path,
-        help="with `--only race`: race another version of Suwi, whose `src` directory this is",
+        help="with `--only race`: compare with the version of Suwi in this `src` directory",
     )
-    parser.add_argument("--no-kafka", action="store_true", help="do not race Apache Kafka")
+    parser.add_argument("--no-kafka", action="store_true", help="do not measure Apache Kafka")
     parser.add_argument(
-        "--redraw", action="store_true", help="no run: tables and pictures from what is there"
+        "--redraw", action="store_true", help="no run: tables and charts from existing results"
     )
     parser.add_argument(
         "--out",
         type=Path,
-        help="where results go; unless given, docs/benchmarks for what is whole and in full, "
-        "build/bench for the rest",
+        help="where results go; default: docs/benchmarks for a complete run, "
+        "build/bench for others",
     )
     options = parser.parse_args()
     if (RACE in (options.only or [])) != (options.against is not None):
-        parser.error("`--only race` and `--against SRC` belong together")
+        parser.error("`--only race` and `--against SRC` must be used together")
     if options.against is not None:
         options.against = options.against.resolve()
         versions.check_source(options.against)
@@ -117,7 +117,7 @@ def _options() -> argparse.Namespace:
 
 
 def _out(options: argparse.Namespace, *, is_whole: bool) -> Path:
-    """A quick run, or a part of what one file holds, does not replace what is documented."""
+    """A quick or partial run does not replace the documented results."""
     if options.out is not None:
         out: Path = options.out
         return out
@@ -125,7 +125,7 @@ def _out(options: argparse.Namespace, *, is_whole: bool) -> Path:
 
 
 def _race_kafka(options: argparse.Namespace, jobs: list[str], missing: str | None) -> list[str]:
-    """The jobs of `results.json`; those that failed."""
+    """Run the jobs of `results.json`; returns those that failed."""
     wanted = [name for name in jobs if name in SHARED or name in OWN]
     if not wanted:
         return []
@@ -138,7 +138,7 @@ def _race_kafka(options: argparse.Namespace, jobs: list[str], missing: str | Non
             failed.append(name)
             continue
         results.figures.extend(figures)
-        report.write(out, results)  # now, in case the run does not come to its end
+        report.write(out, results)  # now, in case the run is interrupted
     report.show(report.write(out, results))
     print(f"wrote {out}", file=sys.stderr)
     return failed
@@ -164,12 +164,12 @@ def _pages(options: argparse.Namespace, jobs: list[str], missing: str | None) ->
 
 
 def _race_versions(options: argparse.Namespace, jobs: list[str], missing: str | None) -> list[str]:
-    """With other jobs named beside `race`, only those."""
+    """Only the jobs that are named beside `race`, if any."""
     plan = QUICK if options.quick else VERSIONS
     named = [name for name in jobs if name != RACE]
     shared = {name: job for name, job in SHARED.items() if not named or name in named}
     own = {name: OWN[name] for name in RACED_OWN if not named or name in named}
-    jobs.clear()  # they race here, and not Kafka
+    jobs.clear()  # versions of Suwi, not Kafka
     results = report.Results(plan.name, report.machine(missing), [])
     out = _out(options, is_whole=False)
     source = options.against
@@ -191,7 +191,7 @@ def _redraw(out: Path) -> None:
 def measure(
     plan: Plan, jobs: list[str], *, with_kafka: bool
 ) -> Iterator[tuple[str, list[Figure] | None]]:
-    """The figures of one job after the other; None for one that failed, which stops no other."""
+    """The figures of one job after the other; None for a failed one, which stops no other."""
     brokers = (SUWI, KAFKA) if with_kafka else (SUWI,)
     if shared := [name for name in SHARED if name in jobs]:
         with rig(plan, brokers, with_java=with_kafka) as running:

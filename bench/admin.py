@@ -1,4 +1,4 @@
-"""Requests of an administrator and of clients that ask about everything, over a raw connection.
+"""Requests of administrators and of clients that query everything, over a raw connection.
 
 In versions that Suwi and Apache Kafka both serve.
 """
@@ -42,7 +42,7 @@ def request(api: ApiKey, fields: dict[str, Any]) -> bytes:
 
 
 def describe_broker(node: int = 0) -> bytes:
-    """All settings of a broker: small to ask for, large to answer."""
+    """All settings of a broker: a small request with a large response."""
     return _describe_configs([(_BROKER, str(node))])
 
 
@@ -108,7 +108,7 @@ def offsets_for_leader_epoch(topics: Topics) -> bytes:
 
 
 def fetch(topics: Topics) -> bytes:
-    """Of every partition from its start, without a session; nobody waits for more."""
+    """Of every partition from its start, without a session and without waiting."""
     asked = [
         FetchTopic(name, None, [FetchPartition(index, -1, 0, -1, -1, 1024) for index in range(n)])
         for name, n in topics.items()
@@ -118,7 +118,7 @@ def fetch(topics: Topics) -> bytes:
 
 
 class Admin(Wire):
-    """One connection; each call returns when the broker has done it, and raises if it has not."""
+    """One connection; each call returns when the broker has done it, or raises."""
 
     def __init__(self, address: str) -> None:
         super().__init__(address)
@@ -133,7 +133,7 @@ class Admin(Wire):
         return read_response(api, version, reply, body_at)
 
     def create(self, topics: Topics, *, replicas: list[int] | None = None, **config: str) -> None:
-        """With `replicas`: all partitions on these brokers, the first of them leads."""
+        """With `replicas`: all partitions on these brokers, led by the first."""
         configs = [{"name": key.replace("_", "."), "value": value} for key, value in config.items()]
         wanted = []
         for name, count in topics.items():
@@ -174,7 +174,7 @@ class Admin(Wire):
         return int(answer.offset)
 
     def size_bytes(self, topic: str) -> int:
-        """Of partition 0 on disk."""
+        """The size of partition 0 on disk."""
         fields = {"topics": [{"topic": topic, "partitions": [0]}]}
         found = self.call(ApiKey.DESCRIBE_LOG_DIRS, fields).results
         return sum(
@@ -185,7 +185,7 @@ class Admin(Wire):
         )
 
     def new_producer(self) -> tuple[int, int]:
-        """An id and an epoch for a producer without transactions."""
+        """Id and epoch of an idempotent producer."""
         fields = {
             "transactional_id": None,
             "transaction_timeout": 60_000,

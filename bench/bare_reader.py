@@ -1,8 +1,8 @@
-"""What a consumer could reach: a server that only finds the place in a file and sends from there.
+"""The upper bound for a consumer: a server that only finds the position in a file and sends.
 
-It stands before a broker and passes everything on but fetches of one topic, whose file it has
-looked through beforehand. Those it answers with two writes and a sendfile, a thread for each
-connection: no sessions, no checks, no other partition. What a broker needs beyond that is its own.
+It is a proxy of a broker that forwards everything except fetches of one topic, whose file it has
+scanned beforehand. It answers those with two writes and a sendfile, in a thread for each
+connection: no sessions, no checks, no other partition. The rest is the cost of a broker.
 """
 
 import bisect
@@ -34,7 +34,7 @@ _BATCH = struct.Struct(">qi11xi")  # base offset, length, last offset delta
 
 
 class _File(NamedTuple):
-    """A segment, and where each of its batches starts."""
+    """A segment, and the position of each of its batches."""
 
     descriptor: int
     offsets: list[int]
@@ -62,7 +62,7 @@ class _Server:
         self._broker = broker
         self._file = file
         self.listener = socket.create_server(("127.0.0.1", 0))
-        # Every client looks for brokers first: it is told that they are here.
+        # Every client looks for brokers first: the response names this proxy.
         self._there = b"127.0.0.1" + struct.pack(">i", broker[1])
         self._here = b"127.0.0.1" + struct.pack(">i", self.listener.getsockname()[1])
 
@@ -75,7 +75,7 @@ class _Server:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with (
-            suppress(ConnectionError),  # Consumers leave in the middle of a reply.
+            suppress(ConnectionError),  # Consumers disconnect in the middle of a response.
             client,
             socket.create_connection(self._broker) as broker,
         ):
@@ -85,7 +85,7 @@ class _Server:
                     client.sendall(_frame(broker).replace(self._there, self._here))
 
     def _answer(self, client: socket.socket, frame: bytes) -> bool:
-        """Answer a fetch from one partition; everything else is the broker's."""
+        """Answer a fetch from one partition; forward everything else to the broker."""
         api_key, version, correlation_id, name_bytes = _HEADER.unpack_from(frame, 4)
         if api_key != ApiKey.FETCH or version < _TOPIC_IDS_FROM:
             return False
@@ -120,7 +120,7 @@ class _Server:
 
 
 def _frame(connection: socket.socket) -> bytes:
-    """The next one, with its size; empty where there is no more."""
+    """The next frame, with its size; empty at the end."""
     size = connection.recv(4, socket.MSG_WAITALL)
     if not size:
         return b""

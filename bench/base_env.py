@@ -1,7 +1,7 @@
 """A base install: an environment with what Suwi requires and nothing else.
 
-The broker under test runs from it. With the development packages beside it, it would start slower
-and be larger: kio imports hypothesis wherever that is installed.
+The broker under test runs in it. With the development packages it would start slower
+and need more memory: kio imports hypothesis wherever that is installed.
 """
 
 import os
@@ -18,7 +18,7 @@ LOCK = ROOT / "requirements.lock"
 
 
 def base_python() -> Path:
-    """The interpreter of the base install, which is made once and kept under `build/`."""
+    """The interpreter of the base install, which is created once and kept under `build/`."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [sys.version, LOCK.read_text(), str(ROOT), *project["dependencies"]]
     target = ROOT / "build" / f"bench-env-{zlib.crc32(''.join(wanted).encode()):08x}"
@@ -26,7 +26,7 @@ def base_python() -> Path:
     done = target / "complete"
     if done.exists():
         return python
-    print("making a base install to measure ...", file=sys.stderr)
+    print("creating a base install to measure ...", file=sys.stderr)
     venv.create(target, with_pip=False, symlinks=True, clear=True)
     source = ["--no-index", "--find-links", str(WHEELS)] if WHEELS.is_dir() else []
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
@@ -41,7 +41,7 @@ def base_python() -> Path:
 
 
 def clean_environment() -> dict[str, str]:
-    """This process's environment without what changes Python or configures a broker."""
+    """This process's environment without variables that change Python or configure a broker."""
     return {
         name: value
         for name, value in os.environ.items()

@@ -1,7 +1,7 @@
-"""One piece of work and what others record beside it.
+"""One piece of work and what others record meanwhile.
 
-A section lasts from `begin` to `end` of all recorders: `ping` (a small producer), `loop` (a watched
-broker) and `idle` (the heartbeat of a process that does nothing).
+A section lasts from `begin` to `end` of all recorders: `ping` (a small producer), `loop` (a
+monitored broker) and `idle` (the heartbeat of an idle process).
 """
 
 import time
@@ -26,7 +26,7 @@ Once = Callable[[], tuple[Metrics, str]]
 def recorded(
     recorders: Recorders, work: Callable[[], object], section_s_min: float
 ) -> tuple[Heard, float]:
-    """What was recorded while the work was done, and how long it took."""
+    """What was recorded during the work, and its duration."""
     for recorder in recorders.values():
         recorder.begin()
     began = time.perf_counter()
@@ -41,7 +41,7 @@ def recorded(
 def beside(
     recorders: Recorders, work: Callable[[], object], section_s_min: float
 ) -> tuple[Metrics, str]:
-    """First the control, in which nobody works, then the work."""
+    """First the control, without work, then the work."""
     control, _ = recorded({"ping": recorders["ping"]}, lambda: None, section_s_min)
     heard, took_s = recorded(recorders, work, section_s_min)
     metrics = {
@@ -54,7 +54,7 @@ def beside(
 
 
 def metrics_of(heard: Heard) -> Metrics:
-    """The numbers of a section, whoever recorded in it."""
+    """The numbers of a section, of all recorders."""
     metrics: Metrics = {}
     if "ping" in heard:
         metrics |= {f"ping_{name}": value for name, value in heard["ping"].items()}
@@ -79,7 +79,7 @@ def _heartbeat(loop: dict[str, Any], idle: dict[str, Any]) -> Metrics:
 
 
 def worst(heard: Heard) -> str:
-    """The name of the longest callback, where it was long enough to get one."""
+    """The name of the longest callback, if it was long enough to get one."""
     found = heard.get("loop", {}).get("worst", [])
     return found[0]["name"] if found else ""
 
@@ -87,7 +87,7 @@ def worst(heard: Heard) -> str:
 def take_all(
     job: str, system: str, plan: StallPlan, once: Once, *, warm_ups: int = 0
 ) -> list[Figure]:
-    """All repetitions of one kind. If one fails, the figure has no values and says why."""
+    """All repetitions of one kind. If one fails, the figure has no values but the reason."""
     notes: list[str] = []
 
     def run() -> Metrics:

@@ -1,9 +1,9 @@
 """The least that any server must do, done serially and without a broker around it.
 
 `append`: receive frames, CRC-32C over each batch, write it to a file, answer. `send`: for each
-request send 1 MiB of a file with sendfile. `relay`: answer a fetch that waits as soon as a produce
-comes on another connection. All are plain blocking loops around C calls; what a broker needs beyond
-them is its own.
+request send 1 MiB of a file with sendfile. `relay`: answer a waiting fetch as soon as a produce
+arrives on another connection. All are plain blocking loops around C calls; the rest is the cost of
+a broker.
 """
 
 import json
@@ -24,7 +24,7 @@ _CRC_COVERS_FROM = 21
 
 
 def serve_append(connection: socket.socket, path: str, batch_bytes: int) -> None:
-    """Take produce requests that all have one batch of this size."""
+    """Accept produce requests that all have one batch of this size."""
     batch, _ = batch_of(batch_bytes)
     request = produce_request("bound", batch, -1)
     request_bytes, batch_at = len(request), request.index(batch[:_CRC_COVERS_FROM])
@@ -34,7 +34,7 @@ def serve_append(connection: socket.socket, path: str, batch_bytes: int) -> None
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
     position = held = 0
     while True:
-        # A large frame is read to its end, so that nothing of the next need be moved.
+        # A large frame is read to its end, so that no bytes of the next have to be moved.
         count = connection.recv_into(buffer[held : request_bytes if whole_only else len(buffer)])
         if not count:
             break
@@ -54,7 +54,7 @@ def serve_append(connection: socket.socket, path: str, batch_bytes: int) -> None
 
 
 def serve_send(connection: socket.socket, path: str, topic: str) -> None:
-    """Take fetch requests for `topic`; each is answered with the next piece of a file."""
+    """Accept fetch requests for `topic`; each is answered with the next piece of a file."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
     for piece in range(_SEND_PIECES):
         os.pwrite(file, bytes(FETCH_BYTES), piece * FETCH_BYTES)
@@ -76,7 +76,7 @@ def serve_send(connection: socket.socket, path: str, topic: str) -> None:
 
 
 def serve_relay(producer: socket.socket, consumer: socket.socket, path: str) -> None:
-    """A produce, then always a fetch and a produce, which is the answer to both."""
+    """A produce, then alternately a fetch and a produce, which answers both."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
     position = 0
     _frame(producer)
@@ -91,7 +91,7 @@ def serve_relay(producer: socket.socket, consumer: socket.socket, path: str) -> 
 
 
 def _frame(connection: socket.socket) -> bytes:
-    """The next one, which a client sends in one piece; empty where there is no more."""
+    """The next request, which a client sends in one piece; empty at the end."""
     data = connection.recv(_BUFFER_BYTES)
     while data and len(data) < 4 + struct.unpack_from(">i", data)[0]:
         data += connection.recv(_BUFFER_BYTES)

@@ -1,4 +1,4 @@
-"""The picture of a run: first how many times better than Apache Kafka, then bars for each job.
+"""The chart of a run: first how many times better than Apache Kafka, then bars for each job.
 
 A red mark is the goal, the thin line the middle half of the repetitions. Plain SVG, no library.
 """
@@ -75,7 +75,7 @@ def _label(y: float, label: str) -> str:
 
 
 def _race(verdicts: list[Verdict], top: int) -> tuple[list[str], int]:
-    """Bars to the right of 1 × where Suwi is better, to the left where Kafka is; logarithmic."""
+    """Bars to the right of 1 × if Suwi is better, to the left if Kafka is; logarithmic."""
     if not verdicts:
         return [], top
     ends = [math.log10(x) for v in verdicts for x in (v.advantage, v.advantage_wanted) if x]

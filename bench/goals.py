@@ -1,6 +1,6 @@
 """The goals for one broker, and whether a run met them.
 
-A goal is a value of a run, taken of Suwi and of Apache Kafka alike, and a limit: of Suwi's value
+A goal is a value of a run, for Suwi and for Apache Kafka, and a limit: of Suwi's value
 itself, or of its ratio to Kafka's.
 """
 
@@ -71,7 +71,7 @@ def _median(job: str, metric: str, scale: float = 1.0) -> Value:
 
 
 def _share_of_bound(batch_bytes: int) -> Value:
-    """Other work can only add to a cost, so the least of each is nearest to what the code needs."""
+    """Other work can only add to a cost, so the least of each is nearest to the code's own."""
     job = raw.produce_job(batch_bytes)
     return lambda all_, system: (
         all_.of(job, BOUND).least(_COST) / all_.of(job, system).least(_COST) * 100
@@ -79,7 +79,7 @@ def _share_of_bound(batch_bytes: int) -> Value:
 
 
 def _per_core(job: str, metric: str, scale: float) -> Value:
-    """The rate for a core that does nothing else: unlike wall time, free of waiting for others."""
+    """The rate per second of CPU time: unlike wall time, without waiting for others."""
 
     def value(all_: Figures, system: str) -> float:
         figure = all_.of(job, system)
@@ -103,7 +103,7 @@ def _growth(job: str, metric: str) -> Value:
 
 
 def _by_partitions(metric: str, scale: float = 1.0, *, against_few: bool = False) -> Value:
-    """Of the broker with many partitions, whichever plan ran; maybe as a multiple of few."""
+    """Of the broker with many partitions, in any plan; optionally as a multiple of few."""
 
     def value(all_: Figures, system: str) -> float:
         for few, many in (FULL.partitions, QUICK.partitions):
@@ -206,14 +206,14 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def judge(figures: Iterable[Figure]) -> list[Verdict]:
+def check_goals(figures: Iterable[Figure]) -> list[Verdict]:
     """Every goal that this run has figures for."""
     found = Figures(figures)
     verdicts = []
     for goal in GOALS:
         suwi, kafka = _value(goal, found, SUWI), _value(goal, found, KAFKA)
         if suwi is not None and (kafka is not None or not goal.of_kafka):
-            verdicts.append(_judge(goal, suwi, kafka))
+            verdicts.append(_verdict_of(goal, suwi, kafka))
     return verdicts
 
 
@@ -224,11 +224,11 @@ def _value(goal: Goal, figures: Figures, system: str) -> float | None:
         return None
 
 
-def _judge(goal: Goal, suwi: float, kafka: float | None) -> Verdict:
+def _verdict_of(goal: Goal, suwi: float, kafka: float | None) -> Verdict:
     ratio = suwi / kafka if kafka and kafka > 0 else None
-    judged = ratio if goal.of_kafka else suwi
-    assert judged is not None
-    met = judged >= goal.limit if goal.more_is_better else judged <= goal.limit
+    compared = ratio if goal.of_kafka else suwi
+    assert compared is not None
+    met = compared >= goal.limit if goal.more_is_better else compared <= goal.limit
     advantage = wanted = None
     if goal.of_kafka and ratio is not None:
         advantage, wanted = ratio, goal.limit

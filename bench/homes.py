@@ -1,8 +1,8 @@
-"""The brokers in the race: a directory with a broker's data, and how it is started on it.
+"""The brokers under comparison: a directory with a broker's data, and how it is started on it.
 
-Both have their default settings, but for the delay before deleted files go: a second instead of a
-minute, so that what one run wrote is out of the way of the next. Kafka's JVM gets the options of
-`kafka-server-start`, a heap of 1 GB among them.
+Both have their default settings, except for the delay before files are deleted: a second instead
+of a minute, so that what one run wrote does not affect the next. Kafka's JVM gets the options of
+`kafka-server-start`, including a heap of 1 GB.
 """
 
 import subprocess
@@ -36,7 +36,7 @@ H = TypeVar("H", bound=Home)
 
 
 class SuwiHome:
-    """`run`: the code that is the broker's program; `options`: more for its command line."""
+    """`run`: the code of the broker's program; `options`: more for its command line."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class SuwiHome:
 
 
 class KafkaHome:
-    """Formatted when it is made: that is no part of a start."""
+    """Formatted when it is created: that is not part of a start."""
 
     def __init__(self, directory: Path, settings: dict[str, str]) -> None:
         named = {key.replace(".", "_"): value for key, value in settings.items()}
@@ -106,14 +106,14 @@ _KINDS: dict[str, MakeHome] = {SUWI: SuwiHome, KAFKA: KafkaHome}
 
 
 def enter_version(name: str, source: Path) -> None:
-    """From now on there is a broker of this name: Suwi from another source tree."""
+    """Define another broker of this name: Suwi from another source tree."""
     run = f"import sys; sys.path.insert(0, {str(source)!r}); {_RUN_SUWI}"
     _KINDS[name] = partial(SuwiHome, name=name, run=run)
 
 
 @contextmanager
 def home(name: str, **more: str) -> Iterator[Home]:
-    """A new home of this broker; its process and its data go with the block."""
+    """A new home of this broker; its process and its data are removed at the end of the block."""
     with made_home(_KINDS[name], **more) as made:
         yield made
 
@@ -137,7 +137,7 @@ def homes(names: Iterable[str], **more: str) -> Iterator[dict[str, Home]]:
 
 
 def why_no_kafka() -> str | None:
-    """What keeps Apache Kafka out of the race on this machine."""
+    """Why Apache Kafka cannot be measured on this machine."""
     try:
         kafka_classpath()
     except Unavailable as missing:

@@ -1,4 +1,4 @@
-"""Figures: what was measured of one system in one job, over all repetitions."""
+"""Figures: the measurements of one system in one job, over all repetitions."""
 
 import statistics
 import sys
@@ -16,7 +16,7 @@ class Figure:
     system: str
     values: dict[str, list[float]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    """What a repetition has to say beside its numbers."""
+    """Remarks of the repetitions."""
 
     def add(self, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
@@ -29,7 +29,7 @@ class Figure:
         return min(self.values[metric])
 
     def middle_half(self, metric: str) -> tuple[float, float]:
-        """Where the middle half of the values begins and ends; all of them where there are few."""
+        """The limits of the middle half of the values; of all of them if there are few."""
         values = self.values[metric]
         if len(values) < 4:
             return min(values), max(values)
@@ -69,7 +69,7 @@ _GAUGE_PASSES: Final = 300_000
 
 
 def core_ns() -> float:
-    """CPU time of one pass of a bare loop: how fast a core is just now, whoever else uses it."""
+    """CPU time of one pass of a bare loop: the present speed of a core, independent of its load."""
     start = time.process_time()
     total = 0
     for number in range(_GAUGE_PASSES):
@@ -85,7 +85,8 @@ def take_turns(
 ) -> list[Figure]:
     """Run all systems once per repetition, one after another; the first rounds do not count.
 
-    Every other round goes backwards, so that what one leaves behind does not always hit the same.
+    Every other round is in reverse order, so that what one leaves behind does not always affect the
+    same.
     """
     figures = {system: Figure(job, system) for system in runs}
     started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Ready-made requests: what a client would send, encoded once and then replayed."""
+"""Prepared requests: what a client would send, encoded once and then replayed."""
 
 import struct
 import time
@@ -24,7 +24,7 @@ def frame(body: bytes) -> bytes:
 
 
 def batch_of(size_bytes: int) -> tuple[bytes, int]:
-    """A batch of exactly this size, and how many records it holds."""
+    """A batch of exactly this size, and its number of records."""
     now_ms = int(time.time() * 1000)
     count = max(1, size_bytes // (RECORD_BYTES_MAX + 16))
     records = [Record(timestamp=now_ms, value=b"x" * RECORD_BYTES_MAX) for _ in range(count - 1)]
@@ -47,7 +47,7 @@ def produce_request(topic: str, batch: bytes, acks: int, partition: int = 0) -> 
 
 
 def base_offset(reply: bytes) -> int | None:
-    """Where the batch of such a request went; None as long as the partition is not ready."""
+    """The offset of such a request's batch; None as long as the partition is not ready."""
     _, body_at = read_response_header(ApiKey.PRODUCE, PRODUCE_VERSION, reply)
     answer = decode_produce_response(PRODUCE_VERSION, reply, body_at).topics[0].partitions[0]
     if answer.error_code in _NOT_READY:

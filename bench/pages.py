@@ -1,4 +1,4 @@
-"""Parts with a page of their own, `stalls` and `fairness`: each as JSON, tables and a picture."""
+"""Parts with their own page, `stalls` and `fairness`: each as JSON, tables and a chart."""
 
 import statistics
 from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ TIMES_ALONE_MAX = 2.0
 
 @dataclass(frozen=True)
 class Finding:
-    """Whether one row of a page meets its goal; None: it says nothing."""
+    """Whether one row of a page meets its goal; None: without a goal."""
 
     text: str
     met: bool | None
@@ -79,7 +79,7 @@ def _mark(met: bool | None) -> str:
 
 
 def loop_never_stalls(figure: Figure) -> bool:
-    """Over all repetitions none too long; in the middle one few that are nearly."""
+    """No callback too long in any repetition; few nearly too long in the median one."""
     longest_ms = max(figure.values["callback_max_ms"])
     return longest_ms <= CALLBACK_MS_MAX and (
         figure.median("callback_p999_ms") <= CALLBACK_P999_MS_MAX
@@ -87,7 +87,7 @@ def loop_never_stalls(figure: Figure) -> bool:
 
 
 def counts(figure: Figure) -> bool:
-    """Whether the machine was quiet enough, often enough, for what a client saw."""
+    """Whether the machine was quiet enough, often enough, for the client's figures."""
     if "control_p999_ms" not in figure.values:
         return False
     control_ms = figure.values["control_p999_ms"]
@@ -189,7 +189,7 @@ def _short(job: str) -> str:
 
 
 def times_alone(figures: list[Figure], system: str, who: str) -> list[float]:
-    """In each repetition: p99 beside somebody greedy, by p99 alone."""
+    """In each repetition: p99 beside a greedy client, divided by p99 alone."""
     found = _of(figures, system)
     alone, beside = found.get(fairness.job(fairness.ALONE)), found.get(fairness.job(who))
     if alone is None or beside is None:

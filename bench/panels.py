@@ -1,4 +1,4 @@
-"""What the picture shows: which figures, in which groups."""
+"""What the chart shows: which figures, in which groups."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""How much of everything a run does."""
+"""How much work a run does."""
 
 from dataclasses import dataclass
 
@@ -72,7 +72,7 @@ QUICK = Plan(
     partition_rounds=2,
 )
 
-# Two versions against each other: many short turns rather than few long ones, within 15 minutes.
+# Two versions against each other: many short turns, not few long ones, within 15 minutes.
 VERSIONS = Plan(
     name="versions",
     repetitions=7,
@@ -98,7 +98,7 @@ VERSIONS = Plan(
 
 @dataclass(frozen=True)
 class StallPlan:
-    """How much of each kind of work a broker is given beside a small producer."""
+    """How much of each kind of work a broker does beside a small producer."""
 
     repetitions: int
     kafka_warm_ups: int

@@ -1,4 +1,4 @@
-"""What the system knows of a process: CPU time and memory."""
+"""What the system says about a process: CPU time and memory."""
 
 import subprocess
 import sys
@@ -13,9 +13,9 @@ _IDLE_S_MAX = 60
 
 
 def cpu_s(pid: int) -> float:
-    """CPU time of a process, user and system, its threads and those that ended included."""
+    """CPU time of a process, user and system, including ended threads."""
     if sys.platform == "linux":
-        # The kernel's clock of another process: nanoseconds, where /proc counts in ticks of 10 ms.
+        # The kernel's clock of another process: nanoseconds, while /proc counts in ticks of 10 ms.
         return time.clock_gettime(~pid << 3 | _CPUCLOCK_SCHED)
     seconds = 0.0
     for part in _ps(pid, "time").split(":"):
@@ -24,7 +24,7 @@ def cpu_s(pid: int) -> float:
 
 
 def cpu_split_s(pid: int) -> tuple[float, float] | None:
-    """User and system time, in ticks; None where the system does not tell them apart."""
+    """User and system time, in ticks; None if the system does not distinguish them."""
     if sys.platform != "linux":
         return None
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -39,7 +39,7 @@ def rss_mb(pid: int) -> float:
 
 
 def peak_rss_mb(pid: int) -> float:
-    """The most that was resident since `forget_peak`; elsewhere than on Linux what is now."""
+    """The maximum since `forget_peak`; on other systems than Linux the current value."""
     if sys.platform == "linux":
         return _status_mb(pid, "VmHWM")
     return rss_mb(pid)
@@ -58,7 +58,7 @@ def idle_cpu_percent(pid: int, seconds: float) -> float:
 
 
 def wait_until_idle(pid: int) -> None:
-    """Until a process does next to nothing; it may never, then as long as is reasonable."""
+    """Wait until a process is idle, for a reasonable time at most."""
     limit = time.monotonic() + _IDLE_S_MAX
     while idle_cpu_percent(pid, _IDLE_LOOK_S) > _IDLE_PERCENT and time.monotonic() < limit:
         pass

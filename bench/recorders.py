@@ -1,4 +1,4 @@
-"""Processes that record from `begin` to `end`: a watched broker, a pinger, an idle heartbeat."""
+"""Processes that record from `begin` to `end`: a monitored broker, a pinger, an idle heartbeat."""
 
 import json
 import subprocess
@@ -31,7 +31,7 @@ class Recorder:
         return recorded
 
     def do(self, *command: object) -> Any:
-        """For those that know more than begin and end."""
+        """For processes with more commands than begin and end."""
         return self.say(json.dumps(command))
 
     def say(self, line: str) -> Any:
@@ -41,12 +41,12 @@ class Recorder:
         return self.heard()
 
     def heard(self) -> Any:
-        """The next answer; what else was printed goes by."""
+        """The next answer; other output is skipped."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith(MARK):
                 return json.loads(line.removeprefix(MARK))
-        raise RuntimeError("a process that records has ended")
+        raise RuntimeError("a recording process has ended")
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def idle_heartbeat() -> Iterator[Recorder]:
 
 @contextmanager
 def pinger(address: str, topic: str, every_s: float) -> Iterator[Recorder]:
-    """A small producer; its topic must be there."""
+    """A small producer; its topic must exist."""
     options = {"address": address, "topic": topic, "every_s": every_s}
     with recorder("bench.clients.pinger", options) as ping:
         yield ping
@@ -74,7 +74,7 @@ def pinger(address: str, topic: str, every_s: float) -> Iterator[Recorder]:
 
 @contextmanager
 def watched_cluster(brokers: int, settings: dict[str, str]) -> Iterator[tuple[Recorder, list[str]]]:
-    """Brokers of the test kit in one process, and where each listens."""
+    """Brokers of the test kit in one process, with their addresses."""
     options = {"brokers": brokers, "settings": settings}
     with recorder("bench.watch.cluster", options) as cluster:
         addresses = cluster.heard()
@@ -82,7 +82,7 @@ def watched_cluster(brokers: int, settings: dict[str, str]) -> Iterator[tuple[Re
 
 
 class WatchedHome(SuwiHome):
-    """A broker whose loop is watched; it has a page of metrics, too."""
+    """A broker whose event loop is monitored, with a metrics page."""
 
     def __init__(self, directory: Path, settings: dict[str, str]) -> None:
         super().__init__(directory, settings, run=_WATCHED, options=("--metrics-port", "0"))
@@ -101,4 +101,4 @@ class WatchedHome(SuwiHome):
             if line.startswith("metrics at"):
                 self.metrics_url = line.split()[-1]
                 return server
-        raise RuntimeError("the broker ended before it said where its metrics are")
+        raise RuntimeError("the broker ended before it printed the address of its metrics")

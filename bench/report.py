@@ -1,4 +1,4 @@
-"""What a run leaves behind: `results.json` with everything, `README.md` with tables."""
+"""The output of a run: `results.json` with everything, `README.md` with tables."""
 
 import json
 import os
@@ -16,13 +16,13 @@ from typing import Any
 from confluent_kafka import libversion
 
 from bench import chart
-from bench.goals import Verdict, judge
+from bench.goals import Verdict, check_goals
 from bench.measure import CORE_SPEED, Figure, figure_from_json
 from compat.kafka import KAFKA_VERSION
 from suwi import __version__
 
 _HOW_TO_READ = Path(__file__).parent / "how_to_read.md"
-# Metric, heading, format: what the tables show, where a figure has it.
+# Metric, heading, format: the columns of the tables, for figures that have them.
 COLUMNS = [
     ("requests_per_s", "requests/s", "{:,.0f}"),
     ("records_per_s", "records/s", "{:,.0f}"),
@@ -56,7 +56,7 @@ COLUMNS = [
     ("produce_cpu_ratio", "produce CPU beside them", "{:.2f} ×"),
     ("produce_rate_ratio", "produce rate beside them", "{:.2f} ×"),
 ]
-# The metric whose spread stands for the figure's.
+# The metric whose spread is shown for the figure.
 _MAIN = (
     "records_per_s",
     "gb_per_s",
@@ -108,8 +108,8 @@ def _processor() -> str:
 
 
 def write(directory: Path, results: Results) -> list[Verdict]:
-    """Everything that follows from a run's figures."""
-    verdicts = judge(results.figures)
+    """Everything that is derived from a run's figures."""
+    verdicts = check_goals(results.figures)
     write_json(directory / "results.json", results, [vars(verdict) for verdict in verdicts])
     (directory / "README.md").write_text(_markdown(results, verdicts, _pages_in(directory)))
     chart.draw(directory / "results.svg", results.figures, verdicts)
@@ -130,14 +130,14 @@ def write_json(path: Path, results: Results, goals: list[dict[str, Any]]) -> Non
 
 
 def read(path: Path) -> Results:
-    """What an earlier run left."""
+    """The results of an earlier run."""
     content = json.loads(path.read_text())
     figures = [figure_from_json(figure) for figure in content["figures"]]
     return Results(content["plan"], content["machine"], figures, content["suwi"], content["date"])
 
 
 def _core_speed(figures: list[Figure]) -> str:
-    """How much a core's own speed changed from run to run, which no broker can help."""
+    """How much the speed of a core itself changed between runs, independent of the broker."""
     gauged = [ns for figure in figures for ns in figure.values.get(CORE_SPEED, ())]
     if not gauged:
         return ""
@@ -217,7 +217,7 @@ def _table(figures: list[Figure]) -> Iterable[str]:
 
 
 def show(verdicts: list[Verdict]) -> None:
-    """The goals, for whoever waits at the terminal."""
+    """The goals, for the terminal."""
     for verdict in verdicts:
         mark = "met   " if verdict.met else "MISSED"
         against = f", Kafka {verdict.kafka} ({times(verdict.ratio)})" if verdict.kafka else ""

@@ -1,4 +1,4 @@
-"""What a job has to work with: the plan, the brokers in the race, and those that already run."""
+"""What a job works with: the plan, the brokers under comparison, and those that run already."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -17,9 +17,9 @@ Run = Callable[[], Metrics]
 
 @dataclass(frozen=True)
 class Rig:
-    """`brokers` are the names in the race; `servers`, `mock` and `java` run while a job runs.
+    """`brokers` are the names under comparison; `servers`, `mock` and `java` run while a job runs.
 
-    `mock` is None where no yardsticks are wanted: neither the mock cluster nor any bound.
+    `mock` is None if no baselines are wanted: neither the mock cluster nor any bound.
     """
 
     plan: Plan
@@ -38,7 +38,7 @@ class Rig:
         return {name: make_run(server) for name, server in self.servers.items()}
 
     def bare_reader(self, topic: str) -> AbstractContextManager[Server | None]:
-        """What serves this topic of Suwi with the least that any server must do."""
+        """A server for this topic of Suwi that does the least that any server must do."""
         if self.mock is None:
             return nullcontext()
         return bare_reader(self.servers[SUWI], self.suwi_data / f"{topic}-0")

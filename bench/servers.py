@@ -1,6 +1,6 @@
-"""The systems under load: each a process of its own on loopback, ended by whoever started it.
+"""The systems under load: each in its own process on loopback, ended by the code that started it.
 
-Brokers (`homes`) keep data in a directory and can be started on it again; the mock cluster and the
+Brokers (`homes`) keep data in a directory and can be restarted on it; the mock cluster and the
 bare loop are here.
 """
 
@@ -23,7 +23,7 @@ from bench.clients import Options
 
 SUWI, KAFKA, MOCK, BOUND = "Suwi", "Apache Kafka", "librdkafka mock", "bound"
 BEFORE = "Suwi before"
-"""Another version of Suwi, where two race each other."""
+"""Another version of Suwi, for the comparison of two."""
 _STOP_S_MAX = 60
 _ADMIN_S_MAX = 120
 
@@ -36,7 +36,7 @@ class Server:
 
     @property
     def target(self) -> Options:
-        """What every client needs to know of it."""
+        """The settings that every client needs."""
         return {"address": self.address, "server_pid": self.pid}
 
     @property
@@ -54,7 +54,7 @@ class Server:
                 created.result(_ADMIN_S_MAX)
         limit = time.monotonic() + _ADMIN_S_MAX
         while time.monotonic() < limit:
-            # The mock cluster creates what it is asked about.
+            # The mock cluster creates a topic when it is asked about it.
             described = admin.list_topics(name, timeout=_ADMIN_S_MAX).topics[name]
             leaders = [p.leader for p in described.partitions.values() if p.leader >= 0]
             if len(leaders) >= partitions:
@@ -63,9 +63,9 @@ class Server:
         raise RuntimeError(f"topic {name} has no leaders at {self.name}")
 
     def drop_topic(self, name: str) -> None:
-        """Remove a topic and, soon, its files: their memory serves the next run."""
+        """Remove a topic and, soon, its files: their page cache serves the next run."""
         if self.is_broker:
-            admin = self._admin()  # kept: without it the answer is lost
+            admin = self._admin()  # kept: without it the response is lost
             for deleted in admin.delete_topics([name]).values():
                 deleted.result(_ADMIN_S_MAX)
 
@@ -95,7 +95,7 @@ def bound(work: str, path: Path, **options: object) -> Iterator[Server]:
 
 @contextmanager
 def bare_reader(broker: Server, directory: Path) -> Iterator[Server]:
-    """In front of a broker, whose partition in this directory it serves to consumers."""
+    """A proxy of a broker that serves the partition in this directory to consumers."""
     arguments = json.dumps({"broker": broker.address, "directory": str(directory)})
     with running([str(base_python()), "-m", "bench.bare_reader", arguments], ROOT) as process:
         yield Server(BOUND, announced_address(process), process.pid)
@@ -103,7 +103,7 @@ def bare_reader(broker: Server, directory: Path) -> Iterator[Server]:
 
 @contextmanager
 def idle_connections(server: Server, count: int) -> Iterator[None]:
-    """So many connections are open and silent."""
+    """This many connections are open and idle."""
     arguments = json.dumps({"address": server.address, "connections": count})
     with running([str(base_python()), "-m", "bench.clients.idle", arguments], ROOT) as process:
         assert process.stdout is not None
@@ -133,7 +133,7 @@ def running(command: list[str], cwd: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def end(process: subprocess.Popen[str], *, at_once: bool = False) -> None:
-    """End one of our own processes: politely, then for certain."""
+    """End one of our own processes: SIGTERM, then SIGKILL."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.close()
@@ -152,4 +152,4 @@ def announced_address(process: subprocess.Popen[str]) -> str:
     for line in process.stdout:
         if found := re.search(r"127\.0\.0\.1:[1-9]\d*", line):
             return found[0]
-    raise RuntimeError("the server ended before it said where it listens")
+    raise RuntimeError("the server ended before it printed its address")

@@ -1,8 +1,8 @@
-"""Two versions of Suwi against each other in one run: does any figure fall?
+"""Two versions of Suwi against each other in one run: does any figure get worse?
 
-Both take turns in every job, as brokers in the race with Apache Kafka do. A ratio is that of two
-neighbours, one turn of each version, so that what slows the machine for a while slows both; shown
-are the median of the ratios and where their middle half lies.
+The versions alternate in every job, as brokers do in the comparison with Apache Kafka. A ratio is
+that of two neighbours, one turn of each version, so that a slow moment of the machine slows both;
+the tables show the median of the ratios and their middle half.
 """
 
 import statistics
@@ -27,7 +27,7 @@ _HOW_TO_READ = (
     "work on the machine can only make a turn worse. Raced against itself, a version shows what "
     "the machine does to these figures."
 )
-# Metric, more is better: what is compared, where a figure has it.
+# Metric, more is better: what is compared, for figures that have it.
 _COMPARED = {
     "records_per_s": True,
     "gb_per_s": True,

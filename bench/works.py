@@ -1,6 +1,6 @@
-"""Kinds of work that may hold a broker up, as its clients and administrators bring them about.
+"""Kinds of work that may block a broker, as its clients and administrators cause them.
 
-A work is done when its call returns. What has to be there for it is made by `prepare`, before every
+A work is done when its call returns. `prepare` creates what it needs, before every
 repetition, and is not measured.
 """
 
@@ -23,14 +23,14 @@ from suwi.records.record import Record
 
 _PATIENCE_S = 300
 _LOOK_AGAIN_S = 0.1
-_ROLL_MS = 1_000  # records that are further apart come into another segment
-_KEYS_SHARE = 4  # of so many records with a key, compaction leaves one
+_ROLL_MS = 1_000  # records that are further apart are in different segments
+_KEYS_SHARE = 4  # of this many records with a key, compaction leaves one
 _COMPACTED_BATCH = 500
 _COMPACTED_SEGMENTS = 20
 _COMPACTED_VALUE_BYTES = 200
 IDLE = "idle"
 _EACH = 10
-_TOPICS_AT_ONCE = 100  # Apache Kafka takes no more than 10,000 changes in one request
+_TOPICS_AT_ONCE = 100  # Apache Kafka accepts no more than 10,000 changes in one request
 
 
 @dataclass
@@ -41,9 +41,9 @@ class Stage:
     plan: StallPlan
     metrics_url: str = ""
     many: Topics = field(default_factory=dict)
-    """Topics that are there all the time."""
+    """Topics that exist all the time."""
     topic: str = ""
-    """What `prepare` made for this repetition."""
+    """What `prepare` created for this repetition."""
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def admin(self) -> Admin:
@@ -56,7 +56,7 @@ class Stage:
         return self.topic
 
     def drop_topic(self) -> None:
-        """What `prepare` made; the files go a second later."""
+        """Delete what `prepare` created; the files are deleted a second later."""
         if self.topic:
             with self.admin() as connection:
                 connection.delete([self.topic])
@@ -64,7 +64,7 @@ class Stage:
 
 
 def make_many(server: Server, partitions: int) -> Topics:
-    """So many, in topics of ten."""
+    """This many, in topics of ten."""
     names = [f"many-{number:05}" for number in range(partitions // _EACH)]
     with Admin(server.address) as connection:
         for at in range(0, len(names), _TOPICS_AT_ONCE):
@@ -117,7 +117,7 @@ def kinds_with_many(plan: StallPlan) -> list[Kind]:
 
 
 def pipeline(wire: Wire, requests: Iterable[bytes]) -> bytes:
-    """Send them without waiting and read all replies; the last one."""
+    """Send them without waiting and read all responses; returns the last one."""
     frames = list(requests)
 
     def send() -> None:
@@ -145,7 +145,7 @@ def _wait(is_done: Callable[[], bool], what: str) -> None:
     limit = time.monotonic() + _PATIENCE_S
     while not is_done():
         if time.monotonic() > limit:
-            raise RuntimeError(f"it never ended: {what}")
+            raise RuntimeError(f"it did not end in time: {what}")
         time.sleep(_LOOK_AGAIN_S)
 
 
@@ -157,7 +157,7 @@ def _create_and_delete(stage: Stage) -> None:
     with stage.admin() as connection:
         connection.create({wide: stage.plan.created})
         connection.delete([wide])
-    # Files go a second later.
+    # Files are deleted a second later.
     time.sleep(1.5)
 
 
@@ -166,7 +166,7 @@ def _topic_that_rolls(stage: Stage) -> None:
 
 
 def _roll(stage: Stage) -> None:
-    """A pipelined producer whose every batch comes into a new segment."""
+    """A pipelined producer whose every batch goes to a new segment."""
     first_ms = int(time.time() * 1000) - 2 * _ROLL_MS * stage.plan.segments
     batches = (
         bytes(build_batch([Record(timestamp=first_ms + number * 2 * _ROLL_MS, value=b"x" * 100)]))
@@ -190,7 +190,7 @@ def _many_segments(stage: Stage) -> None:
 
 
 def _expire(stage: Stage) -> None:
-    """Lower the limit, wait until the log begins later, and until the files are gone."""
+    """Lower the limit, wait until the log start has advanced, and until the files are gone."""
     with stage.admin() as connection:
         connection.alter(stage.topic, retention_ms="1000")
         _wait(
@@ -282,7 +282,7 @@ def _flood_of_metadata(stage: Stage) -> None:
 
 
 def _flood_and_close(stage: Stage) -> None:
-    """Each sends as much as goes without waiting, and then nobody wants the replies."""
+    """Each sends as much as possible without waiting, and closes without reading."""
     flood = admin.describe_broker() * stage.plan.closed_requests
     wires = [Wire(stage.server.address) for _ in range(stage.plan.closed)]
     for wire in wires:

@@ -1,4 +1,4 @@
-"""`make chaos`: kill everything, often, and compare the table with the topic in the end."""
+"""`make chaos`: kill processes often, and compare the table with the topic at the end."""
 
 import argparse
 import importlib.util
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from chaos.run import Report
 
 _KILLS_OF_ALL = 20
-"""From so many kills on, each kind of process is among the killed."""
+"""From this many kills on, each kind of process must be among the killed."""
 
 
 def main() -> int:
@@ -37,19 +37,19 @@ def main() -> int:
             lambda line: print(line, flush=True),
         )
         report = run.go()
-        print(told(report))
+        print(format_report(report))
         wanting = complaints(report)
         if wanting:
-            print("not good enough: " + "; ".join(wanting), file=sys.stderr)
+            print("not sufficient: " + "; ".join(wanting), file=sys.stderr)
             print((home / "drivers.log").read_text(errors="replace")[-5_000:], file=sys.stderr)
         return 1 if wanting else 0
 
 
 def complaints(report: "Report") -> list[str]:
-    """What keeps a run from being a proof: the table is wrong, or too little was done to it."""
+    """Why a run is no proof: the table is wrong, or too few faults happened."""
     found = []
     if report.verdict is None or not report.verdict.is_exact:
-        found.append("the table is not the topic")
+        found.append("the table differs from the topic")
     if report.suppressed == 0:
         found.append("no batch was suppressed")
     works = ("compactions", "vacuums")
@@ -62,7 +62,7 @@ def complaints(report: "Report") -> list[str]:
     return found
 
 
-def told(report: "Report") -> str:
+def format_report(report: "Report") -> str:
     kills = ", ".join(f"{times} × {kind}" for kind, times in report.kills.most_common())
     starts = ", ".join(f"{times} × {master}" for master, times in sorted(report.starts.items()))
     return "\n".join(

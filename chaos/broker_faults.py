@@ -1,8 +1,8 @@
 """`make chaos-brokers`: faults of three brokers, one after another, under four idempotent writers.
 
-In the end every acknowledged record must be there once and in order, nothing else may be there, and
-the log files of all replicas must be the same. Exits with 1 where that is not so; the data, the
-journals of the writers and the brokers' log are kept then.
+At the end every acknowledged record must be there once and in order, no other records may be there,
+and the log files of all replicas must be equal. Otherwise the exit code is 1, and the data, the
+journals of the writers and the brokers' log are kept.
 """
 
 import argparse
@@ -53,9 +53,9 @@ class Report:
     seed: int
     faults: Counter[str] = field(default_factory=Counter)
     back_s: dict[str, list[float]] = field(default_factory=dict)
-    """By kind: from the end of a fault until all replicas were in sync, where that was awaited."""
+    """By kind: the time from the end of a fault until all replicas were in sync, if awaited."""
     findings: list[str] = field(default_factory=list)
-    """What should not have happened on the way."""
+    """Unexpected events during the run."""
     notes: Notes = field(default_factory=Notes)
     violations: list[Violation] = field(default_factory=list)
     files: Compared = field(default_factory=Compared)
@@ -98,7 +98,7 @@ class Run:
             name = _name(number, kind)
             read_journal(self._journal(name), name, TOPIC, self._history, report.notes)
         self._say("checking")
-        self._judge()
+        self._check_history()
         report.seconds = time.monotonic() - self._started_s
         return report
 
@@ -140,13 +140,13 @@ class Run:
     def _disturb(self, faults: list[Fault]) -> None:
         for fault in faults:
             if time.monotonic() > self._ends_s:
-                self._say("the time is over")
+                self._say("the time is up")
                 return
             try:
                 what, ended_s = self._strike(fault)
             except Exception as error:
-                # A broker that does not start, a partition without a leader: the checks still tell.
-                self._find(f"fault {fault} went wrong: {error!r}")
+                # A broker that does not start, a partition without a leader: the checks still run.
+                self._find(f"fault {fault} failed: {error!r}")
                 return
             if fault.is_hasty:
                 self._say(what)
@@ -158,7 +158,7 @@ class Run:
             self._say(f"{what}; in sync again after {back_s:.1f} s")
 
     def _strike(self, fault: Fault) -> tuple[str, float]:
-        """What was done, and when the broker was let go."""
+        """What was done, and when the fault ended."""
         kind, broker = KINDS[fault.kind], fault.broker
         if broker is None:
             broker = self._cluster.wait_leader(TOPIC, fault.partition, timeout_s=_HEALTHY_S)
@@ -186,7 +186,7 @@ class Run:
     # -- the end -------------------------------------------------------------------------------
 
     def _ends(self) -> dict[int, int]:
-        """The watermarks; all replicas have come to them."""
+        """The high watermarks, which all replicas have reached."""
         until_s = time.monotonic() + _HEALTHY_S
         while True:
             states = [self._cluster.replicas(TOPIC, p) for p in range(PARTITIONS)]
@@ -204,7 +204,7 @@ class Run:
         for tail in tails:
             try:
                 if not tail.read_to(ends, _READ_S):
-                    self._find(f"a consumer did not come to the ends {ends}")
+                    self._find(f"a consumer did not reach the ends {ends}")
             except KafkaException as error:
                 self._find(f"a consumer failed: {error}")
         fresh = self._history.readings[-1]
@@ -221,7 +221,7 @@ class Run:
             directories = {b: self._cluster.files(b) / name for b in self._cluster.brokers}
             self.report.files.add(name, directories, end)
 
-    def _judge(self) -> None:
+    def _check_history(self) -> None:
         report = self.report
         report.violations = violations(self._history)
         report.stored_in_spite_of_an_error = stored_in_spite_of_an_error(
@@ -234,15 +234,15 @@ def _name(number: int, kind: str) -> str:
 
 
 def complaints(report: Report) -> list[str]:
-    """What keeps a run from being a proof."""
+    """Why a run is no proof."""
     found = [str(violation) for violation in report.violations]
     found += report.files.differing
     found += [f"fatal error of {told}" for told in report.notes.fatal]
     found += [
-        f"{writer} never heard of {count} records"
+        f"{writer} got no response for {count} records"
         for writer, count in report.notes.unanswered.items()
     ]
-    found += [f"{writer} broke off" for writer in report.notes.broken_off]
+    found += [f"{writer} ended early" for writer in report.notes.broken_off]
     found += report.findings
     done = report.faults.total()
     if done < report.wanted:
@@ -252,7 +252,7 @@ def complaints(report: Report) -> list[str]:
     return found
 
 
-def told(report: Report) -> str:
+def format_report(report: Report) -> str:
     notes = report.notes
     kinds = ", ".join(f"{times} × {kind}" for kind, times in sorted(report.faults.items()))
     acked = ", ".join(f"{count} {writer}" for writer, count in sorted(notes.acked.items()))
@@ -266,7 +266,7 @@ def told(report: Report) -> str:
     lines = [
         f"seed {report.seed}: {report.faults.total()} faults in {report.seconds:.0f} s: {kinds}",
         f"acknowledged: {notes.acked.total()} records ({acked}); read at the end: {report.records}",
-        f"errors told to writers: {len(notes.failed)}, {stored} of them stored {errors_told}",
+        f"errors of writers: {len(notes.failed)}, {stored} of them stored {errors_told}",
         f"fatal client errors: {len(notes.fatal)}; unanswered: {notes.unanswered.total()}",
         f"producers: {len(report.files.producers)}, highest epoch {epoch}",
     ]
@@ -296,8 +296,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="chaos.broker_faults", description=__doc__)
     parser.add_argument("--faults", type=int, default=100)
     parser.add_argument("--seed", type=int, default=None)
-    parser.add_argument("--minutes", type=float, default=20, help="no fault begins later")
-    parser.add_argument("--keep", action="store_true", help="keep the data of a good run, too")
+    parser.add_argument("--minutes", type=float, default=20, help="no fault starts later")
+    parser.add_argument("--keep", action="store_true", help="keep the data of a passed run, too")
     arguments = parser.parse_args()
     seed = random.randrange(10**6) if arguments.seed is None else arguments.seed
     home = Path(tempfile.mkdtemp(prefix=f"suwi-chaos-{seed}-"))
@@ -307,10 +307,10 @@ def main() -> int:
     lines.setFormatter(FieldFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[lines, _Count(run.report.log_lines)])
     report = run.go()
-    print(told(report))
+    print(format_report(report))
     wanting = complaints(report)
     for complaint in wanting[:_SHOWN]:
-        print(f"not good enough: {complaint}", file=sys.stderr)
+        print(f"not sufficient: {complaint}", file=sys.stderr)
     if len(wanting) > _SHOWN:
         print(f"… and {len(wanting) - _SHOWN} more", file=sys.stderr)
     if wanting or arguments.keep:

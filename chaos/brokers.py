@@ -1,7 +1,7 @@
-"""The brokers that are killed: one in a process of its own, or three that replicate.
+"""The brokers that are killed: one in its own process, or three that replicate.
 
-One is killed by SIGKILL. Three run inside of this process, where the test kit kills one as SIGKILL
-would: its connections are reset, what it wrote stays, nothing is tidied up; another one leads.
+One is killed by SIGKILL. Three run in this process, where the test kit kills one as SIGKILL
+would: its connections are reset, written bytes stay, nothing is cleaned up; another one leads.
 """
 
 import random
@@ -24,7 +24,7 @@ class Brokers(Protocol):
     def make_topic(self, topic: str, partitions: int) -> None: ...
 
     def kill(self, chance: random.Random) -> str:
-        """Kill one; who it was."""
+        """Kill one; returns which."""
 
     def revive(self) -> None:
         """Start the one that was killed."""

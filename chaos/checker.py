@@ -1,4 +1,4 @@
-"""Is the table what the topic is? Every record once in each pipeline, no more, no less.
+"""Compares the table with the topic: every record once in each pipeline, no more, no less.
 
 `compare` is pure; a test plants losses, duplicates and changes, and it must find them.
 """

@@ -1,6 +1,6 @@
-"""What goes in: numbered records into a topic, each acknowledged, while the broker is killed.
+"""The input: numbered records into a topic, each acknowledged, while the broker is killed.
 
-`Writer` sends in a thread until told to stop; `read_topic` says what is there in the end.
+`Writer` sends in a thread until it is stopped; `read_topic` returns what is there at the end.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ def _cluster(servers: str) -> Cluster:
 
 
 class Writer:
-    """Sends `count` records, or for as long as it is wanted."""
+    """Sends `count` records, or until it is stopped."""
 
     def __init__(self, servers: str, topic: str, partitions: int) -> None:
         self.acknowledged: list[int] = []
@@ -50,7 +50,7 @@ class Writer:
         return self
 
     def stop(self) -> Sequence[int]:
-        """Everything that was acknowledged. Raises what kept a record from being stored."""
+        """Everything that was acknowledged. Raises the error that prevented a record's storage."""
         self._stop.set()
         self._thread.join()
         if self.error is not None:
@@ -83,7 +83,7 @@ class Writer:
 
 
 def read_topic(servers: str, topic: str, partitions: int) -> dict[Place, int]:
-    """The number at every place."""
+    """The number at each partition and offset."""
 
     async def work() -> dict[Place, int]:
         places = [TopicPartition(topic, PartitionIndex(index)) for index in range(partitions)]

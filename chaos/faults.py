@@ -1,7 +1,7 @@
-"""Faults of one broker of a test cluster: what begins each, how long it lasts, what ends it.
+"""Faults of one broker of a test cluster: the start, the duration and the end of each.
 
 `plan` draws them from a seed. Invariant: one broker has one fault at a time; a machine loses power
-only while all replicas are in sync: within that budget nothing acknowledged may be lost.
+only while all replicas are in sync: within that budget no acknowledged record may be lost.
 """
 
 import random
@@ -20,11 +20,11 @@ class Kind:
     end: Callable[[Cluster, int], None]
     hold_s: tuple[float, float]
     needs_sync: bool = False
-    """It comes only when all replicas are in sync, and the next only when they are again."""
+    """It starts only when all replicas are in sync, and the next only when they are again."""
 
 
 def _nothing(_cluster: Cluster, _broker: int) -> None:
-    """A broker comes back from this by itself."""
+    """A broker recovers from this by itself."""
 
 
 def _isolate(cluster: Cluster, broker: int) -> None:
@@ -33,7 +33,7 @@ def _isolate(cluster: Cluster, broker: int) -> None:
 
 KINDS: dict[str, Kind] = {
     "full disk": Kind(Cluster.fill_disk, Cluster.free_disk, (0.3, 3.0)),
-    # Longer than the session: another broker leads, and this one wakes up believing that it does.
+    # Longer than the session: another broker leads, and this one still believes that it does.
     "pause": Kind(Cluster.pause, Cluster.resume, (1.3, 3.5)),
     "kill": Kind(Cluster.kill, Cluster.restart, (0.1, 2.0)),
     "partition": Kind(_isolate, lambda cluster, _: cluster.heal(), (0.5, 4.0)),
@@ -43,9 +43,9 @@ KINDS: dict[str, Kind] = {
 }
 
 _BAG = (*KINDS, "full disk", "pause")
-"""Full disks and pauses come twice as often: they once led to duplicates."""
+"""Full disks and pauses are twice as frequent: they once caused duplicates."""
 _NOT_AIMED = 0.5
-"""How often any broker is hit, whatever it leads."""
+"""How often any broker is chosen, whatever it leads."""
 _IN_HASTE = 0.3
 """How often the next fault does not wait until all replicas are in sync again."""
 
@@ -59,11 +59,11 @@ class Fault:
     partition: int
     hold_s: float
     is_hasty: bool
-    """The next fault comes at once."""
+    """The next fault starts at once."""
 
 
 def plan(faults: int, brokers: tuple[int, ...], partitions: int, seed: int) -> list[Fault]:
-    """The same for the same seed. Every kind comes once before any comes a third time."""
+    """The same for the same seed. Every kind is there once before any is there a third time."""
     chance = random.Random(seed)
     drawn = _kinds(chance)
     kinds = [next(drawn) for _ in range(faults + 1)]

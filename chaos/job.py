@@ -1,7 +1,7 @@
 """The job that is killed: `python -m chaos.job`, a Spark driver with pipelines from topic to table.
 
-Each pipeline is a query of its own with its own checkpoint; all write to one table, after a
-shuffle. It says `started` when they run, and ends by itself with `--once`.
+Each pipeline is a query with its own checkpoint; all write to one table, after a
+shuffle. It prints `started` when they run, and ends by itself with `--once`.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def main() -> int:
     )
     spark.sparkContext.setLogLevel("ERROR")
     register(spark)
-    # PySpark 4.1 runs one batch, and where one was interrupted, that one only.
+    # PySpark 4.1 runs one batch, and if one was interrupted, only that one.
     for _ in range(2 if arguments.once and not HAS_ADMISSION_CONTROL else 1):
         queries = [_start(spark, arguments, name) for name in arguments.pipelines.split(",")]
         print("started", flush=True)

@@ -1,7 +1,7 @@
-"""What each writer noted of its records, and how that becomes a `History` that can be checked.
+"""The journals of the writers, and their conversion to a `History` that can be checked.
 
-A writer appends to its `Journal` as things happen; `read_journal` gives it back.
-Invariant: a record is noted as sent before the client is given it.
+A writer appends to its `Journal` as things happen; `read_journal` reads it.
+Invariant: a record is journaled as sent before it is passed to the client.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ from suwi.sim.history import History, Outcome
 
 
 def value_of(writer: str, partition: int, number: int) -> bytes:
-    """The record's value: who sent it, where to and as which one; some are longer than others."""
+    """The record's value: writer, partition and number; some are longer than others."""
     return f"{writer} {partition} {number} ".encode() + b"." * (number * 37 % 200)
 
 
@@ -28,39 +28,39 @@ class Journal:
         self._file.write(f"sent {partition} {number}\n")
 
     def acked(self, partition: int, number: int, offset: int) -> None:
-        """`offset`: -1 where the writer was not told it."""
+        """`offset`: -1 if the writer did not get it."""
         self._file.write(f"acked {partition} {number} {offset}\n")
 
     def failed(self, partition: int, number: int, error: str) -> None:
         self._file.write(f"failed {partition} {number} {error}\n")
 
     def fatal(self, error: str) -> None:
-        """The client gave up as a whole."""
+        """The client failed as a whole."""
         self._file.write(f"fatal {error}\n")
 
     def close(self) -> None:
-        """The writer has ended as it should."""
+        """The writer has ended normally."""
         self._file.write("end\n")
         self._file.close()
 
 
 @dataclass(slots=True)
 class Notes:
-    """What the journals say beside the history."""
+    """What the journals contain beside the history."""
 
     acked: Counter[str] = field(default_factory=Counter)
     """Records by writer."""
     failed: list[tuple[str, str, bytes]] = field(default_factory=list)
-    """Writer, error and value of each record that its writer was told an error of."""
+    """Writer, error and value of each record that failed for its writer."""
     fatal: list[str] = field(default_factory=list)
     unanswered: Counter[str] = field(default_factory=Counter)
-    """Records by writer that neither an acknowledgement nor an error came for."""
+    """Records by writer without an acknowledgement or an error."""
     broken_off: list[str] = field(default_factory=list)
-    """Writers whose journal has no end."""
+    """Writers whose journal has no end entry."""
 
 
 def read_journal(path: Path, writer: str, topic: str, history: History, notes: Notes) -> None:
-    """Add what one writer did. What it was told an error of may or may not be stored."""
+    """Add one writer's journal. A record that failed may be stored or not."""
     has_ended = False
     open_writes: set[bytes] = set()
     for line in path.read_text().splitlines():
@@ -91,7 +91,7 @@ def read_journal(path: Path, writer: str, topic: str, history: History, notes: N
 
 
 def stored_in_spite_of_an_error(history: History, notes: Notes) -> int:
-    """How many records are in the log though their writer was told an error."""
+    """How many records are in the log though they failed for their writer."""
     stored = {value for log in history.finals.values() for value in log.records.values()}
     assert all(history.writes[value].outcome is Outcome.UNKNOWN for *_, value in notes.failed)
     return sum(value in stored for *_, value in notes.failed)

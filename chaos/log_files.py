@@ -1,6 +1,6 @@
-"""The log files of a partition's replicas: what lies below an offset, and whether it is the same.
+"""The log files of a partition's replicas: their content below an offset, and whether it is equal.
 
-`compare` reads the files as they lie on disk; the brokers may run but nobody may write.
+`compare` reads the files on disk; the brokers may run but nobody may write.
 """
 
 import struct
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _HEADER = struct.Struct(">qi")
-"""Base offset and length of a batch; the length counts from behind it."""
+"""Base offset and length of a batch; the length counts the bytes after it."""
 _LAST_DELTA_AT = 23
 _PRODUCER = struct.Struct(">qh")
 _PRODUCER_AT = 43
@@ -18,10 +18,10 @@ _PRODUCER_AT = 43
 @dataclass(slots=True)
 class Compared:
     size_bytes: int = 0
-    """Of one replica of each partition, below the watermark."""
+    """Of one replica of each partition, below the high watermark."""
     differing: list[str] = field(default_factory=list)
     producers: dict[int, int] = field(default_factory=dict)
-    """The highest epoch of each producer id; above 0 a client has begun its sequences anew."""
+    """The highest epoch of each producer id; above 0 a client has restarted its sequences."""
 
     def add(self, partition: str, directories: Mapping[int, Path], watermark: int) -> None:
         contents = {
@@ -42,7 +42,7 @@ class Compared:
 
 
 def batches(directory: Path, watermark: int) -> Iterator[bytes]:
-    """The batches whose last offset is below the watermark, in the order of the files."""
+    """The batches whose last offset is below the high watermark, in the order of the files."""
     for path in sorted(directory.glob("*.log")):
         content = path.read_bytes()
         position = 0

@@ -1,7 +1,7 @@
 """`python -m chaos.medallion`: the medallion job under kills, compared with plain Python.
 
 Drivers (with JVM and workers), single Python workers, JVMs and the broker are killed at random
-moments while orders come in; what was killed is started again, as a supervisor would. In the end
+moments while orders arrive; what was killed is started again, as a supervisor would. At the end
 bronze, silver and gold must be what `examples/medallion/expected.py` computes from the topic.
 """
 
@@ -49,7 +49,7 @@ def load(name: str) -> ModuleType:
 
 
 class Orders:
-    """Sends orders, each acknowledged, until it is told to stop."""
+    """Sends orders, each acknowledged, until it is stopped."""
 
     def __init__(self, servers: str, seed: int) -> None:
         self.values: list[str] = []
@@ -99,7 +99,7 @@ class Run:
         self.killed: Counter[str] = Counter()
 
     def go(self) -> list[str]:
-        """What is wrong in the end."""
+        """The differences at the end."""
         self._broker.start()
         try:
             make_topic(self._broker.address, "orders", PARTITIONS)

@@ -1,4 +1,4 @@
-"""Processes to be killed: drivers with all that they started, and what was printed."""
+"""Processes to be killed: drivers with their child processes, and their output."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 
 
 class Process:
-    """One of ours, in a process group of its own."""
+    """A child process in its own process group."""
 
     def __init__(self, arguments: Sequence[str], log: Path) -> None:
         paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
@@ -43,7 +43,7 @@ class Process:
             self._said.notify_all()
 
     def wait_for(self, word: str, limit_s: float) -> bool:
-        """Until it says so; False if it ended without, or time is up."""
+        """Wait until it prints the word; False if it ended before, or the time is up."""
 
         def is_over() -> bool:
             return any(line.startswith(word) for line in self.lines) or not self.is_running
@@ -53,7 +53,7 @@ class Process:
             return any(line.startswith(word) for line in self.lines)
 
     def wait(self, limit_s: float) -> int | None:
-        """How it ended; None if it has not."""
+        """Its exit code; None if it is still running."""
         try:
             return self._process.wait(limit_s)
         except subprocess.TimeoutExpired:
@@ -68,9 +68,9 @@ class Process:
         return [pid for pid, command in descendants(self._process.pid) if "pyspark" in command]
 
     def family(self) -> list[int]:
-        """Itself and all that it started, the JVM first: whom to kill, known beforehand.
+        """The process and its descendants, the JVM first, to be listed before the kill.
 
-        Asking for it takes longer than the moments that are to be hit.
+        Listing them takes longer than the moments that are to be hit.
         """
         found = descendants(self._process.pid)
         jvms = [pid for pid, command in found if "java" in command.split(" ")[0]]
@@ -78,7 +78,7 @@ class Process:
         return [*jvms, self._process.pid, *others]
 
     def kill(self, family: Sequence[int] | None = None) -> None:
-        """SIGKILL, without a word to anybody."""
+        """SIGKILL."""
         for pid in family or self.family():
             kill_one(pid)
         self._process.wait()
@@ -94,7 +94,7 @@ def kill_one(pid: int) -> bool:
 
 
 def descendants(pid: int) -> list[tuple[int, str]]:
-    """Children and theirs, with their command lines, parents before children."""
+    """All descendants with their command lines, parents before children."""
     listed = subprocess.run(
         ["ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True
     )

@@ -1,6 +1,6 @@
-"""A real consumer that reads every partition from its first record, and notes what it was given.
+"""A real consumer that reads every partition from its first record, and records what it has read.
 
-`Tail` follows the writers in a thread; `read_to` makes it stop at given ends.
+`Tail` follows the writers in a thread; `read_to` stops it at given ends.
 """
 
 import threading
@@ -40,7 +40,7 @@ class Tail:
         return self
 
     def read_to(self, ends: Mapping[int, int], timeout_s: float) -> bool:
-        """Whether everything below these offsets came in time. Raises what kept it from reading."""
+        """Whether everything below these offsets arrived in time. Raises an error of the reader."""
         self._ends_s = time.monotonic() + timeout_s
         self._ends = dict(ends)
         self._thread.join()

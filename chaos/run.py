@@ -1,7 +1,7 @@
-"""One run: strikes at random moments until there were enough, then the comparison.
+"""One run: kills at random moments until there were enough, then the comparison.
 
-Invariant: from the first strike to the comparison nothing is repaired by hand. What was killed is
-started again, as a supervisor would, and that is all.
+Invariant: from the first kill to the comparison nothing is repaired by hand. What was killed is
+started again, as a supervisor would, and nothing else.
 """
 
 import json
@@ -24,7 +24,7 @@ from chaos.processes import Process, kill_one
 TOPIC = "events"
 STRIKES = ("commit", "commit", "driver", "jvm", "worker", "worker", "broker")
 _FIRST_BATCH = 3
-"""So many strikes before the first batch is in the table."""
+"""This many kills before the first batch is in the table."""
 _SECOND_DRIVER_EVERY = 9
 _SUPPRESSED = re.compile(r"batch suppressed")
 _START_S = 300
@@ -32,7 +32,7 @@ _COMMIT_S = 180
 _FINISH_S = 900
 _FINISH_TRIES = 5
 _LAST_BATCHES = 25
-"""How much larger batches are at the end, when nothing is to be hit any more."""
+"""How much larger batches are at the end, when nothing is killed any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Plan:
     masters: tuple[str, ...] = ("local[1,4]", "local[2,4]", "local[3,4]", "local[4,4]")
     """Four attempts for a task, so that a killed worker does not end the query."""
     strikes: tuple[str, ...] = ()
-    """In this order, again and again; where there are none, chance decides."""
+    """In this order, again and again; if empty, at random."""
     with_upkeep: bool = True
 
 
@@ -58,7 +58,7 @@ class Report:
     suppressed: int = 0
     replays: int = 0
     upkeep: dict[str, int] = field(default_factory=dict)
-    """How often what was done to the table beside the pipelines."""
+    """How often which maintenance was done beside the pipelines."""
     commits: int = 0
     seconds: float = 0
     verdict: Verdict | None = None
@@ -80,9 +80,9 @@ class Run:
         self._drivers: list[Process] = []
         self._upkeep: Process | None = None
         self._batch_s = 2.0
-        """About how long one takes."""
+        """The approximate duration of a batch."""
         self._strikes_left: list[str] = []
-        """Each comes before any comes again, so that none is missing in a long run."""
+        """Each kind is used before any is used again, so that none is missing in a long run."""
         self._is_batch: dict[str, bool] = {}
         """By log entry of the table."""
         self.report = Report()
@@ -98,7 +98,7 @@ class Run:
             sent = writer.stop()
             self._finish()
             self._check_upkeep()
-            self.report.verdict = self._judge(sent)
+            self.report.verdict = self._compare_with_topic(sent)
         finally:
             self._end()
         self.report.suppressed = len(_SUPPRESSED.findall(self._log.read_text(errors="replace")))
@@ -111,7 +111,7 @@ class Run:
             self._upkeep = Process(arguments, self._home / "upkeep.log")
 
     def _check_upkeep(self) -> None:
-        """It runs until it is killed: one that ended by itself has failed."""
+        """It runs until it is killed: if it has ended, it has failed."""
         if self._upkeep is not None and not self._upkeep.is_running:
             why = (self._home / "upkeep.log").read_text(errors="replace")[-2_000:]
             raise AssertionError(f"upkeep ended by itself: {why}")
@@ -177,7 +177,7 @@ class Run:
             self._hit(kind)
 
     def _kill_jvm(self) -> None:
-        """And let the Python side of the driver find out."""
+        """Only the JVM: the Python side of the driver has to notice."""
         driver = self._drivers[-1]
         if driver.is_running and kill_one(driver.family()[0]):
             self._hit("driver's JVM")
@@ -194,7 +194,7 @@ class Run:
         self._brokers.revive()
 
     def _second_driver(self) -> None:
-        """Another driver on the checkpoints of one that runs; then one dies, then the other."""
+        """A second driver on the checkpoints of a running one; then both are killed."""
         self._start_driver()
         for driver in self._random.sample(self._drivers[-2:], 2):
             self._await_any_moment()
@@ -209,7 +209,7 @@ class Run:
     # -- drivers ---------------------------------------------------------------------------------
 
     def _keep_running(self) -> None:
-        """As a supervisor does."""
+        """Restart the driver if it has ended, as a supervisor does."""
         if self._drivers and self._drivers[-1].is_running:
             return
         if self._drivers and any(line.startswith("failed") for line in self._drivers[-1].lines):
@@ -237,7 +237,7 @@ class Run:
         return driver
 
     def _uncommitted_batches(self) -> int:
-        """Batches that Spark has begun and does not know to be done: it will run them again."""
+        """Batches that Spark has started and not committed: it will run them again."""
         replayed = 0
         for pipeline in self._plan.pipelines:
             begun = self._begun(pipeline)
@@ -254,7 +254,7 @@ class Run:
                 driver.kill()
 
     def _commits(self) -> int:
-        """How many batches are in the table; what upkeep commits is not counted."""
+        """How many batches are in the table; maintenance commits are not counted."""
         for entry in (self._table / "_delta_log").glob("*.json"):
             if entry.name not in self._is_batch:
                 self._is_batch[entry.name] = '"txn"' in entry.read_text()
@@ -263,12 +263,12 @@ class Run:
     # -- moments ---------------------------------------------------------------------------------
 
     def _await_first_batch(self) -> None:
-        """Until a batch is begun, and then some part of the time that it takes."""
+        """Wait until a batch has started, and then for a part of its duration."""
         self._wait(lambda: any(self._begun(pipeline) for pipeline in self._plan.pipelines))
         self._pause(0, 3)
 
     def _await_any_moment(self) -> None:
-        """Somewhere between one commit and the next."""
+        """Wait for a moment between one commit and the next."""
         began = time.monotonic()
         if self._await_commit():
             self._batch_s = min(10.0, (self._batch_s + time.monotonic() - began) / 2)
@@ -293,7 +293,7 @@ class Run:
     # -- the end ---------------------------------------------------------------------------------
 
     def _finish(self) -> None:
-        """Let the pipelines come to the end of the topic, undisturbed."""
+        """Let the pipelines reach the end of the topic, without kills."""
         self._kill_drivers()
         for _ in range(_FINISH_TRIES):
             driver = self._start_driver(once=True)
@@ -301,7 +301,7 @@ class Run:
                 return
         raise AssertionError(f"the pipelines did not finish: see {self._log}")
 
-    def _judge(self, sent: Sequence[int]) -> Verdict:
+    def _compare_with_topic(self, sent: Sequence[int]) -> Verdict:
         topic = read_topic(self._brokers.servers, TOPIC, self._plan.partitions)
         table = self._open_table()
         self.report.commits = table.version()

@@ -1,7 +1,7 @@
-"""Somebody else at the table: compaction and vacuum, again and again, until killed.
+"""Another process that works on the table: compaction and vacuum, again and again, until killed.
 
-`python -m chaos.upkeep TABLE`; it prints how often each was done, as JSON. What it does not expect
-ends it, and the run finds it ended.
+`python -m chaos.upkeep TABLE`; it prints how often each was done, as JSON. An unexpected error
+ends it, and the run notices.
 """
 
 import json
@@ -24,7 +24,7 @@ def main(path: str) -> None:
                 continue
             DeltaTable(path).optimize.compact(max_concurrent_tasks=1)
             done["compactions"] += 1
-            # No retention: files that a version no longer has go at once.
+            # No retention: files that a version no longer has are removed at once.
             table = DeltaTable(path)
             table.vacuum(0, dry_run=False, enforce_retention_duration=False)
             done["vacuums"] += 1

@@ -1,8 +1,8 @@
-"""A writer in a process of its own: idempotent, acks=all, a real client with its defaults.
+"""A writer in its own process: idempotent, acks=all, a real client with its defaults.
 
 `python -m chaos.writer KIND NAME SERVERS TOPIC PARTITIONS JOURNAL` sends until its standard input
-ends, then waits for what is on its way and ends. Kinds: `librdkafka`, `librdkafka-impatient` (asks
-again after two seconds), `aiokafka`.
+ends, waits for outstanding responses and ends. Kinds: `librdkafka`, `librdkafka-impatient` (retries
+after two seconds), `aiokafka`.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ _ROUND = 60
 _PAUSE_S = 0.5
 _OUTSTANDING_MAX = 2_000
 FLUSH_S = 120.0
-"""For what was on its way when the writer was told to end."""
+"""How long to wait at the end for outstanding responses."""
 
 
 class Numbers:
-    """The records in the order of sending: each partition in turn, numbered for itself."""
+    """The records in the order of sending: each partition in turn, with its own numbers."""
 
     def __init__(self, partitions: int) -> None:
         self._next = [0] * partitions
@@ -54,7 +54,7 @@ def write_with_librdkafka(
 
     def on_delivery(place: tuple[int, int], error: KafkaError | None, message: Any) -> None:
         if error is None:
-            # Without an offset where a later batch was acknowledged and this one with it.
+            # Without an offset if a later batch was acknowledged and this one with it.
             offset = message.offset()
             journal.acked(*place, -1 if offset is None else offset)
         else:
@@ -64,7 +64,7 @@ def write_with_librdkafka(
         {
             "enable.idempotence": True,
             "acks": "all",
-            # Small batches, so that several of a partition are on their way at once.
+            # Small batches, so that several of a partition are in flight at once.
             "batch.num.messages": 4,
             "error_cb": on_error,
             **config,

@@ -1,6 +1,6 @@
-"""A broker of ours for Kafka's tools; what needs Kafka is skipped, with a word, where it is absent.
+"""A broker of ours for Kafka's tools; tests that need Kafka are skipped, with the reason.
 
-A module that needs none says so: `NEEDS_KAFKA = False`.
+A module that does not need it has `NEEDS_KAFKA = False`.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def _module(item: pytest.Item) -> object:
 
 @pytest.fixture(scope="session")
 def suwi(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """One broker for all tests; each uses topics of its own."""
+    """One broker for all tests; each uses its own topics."""
     broker = BrokerProcess(tmp_path_factory.mktemp("suwi") / "data").start()
     yield broker
     broker.stop()

@@ -1,6 +1,6 @@
-"""A job over Spark Connect: each step's result, or why there is none, as JSON on stdout.
+"""A job over Spark Connect: each step's result, or its error, as JSON on stdout.
 
-In a process of its own, since a process is either for Connect or for classic sessions.
+In its own process, since a process is either for Connect or for classic sessions.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""Data directories that change hands: what is written into them, and what must be in them after.
+"""Data directories that both brokers use: what is written into them, and what they must contain.
 
-`fill_compacted` writes everything a compacted topic may hold; `survivors` is the model of
+`fill_compacted` writes everything a compacted topic may have; `survivors` is the model of
 compaction; `records_in` and `check_files` read a partition's files with Kafka's own classes.
 """
 
@@ -21,7 +21,7 @@ _WAIT_S = 120
 
 
 class Stored(NamedTuple):
-    """A record as a reader finds it."""
+    """A record as a reader gets it."""
 
     offset: int
     key: bytes | None
@@ -69,9 +69,9 @@ def _stored(message: Message) -> Stored:
 
 
 def write_one(address: str, topic: str, key: str, value: str | None) -> int:
-    """Write one record in a batch of its own; its offset.
+    """Write one record in its own batch; returns its offset.
 
-    Without a producer id: Kafka gives out ids that are in use in logs which it did not write.
+    Without a producer id: Kafka assigns ids that are in use in logs which it did not write.
     """
     offsets = []
     producer = Producer({"bootstrap.servers": address})
@@ -110,7 +110,7 @@ def fill_idempotent(address: str, topic: str, keys: int = 7) -> None:
 
 
 def fill_transactions(address: str, topic: str) -> None:
-    """Committed and aborted transactions: some keys live on only in one of either kind."""
+    """Committed and aborted transactions: some keys are only in one of either kind."""
     for number, commits in enumerate([True, False, True, False]):
         producer = Producer(
             {
@@ -139,7 +139,7 @@ def fill_transactions(address: str, topic: str) -> None:
 def survivors(
     records: Iterable[Stored], cleaned_to: int, *, tombstones: bool = True
 ) -> list[Stored]:
-    """Of each key only the newest record stays, as far as the log has been compacted."""
+    """Of each key only the newest record stays, up to the compacted offset."""
     records = list(records)
     newest = {record.key: record.offset for record in records if record.offset < cleaned_to}
     return [
@@ -151,7 +151,7 @@ def survivors(
 
 
 def cleaned_to(data: Path, topic: str) -> int:
-    """How far the topic's partition 0 is compacted, by the checkpoint."""
+    """The offset up to which the topic's partition 0 is compacted, by the checkpoint."""
     try:
         lines = (data / "cleaner-offset-checkpoint").read_text().splitlines()[2:]
     except FileNotFoundError:
@@ -163,7 +163,7 @@ def cleaned_to(data: Path, topic: str) -> int:
 def wait_until(reached: Callable[[], bool], what: str) -> None:
     limit = time.monotonic() + _WAIT_S
     while not reached():
-        assert time.monotonic() < limit, f"waited in vain for {what}"
+        assert time.monotonic() < limit, f"timed out: {what}"
         time.sleep(0.05)
 
 
@@ -188,7 +188,7 @@ def records_in(partition: Path) -> list[Dumped]:
 
 
 def check_files(partition: Path) -> None:
-    """Kafka's own tool has nothing to say against indexes, aborted transactions and producers."""
+    """Kafka's own tool finds no error in indexes, aborted transactions and producers."""
     for suffix in ("index", "timeindex", "txnindex", "snapshot"):
         files = [str(file) for file in sorted(partition.glob(f"*.{suffix}"))]
         if not files:

@@ -15,7 +15,7 @@ _JARS = _HERE.parent / ".kafka" / KAFKA_VERSION
 _TOOL_S = 120
 _STOP_S = 300
 _START_S = 300  # with thousands of partitions
-# What `kafka-server-start` gives its JVM, beside the heap.
+# The options of `kafka-server-start`, beside the heap.
 _SERVER_JVM = [
     "-server",
     "-XX:+UseG1GC",
@@ -27,11 +27,11 @@ _SERVER_JVM = [
 
 
 class Unavailable(Exception):
-    """Apache Kafka cannot be had on this machine."""
+    """Apache Kafka is not available on this machine."""
 
 
 class ToolFailed(Exception):
-    """A tool of Kafka ended with an error; the text is what it printed."""
+    """A tool of Kafka ended with an error; the text is its output."""
 
 
 def kafka_classpath() -> str:
@@ -65,7 +65,7 @@ def kafka_classpath() -> str:
 def run_java(
     main: str, *arguments: str, stdin: str = "", time_s: float = _TOOL_S, heap: str = "256m"
 ) -> str:
-    """Run a class (or a single Java source file); what it printed. Raises `ToolFailed`."""
+    """Run a class (or a single Java source file); returns its output. Raises `ToolFailed`."""
     command = [
         "java",
         f"-Xmx{heap}",

@@ -1,8 +1,8 @@
 """A standalone Spark cluster, a master and workers as processes, and Pythons for it.
 
-`SparkCluster` runs one from the PySpark that is installed here; `make_python` makes an environment
+`SparkCluster` runs one from the installed PySpark; `make_python` creates an environment
 that has everything Suwi needs, but not Suwi.
-Invariant: nothing of this test's own process (variables, paths) is seen by the cluster.
+Invariant: nothing of this test's own process (variables, paths) is visible to the cluster.
 """
 
 import os
@@ -34,7 +34,7 @@ def spark_home() -> Path:
 
 
 def clean_environment(*, home: bool = True) -> dict[str, str]:
-    """What a machine has that knows nothing of this tree."""
+    """The environment of a machine without this source tree."""
     ours = ("PYTHON", "PYSPARK", "SPARK", "SUWI_", "KAFKA_", "VIRTUAL_ENV", "NUMBA", "PYTEST")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     if not home:
@@ -44,7 +44,7 @@ def clean_environment(*, home: bool = True) -> dict[str, str]:
 
 
 def without_powers() -> list[str]:
-    """What goes before a command, so that root, too, cannot write where it is not allowed to."""
+    """A command prefix, so that root, too, cannot write where it is not allowed to."""
     if os.geteuid():
         return []
     setpriv = shutil.which("setpriv")
@@ -52,7 +52,7 @@ def without_powers() -> list[str]:
 
 
 class SparkCluster:
-    """Workers have one core each, and neither HOME nor a right to write into what is read-only."""
+    """Workers have one core each, no HOME, and no write access to what is read-only."""
 
     def __init__(self, folder: Path, workers: int = 2) -> None:
         self._folder = folder
@@ -83,7 +83,7 @@ class SparkCluster:
         self._stop()
 
     def said(self) -> str:
-        """By all processes, executors and their Pythons among them."""
+        """The output of all processes, including executors and their Pythons."""
         files = sorted([*self._folder.glob("*.log"), *self._folder.glob("*/*/*/stderr")])
         return "\n".join(f"-- {file}\n{file.read_text(errors='replace')}" for file in files)
 
@@ -110,7 +110,7 @@ class SparkCluster:
         self._processes.append(process)
 
     def _wait_for(self, words: re.Pattern[str]) -> list[str]:
-        """What the master's log has of them, as soon as it has some."""
+        """The workers in the master's log, as soon as there are some."""
         end = time.monotonic() + _START_S
         while not (found := words.findall((self._folder / "master.log").read_text())):
             assert all(one.poll() is None for one in self._processes), self.said()
@@ -135,8 +135,8 @@ class SparkCluster:
 def make_python(folder: Path, wheel: Path | None = None) -> Path:
     """An environment with the dependencies of the one that runs, and Suwi only from a wheel.
 
-    It takes the dependencies from where they are, which leaves out what files in there add to the
-    path: Suwi itself, where it is installed in place.
+    It uses the dependencies in place, without what files in there add to the
+    path: Suwi itself, if it is installed in place.
     """
     venv.create(folder, with_pip=False, symlinks=True)
     python = folder / "bin" / "python"
@@ -163,7 +163,7 @@ def build_wheel(folder: Path) -> Path:
 
 
 def run(*command: object, environment: dict[str, str] | None = None) -> str:
-    """What it printed. A failure shows it all."""
+    """Its output. A failure shows all of it."""
     ended = subprocess.run(
         [str(word) for word in command],
         cwd="/",

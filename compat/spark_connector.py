@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector from Maven, for the Spark that is installed here.
+"""Spark's own Kafka connector from Maven, for the installed Spark.
 
 `connector_jars` fetches it once; `Unavailable` says what is missing.
 """
@@ -12,7 +12,7 @@ from compat.kafka import Unavailable
 _HERE = Path(__file__).parent
 _JARS = _HERE.parent / ".kafka"
 # Not every PySpark has a connector of its own version in every mirror of Maven Central; these, with
-# the version of its part for log-ins, work with it.
+# the version of its authentication part, work with it.
 _FALLBACKS = (("4.2.0", "4.2.0"), ("4.2.0", "4.0.0"))
 
 

@@ -1,6 +1,6 @@
-"""Data directories change hands: what Apache Kafka wrote Suwi serves, and the other way round.
+"""Adoption of data directories: Suwi serves what Apache Kafka wrote, and the other way round.
 
-The longest way is Kafka → Suwi → Kafka: filled and half compacted by Kafka, adopted, written to and
+The longest path is Kafka → Suwi → Kafka: filled and half compacted by Kafka, adopted, written and
 compacted by Suwi, killed, recovered, and then started by Kafka again, which compacts it once more.
 """
 
@@ -32,10 +32,10 @@ from tests.broker_process import BrokerProcess, environment
 
 CONFIGS = "kafka.admin.ConfigCommand"
 
-# A record a segment, nearly; whoever is asked to compacts at once.
+# About one record per segment, compacted at once on request.
 COMPACTED = ("cleanup.policy=compact", "segment.ms=1", "min.cleanable.dirty.ratio=0.01")
 KEPT, BURIED = "kept", "buried"
-"""Compacted topics: one where tombstones stay for a day, one where they go with the next round."""
+"""Compacted topics: one keeps tombstones for a day, one removes them in the next run."""
 
 
 class Filled(NamedTuple):
@@ -59,9 +59,9 @@ def configure(address: str, topic: str, *configs: str) -> None:
 
 
 def compact_by_writing(address: str, data: Path, topic: str) -> int:
-    """Write a record that ends the active segment; where it stands, once all before is compacted.
+    """Write a record that ends the active segment; its offset, once all before is compacted.
 
-    What Kafka or Suwi does by itself afterwards has nothing left to do.
+    Background compaction has nothing left to do afterwards.
     """
     write_one(address, topic, "last", "of the old segment")
     end = write_one(address, topic, "last", "of all")
@@ -91,7 +91,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
             wait_until(
                 lambda topic=topic: cleaned_to(kafka.data, topic) > 0, f"Kafka to compact {topic}"
             )
-            # From here on Kafka compacts no more: there is something left for us to do.
+            # From here on Kafka does not compact: something is left for us to do.
             configure(kafka.address, topic, "min.compaction.lag.ms=86400000")
             fill_transactions(kafka.address, topic)
             fill_idempotent(kafka.address, topic, keys=3)
@@ -107,7 +107,7 @@ def adopted_copy(filled: Filled, tmp_path: Path) -> BrokerProcess:
     return BrokerProcess(tmp_path / "data", "log.cleaner.backoff.ms=50", options=["--adopt"])
 
 
-# -- Kafka's directory in our hands --------------------------------------------------------------
+# -- Kafka's directory, served by Suwi -----------------------------------------------------------
 
 
 def test_suwi_dumps_what_kafka_wrote(filled: Filled) -> None:
@@ -159,7 +159,7 @@ def test_suwi_recovers_a_directory_that_kafka_left_uncleanly(
     with BrokerProcess(data, options=["--adopt"]) as broker:
         for topic, expected in filled.expected.items():
             assert read(broker.address, topic) == expected
-        # Kafka's compaction has left gaps; a second crash must not make anything of them either.
+        # Kafka's compaction has left gaps; a second crash must not change them either.
         broker.kill()
         broker.start()
         for topic, expected in filled.expected.items():
@@ -172,7 +172,7 @@ class Compacted(NamedTuple):
 
     data: Path
     original: dict[str, list[Stored]]
-    """What was committed before the compaction, our own records among it."""
+    """What was committed before the compaction, including our own records."""
     ends: dict[str, int]
     uncommitted: dict[str, list[Stored]]
     """What `read_uncommitted` sees after it."""
@@ -207,14 +207,14 @@ def test_suwi_compacts_a_directory_of_kafkas(filled: Filled, compacted: Compacte
     assert kept == survivors(compacted.original[KEPT], compacted.ends[KEPT])
     assert any(record.value is None for record in kept)
     for topic in (KEPT, BURIED):
-        # Nothing of an aborted transaction is left, and what readers see is all there is.
+        # Nothing of an aborted transaction is left; readers see everything that is there.
         assert compacted.uncommitted[topic] == compacted.committed[topic]
 
 
 def test_tombstones_of_kafkas_go_when_their_time_has_come(compacted: Compacted) -> None:
     newest = survivors(compacted.original[BURIED], compacted.ends[BURIED])
     buried = compacted.committed[BURIED]
-    # One round gives a tombstone its time and a later one removes it; some have had one only.
+    # One run gives a tombstone its horizon and a later one removes it; some have had one only.
     assert [r for r in buried if r.value is not None] == [r for r in newest if r.value is not None]
     assert sum(r.value is None for r in buried) <= sum(r.value is None for r in newest)
 
@@ -255,7 +255,7 @@ def test_kafka_goes_on_with_what_suwi_compacted(
         kafka.stop()
 
 
-# -- our directory in Kafka's hands --------------------------------------------------------------
+# -- our directory, served by Kafka --------------------------------------------------------------
 
 
 def test_kafka_adopts_and_compacts_what_suwi_wrote_and_compacted(tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_kafka_adopts_and_compacts_what_suwi_wrote_and_compacted(tmp_path: Path)
 
 
 def _give(ours: Path, theirs: Path) -> None:
-    """Put the files of our partition in the place of theirs; Kafka's id of the topic stays."""
+    """Replace the files of their partition with ours; Kafka's topic id stays."""
     for old in theirs.iterdir():
         if old.name != "partition.metadata":
             old.unlink()

@@ -11,7 +11,7 @@ DUMP = "org.apache.kafka.tools.DumpLogSegments"
 
 
 def filled(tmp_path: Path) -> Path:
-    """The data directory of a broker that took two thousand records and stopped cleanly."""
+    """The data directory of a broker that stored two thousand records and stopped cleanly."""
     broker = BrokerProcess(
         tmp_path / "data", "log.segment.bytes=65536", "log.index.interval.bytes=512"
     ).start()

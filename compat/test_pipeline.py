@@ -48,7 +48,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
 
 
 def lag(kafka: KafkaServer, group: str) -> dict[tuple[str, int], tuple[int, int]]:
-    """The committed offset and the lag by partition, as Apache Kafka's own tool says."""
+    """The committed offset and the lag by partition, according to Apache Kafka's own tool."""
     said = run_java(_GROUPS, "--bootstrap-server", kafka.address, "--describe", "--group", group)
     found = {}
     for line in said.splitlines():

@@ -35,7 +35,7 @@ def identity(authority: Authority) -> Identity:
 def secure(
     authority: Authority, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SecureBroker]:
-    """With a user that kafka-configs has made."""
+    """With a user that kafka-configs has created."""
     with SecureBroker(tmp_path_factory.mktemp("secure"), authority, authority.issue("b")) as broker:
         passwords = ",".join(
             f"{mechanism}=[iterations=8192,password={NEW_PASSWORD}]"
@@ -53,7 +53,7 @@ def _alter_user(broker: SecureBroker, name: str, *what: str) -> None:
 
 
 class Tools:
-    """Kafka's tools with a client.properties for one way in."""
+    """Kafka's tools with a client.properties for one kind of access."""
 
     def __init__(self, broker: SecureBroker, folder: Path, listener: str, access: Access) -> None:
         file = folder / "client.properties"

@@ -1,4 +1,4 @@
-"""A pipeline on a Spark cluster of several processes, which the package must travel to.
+"""A pipeline on a Spark cluster of several processes, to which the package must be shipped.
 
 Nothing here needs Apache Kafka: Spark comes with PySpark, and the broker is ours.
 """
@@ -34,7 +34,7 @@ from tests.spark.topics import fill, make_topic
 NEEDS_KAFKA = False
 pytestmark = pytest.mark.timeout(900)
 
-# More than what a worker decodes before it has the kernel compiled, in every partition.
+# More than what a worker decodes before the kernel is compiled, in every partition.
 RECORDS = 30_000
 PIPELINE = """\
 name: orders
@@ -90,7 +90,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
-    """The Python of the machine where the command is given."""
+    """The Python of the machine on which the command is run."""
     return make_python(tmp_path_factory.mktemp("driver") / "env", wheel)
 
 
@@ -116,7 +116,7 @@ class Job:
     def run(
         self, driver: list[object], workers: Path, *py_files: Path, settings: str = ""
     ) -> list[Place]:
-        """On the cluster, once; where its tasks have run."""
+        """Run once on the cluster; returns where its tasks have run."""
         beside = self._folder / "pipeline"
         beside.mkdir()
         places = beside / "places.py"
@@ -134,7 +134,7 @@ class Job:
             DeltaTable(str(self._folder / "table")).to_pyarrow_table().to_pylist()
         )
         assert sorted(row["id"] for row in rows) == list(range(2 * RECORDS)), said
-        # It is said where the compiled decoder cannot be had.
+        # It is logged if the compiled decoder is not available.
         assert "without numba" not in self._cluster.said()
         assert "orders-dead-letters" in said
         return sorted({Place(*row["place"].split("|")) for row in rows})

@@ -70,7 +70,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
 
 @pytest.fixture(scope="module")
 def token_port() -> int:
-    """Of a listener of Apache Kafka's where clients show tokens that anybody can make."""
+    """Of a listener of Apache Kafka with unsecured tokens."""
     return _free_port()
 
 
@@ -113,7 +113,7 @@ def make_topic(servers: str, partitions: int = 1, **settings: str) -> str:
 
 
 def fill(servers: str, topic: str, partitions: int) -> None:
-    """Records of all kinds: every codec, nulls, empty ones, headers, times that go back."""
+    """Records of all kinds: every codec, nulls, empty ones, headers, decreasing times."""
     for number, codec in enumerate(["none", "gzip", "snappy", "lz4", "zstd"]):
         producer = Producer(
             {"bootstrap.servers": servers, "compression.type": codec, "linger.ms": 20}
@@ -147,7 +147,7 @@ def rows_of(frame: "DataFrame") -> list[Any]:
 
 
 def assert_same(spark: "SparkSession", servers: str, **options: str) -> list[Any]:
-    """Both sources' rows and the schema are equal; ours."""
+    """Asserts that both sources' rows and schema are equal; returns ours."""
     ours = read(spark, _OURS, servers, **options)
     theirs = read(spark, _THEIRS, servers, **options)
     assert ours.schema == theirs.schema
@@ -189,7 +189,7 @@ def test_partitions_are_split_alike(
 ) -> None:
     topic = make_topic(suwi.address, partitions=3)
     fill(suwi.address, topic, 3)
-    # With "earliest" and "latest" the connector forgets maxRecordsPerPartition in batch queries.
+    # With "earliest" and "latest" the connector ignores maxRecordsPerPartition in batch queries.
     bounds = {
         "startingOffsets": f'{{"{topic}":{{"0":0,"1":0,"2":0}}}}',
         "endingOffsets": f'{{"{topic}":{{"0":335,"1":335,"2":330}}}}',
@@ -230,7 +230,7 @@ def test_a_query_of_the_connector_goes_on_with_ours(
 
 
 def run(stream: "DataFrame", home: Path) -> list[Any]:
-    """All there is; what this home's runs have written so far."""
+    """Everything; what the runs of this directory have written so far."""
     query = (
         stream.writeStream.format("parquet")
         .option("path", str(home / "out"))
@@ -256,7 +256,7 @@ def test_what_was_aborted_or_is_open_is_left_out_alike(
     assert {bytes(row.value) for row in rows} == set(sent)
     everything = assert_same(spark, kafka.address, subscribe=topic)
     assert len(everything) > len(rows)
-    # Ranges that begin and end within transactions, aborted and committed ones.
+    # Ranges that start and end within transactions, aborted and committed ones.
     for start, end in ((3, 20), (7, 9), (11, 31)):
         bounds = {
             "startingOffsets": f'{{"{topic}":{{"0":{start},"1":-2}}}}',
@@ -268,7 +268,7 @@ def test_what_was_aborted_or_is_open_is_left_out_alike(
 
 
 def fill_with_transactions(servers: str, topic: str) -> list[bytes]:
-    """Two producers at a time, every third transaction aborted, the last one open: what counts."""
+    """Two producers at a time, every third transaction aborted, the last one open."""
     committed: list[bytes] = []
     producers = []
     for name in ("a", "b"):
@@ -306,7 +306,7 @@ def fill_with_transactions(servers: str, topic: str) -> list[bytes]:
 
 
 _open: list[Producer] = []
-"""Producers with an open transaction, kept from being collected, which would abort it."""
+"""Producers with an open transaction, kept from garbage collection, which would abort it."""
 
 
 def test_what_compaction_left_is_read_alike(spark: "SparkSession", kafka: KafkaServer) -> None:

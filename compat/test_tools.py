@@ -162,7 +162,7 @@ def test_broker_api_versions_are_kafkas_own(suwi: BrokerProcess) -> None:
     for name, key, low, high, usable in ours:
         api = APIS[int(key)]
         assert (int(low), int(high)) == (api.advertised_from, api.max_version), name
-        # The tool knows Kafka's released versions: ours must be exactly as new.
+        # The tool has Kafka's released versions: ours must be exactly as new.
         assert usable == high, name
 
 
@@ -185,7 +185,7 @@ def test_producer_performance_tool(suwi: BrokerProcess, topic: str) -> None:
 
 
 def test_kafka_configs_is_told_that_there_are_no_quotas(suwi: BrokerProcess) -> None:
-    """As docs/unsupported.md says; when this fails, quotas have come, and the page must change."""
+    """As docs/unsupported.md says; if this fails, quotas are served, and the page must change."""
     words = "The node does not support DESCRIBE_CLIENT_QUOTAS"
     with pytest.raises(ToolFailed, match=words):
         kafka(suwi, CONFIGS, "--describe", "--entity-type", "users")

@@ -1,4 +1,4 @@
-"""A real broker for the demo: `suwi serve` in a process of its own, with its log in a file."""
+"""A real broker for the demo: `suwi serve` in its own process, with its log in a file."""
 
 import os
 import re
@@ -37,7 +37,7 @@ class Broker:
         return ["serve", "--listen", self.address, "--data", str(self.data), *settings]
 
     def start(self) -> None:
-        """Returns when clients are served: the broker has said where it listens."""
+        """Returns when clients are served: the broker has printed its address."""
         command = Path(sys.executable).with_name("suwi")
         if not command.exists():
             raise RuntimeError(f"{command} does not exist: run `make setup` first")
@@ -58,7 +58,7 @@ class Broker:
         self.port = int(found[2])
 
     def stop(self) -> str:
-        """SIGTERM; what the broker says on its way out."""
+        """SIGTERM; returns what the broker prints meanwhile."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         said, _ = self._process.communicate(timeout=_STOP_S)
@@ -80,7 +80,7 @@ class Broker:
 
 
 def _environment() -> dict[str, str]:
-    """The demo's broker is configured by the demo alone."""
+    """Only the demo configures the demo's broker."""
     return {
         name: value
         for name, value in os.environ.items()

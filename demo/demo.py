@@ -2,7 +2,7 @@
 broker killed in the middle.
 
 Run it with `make demo`, or `.venv/bin/python demo/demo.py --keep` to look at the table yourself.
-It exits with an error if anything it claims is not so.
+It exits with an error if a claim does not hold.
 """
 
 import argparse
@@ -24,7 +24,7 @@ TOPIC = "orders"
 PARTITIONS = 3
 EVENTS = 100_000
 SEND_S = 20
-"""How long sending takes at least, so that much is under way when a broker dies."""
+"""How long sending takes at least, so that many records are in flight when a broker is killed."""
 PATIENCE_S = 300
 HERE = Path(__file__).parent
 
@@ -51,7 +51,7 @@ class Demo:
             self.compare(cluster)
         self.look_ahead()
 
-    # -- acts ------------------------------------------------------------------------------------
+    # -- parts -----------------------------------------------------------------------------------
 
     def three_brokers(self, cluster: Cluster) -> None:
         stage = self.stage
@@ -78,7 +78,7 @@ class Demo:
         stage = self.stage
         stage.act("Orders in, a table out")
         stage.say(
-            f"A producer (confluent-kafka, idempotent, acks=all) begins to send {self.events:,} "
+            f"A producer (confluent-kafka, idempotent, acks=all) starts to send {self.events:,} "
             "orders. At the same time Spark is started on a pipeline that writes them into a Delta "
             "table, with nothing but Python packages:"
         )
@@ -97,15 +97,15 @@ class Demo:
     def kill_a_leader(self, cluster: Cluster, orders: Orders) -> None:
         stage = self.stage
         victim = cluster.wait_leader(TOPIC, 0)
-        stage.act(f"Broker {victim} dies")
+        stage.act(f"Broker {victim} is killed")
         orders.go_on()
         already = orders.acknowledged
         while orders.acknowledged < already + self.events // 50 and not orders.failed:
             time.sleep(0.01)
         stage.say(
-            f"It leads partition 0, and orders are on their way to it "
+            f"It leads partition 0, and orders are in flight to it "
             f"({orders.acknowledged:,} are acknowledged so far). What follows is a kill -9: its "
-            "connections are reset, and nothing is tidied up."
+            "connections are reset, and nothing is cleaned up."
         )
         before = cluster.replicas(TOPIC, 0)[victim]
         began_s = time.monotonic()
@@ -133,7 +133,7 @@ class Demo:
             if leader != victim:
                 return leader
             time.sleep(0.01)
-        raise CheckFailed("nobody took over")
+        raise CheckFailed("no other broker has taken over")
 
     def finish(self, orders: Orders, pipeline: Pipeline) -> None:
         stage = self.stage
@@ -154,7 +154,7 @@ class Demo:
             lambda: f"{pipeline.rows():,} of {self.events:,} rows in the table",
             pipeline,
         )
-        stage.check(pipeline.stop() == 0, "the pipeline, told to stop, stopped cleanly")
+        stage.check(pipeline.stop() == 0, "the pipeline stopped cleanly on SIGTERM")
 
     def compare(self, cluster: Cluster) -> None:
         stage = self.stage
@@ -189,7 +189,7 @@ class Demo:
                 ),
                 ("make tour", "one broker in detail: its files, a crash, a recovery"),
                 ("docs/testing.md", "this cluster as a fixture in your own tests"),
-                ("docs/replication.md", "what happened when the broker died, and why"),
+                ("docs/replication.md", "what happened when the broker was killed, and why"),
             ]
         )
         took_s = time.monotonic() - self.began_s
@@ -204,14 +204,14 @@ class Demo:
         progress: Callable[[], str],
         pipeline: Pipeline,
     ) -> None:
-        """Wait for something, and tell how far it is."""
+        """Wait for something, and show the progress."""
         deadline_s = time.monotonic() + PATIENCE_S
         with self.stage.progress() as tell:
             while not is_so():
                 if not pipeline.is_running:
                     raise CheckFailed(f"the pipeline ended: {pipeline.last_words()}")
                 if time.monotonic() > deadline_s:
-                    raise CheckFailed(f"after {PATIENCE_S} s it is not so that {what}")
+                    raise CheckFailed(f"not within {PATIENCE_S} s: {what}")
                 tell(progress())
                 time.sleep(0.25)
 

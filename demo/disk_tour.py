@@ -1,4 +1,4 @@
-"""What a broker leaves on disk, read with Suwi's own modules while it runs or after it died."""
+"""The files of a broker, read with Suwi's own modules while it runs or after it was killed."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -16,12 +16,12 @@ from suwi.records.record import Record, iter_records
 _OPEN_FILES_MAX = 16
 
 IN_DATA_DIRECTORY = {
-    names.META_PROPERTIES: "whose data: cluster and broker",
-    names.LOCK: "keeps a second broker out",
-    names.HIGH_WATERMARKS: "how far each partition may be read",
+    names.META_PROPERTIES: "cluster id and broker id",
+    names.LOCK: "prevents a second broker",
+    names.HIGH_WATERMARKS: "the high watermark of each partition",
     names.RECOVERY_POINTS: "how far each log is synced",
-    names.LOG_START_OFFSETS: "where logs begin, if not at a segment",
-    names.CLEAN_SHUTDOWN: "left by a clean stop",
+    names.LOG_START_OFFSETS: "where logs start, if not at a segment",
+    names.CLEAN_SHUTDOWN: "written at a clean shutdown",
     "suwi-metadata.sqlite": "Suwi's own: topics and leaders",
     "suwi-metadata.sqlite-wal": "its write-ahead journal",
 }
@@ -30,13 +30,13 @@ IN_PARTITION = {
     names.OFFSET_INDEX: "offset -> position in the .log",
     names.TIME_INDEX: "time -> offset",
     names.SNAPSHOT: "producers and their sequences",
-    names.LEADER_EPOCHS: "which epoch began at which offset",
+    names.LEADER_EPOCHS: "the start offset of each epoch",
     names.PARTITION_METADATA: "the topic's id",
 }
 
 
 def listing(directory: Path, purposes: dict[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Name, size and purpose of each file; a purpose is found by whole name or by suffix."""
+    """Name, size and purpose of each file; a purpose is found by full name or by suffix."""
     for path in sorted(directory.iterdir()):
         if path.is_file():
             purpose = purposes.get(path.name) or purposes.get(path.suffix) or ""
@@ -66,15 +66,15 @@ def first_batch(log: Path) -> tuple[BatchHeader, list[Record]]:
 
 
 def header_rows(header: BatchHeader) -> list[tuple[str, str, str]]:
-    """The fields that tell most, each with what it is for."""
+    """The most important fields, each with its purpose."""
     first, last = header.base_offset, header.last_offset
     return [
-        ("base offset", f"{first}", "given by the broker"),
+        ("base offset", f"{first}", "assigned by the broker"),
         ("length", f"{header.batch_length}", "bytes after this field"),
-        ("leader epoch", f"{header.partition_leader_epoch}", "given by the broker too"),
+        ("leader epoch", f"{header.partition_leader_epoch}", "assigned by the broker, too"),
         ("CRC-32C", f"{header.crc:08x}", "the client's, of all that follows"),
         ("codec", header.codec.name.lower(), "the client's; nothing was unpacked"),
-        ("newest time", clock_time(header.max_timestamp), "what the time index goes by"),
+        ("newest time", clock_time(header.max_timestamp), "used by the time index"),
         ("producer", f"{header.producer_id}", "an idempotent producer's id"),
         ("sequence", f"{header.base_sequence}", "a retry has the same: it is stored once"),
         ("records", f"{header.record_count}", f"offsets {first} to {last}"),
@@ -90,7 +90,7 @@ def time_index(log: Path) -> TimeIndex:
 
 
 def high_watermarks(data: Path) -> dict[int, int]:
-    """By partition; empty where none are written down yet."""
+    """By partition; empty if none are written yet."""
     found = checkpoints.read_offsets(LocalDisk(), str(data / names.HIGH_WATERMARKS)) or {}
     return {tp.partition: offset for tp, offset in found.items()}
 

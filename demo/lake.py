@@ -39,7 +39,7 @@ class Pipeline:
         return self._process is not None and self._process.poll() is None
 
     def rows(self) -> int:
-        """How many rows the table has, by its log alone."""
+        """How many rows the table has, according to its log."""
         try:
             table = DeltaTable(self._table)
         except TableNotFoundError:
@@ -48,7 +48,7 @@ class Pipeline:
         return sum(int(count.as_py()) for count in actions.column("num_records"))
 
     def stop(self) -> int:
-        """SIGTERM; the exit code."""
+        """SIGTERM; returns the exit code."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(_STOP_S)

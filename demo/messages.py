@@ -18,11 +18,11 @@ STATIONS = [f"{river}-{number:02}" for river in ("han", "geum", "nakdong") for n
 HEADERS = [("unit", b"cm"), ("from", b"demo")]
 _READ_S = 60
 _FLUSH_S = 60
-_QUIET = {"log_level": 0}  # librdkafka's own remarks about a broker that is away
+_QUIET = {"log_level": 0}  # librdkafka's own messages about an unreachable broker
 
 
 class Reading(NamedTuple):
-    """One message, complete: its number tells it from all others."""
+    """One complete message, with a unique number."""
 
     number: int
     key: bytes
@@ -47,7 +47,7 @@ def readings(first: int, count: int, since_ms: int) -> Iterator[Reading]:
 
 @dataclass
 class Gauge:
-    """Sends readings and remembers which the broker has acknowledged, and where it put them."""
+    """Sends readings and records which the broker has acknowledged, with their offsets."""
 
     address: str
     sent: int = 0
@@ -86,25 +86,25 @@ class Gauge:
         self.sent += 1
 
     def wait_for(self, acknowledged_min: int) -> None:
-        """Take in acknowledgements until there are so many."""
+        """Wait for acknowledgements until there are this many."""
         give_up_at = time.monotonic() + _FLUSH_S
         while len(self.acknowledged) < acknowledged_min:
             if time.monotonic() > give_up_at:
-                raise RuntimeError("the broker acknowledges nothing any more")
+                raise RuntimeError("the broker does not acknowledge any more")
             self._producer.poll(0.01)
 
     def take_in_arrived(self) -> None:
-        """Take in the acknowledgements that the client has received and not yet passed on."""
+        """Handle the acknowledgements that the client has received and not yet passed on."""
         while self._producer.poll(0.05):
             pass
 
     def flush(self) -> int:
-        """Wait for every acknowledgement; how many are missing when time is up."""
+        """Wait for every acknowledgement; returns how many are missing when time is up."""
         return self._producer.flush(_FLUSH_S)
 
 
 def number_of(value: bytes | None) -> int:
-    """Which reading a message's value is."""
+    """The reading in a message's value."""
     return int(json.loads(value or b"")["n"])
 
 
@@ -154,7 +154,7 @@ def _consumer(address: str) -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": address,
-            "group.id": "demo",  # the client insists on one; it is never joined
+            "group.id": "demo",  # the client requires one; Suwi has no groups yet
             "enable.auto.commit": False,
             **_QUIET,
         }

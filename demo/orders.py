@@ -1,4 +1,4 @@
-"""The demo's producer: orders, sent from a thread at an even pace, and what became of them.
+"""The demo's producer: orders, sent from a thread at an even pace, and their outcome.
 
 After the first half it pauses until `go_on`.
 """
@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 _START = datetime(2026, 1, 1, 8, tzinfo=UTC)
 _SHOPS = ("Busan", "Incheon", "Seoul")
 _STEP = 500
-"""So many are sent before the pace is looked at."""
+"""This many are sent before the pace is checked."""
 
 
 class Orders:
@@ -33,7 +33,7 @@ class Orders:
                 "enable.idempotence": True,
                 "acks": "all",
                 "linger.ms": 20,
-                "log_level": 0,  # It would tell of every connection that breaks.
+                "log_level": 0,  # It would report every broken connection.
             }
         )
 

@@ -1,4 +1,4 @@
-"""How the demo speaks: headings, paragraphs, tables and checks, with or without a terminal."""
+"""The demo's output: headings, paragraphs, tables and checks, with or without a terminal."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ _WIDTH_MAX = 100
 
 
 class CheckFailed(Exception):
-    """Something the demo promised is not so."""
+    """A claim of the demo does not hold."""
 
 
 class Stage:
@@ -37,7 +37,7 @@ class Stage:
         self._console.print(Text(text))
 
     def quote(self, lines: Iterable[str], style: str = "green") -> None:
-        """Something that was not said by the demo: a command, a file, a log."""
+        """Text that is not the demo's own: a command, a file, a log."""
         for line in lines:
             self._indented(Text(line.rstrip("\n"), style=style))
 
@@ -67,7 +67,7 @@ class Stage:
 
     @contextmanager
     def progress(self) -> Iterator[Callable[[str], None]]:
-        """A line that changes while something is waited for; without a terminal, nothing."""
+        """A line that changes while the demo waits; nothing without a terminal."""
         if not self._console.is_terminal:
             yield lambda _: None
             return

@@ -1,7 +1,7 @@
-"""A broker from its first start over a crash to its clean stop, with what lies on its disk.
+"""A broker from its first start over a crash to its clean stop, with the files on its disk.
 
 Run it with `make tour`, or `.venv/bin/python demo/tour.py --keep` to look at the files yourself.
-It exits with an error if anything it claims is not so.
+It exits with an error if a claim does not hold.
 """
 
 import argparse
@@ -41,7 +41,7 @@ KILL_AFTER = 1_000
 SEGMENT_BYTES = 32_768
 WAIT_S = 30
 SETTINGS = {
-    # Written down five times a second instead of every five seconds, so that there is something
+    # Written five times a second instead of every five seconds, so that there is something
     # to show.
     "replica.high.watermark.checkpoint.interval.ms": "200",
 }
@@ -78,12 +78,12 @@ class Demo:
         stage, broker = self.stage, self.broker
         stage.act("A broker")
         stage.say(
-            "One process. It is told where to listen (port 0: any that is free) and where to keep "
-            "its data. The setting lets it write down its watermarks more often, to show them:"
+            "One process. It is given the address (port 0: any free port) and the directory of "
+            "its data. The setting makes it checkpoint its watermarks more often, to show them:"
         )
         stage.quote(_command_lines(broker.arguments))
         broker.start()
-        stage.say("It says:")
+        stage.say("It prints:")
         stage.quote(broker.greeting)
 
     def create_topic(self) -> None:
@@ -140,7 +140,7 @@ class Demo:
         )
 
     def check_all_messages(self) -> None:
-        """Everything sent is there once, at the offset that was acknowledged, and nothing else."""
+        """Every sent message is there once, at the acknowledged offset, and nothing else."""
         place_of = {place: number for number, place in self.acknowledged.items()}
         seen: list[int] = []
         wrong = 0
@@ -169,7 +169,7 @@ class Demo:
             newest[partition] = number
         return True
 
-    # -- what lies on disk -------------------------------------------------------------------------
+    # -- files on disk -----------------------------------------------------------------------------
 
     def show_data_directory(self) -> None:
         stage, data = self.stage, self.broker.data
@@ -278,7 +278,7 @@ class Demo:
         unheard = len(stored - self.acknowledged.keys() - self.before_kill.keys())
         stage.check(
             self.acknowledged.keys() | self.before_kill.keys() <= stored,
-            f"the files hold {len(stored):,}: all that was acknowledged"
+            f"the files have {len(stored):,}: all that was acknowledged"
             + (f", and {unheard:,} whose acknowledgement did not arrive" if unheard else ""),
         )
         mark = names.CLEAN_SHUTDOWN
@@ -299,9 +299,7 @@ class Demo:
         stage.act("Recovery")
         lost_index, its_bytes = self.do_damage()
         broker.start()
-        stage.say(
-            "A start without the mark checks every batch since the last sync. The broker says:"
-        )
+        stage.say("A start without it checks every batch since the last sync. The broker logs:")
         stage.quote([_without(line, broker.data) for line in _interesting(broker.new_log_lines())])
         stage.quote(broker.greeting[:1])
         stage.check(
@@ -326,7 +324,7 @@ class Demo:
         self.check_all_messages()
 
     def do_damage(self) -> tuple[Path, bytes]:
-        """What a power cut may do and a kill does not; the index that was deleted, its bytes."""
+        """Damage that a power loss may do and a kill does not; the deleted index and its bytes."""
         first, *_, active = disk_tour.segments(self.partition(0))
         *_, (_, _, batch) = disk_tour.stored_batches(first)
         with active.open("ab") as log:
@@ -335,7 +333,7 @@ class Demo:
         its_bytes = index.read_bytes()
         index.unlink()
         self.stage.say(
-            "A kill loses nothing that was written, so let us do more damage, as a power cut may: "
+            "A kill loses nothing that was written. More damage, as after a power loss: "
             f"half a batch is added to {TOPIC}-0/{active.name}, and {index.name} is deleted."
         )
         return index, its_bytes
@@ -361,7 +359,7 @@ class Demo:
     def look_ahead(self) -> None:
         stage = self.stage
         stage.act("What next")
-        stage.say(f"All {stage.checks} checks hold. To go on:")
+        stage.say(f"All {stage.checks} checks hold. To continue:")
         stage.table(
             [
                 (".venv/bin/suwi serve", "a broker of your own, on 127.0.0.1:9092"),
@@ -384,7 +382,7 @@ def _command_lines(arguments: list[str]) -> list[str]:
 
 
 def _first_and_last_segment(rows: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """The rows without the segments in between; what has been explained once is not again."""
+    """The rows without the segments in between; what was explained once is not repeated."""
     stems = sorted({name.split(".")[0] for name, _, _ in rows if name.endswith(names.LOG)})
     shown: list[tuple[str, str, str]] = []
     explained: set[str] = set()

@@ -26,9 +26,9 @@ def _fuzz_process(seed: int, options: argparse.Namespace) -> Report:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
     parser.add_argument("--seconds", type=float, default=120, help="how long to attack")
-    parser.add_argument("--seed", type=int, help="the same seed makes the same cases")
+    parser.add_argument("--seed", type=int, help="the same seed gives the same cases")
     parser.add_argument("--connections", type=int, default=8, help="hostile peers at once")
-    parser.add_argument("--memory-mib", type=int, default=1024, help="the most the broker may take")
+    parser.add_argument("--memory-mib", type=int, default=1024, help="memory limit of the broker")
     parser.add_argument("--case", type=int, action="append", help="send only this case; repeatable")
     parser.add_argument("--simulated", action="store_true", help="one process, virtual time")
     parser.add_argument("--cases", type=int, default=10_000, help="how many, with --simulated")

@@ -1,7 +1,7 @@
-"""One hostile peer: it sends case after case and looks whether each ends as it may.
+"""One hostile peer: it sends case after case and checks the outcome of each.
 
-After a case whose outcome is open the peer sends an honest request on the same connection: its
-answer, or the end of the connection, says that the broker is through with the case.
+After a case with an open outcome the peer sends an honest request on the same connection: its
+response, or the end of the connection, shows that the broker has finished the case.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from suwi.wire.versions import APIS, ApiKey
 
 _SENTINEL_ID: Final = 0x7EAD_BEEF
 _SENTINEL: Final = frame(ApiKey.API_VERSIONS, 0, _SENTINEL_ID, b"")
-# A frame that was announced longer than it is swallows the sentinel: nothing comes, rightly.
+# A frame announced longer than it is swallows the honest request: then no response is correct.
 _OPEN_OUTCOME_S: Final = 0.2
 _ANSWER_S: Final = 30.0
 _SLOW_ANSWER_S: Final = 300.0
@@ -36,23 +36,23 @@ class Attacker:
         self.sent = 0
         self.recent: deque[Case] = deque(maxlen=8)
         self.ports: deque[tuple[int, Case]] = deque(maxlen=64)
-        """Local ports and the cases that went through them, to find who caused a log line."""
+        """Local ports and the cases sent through them, to find the cause of a log line."""
         self._address = address
         self._on_finding = on_finding
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._abandoned: deque[asyncio.StreamWriter] = deque()
         self._open: set[asyncio.StreamWriter] = set()
-        """All that were not aborted: Python complains of one that is forgotten open."""
+        """All that were not aborted: Python warns about connections that are not closed."""
 
     async def run(self, case: Case) -> None:
-        """Send one case; findings are reported, a lost connection is not one by itself."""
+        """Send one case; findings are reported. A lost connection alone is none."""
         self.recent.append(case)
         try:
             await self._run(case)
         except (OSError, EOFError, TimeoutError) as error:
             if case.answers is not None:
-                self._on_finding(f"no answer to a good request: {error!r}", case)
+                self._on_finding(f"no response to a good request: {error!r}", case)
             self._drop()
         self.sent += 1
 
@@ -95,10 +95,10 @@ class Attacker:
         try:
             found_id, body_at = read_response_header(api_key, version, memoryview(answer))
             if found_id != correlation_id:
-                self._on_finding(f"{name}: answer {found_id} instead of {correlation_id}", case)
+                self._on_finding(f"{name}: response {found_id} instead of {correlation_id}", case)
             read_response(api_key, version, answer, body_at)
         except MalformedMessage as error:
-            self._on_finding(f"{name}: its answer does not parse: {error}", case)
+            self._on_finding(f"{name}: its response does not parse: {error}", case)
 
     async def _await_outcome(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -110,7 +110,7 @@ class Attacker:
         except (ConnectionError, asyncio.IncompleteReadError):
             self._drop()
         except TimeoutError:
-            # Still waiting for the rest of a frame, or for a fetch: leave it in that state.
+            # Still waiting for the rest of a frame, or for a fetch: leave it so.
             self._abandoned.append(writer)
             self._reader = self._writer = None
             if len(self._abandoned) > _ABANDONED_MAX:

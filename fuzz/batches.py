@@ -1,6 +1,6 @@
-"""Record batches: good ones, ones with a flaw in every place, and decompression bombs.
+"""Record batches: good ones, ones with a flaw in every field, and decompression bombs.
 
-A flaw under a repaired CRC reaches the code behind the checksum; one without must end there.
+A flaw with a correct CRC reaches the code after the checksum; one without must be rejected by it.
 """
 
 import random
@@ -25,7 +25,7 @@ from suwi.records.builder import build_batch, seal
 from suwi.records.compression import Compression, compress
 from suwi.records.record import Record, records_section
 
-_TIME_MS: Final = 1_700_000_000_000  # long ago: retention may take it
+_TIME_MS: Final = 1_700_000_000_000  # long ago: retention may delete it
 _MESSAGE_BYTES_MAX: Final = 1_048_588
 _EXTREMES: Final = {
     "b": (0, 1, 2, 3, -1, 127, -128),
@@ -48,7 +48,7 @@ _TINY_RECORDS_MAX: Final = {
 
 
 def good_batch(chance: random.Random, codec: Compression | None = None) -> bytes:
-    """A batch that any topic takes, unless its producer's sequence is out of order."""
+    """A batch that any topic accepts, unless its producer's sequence is out of order."""
     if codec is None:
         codec = chance.choice(tuple(Compression))
     producer_id = producer_epoch = base_sequence = -1
@@ -107,7 +107,7 @@ def hostile_batch(chance: random.Random) -> tuple[str, bytes]:
 
 
 def _change_field(chance: random.Random, batch: bytearray) -> str:
-    """Give one field of the header another value."""
+    """Change one field of the header."""
     header = read_header(batch)
     place = chance.randrange(len(_LAYOUT))
     name = BatchHeader._fields[place]
@@ -117,7 +117,7 @@ def _change_field(chance: random.Random, batch: bytearray) -> str:
         HEADER.pack_into(batch, 0, *header._replace(**{name: value}))
     except struct.error:
         return f"{name} kept"
-    if chance.random() < 0.3:  # Where the count must fit the delta, both have to lie.
+    if chance.random() < 0.3:  # If the count must match the delta, both have to be wrong.
         count = chance.choice(_EXTREMES["i"])
         lying = read_lying(batch)._replace(
             record_count=count, last_offset_delta=max(count - 1, -(2**31))
@@ -144,7 +144,7 @@ def _flip(chance: random.Random, batch: bytearray, start: int) -> None:
 
 
 def _with_other_records(chance: random.Random, batch: bytes) -> bytes:
-    """The plain records changed, compressed again, count and lengths as they were."""
+    """The plain records changed, compressed again, count and lengths unchanged."""
     header = read_header(batch)
     plain = bytearray(records_section(batch, header))
     for _ in range(chance.choice((1, 1, 3))):
@@ -169,7 +169,7 @@ BOMBS: Final = ("zeros", "tiny records", "one record of headers", "members", "li
 
 
 def bomb(kind: str, codec: Compression, size_bytes: int) -> bytes:
-    """A small batch that becomes `size_bytes` large, or pretends to."""
+    """A small batch that decompresses to `size_bytes`, or claims to."""
     return _bomb(kind, codec, size_bytes)
 
 
@@ -218,7 +218,7 @@ def _squeeze(codec: Compression, plain: bytes) -> bytes:
 
 
 def _tiny_records(count: int) -> bytes:
-    """Good records, as small and as many as can be."""
+    """Good records, as small and as many as possible."""
     size_bytes = 0
     for offset_bytes, first in enumerate((0, 64, 8192, 1 << 20), 1):
         following = 64 << 7 * (offset_bytes - 1)
@@ -228,7 +228,7 @@ def _tiny_records(count: int) -> bytes:
 
 @cache
 def most_tiny_records() -> bytes:
-    """Takes seconds to make: better before the clock runs."""
+    """Takes seconds: to be called before the time is measured."""
     section = bytearray()
     for delta in range(max(_TINY_RECORDS_MAX.values())):
         offset = _varint(delta)
@@ -237,7 +237,7 @@ def most_tiny_records() -> bytes:
 
 
 def _record_of_headers(count: int) -> bytes:
-    """One record with a key and very many empty headers: two bytes here, an object each there."""
+    """One record with very many empty headers: two bytes each here, an object each in memory."""
     body = b"\x00\x00\x00\x00\x01" + _varint(count) + b"\x00\x01" * count
     return _varint(len(body)) + body
 

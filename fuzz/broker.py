@@ -1,4 +1,4 @@
-"""The broker under attack: a process of its own, started as a user starts it, and watched."""
+"""The broker under attack: a separate process, started as a user starts it, and monitored."""
 
 import asyncio
 import os
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-# Any of these in the log is a finding. A peer's fault is logged at info, in one line.
+# Any of these in the log is a finding. A peer's error is logged at info, in one line.
 _ALARMING: Final = re.compile(
     r"Traceback|unexpected error|request failed| error |never retrieved|never awaited"
     r"|Exception in|Exception ignored|Fatal Python|panicked|ResourceWarning"
@@ -30,7 +30,7 @@ _LINES_AFTER_ALARM = 60
 
 
 class BrokerFailed(Exception):
-    """It did not start or stop as it must."""
+    """It did not start or stop correctly."""
 
 
 class BrokerProcess:
@@ -68,7 +68,7 @@ class BrokerProcess:
         try:
             self.port = await asyncio.wait_for(self._greeted(), _START_S)
         except TimeoutError:
-            raise BrokerFailed(f"no greeting within {_START_S:.0f} s") from None
+            raise BrokerFailed(f"not listening within {_START_S:.0f} s") from None
 
     async def _greeted(self) -> int:
         assert self._process is not None
@@ -97,13 +97,13 @@ class BrokerProcess:
             await self._process.wait()
 
     def dump_stacks(self) -> None:
-        """Ask a broker that hangs where it is; the answer goes to its log and ends it."""
+        """Make a hanging broker dump its stacks to its log; that ends it."""
         assert self._process is not None
         if self._process.returncode is None:
             self._process.send_signal(signal.SIGABRT)
 
     def memory_bytes(self) -> int:
-        """The resident size; 0 once it is gone."""
+        """The resident size; 0 after it has ended."""
         try:
             with open(f"/proc/{self.pid}/statm") as statm:
                 return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -111,7 +111,7 @@ class BrokerProcess:
             return _memory_bytes_by_ps(self.pid)
 
     def alarms(self) -> list[tuple[int | None, str]]:
-        """New alarming places of the log: the peer's port where it names one, and the lines."""
+        """New alarming log lines, with the peer's port if they name one."""
         with open(self.log_path, encoding="utf-8", errors="replace", newline="\n") as log:
             log.seek(self._log_read_bytes)
             text = log.read()

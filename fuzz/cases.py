@@ -1,7 +1,7 @@
 """What the fuzzer sends: one case for each number, a pure function of the seed and the world.
 
-Where a case says `answers`, the broker must give exactly these, in order, and keep the connection.
-Otherwise it may answer or close; the sender finds out which.
+If a case has `answers`, the broker must send exactly these, in order, and keep the connection.
+Otherwise it may answer or close; the sender finds out.
 """
 
 import random
@@ -51,9 +51,9 @@ class Case:
     answers: tuple[Expected, ...] | None = None
     ending: Ending = Ending.STAY
     pieces: int = 1
-    """In how many writes it is sent."""
+    """The number of writes in which it is sent."""
     is_slow: bool = False
-    """A bomb: the answer may take its time."""
+    """A bomb: the response may take long."""
 
 
 def make_case(seed: int, number: int, world: World) -> Case:
@@ -82,7 +82,7 @@ def _well_formed(chance: random.Random, number: int, world: World) -> Case:
 
 
 def _broken_body(chance: random.Random, number: int, world: World) -> Case:
-    """A request that is changed behind its frame size, which still fits."""
+    """A request that is changed after its frame size, which still matches."""
     api_key, version = chance.choice(world.served)
     body = request_body(chance, world, api_key, version)
     data = frame(api_key, version, _correlation_id(number, 0), body)[4:]
@@ -93,7 +93,7 @@ def _broken_body(chance: random.Random, number: int, world: World) -> Case:
 
 
 def _broken_batch(chance: random.Random, number: int, world: World) -> Case:
-    """A hostile batch in a good request: refused or taken, but always answered."""
+    """A hostile batch in a good request: rejected or accepted, but always answered."""
     how, records = hostile_batch(chance)
     return _produce(chance, number, world, how, records)
 
@@ -134,7 +134,7 @@ def _produce(
 
 
 def _broken_frame(chance: random.Random, number: int, world: World) -> Case:
-    """A frame size that lies, around a good request."""
+    """A wrong frame size around a good request."""
     api_key, version = chance.choice(world.served)
     body = request_body(chance, world, api_key, version)
     data = frame(api_key, version, _correlation_id(number, 0), body)
@@ -147,7 +147,7 @@ def _broken_frame(chance: random.Random, number: int, world: World) -> Case:
 
 
 def _not_served(chance: random.Random, number: int, world: World) -> Case:
-    """An API or a version that is not there."""
+    """An API or a version that is not served."""
     api_key = chance.choice((*APIS, -1, 4, 999, 32767, -32768))
     version = chance.choice((-1, 0, 1, 14, 99, 32767, -32768))
     head = (api_key & 0xFFFF).to_bytes(2, "big") + (version & 0xFFFF).to_bytes(2, "big")

@@ -1,6 +1,6 @@
 """The honest client: what it produces must come back, whatever happens on other connections.
 
-Its connection is never closed by the broker, its offsets rise without a gap, its values are whole.
+The broker never closes its connection, its offsets have no gaps, its values are unchanged.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _CODECS: Final = tuple(Compression)
 
 
 def value_of(number: int) -> bytes:
-    """The value of the record with this number: never the same, and known to both sides."""
+    """The value of the record with this number: unique, and known to both sides."""
     return b"%d %s" % (number, hashlib.sha256(b"%d" % number).hexdigest().encode() * 3)
 
 
@@ -67,7 +67,7 @@ class Checker:
         self.produced += count
 
     async def consume(self, client: PeerConnection) -> None:
-        """Read on from where it stands, until cancelled. AssertionError is a finding."""
+        """Read from the current position, until cancelled. AssertionError is a finding."""
         while True:
             self.consumed = await self._read_from(client, self.consumed)
 
@@ -80,7 +80,7 @@ class Checker:
             at = following
 
     async def _read_from(self, client: PeerConnection, offset: int) -> int:
-        """Check what one fetch gives; the next offset."""
+        """Check the result of one fetch; returns the next offset."""
         asked = FetchPartition(0, -1, offset, -1, -1, 1 << 20)
         request = FetchRequest(500, 1, 1 << 20, [FetchTopic(CHECKED, None, [asked])])
         body = encode_fetch_request(_FETCH_VERSION, request)
@@ -91,7 +91,7 @@ class Checker:
         for position, header in batches(data):
             for record in iter_records(data[position : position + header.size_bytes], header):
                 if record.offset < offset:
-                    continue  # A fetch inside a batch gives the whole batch.
+                    continue  # A fetch inside a batch returns the whole batch.
                 assert record.offset == offset, f"offset {record.offset} instead of {offset}"
                 assert record.value == value_of(offset), f"another value at offset {offset}"
                 offset += 1

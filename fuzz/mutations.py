@@ -25,7 +25,7 @@ _UNKNOWN_TAGS: Final = (
 
 
 def mutate(chance: random.Random, data: bytes, start: int = 0) -> tuple[str, bytes]:
-    """Change the bytes from `start` on in a few places; what was done, and the result."""
+    """Change the bytes from `start` on in a few places; returns what was done, and the result."""
     changed = bytearray(data)
     done = []
     for _ in range(chance.choice((1, 1, 1, 2, 4))):
@@ -58,7 +58,7 @@ def _insert(chance: random.Random, data: bytearray, at: int) -> None:
 
 
 def _number(chance: random.Random, data: bytearray, at: int) -> None:
-    """Over a length, a count or any other field of two, four or eight bytes."""
+    """Overwrite a length, a count or any other field of two, four or eight bytes."""
     size = chance.choice((2, 4, 4, 8))
     number = chance.choice(_NUMBERS) & ((1 << 8 * size) - 1)
     data[at : at + size] = number.to_bytes(size, "big")

@@ -1,7 +1,7 @@
 """Well-formed requests of every served API and version, with likely and unlikely values.
 
-The schema says which fields there are; `_HINTS` has likely values for those whose names say what
-they mean. A well-formed request must be answered, whatever it asks for.
+The schema gives the fields; `_HINTS` has likely values for fields with known names. A well-formed
+request must be answered, whatever it asks for.
 """
 
 import random
@@ -19,7 +19,7 @@ from suwi.wire.schema import Direction, Field, Structure, structure
 from suwi.wire.versions import ApiKey
 
 _BITS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "timedelta_i32": 32}
-# What changes records, and what changes topics. All other APIs only read.
+# APIs that change records, and APIs that change topics. All others only read.
 _RECORD_WRITERS: Final = frozenset({ApiKey.PRODUCE, ApiKey.DELETE_RECORDS})
 _TOPIC_WRITERS: Final = frozenset(
     {
@@ -33,7 +33,7 @@ _TOPIC_WRITERS: Final = frozenset(
     }
 )
 _ODD_NAMES: Final = ("", ".", "..", "../x", "a" * 249, "a" * 250, "a b", "€", "__consumer_offsets")
-# Without the limits of connections: a broker that lets nobody in is right, and of no use here.
+# Without the connection limits: a broker that accepts no connection is correct, but useless here.
 _CONFIG_KEYS: Final = (
     *TOPIC_KEYS,
     *(key for key in sorted(DYNAMIC_BROKER_KEYS) if not key.startswith("max.connections")),
@@ -132,7 +132,7 @@ class _Sampler:
             case "uuid":
                 return self.topic_id()
             case "string":
-                # Null is not always allowed, but long and odd is.
+                # Null is not always allowed, but long and unusual names are.
                 return chance.choice(_STRINGS)
             case "records":
                 return any_batch(chance)

@@ -1,9 +1,9 @@
-"""One run: a broker, hostile peers, an honest client and a watch over all of it.
+"""One run: a broker, hostile peers, an honest client and the checks of all of it.
 
 `Run.fuzz` attacks for some time, `Run.replay` sends chosen cases only. Afterwards the broker is
 killed and started again: a log that hostile peers wrote must recover, and the honest client's
 records must still be there.
-Invariant: whatever breaks ends up in `findings`, with the cases that may have caused it.
+Invariant: every failure is in `findings`, with the cases that may have caused it.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _WATCH_S: Final = 0.25
 _HEALTH_S: Final = 0.5
 _JANITOR_S: Final = 2.0
 _UNANSWERED_S_MAX: Final = 20.0
-"""A health request must be answered within this: generous, because the machine may be busy."""
+"""A health request must be answered within this time: long, because the machine may be busy."""
 _FINDINGS_MAX: Final = 10
 _METADATA_VERSION: Final = 12
 _NO_BROKER_SETTINGS: Final = {
@@ -76,7 +76,7 @@ class Run:
         self._over = asyncio.Event()
         self._distinct: set[str] = set()
 
-    # -- the two entrances
+    # -- the two entry points
 
     async def fuzz(self, seconds: float) -> Report:
         return await self._attacked(self._attack_for(seconds))
@@ -133,10 +133,10 @@ class Run:
         for number in numbers:
             case = make_case(self.seed, number, self._world)
             await attacker.run(case)
-        await asyncio.sleep(1)  # what goes wrong late shall still be seen
+        await asyncio.sleep(1)  # failures that appear late are to be seen
 
     async def _with_watchers(self, attack: Coroutine[Any, Any, None]) -> None:
-        """Run the attack while the honest client works and the watchers watch."""
+        """Run the attack together with the honest client and the monitors."""
         producing, consuming = await self._connect(), await self._connect()
         watchers = [
             asyncio.create_task(self._guarded(work))
@@ -170,7 +170,7 @@ class Run:
             self._found(f"{type(error).__name__}: {error}")
 
     async def _watch(self) -> None:
-        """Memory, the log, and whether the process lives."""
+        """Check memory, the log, and whether the process is running."""
         report = self.report
         while True:
             await asyncio.sleep(_WATCH_S)
@@ -196,7 +196,7 @@ class Run:
             self._found(f"in the broker's log:\n{excerpt}", suspects[-2:])
 
     async def _ask_for_health(self) -> None:
-        """A new connection and a request must be served within a generous time."""
+        """A new connection and a request must be served within a long time limit."""
         loop = asyncio.get_running_loop()
         while True:
             asked_s = loop.time()
@@ -215,10 +215,10 @@ class Run:
             await asyncio.sleep(_HEALTH_S)
 
     async def _clean_up(self) -> None:
-        """Delete topics that mutated names made and settings of the broker; turn a topic's policy.
+        """Delete topics with mutated names and settings of the broker; change a topic's policy.
 
-        A broker may have many topics, and one that takes no records is right too; but a test
-        wants neither.
+        A broker may have many topics, and may be configured to accept no records; but neither is
+        useful here.
         """
         known = {*TOPICS, CHECKED}
         client = await self._connect()
@@ -256,10 +256,10 @@ class Run:
         self._found(what, [case])
 
     def _found(self, what: str, suspects: Iterable[Case] = ()) -> None:
-        """Keep a finding, once for each kind, with what to replay."""
+        """Record a finding, once for each kind, with the cases to replay."""
         if self._over.is_set():
-            return  # What follows an end is its consequence.
-        # Numbers differ from case to case; the rest of the last line says what it is.
+            return  # Later findings are consequences of the end.
+        # Numbers differ from case to case; the rest of the last line is the kind.
         kind = "".join(c for c in what.strip().splitlines()[-1] if not c.isdigit())
         if kind in self._distinct:
             return
@@ -292,7 +292,7 @@ def run(
     connections: int = 8,
     memory_bytes_max: int = 1 << 30,
 ) -> Report:
-    """Make a run in `directory` and let `work` use it."""
+    """Create a run in `directory` and pass it to `work`."""
 
     async def main() -> Report:
         return await work(

@@ -1,7 +1,7 @@
-"""The same cases against a broker in simulation: one process, no sockets, no disk, no real time.
+"""The same cases against a simulated broker: one process, no sockets, no disk, no real time.
 
-Faster to reach many cases, and exact: the same seed gives the same order of everything. What only a
-process shows, memory and hangs, is left to `fuzz.run`.
+More cases in less time, and repeatable: the same seed gives the same order of events. `fuzz.run`
+covers what only a process shows: memory and hangs.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _TOGETHER: Final = 4
 
 
 class _Alarms(logging.Handler):
-    """Keeps what a process would have logged as an error."""
+    """Records what a process would have logged as an error."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -38,7 +38,7 @@ class _Alarms(logging.Handler):
 
 
 def fuzz_simulated(seed: int, cases: int) -> Report:
-    """Send so many cases, then check the honest client's records."""
+    """Send this many cases, then check the honest client's records."""
     report = Report()
     alarms = _Alarms()
     logging.getLogger().addHandler(alarms)

@@ -1,4 +1,4 @@
-"""What the fuzzer's requests may name: the topics of one broker, and which APIs it serves."""
+"""What the fuzzer's requests may refer to: the topics of one broker, and the APIs it serves."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,16 +34,16 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
     "synced": {**_SMALL, "flush.messages": "1"},
     "any-time": {**_SMALL, "message.timestamp.after.max.ms": str(2**63 - 1)},
 }
-"""Topics that hostile batches go to, with their configurations."""
+"""Topics for hostile batches, with their configurations."""
 
 TURNING = "turning"
-"""This one is compacted now and then: what it took in without looking must do no harm then."""
+"""Compacted now and then: batches that were accepted unchecked must do no harm then."""
 
 VICTIMS = ("victim-1", "victim.2", "victim_3")
-"""Topics that come and go."""
+"""Topics that are created and deleted."""
 
 CHECKED = "checked-by-an-honest-client"
-"""Hostile requests may read this one, never write or delete it."""
+"""Hostile requests may read this one, but never write or delete it."""
 
 CHECKED_CONFIG: Mapping[str, str] = {
     # Every key is set, because hostile peers may change the broker's defaults.
@@ -58,7 +58,7 @@ PARTITIONS = 2
 @dataclass(slots=True)
 class World:
     topic_ids: dict[str, UUID] = field(default_factory=dict)
-    """As the broker told them. Ids are chance, so cases refer to topics by name until sent."""
+    """As the broker assigned them. Ids are random, so cases refer to topics by name until sent."""
     served: tuple[tuple[ApiKey, int], ...] = ()
     """Every API and version that the broker advertises."""
     produce_versions: tuple[int, ...] = ()

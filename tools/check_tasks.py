@@ -1,8 +1,8 @@
-"""No background task without an owner: `create_task` and `ensure_future` are for few places.
+"""Every background task has an owner: `create_task` and `ensure_future` are restricted.
 
-A broker's tasks are started with `suwi.env.tasks.Tasks`. Whoever needs a bare one (a client whose
-call fails with it, a function that awaits it itself) says who hears of its end, on the same line:
-`# owner: …`. The simulation and the test kit run brokers and are not part of one.
+A broker's tasks are started with `suwi.env.tasks.Tasks`. Code that needs a bare task (a client
+whose call fails with it, a function that awaits it itself) names who handles its end, on the same
+line: `# owner: …`. The simulation and the test kit run brokers and are not part of one.
 """
 
 import ast
@@ -14,7 +14,7 @@ _EXEMPT = ("env/tasks.py", "sim/", "testing/")
 
 
 def bare_tasks(source: str) -> list[int]:
-    """The lines that start a task and do not say who owns it."""
+    """The lines that start a task without an owner."""
     lines = source.splitlines()
     return [
         node.lineno

@@ -18,14 +18,9 @@ from suwi.model.topic_config import IGNORED_TOPIC_KEYS, TOPIC_KEYS
 
 TARGET = Path(__file__).parents[1] / "docs" / "configuration.md"
 
-# Keys that are read and checked, and steer nothing yet; each with the reason.
-_KIP_848 = "group.protocol=consumer is not served yet"
+# Keys that are parsed and checked but have no effect yet, each with the reason.
 NO_EFFECT_YET = {
     "preallocate": "files grow as they are written",
-    "group.consumer.max.size": _KIP_848,
-    "group.consumer.assignors": _KIP_848,
-    "group.consumer.migration.policy": _KIP_848,
-    "group.consumer.regex.refresh.interval.ms": _KIP_848,
 }
 _REMARKS = {
     "log.dirs": "The first holds the metadata too.",
@@ -40,11 +35,11 @@ _HEAD = """\
 
 <!-- Written by tools/config_docs.py from src/suwi/model: `make docs`. Do not edit. -->
 
-Nothing needs to be configured. What can be has Apache Kafka's key names and meanings.
+Nothing has to be configured. The keys have Apache Kafka's names and meanings.
 
 ## Where settings come from
 
-From these places; the later ones win, also under another name of the same setting:
+From these places; later ones take precedence, also under another name of the same setting:
 
 1. a properties file: `suwi serve --config server.properties`
 2. the environment: `KAFKA_LOG_RETENTION_MS=60000`, and over it `SUWI_LOG_RETENTION_MS=60000`
@@ -55,14 +50,14 @@ From these places; the later ones win, also under another name of the same setti
 The name of an environment variable is the key in capitals, with `_` for `.`, `__` for `_` and `___`
 for `-`, as in Apache Kafka's container image.
 
-A key that is not known, or a value that is not allowed, stops the start with a message that names
-it and its source. Variables that are no keys of Suwi's are left alone, because other programs use
-those prefixes too (`KAFKA_HEAP_OPTS`, and `SUWI_PORT` in Kubernetes): a `SUWI_` variable with a
+An unknown key, or a value that is not allowed, prevents the start with a message that names
+it and its source. Variables that are not keys of Suwi are ignored, because other programs use
+these prefixes too (`KAFKA_HEAP_OPTS`, and `SUWI_PORT` in Kubernetes): a `SUWI_` variable with a
 warning, unless it resembles a key and so is likely a mistake.
 
-A topic may have settings of its own, given when it is created or changed later (AlterConfigs,
-IncrementalAlterConfigs). All others come from the broker, also for topics that exist already. What
-the broker gives to topics can be changed while it runs, too, for one broker or for all.
+A topic may have its own settings, given when it is created or changed later (AlterConfigs,
+IncrementalAlterConfigs). All others come from the broker, also for existing topics. The broker's
+defaults for topics can be changed while it runs, too, for one broker or for all.
 """
 
 
@@ -106,8 +101,9 @@ def _key_table(keys: Iterable[Key]) -> str:
 def _topic_section() -> str:
     return (
         "## Of a topic\n\n"
-        "The broker's key sets what a topic gets that sets nothing itself. Where there are "
-        "several, they\ndiffer in their unit; within one source the finest wins, as in Kafka.\n\n"
+        "The broker's key is the default of topics that do not set their own. Where there are "
+        "several, they\ndiffer in their unit; within one source the finest takes precedence, as in "
+        "Kafka.\n\n"
     ) + _inherited_table("Topic's key", TOPIC_KEYS)
 
 
@@ -115,8 +111,8 @@ def _group_section() -> str:
     return (
         "## Of a consumer group\n\n"
         "`suwi configs set group NAME KEY=VALUE`, within the broker's `group.consumer.min.…` and "
-        "`max`. For groups\nof the consumer protocol only, which is not served yet: classic "
-        "members bring their own time-outs.\n\n"
+        "`max`. For groups\nof the consumer protocol only: classic members bring their own "
+        "time-outs.\n\n"
     ) + _inherited_table("Group's key", GROUP_KEYS)
 
 
@@ -142,11 +138,11 @@ def _names_section() -> str:
 def _ignored_section() -> str:
     return (
         "## Accepted without effect\n\n"
-        "A `server.properties` of Apache Kafka often has these. They steer what does not exist "
-        "here, so they\nare accepted with a warning at the start:\n\n"
+        "A `server.properties` of Apache Kafka often has these. They are for things that Suwi does "
+        "not have, so they\nare accepted with a warning at the start:\n\n"
         f"{_list(IGNORED_BROKER_KEYS)}\n\n"
-        "Of these Kafka takes new values while running. So does Suwi, with a warning and without "
-        "effect:\nthere are neither such threads nor such buffers here.\n\n"
+        "Kafka accepts new values of these while running. So does Suwi, with a warning and without "
+        "effect:\nit has neither such threads nor such buffers.\n\n"
         f"{_list(KEYS_WITHOUT_EFFECT)}\n\n"
         "And these when a topic is created, without a warning:\n\n"
         f"{_list(IGNORED_TOPIC_KEYS)}\n"

@@ -14,7 +14,7 @@ _HEAD = """\
 
 <!-- Written by tools/file_map.py from the docstrings of the modules: `make docs`. Do not edit. -->
 
-What each file is about, in the words of its docstring. Paths are below `src/suwi`;
+The first sentence of each file's docstring. Paths are below `src/suwi`;
 [architecture.md](architecture.md) says how the packages fit together.
 """
 

@@ -14,7 +14,7 @@ _END = "<!-- end -->\n"
 
 
 def render(page: str) -> str:
-    """The page with the table of today."""
+    """The page with the current table."""
     head, _, rest = page.partition(_BEGIN)
     _, _, tail = rest.partition(_END)
     return f"{head}{_BEGIN}\n{_tables()}\n{_END}{tail}"

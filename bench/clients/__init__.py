@@ -1,6 +1,6 @@
-"""Loads. Each is a process: it takes its options as JSON and prints what it measured as JSON.
+"""Loads. Each is a process: its options are JSON, and it prints its results as JSON.
 
-Raw clients run from the base install, which starts faster and has all they need.
+Raw clients run in the base install, which starts faster and has all they need.
 """
 
 import json
@@ -18,7 +18,7 @@ Metrics = dict[str, Any]
 
 
 def run_client(name: str, options: Options) -> Metrics:
-    """Run the client module `name` to its end; what it measured."""
+    """Run the client module `name` to its end; returns its results."""
     python = sys.executable if name == "librdkafka" else base_python()
     done = subprocess.run(
         [python, "-m", f"bench.clients.{name}", json.dumps(options)],
@@ -35,5 +35,5 @@ def run_client(name: str, options: Options) -> Metrics:
 
 
 def client_main(work: Callable[[Options], Metrics]) -> None:
-    """What a client module calls when it is run."""
+    """The entry point of a client module."""
     print(json.dumps(work(json.loads(sys.argv[1]))))

@@ -1,4 +1,4 @@
-"""Raw fetch: ready-made requests for 1 MiB after 1 MiB of a topic; the records are thrown away."""
+"""Raw fetch: prepared requests for each MiB of a topic; the records are discarded."""
 
 import itertools
 import struct
@@ -43,7 +43,7 @@ def drain(options: Options) -> Metrics:
 
 
 def _pump(wire: Wire, requests: list[bytes], total: int) -> int:
-    """Keep some fetches under way; count replies by their sizes and drop what is in them."""
+    """Keep some fetches in flight; count responses by their sizes and discard their content."""
     following = itertools.cycle(requests)
     view = memoryview(bytearray(1 << 20))
     receive_into = wire.socket.recv_into

@@ -1,7 +1,7 @@
-"""Somebody who wants all that a broker has: a producer, a consumer, an administrator.
+"""A client that uses all of a broker's capacity: a producer, a consumer, an administrator.
 
-Several connections, each with many requests under way, until standard input ends. Between `begin`
-and `end` (`bench.watch.commands`) it counts what it got.
+Several connections, each with many requests in flight, until standard input ends. Between `begin`
+and `end` (`bench.watch.commands`) it counts the responses.
 """
 
 import itertools
@@ -58,7 +58,7 @@ WORKS: dict[str, Callable[[Options], list[bytes]]] = {
 
 
 class _Got:
-    """Replies and their bytes, over all connections; who adds holds the GIL."""
+    """Responses and their bytes, over all connections; the GIL protects the counters."""
 
     def __init__(self) -> None:
         self.replies = self.bytes = 0

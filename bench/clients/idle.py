@@ -1,4 +1,4 @@
-"""Many connections that have said hello and then say nothing, until standard input ends."""
+"""Many connections that send one request and then nothing, until standard input ends."""
 
 import json
 import resource

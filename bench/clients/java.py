@@ -1,6 +1,6 @@
 """Apache Kafka's Java clients: one JVM, kept warm, runs every Java load (`Loads.java`).
 
-Its options are those of `kafka-producer-perf-test`. What a load prints is all that comes back.
+Its options are those of `kafka-producer-perf-test`. The result is what a load prints.
 """
 
 import re
@@ -26,7 +26,7 @@ class JavaClient:
         self._process = process
 
     def run(self, main: str, *arguments: str) -> tuple[int, str]:
-        """Run a class to its end; its exit code and its output."""
+        """Run a class to its end; returns its exit code and its output."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("\t".join([main, *arguments]) + "\n")
@@ -84,7 +84,7 @@ class JavaClient:
     def average_latency_ms(
         self, address: str, topic: str, records: int, record_bytes: int, settings: Path
     ) -> float:
-        """`kafka-e2e-latency`. Its commit at the end fails where groups are not served."""
+        """`kafka-e2e-latency`. Its commit at the end fails if groups are not served."""
         arguments = [address, topic, str(records), "all", str(record_bytes), str(settings)]
         _, text = self.run(END_TO_END_LATENCY, *arguments)
         found = re.search(r"Avg latency: ([\d.]+) ms", text)
@@ -109,7 +109,7 @@ def java_client() -> Iterator[JavaClient]:
     try:
         yield JavaClient(process)
     finally:
-        process.stdin.close()  # its last line: it ends
+        process.stdin.close()  # then it ends
         try:
             process.wait(_STOP_S_MAX)
         except subprocess.TimeoutExpired:

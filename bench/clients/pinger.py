@@ -1,7 +1,7 @@
-"""A small producer: one record at fixed times, and how long each took from when it was due.
+"""A small producer: one record at fixed times, and the time of each from when it was due.
 
-While one waits the next become due, and their waiting counts, too: nobody is spared a stall because
-somebody else was already in it. It works between `begin` and `end` (`bench.watch.commands`).
+While one waits the next become due, and their waiting counts, too: a stall counts for every record
+that was due in it. It works between `begin` and `end` (`bench.watch.commands`).
 """
 
 import json
@@ -23,7 +23,7 @@ _PATIENCE_S = 600
 def ping(
     ask: Callable[[bytes], bytes], request: bytes, every_s: float, is_over: Callable[[], bool]
 ) -> list[float]:
-    """How long each took, in milliseconds."""
+    """The time of each record, in milliseconds."""
     took_ms = []
     due = time.perf_counter()
     while not is_over():

@@ -1,6 +1,6 @@
-"""Raw produce: the same ready-made request again and again, many of them under way at a time.
+"""Raw produce: the same prepared request again and again, many of them in flight at a time.
 
-Nothing is encoded or looked at on the way, so that the client costs as little as Python can.
+Nothing is encoded or decoded meanwhile, so that the client costs as little as possible in Python.
 """
 
 from bench import page_cache

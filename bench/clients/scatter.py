@@ -1,6 +1,6 @@
-"""Raw produce to many partitions in turn, one record at a time: how long each takes.
+"""Raw produce to many partitions in turn, one record at a time: the latency of each.
 
-Every partition gets a record before the clock runs, so that none is new to the broker.
+Every partition gets a record before the measurement, so that none is new to the broker.
 """
 
 import time

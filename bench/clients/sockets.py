@@ -12,7 +12,7 @@ _SIZE = struct.Struct(">i")
 
 
 class Wire:
-    """One connection that sends ready frames and reads replies."""
+    """One connection that sends prepared frames and reads responses."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -29,7 +29,7 @@ class Wire:
         self.socket.sendall(data)
 
     def reply(self) -> bytes:
-        """The next reply without its size."""
+        """The next response without its size."""
         (size,) = _SIZE.unpack(self.exactly(4))
         return self.exactly(size)
 
@@ -38,7 +38,7 @@ class Wire:
         return self.reply()
 
     def first_produce(self, request: bytes) -> bytes:
-        """The answer to a produce, sent until the partition is ready for it."""
+        """The response to a produce, which is sent until the partition is ready for it."""
         limit = time.monotonic() + _READY_S_MAX
         while base_offset(reply := self.ask(request)) is None:
             if time.monotonic() > limit:

@@ -1,4 +1,4 @@
-"""Thousands of silent connections: the memory of each, and what a produce costs beside them."""
+"""Thousands of idle connections: the memory of each, and the cost of a produce beside them."""
 
 import itertools
 import time
@@ -26,9 +26,9 @@ def measure(plan: Plan, brokers: tuple[str, ...]) -> list[Figure]:
         first_kb_each = {name: run()["kb_each"] for name, run in runs.items()}
         figures = take_turns(JOB, runs, plan.connection_rounds, warm_ups=1)
     for figure in figures:
-        # Memory that closed connections leave is used again: the first round is the honest one.
+        # Memory of closed connections is used again: the first round is the correct one.
         figure.values["kb_each"] = [first_kb_each[figure.system]]
-        # Other work on the machine can only add to a cost: the least of each is compared.
+        # Other work on the machine can only add to a cost: the least values are compared.
         ratio = figure.least("beside_us") / figure.least("alone_us")
         figure.values["produce_cpu_ratio"] = [ratio]
     return figures
@@ -44,7 +44,7 @@ def _round(plan: Plan, server: Server, topics: Iterator[str]) -> Run:
         with idle_connections(server, plan.connections):
             kb_each = (rss_mb(server.pid) - before_mb) * 1000 / plan.connections
             beside = produce()
-        time.sleep(0.5)  # the broker takes note of the connections that ended
+        time.sleep(0.5)  # the broker notices that the connections have ended
         return {
             "connections": plan.connections,
             "kb_each": kb_each,

@@ -1,9 +1,9 @@
-"""The death of a leader under load: how long until another leads, and until a produce works again.
+"""A leader is killed under load: how long until another leads, and until a produce works again.
 
 Three brokers of the test kit, one topic with three replicas, a producer that sends a record every
-few milliseconds with acks=all. The leader is killed as `kill -9` does it: its connections break and
-nobody listens there any more. Apache Kafka would need three JVMs beside this; by default it notices
-such a death after nine seconds (`broker.session.timeout.ms`).
+few milliseconds with acks=all. The leader is killed as by `kill -9`: its connections break and
+its port refuses new ones. Apache Kafka would need three JVMs for this; by default it notices
+a killed broker after nine seconds (`broker.session.timeout.ms`).
 """
 
 import random
@@ -35,11 +35,11 @@ def measure(plan: Plan, _brokers: tuple[str, ...]) -> list[Figure]:
 
 
 def _kill_once(cluster: Cluster) -> Metrics:
-    # A new producer each time: one that saw a broker die waits longer and longer before it tries
-    # that one again.
+    # A new producer each time: one whose broker was killed waits longer and longer before it
+    # connects to that one again.
     with _Stream(cluster.bootstrap_servers).running() as stream:
         leader = cluster.wait_leader(_TOPIC)
-        # Its timers run by the second: each death comes at another moment of it.
+        # Its timers have a period of a second: each kill is at another moment of it.
         stream.acknowledged_of(time.perf_counter() + random.uniform(0.5, 1.5))
         killed = time.perf_counter()
         cluster.kill(leader)
@@ -53,7 +53,7 @@ def _kill_once(cluster: Cluster) -> Metrics:
 
 
 class _Stream:
-    """Records without end, and when those of a certain moment were acknowledged."""
+    """Sends records without end, and finds when those of a certain moment were acknowledged."""
 
     def __init__(self, servers: str) -> None:
         self._producer = Producer({"bootstrap.servers": servers, "log_level": 3})
@@ -76,7 +76,7 @@ class _Stream:
         """When the first record that was sent after this moment was acknowledged."""
         with self._news:
             if not self._news.wait_for(lambda: self._last_sent > moment, _PATIENCE_S):
-                raise RuntimeError("nothing is acknowledged any more")
+                raise RuntimeError("no acknowledgements any more")
             return self._last_acknowledged
 
     def _send(self) -> None:

@@ -1,7 +1,7 @@
-"""A small producer alone, and beside somebody who wants all that the broker has.
+"""A small producer alone, and beside a client that uses all of the broker's capacity.
 
-Suwi first, then Apache Kafka, never both at once. In every repetition the small producer is asked
-alone and beside each greedy client, so that the figures of one broker belong together.
+Suwi first, then Apache Kafka, never both at once. In every repetition the small producer is
+measured alone and beside each greedy client, so that the figures of one broker are comparable.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _PING_TOPIC, _IN, _OUT = "ping", "in", "out"
 _PIECES = 64
 _BATCH_BYTES = 16 * KIB
 _UNDER_WAY = {"produce": 64, "consume": 4, "administer": 100}
-# What a greedy producer writes goes again: the disk is not what is measured.
+# What a greedy producer writes is deleted: the disk is not measured.
 _SETTINGS = {"log_retention_check_interval_ms": "1000"}
 _IN_SETTINGS = {"segment_bytes": str(64 << 20), "retention_bytes": str(256 << 20)}
 
@@ -78,5 +78,5 @@ def _greedy(work: str, base: Options) -> Iterator[Recorder]:
     topic = _IN if work == "produce" else _OUT
     options = {**base, "work": work, "topic": topic, "under_way": _UNDER_WAY[work]}
     with recorder("bench.clients.greedy", options) as running:
-        running.begin()  # answered when all its connections are open
+        running.begin()  # returns when all its connections are open
         yield running

@@ -1,7 +1,7 @@
 """Apache Kafka's Java producer and consumer, with their default settings.
 
 The producer is driven by Apache's own `ProducerPerformance`. Its `ConsumerPerformance` needs a
-consumer group; as long as Suwi serves none, a loop with `assign` stands in for it.
+consumer group; as long as Suwi serves none, a loop with `assign` replaces it.
 """
 
 from pathlib import Path
@@ -50,7 +50,7 @@ def produce_once(
 
 
 def payload_file(directory: Path, record_bytes: int) -> Path:
-    """Values for ProducerPerformance to choose from; making them up would cost it more CPU."""
+    """Values for ProducerPerformance to choose from; generating them would cost it more CPU."""
     path = directory / f"payload-{record_bytes}"
     path.write_text("\n".join(str(number) * record_bytes for number in range(_PAYLOADS)))
     return path
@@ -100,7 +100,7 @@ def _consume(rig: Rig, java: JavaClient, record_bytes: int, records: int) -> lis
 
 
 def _server_side(watch: Stopwatch, records: int) -> Metrics:
-    """What the server spent while the load ran; the load itself says how fast it was."""
+    """The server's CPU while the load ran; the load itself reports its speed."""
     metrics = watch.stop()
     del metrics["client_busy"]  # of this process, which only waited
     return {

@@ -1,7 +1,7 @@
-"""End to end at low load: from the send to the arrival at a consumer that waits.
+"""End to end at low load: from the send to the arrival at a waiting consumer.
 
-Without the mock cluster: it lets a fetch that found nothing wait for its whole time, half a second.
-The bound is a loop that passes each record on and does nothing else: what machine and clients take.
+Without the mock cluster: there an empty fetch waits for its whole time, half a second.
+The bound is a loop that only forwards each record: the share of machine and clients.
 """
 
 from collections.abc import Callable
@@ -80,7 +80,7 @@ def _java(rig: Rig, java: JavaClient, server: Server) -> Metrics:
 
 
 def _apache(rig: Rig, java: JavaClient, server: Server) -> Metrics:
-    """The same by Apache's class, which knows percentiles in whole milliseconds only."""
+    """The same by Apache's class, which has percentiles in whole milliseconds only."""
     topic = rig.new_topic()
     server.make_topic(topic)
     settings = rig.work_dir / "latency.properties"

@@ -6,7 +6,7 @@ from bench.rig import Rig, Run
 from bench.servers import Server
 
 # By default librdkafka stops fetching for a second whenever 100,000 records or 64 MB wait to be
-# consumed: one would measure that second, and the oftener the faster the broker is.
+# consumed: that second would be measured, the more often the faster the broker is.
 _CONSUMER_SETTINGS: dict[str, object] = {"fetch.queue.backoff.ms": 1}
 
 

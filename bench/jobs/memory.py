@@ -21,7 +21,7 @@ def measure(plan: Plan, brokers: tuple[str, ...]) -> list[Figure]:
 
 
 def _traffic(plan: Plan, name: str) -> Figure:
-    """Through one topic whose retention keeps the disk from filling, and out of another."""
+    """Through one topic whose retention limits the disk space, and out of another."""
     figure = Figure(TRAFFIC_JOB, name)
     with home(name, log_retention_check_interval_ms="1000") as place:
         server = place.start()

@@ -1,7 +1,7 @@
-"""From few partitions to many on one broker: produce, start and idling should not notice.
+"""From few partitions to many on one broker: produce, start and idling should cost the same.
 
-Topics of up to 1,000 partitions each. The brokers with few and those with many run side by side, so
-that all can take turns.
+Topics of up to 1,000 partitions each. The brokers with few and those with many run at the same
+time, so that all can alternate.
 """
 
 import time
@@ -29,7 +29,7 @@ def measure(plan: Plan, brokers: tuple[str, ...]) -> list[Figure]:
     with homes(brokers) as few, homes(brokers) as many:
         kinds = dict(zip(plan.partitions, (few, many), strict=True))
         # Few and many of one kind are neighbours in every round: what the other kind leaves behind
-        # hits both alike.
+        # affects both equally.
         places = {(n, name): kind[name] for name in brokers for n, kind in kinds.items()}
         servers = {key: place.start() for key, place in places.items()}
         made_s = {key: _make_topics(server, key[0]) for key, server in servers.items()}

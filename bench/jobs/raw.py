@@ -1,7 +1,7 @@
-"""Produce and fetch without a client library: what a broker can do for one connection.
+"""Produce and fetch without a client library: the capacity of a broker for one connection.
 
-Apache Kafka answers a request before it reads the next of the same connection, so pipelining, which
-is what this load does, gains it little; its other threads idle.
+Apache Kafka answers a request before it reads the next of the same connection, so the pipelining
+of this load does not help it; its other threads are idle.
 """
 
 from bench.clients import Metrics, run_client
@@ -13,7 +13,7 @@ from bench.rig import Rig, Run
 from bench.servers import BOUND, Server, bound
 
 ACKS = {"all": -1, "1": 1}
-_PIECES = 256  # MiB of log that fetches go over
+_PIECES = 256  # MiB of log that are fetched
 _BATCH_BYTES = 16 * KIB
 # The mock cluster keeps no more than 5 MiB of a partition, and answers with one batch at a time.
 _PIECES_OF_MOCK = 4
@@ -57,7 +57,7 @@ def _race(rig: Rig, batch_bytes: int, requests: int, acks: str) -> list[Figure]:
 def produce_once(
     server: Server, topic: str, batch_bytes: int, requests: int, acks: str = "all"
 ) -> Metrics:
-    """Produce into a new topic, which goes again afterwards."""
+    """Produce into a new topic, which is deleted afterwards."""
     server.make_topic(topic)
     metrics = produce(server, topic, batch_bytes, requests, acks)
     server.drop_topic(topic)
@@ -105,9 +105,9 @@ def measure_fetch(rig: Rig) -> list[Figure]:
 
 
 def load(server: Server, topic: str, pieces: int, batch_bytes: int = _BATCH_BYTES) -> None:
-    """A topic of so many MiB, to be fetched."""
+    """A topic of this many MiB, to be fetched."""
     server.make_topic(topic)
-    # `replay` sends one more, to begin with.
+    # `replay` sends one more at the start.
     produce(server, topic, batch_bytes, pieces * MIB // batch_bytes - 1)
 
 

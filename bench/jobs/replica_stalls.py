@@ -1,7 +1,7 @@
-"""What a follower that truncates, and one that comes back, do to the loop: three brokers on one.
+"""How a follower that truncates, and one that returns, affect the loop: three brokers on one loop.
 
 Brokers 1 and 2 have the replicas, broker 3 has the small producer's topic. Apache Kafka would need
-three JVMs beside this, so it has no part in it.
+three JVMs for this, so it is not measured.
 """
 
 import itertools
@@ -57,10 +57,10 @@ class _Brokers:
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def truncate(self) -> tuple[Metrics, str]:
-        """A leader that wrote what nobody fetched is stopped for a while, and is a follower then.
+        """A leader with records that no follower has is stopped for a while, then follows.
 
-        Its log ends a little later than the new leader's. To cut that off it has to know which
-        producers wrote what stays.
+        Its log ends a little later than the new leader's. To truncate it, the broker has to rebuild
+        the producer state of what stays.
         """
         topic = self._new_topic(1)
         with Admin(self._address(_LEADER)) as leader:
@@ -83,7 +83,7 @@ class _Brokers:
         return result
 
     def recover(self) -> tuple[Metrics, str]:
-        """A follower is killed, much is written, and it comes back."""
+        """A follower is killed, much is written, and it returns."""
         partitions = self.plan.recovered_partitions
         topic = self._new_topic(partitions)
         self.cluster.do("kill", _FOLLOWER)

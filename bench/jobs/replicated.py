@@ -1,7 +1,7 @@
 """librdkafka's producer against three replicas of each record: three brokers in one process.
 
-Beside it the same brokers with one replica: what the copies cost. One process is one core, so all
-three share what one broker has for itself.
+Beside it the same brokers with one replica, to show the cost of replication. One process is one
+core, so all three share what one broker has alone.
 """
 
 import itertools

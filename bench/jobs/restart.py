@@ -1,6 +1,6 @@
 """A restart after kill -9 with a gigabyte of log that was never flushed.
 
-The crashed directory is made once and put back before every repetition.
+The crashed directory is created once and restored before every repetition.
 """
 
 import shutil

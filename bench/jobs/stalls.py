@@ -1,9 +1,9 @@
-"""What each kind of work does to a broker's event loop, and to a small producer beside it.
+"""How each kind of work affects a broker's event loop, and a small producer beside it.
 
 Inside Suwi every callback is timed (`bench.watch`); a heartbeat on its loop is compared with one in
-an idle process at the same moment. From outside a small producer is asked, once beside the work and
-once, right before, beside nothing: the control. Apache Kafka is measured alone, after Suwi, by the
-small producer only.
+an idle process at the same moment. From outside a small producer is measured, once beside the work
+and once, right before, without work: the control. Apache Kafka is measured alone, after Suwi, by
+the small producer only.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from bench.works import Kind, Stage, kinds_with_few, kinds_with_many, make_many
 _PING_TOPIC = "ping"
 _KAFKA_RESTARTS = 2
 _SETTINGS = {
-    # Retention and compaction begin when there is something to do, not minutes later.
+    # Retention and compaction start when there is something to do, not minutes later.
     "log_retention_check_interval_ms": "1000",
     "log_cleaner_backoff_ms": "500",
 }
@@ -51,7 +51,7 @@ def unclean_restart_job(plan: StallPlan) -> str:
 
 @dataclass
 class _Watched:
-    """A broker, what is on it, and the processes that look at it."""
+    """A broker, its data, and the processes that monitor it."""
 
     place: Home
     stage: Stage
@@ -83,7 +83,7 @@ class _Watched:
         return take_all(unclean_restart_job(plan), system, plan, self._restart_once)
 
     def _restart_once(self) -> tuple[Metrics, str]:
-        """From the start of the process on; nobody can ping before it listens."""
+        """From the start of the process on; a ping is not possible before it listens."""
         _touch_all(self.stage)
         self.place.kill()
         if not isinstance(self.place, WatchedHome):
@@ -100,7 +100,7 @@ class _Watched:
 
 @contextmanager
 def _watched(system: str, plan: StallPlan, partitions: int = 0) -> Iterator[_Watched]:
-    """Suwi with its loop watched; Apache Kafka as it is."""
+    """Suwi with its loop monitored; Apache Kafka unchanged."""
     with ExitStack() as stack:
         place: Home
         if system == SUWI:

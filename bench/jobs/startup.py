@@ -1,6 +1,6 @@
 """From the start of a process on an empty directory to the first acknowledged produce.
 
-Then the broker is left alone for a while: what it costs when nobody needs it.
+Then the broker idles for a while, to measure the cost of that.
 """
 
 import subprocess
@@ -45,7 +45,7 @@ def _start_once(plan: Plan, name: str) -> Metrics:
 def start_and_produce(place: Home, topic: str, batch_bytes: int = 1024) -> tuple[Server, Metrics]:
     """Start a broker; how long until it listens, and until it acknowledged a record.
 
-    As a client does: metadata, which creates the topic if need be, until a produce is accepted.
+    As a client does: metadata, which creates the topic if necessary, until a produce is accepted.
     """
     produce = produce_request(topic, batch_of(batch_bytes)[0], -1)
     metadata = frame(_metadata_request(topic))

@@ -1,6 +1,6 @@
-"""Before the first job: every broker and the clients' JVM work for a while, and nobody counts.
+"""Before the first job: every broker and the clients' JVM work for a while, unmeasured.
 
-A JVM compiles what it runs often; a race against one that has just started would be no race.
+A JVM compiles what it runs often; one that has just started would not be comparable.
 """
 
 import sys

@@ -1,6 +1,6 @@
-"""`python -m bench.watch.broker serve …`: `suwi serve` with its loop watched, from its first turn.
+"""`python -m bench.watch.broker serve …`: `suwi serve` with its loop monitored from the start.
 
-Recording begins with the process, so that an `end` without a `begin` tells of the start.
+Recording starts with the process, so that an `end` without a `begin` reports the start.
 """
 
 import threading

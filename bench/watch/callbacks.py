@@ -1,10 +1,10 @@
 """Every callback of the event loop: its CPU, its wall time, and the names of the long ones.
 
 `CallbackWatch.install` wraps `asyncio.Handle._run`, through which a loop runs everything: readable
-sockets, timers, steps of tasks. A callback's CPU is that of its thread, so waiting for the disk,
-for a processor or for the GIL does not count; its wall time has all of that in it.
-A thread looks every few milliseconds at what the loop is doing. It costs the loop next to nothing,
-and a callback that is called "read from a connection" gets the name of the code that took long.
+sockets, timers, steps of tasks. A callback's CPU time is that of its thread, without waiting for
+the disk, for a processor or for the GIL; its wall time includes all of that.
+A thread samples every few milliseconds what the loop is doing. It costs the loop next to nothing,
+and a callback with the name "read from a connection" gets the name of the code that took long.
 """
 
 import asyncio
@@ -33,12 +33,12 @@ _FRAMES_SHOWN = 5
 _PACKAGE = "/suwi/"
 
 Stack = tuple[str, ...]
-"""Functions of the broker's own code that are at work, the outermost first."""
+"""Functions of the broker's own code on the stack, the outermost first."""
 
 
 @dataclass
 class Section:
-    """What is recorded between a begin and an end."""
+    """What is recorded between `begin` and `end`."""
 
     cpu_s: "array[float]" = field(default_factory=lambda: array("f"))
     wall_s: "array[float]" = field(default_factory=lambda: array("f"))
@@ -154,7 +154,7 @@ class CallbackWatch:
 
 
 def callback_name(callback: object) -> str:
-    """Whose turn it was: a coroutine, a connection's protocol, a function."""
+    """The owner of a callback: a coroutine, a connection's protocol, a function."""
     while isinstance(callback, functools.partial) or hasattr(callback, "_callback"):
         # The second: the test kit's, around what belongs to one of its brokers.
         is_partial = isinstance(callback, functools.partial)
@@ -180,9 +180,10 @@ def stack_of(frame: FrameType | None) -> Stack:
 
 
 def culprit(samples: Sequence[Stack]) -> str:
-    """The innermost functions that were nearly always at work, and where they were most often.
+    """The innermost functions that were nearly always on the stack, and the most frequent below.
 
-    Several, as the sampler gets the GIL where the loop lets go of it: files are seen too often.
+    Several, because the sampler gets the GIL where the loop releases it: file access is seen too
+    often.
     """
     common: Stack = ()
     while True:

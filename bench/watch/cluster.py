@@ -1,4 +1,4 @@
-"""`python -m bench.watch.cluster JSON`: brokers of the test kit on one loop, which is watched.
+"""`python -m bench.watch.cluster JSON`: brokers of the test kit on one monitored loop.
 
 A command is JSON: the name of a method of `suwi.testing.Cluster`, then its arguments.
 """

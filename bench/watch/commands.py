@@ -1,7 +1,7 @@
-"""How a benchmark talks to a process that records: lines on standard input, answers with a mark.
+"""How a benchmark controls a recording process: lines on standard input, marked answers.
 
-`begin` and `end` enclose what is recorded; `end` is answered with it. Whatever else the process
-prints goes by unread.
+`begin` and `end` enclose what is recorded; `end` is answered with it. Other output of the process
+is ignored.
 """
 
 import json
@@ -23,7 +23,7 @@ def answer(content: object) -> None:
 
 
 def obey(recorder: Records, others: Callable[[str], object] | None = None) -> None:
-    """Until standard input ends; `others` takes the lines that are neither begin nor end."""
+    """Runs until standard input ends; `others` gets the lines that are neither begin nor end."""
     for line in sys.stdin:
         match line.strip():
             case "begin":

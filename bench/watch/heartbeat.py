@@ -1,7 +1,7 @@
-"""A timer on an event loop, and how late it comes: all that kept the loop, the machine included.
+"""A timer on an event loop, and its lateness: everything that delayed the loop.
 
-The same heartbeat in a process that has nothing to do shows the machine's share at the same moment;
-what is left is the loop's own: long callbacks, and waiting for the GIL.
+The same heartbeat in an idle process shows the machine's share at the same moment;
+the rest is the loop's own: long callbacks, and waiting for the GIL.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ Late = tuple[float, float]
 
 
 class Beats:
-    """How late beats came."""
+    """The lateness of beats."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -56,17 +56,18 @@ class Heartbeat:
 
 
 def own_lateness_s(late: Sequence[Late], idle: Sequence[Late]) -> list[float]:
-    """Of each late beat, what the idle process does not explain.
+    """Of each late beat, the part that the idle process does not explain.
 
-    A beat that was late from a to b loses as much as the idle process was late in that time.
+    From a beat that was late from a to b the lateness of the idle process in that time is
+    subtracted.
     """
     return [max(0.0, late_s - _explained_s(due_s, due_s + late_s, idle)) for due_s, late_s in late]
 
 
 def _explained_s(from_s: float, to_s: float, idle: Sequence[Late]) -> float:
-    """How much of a span the idle process was late; its own late spans do not overlap."""
+    """The lateness of the idle process within a span; its own late spans do not overlap."""
     explained_s = 0.0
-    # The span before the first that begins inside may reach into it.
+    # The span before the first that starts inside may overlap it.
     for due_s, late_s in idle[max(0, bisect_left(idle, (from_s, 0.0)) - 1) :]:
         if due_s >= to_s:
             break

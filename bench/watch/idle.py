@@ -1,4 +1,4 @@
-"""A heartbeat on a loop that has nothing else to do: what the machine adds to everybody's."""
+"""A heartbeat on a loop that has nothing else to do: the machine's share of the lateness."""
 
 import asyncio
 import threading

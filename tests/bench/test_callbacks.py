@@ -1,4 +1,4 @@
-"""What holds the loop is seen, named, and told from what only waits."""
+"""Callbacks that block the loop are found and named, and distinguished from waiting."""
 
 import asyncio
 import functools
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def spin() -> None:
-    """Twice as much CPU as is allowed."""
+    """Uses twice as much CPU as is allowed."""
     until = time.thread_time() + 2 * OVER_S
     while time.thread_time() < until:
         pass
@@ -28,7 +28,7 @@ def spin() -> None:
 
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], dict[str, Any]]:
-    """Runs one callback on a watched loop; what was recorded."""
+    """Runs one callback on a monitored loop; returns what was recorded."""
 
     def run(callback: Callable[[], None]) -> dict[str, Any]:
         watch = CallbackWatch()

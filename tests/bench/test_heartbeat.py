@@ -1,4 +1,4 @@
-"""What the machine does to everybody is not blamed on the loop."""
+"""Lateness that the machine causes is not attributed to the loop."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Rows meet their goals, or say that they do not count."""
+"""Rows meet their goals, or are marked as not counting."""
 
 from pathlib import Path
 

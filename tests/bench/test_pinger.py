@@ -1,4 +1,4 @@
-"""A stall counts for all that were due in it, not only for the one that was under way."""
+"""A stall counts for all records that were due in it, not only for the one in flight."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Two versions in turns: what falls is told from what the machine did."""
+"""Two versions in turns: a lower figure is distinguished from noise of the machine."""
 
 import pytest
 

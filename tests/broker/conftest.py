@@ -1,4 +1,4 @@
-"""A broker process for the tests of a module, which must outlive what they send to it."""
+"""A broker process for the tests of a module, which must survive everything they send."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,8 +19,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture
-def serves_on(broker: BrokerProcess) -> Iterator[None]:
-    """After every test: the broker runs, takes and gives records, and met no error of its own."""
+def still_serves(broker: BrokerProcess) -> Iterator[None]:
+    """After every test: the broker runs, serves Produce and Fetch, and has logged no bug."""
     yield
     name = unique_name("alive")
     with RawClient(broker.address) as client:
@@ -38,7 +38,7 @@ def client(broker: BrokerProcess) -> Iterator[RawClient]:
 
 @pytest.fixture
 def topic(client: RawClient) -> str:
-    """The name of a topic that nobody else uses, with one partition."""
+    """A new topic with one partition, for this test only."""
     name = unique_name("topic")
     client.create_topic(name)
     return name

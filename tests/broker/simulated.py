@@ -1,4 +1,4 @@
-"""A broker of production code on a simulated machine, and a client to ask it things."""
+"""The production broker on a simulated machine, and client functions for it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ _VERSION_FETCH = 12
 
 
 class SimBroker:
-    """One broker on one machine, which may die and come back."""
+    """One broker on one machine, which may crash and restart."""
 
     def __init__(self, simulation: Simulation, name: str = "b1", **settings: str) -> None:
         self.machine: Machine = simulation.machine(name)
@@ -129,14 +129,14 @@ async def produce_records(
 
 
 async def fetch(client: PeerConnection, topic: str, offset: int, wait_ms: int = 0) -> list[Record]:
-    """The records from `offset` on that one request gives."""
+    """The records from `offset` on that one request returns."""
     return (await fetch_on(client, topic, offset, wait_ms))[0]
 
 
 async def fetch_on(
     client: PeerConnection, topic: str, offset: int, wait_ms: int = 0
 ) -> tuple[list[Record], int]:
-    """Records, and where to go on: a compacted log has batches without any."""
+    """The records and the next offset: a compacted log has batches without records."""
     fetched = await fetch_once(client, topic, offset, wait_ms)
     assert fetched.error_code == 0, fetched
     data = memoryview(fetched.records or b"")
@@ -152,7 +152,7 @@ async def fetch_on(
 async def fetch_once(
     client: PeerConnection, topic: str, offset: int, wait_ms: int = 0, *, epoch: int = -1
 ) -> FetchedPartition:
-    """The answer to one request, whatever it is."""
+    """The response to one request."""
     asked = FetchPartition(
         partition=0,
         current_leader_epoch=epoch,

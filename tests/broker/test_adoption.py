@@ -1,4 +1,4 @@
-"""`--adopt`: data that the metadata does not know becomes topics, and nothing of it is lost."""
+"""`--adopt`: topics are created for data that the metadata lacks, without loss."""
 
 from pathlib import Path
 
@@ -50,7 +50,7 @@ def write(address: str, topic: str, *values: str) -> None:
 
 
 def configs(address: str, topic: str) -> dict[str, str]:
-    """What is set for the topic itself."""
+    """The topic's own settings."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     admin = AdminClient({"bootstrap.servers": address})
     answer = admin.describe_configs([resource])[resource].result(30)
@@ -58,7 +58,7 @@ def configs(address: str, topic: str) -> dict[str, str]:
 
 
 def foreign_directory(tmp_path: Path, *offsets: int) -> Path:
-    """A partition with a batch at each of `offsets`, left by somebody else's crash."""
+    """A partition directory with a batch at each of `offsets`, after an unclean shutdown."""
     data = tmp_path / "data"
     partition = data / "orders-0"
     partition.mkdir(parents=True)
@@ -74,13 +74,13 @@ def foreign_directory(tmp_path: Path, *offsets: int) -> Path:
     return data
 
 
-def test_new_producers_are_not_taken_for_those_that_wrote_the_data(tmp_path: Path) -> None:
+def test_new_producers_do_not_get_producer_ids_of_the_adopted_logs(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         write(broker.address, "orders", "a", "b", "c")
         broker.stop()
     (tmp_path / "data" / "suwi-metadata.sqlite").unlink()
     with BrokerProcess(tmp_path / "data", options=["--adopt"]) as broker:
-        # With an id that is in use in the log these would be retries of the first ones.
+        # With a producer id from the log these would be taken for retries of the first batches.
         write(broker.address, "orders", "d", "e", "f")
         assert [value for _, value in read(broker.address, "orders")] == [
             *(b"a", b"b", b"c"),
@@ -89,9 +89,7 @@ def test_new_producers_are_not_taken_for_those_that_wrote_the_data(tmp_path: Pat
 
 
 @pytest.mark.parametrize("offsets", [(0, 1, 2, 7), (0, 5), (3,)])
-def test_a_gap_that_compaction_left_costs_no_record(
-    tmp_path: Path, offsets: tuple[int, ...]
-) -> None:
+def test_a_gap_left_by_compaction_loses_no_record(tmp_path: Path, offsets: tuple[int, ...]) -> None:
     expected = [(offset, b"%d" % offset) for offset in offsets]
     with BrokerProcess(foreign_directory(tmp_path, *offsets), options=["--adopt"]) as broker:
         assert read(broker.address, "orders") == expected
@@ -100,13 +98,13 @@ def test_a_gap_that_compaction_left_costs_no_record(
         assert read(broker.address, "orders") == expected
 
 
-def test_without_kafkas_metadata_nothing_is_removed_until_somebody_says_so(tmp_path: Path) -> None:
+def test_without_kafkas_metadata_adopted_topics_have_no_retention(tmp_path: Path) -> None:
     data = foreign_directory(tmp_path, 0, 1)
     with BrokerProcess(data, options=["--adopt"]) as broker:
         assert configs(broker.address, "orders") == {"retention.ms": "-1", "retention.bytes": "-1"}
 
 
-def test_topics_keep_the_configuration_that_kafkas_metadata_has(tmp_path: Path) -> None:
+def test_adopted_topics_keep_the_configuration_in_kafkas_metadata(tmp_path: Path) -> None:
     data = foreign_directory(tmp_path, 0, 1)
     topic_id = bytes.fromhex("e0bea0de74a14fe78c0ad2be5fce8eb3")
     other_id = bytes(15) + b"\1"
@@ -114,7 +112,7 @@ def test_topics_keep_the_configuration_that_kafkas_metadata_has(tmp_path: Path) 
         data,
         _record(2, compact_string("orders") + other_id),
         _config("orders", "max.message.bytes", "77777"),
-        _record(9, other_id),  # The topic was deleted, and made anew.
+        _record(9, other_id),  # The topic was deleted and created again.
         _record(2, compact_string("orders") + topic_id),
         _config("orders", "cleanup.policy", "compact"),
         _config("orders", "retention.ms", "5"),
@@ -136,7 +134,7 @@ def test_topics_keep_the_configuration_that_kafkas_metadata_has(tmp_path: Path) 
 
 
 def write_metadata(data: Path, *records: bytes) -> None:
-    """A snapshot of the first two, and a log of the others, as Kafka's controller keeps them."""
+    """A snapshot with the first two records and a log with the others, as in Kafka's metadata."""
     directory = data / "__cluster_metadata-0"
     directory.mkdir()
 
@@ -145,7 +143,7 @@ def write_metadata(data: Path, *records: bytes) -> None:
         return bytes(build_batch(records, base_offset=base_offset, leader_epoch=1))
 
     (directory / f"{2:020d}-{1:010d}.checkpoint").write_bytes(batch(records[:2], 0))
-    # The log still has what the snapshot replaces, and ends in a batch that was never whole.
+    # The log still has records that are in the snapshot, and ends in a partly written batch.
     torn = batch(records[:1], len(records))[:-3]
     (directory / f"{0:020d}.log").write_bytes(
         batch((_config("orders", "flush.messages", "3"),) * 2, 0) + batch(records[2:], 2) + torn

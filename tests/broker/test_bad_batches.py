@@ -1,4 +1,4 @@
-"""Batches that must not be stored: the exact error for each, and everybody else is served on."""
+"""Batches that must not be stored: the exact error for each, and other clients are served."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ from suwi.wire.versions import ApiKey
 from tests.broker_process import BrokerProcess, unique_name
 from tests.raw_client import RawClient, produce_fields, produced
 
-pytestmark = pytest.mark.usefixtures("serves_on")
+pytestmark = pytest.mark.usefixtures("still_serves")
 
 HOUR_MS = 3_600_000
 COMPRESSED = [codec for codec in Compression if codec is not Compression.NONE]
@@ -42,7 +42,7 @@ def batch_of(*values: bytes, **how: Any) -> bytearray:
 
 
 def changed(batch: bytes | bytearray, **fields: int) -> bytes:
-    """The batch with other header fields, and a CRC that holds."""
+    """The batch with other header fields and a valid CRC."""
     header = read_header(batch)
     return bytes(seal(header._replace(**fields), bytes(batch[HEADER_BYTES:])))
 
@@ -52,7 +52,7 @@ def with_attributes(bits: int) -> bytes:
 
 
 def with_section(section: bytes, count: int = 1, codec: Compression = Compression.NONE) -> bytes:
-    """A batch with a good header around any bytes."""
+    """A batch with a valid header around arbitrary bytes."""
     header = read_header(batch_of(*[b"v"] * count, codec=codec))
     return bytes(seal(header, section))
 
@@ -226,7 +226,7 @@ def test_clients_cannot_write_to_internal_topics(client: RawClient, name: str) -
     assert client.produce(name, batch_of(b"v")) == (ErrorCode.invalid_topic_exception, -1)
 
 
-def test_one_bad_partition_does_not_keep_the_others_back(client: RawClient) -> None:
+def test_an_error_in_one_partition_does_not_affect_the_others(client: RawClient) -> None:
     name = unique_name("three")
     client.create_topic(name, partitions=3)
     parts: dict[int, bytes | None] = {
@@ -257,7 +257,7 @@ def test_an_error_with_acks_0_closes_the_connection(
     assert client.fetch(topic, 0).high_watermark == 0
 
 
-def test_an_error_with_acks_0_does_not_keep_other_partitions_back(
+def test_an_error_with_acks_0_does_not_affect_other_partitions(
     broker: BrokerProcess, client: RawClient
 ) -> None:
     name = unique_name("two")
@@ -298,7 +298,7 @@ def test_a_retry_among_the_last_five_is_stored_once(
     for n in (1, 3, 5):
         assert client.produce(topic, sent[n]) == (ErrorCode.none, 2 * n)
     assert client.fetch(topic, 0).high_watermark == 12
-    # The sixth last is forgotten: whether it is a retry cannot be told.
+    # Only the last five batches are remembered: whether the sixth is a retry is unknown.
     answer = client.produce(topic, sent[0])
     assert answer == (ErrorCode.out_of_order_sequence_number, -1)
 
@@ -346,7 +346,7 @@ def test_a_transactional_record_outside_a_transaction_is_refused(
     assert answer == (error, -1)
 
 
-# -- where the broker must look inside -------------------------------------------------------------
+# -- batches whose records the broker validates ----------------------------------------------------
 
 
 @pytest.fixture
@@ -391,7 +391,7 @@ def test_a_compacted_topic_refuses_broken_records(
 ) -> None:
     batch = with_section(BROKEN[name])
     assert client.produce(compacted, batch) == (ErrorCode.invalid_record, -1)
-    # Elsewhere records stay opaque: what is in them is between the clients.
+    # Topics that are not compacted do not validate the content of records.
     assert client.produce(topic, batch) == (ErrorCode.none, 0)
 
 
@@ -431,7 +431,7 @@ def test_a_compacted_topic_refuses_records_without_a_key(
 def test_a_decompression_bomb_is_an_invalid_record(
     broker: BrokerProcess, client: RawClient, compacted: str, codec: Compression
 ) -> None:
-    """32 MiB of zeros, more than a broker grants to so few bytes."""
+    """32 MiB of zeros, above the broker's limit for so few compressed bytes."""
     bomb = with_section(compress(codec, bytes(1 << 25)), codec=codec)
     assert client.produce(compacted, bomb) == (ErrorCode.invalid_record, -1)
 
@@ -446,7 +446,7 @@ def test_a_batch_must_not_grow_beyond_the_limit_when_it_is_stored_uncompressed(
     assert client.produce(name, batch_of(bytes(5_000), codec=Compression.ZSTD)) == (0, 0)
 
 
-def test_what_is_refused_leaves_nothing_in_the_log(
+def test_a_rejected_batch_leaves_nothing_in_the_log(
     broker: BrokerProcess, client: RawClient, compacted: str
 ) -> None:
     client.produce(compacted, batch_of(b"first"))

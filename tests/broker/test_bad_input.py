@@ -1,4 +1,4 @@
-"""Frames and requests that no honest client sends: the exact answer, and the broker serves on."""
+"""Malformed frames and invalid requests: the exact response, and the broker keeps serving."""
 
 import struct
 import sys
@@ -19,7 +19,7 @@ from suwi.wire.versions import APIS, ApiKey
 from tests.broker_process import BrokerProcess, unique_name
 from tests.raw_client import RawClient, fetch_fields, new_topic, produce_fields
 
-pytestmark = pytest.mark.usefixtures("serves_on")
+pytestmark = pytest.mark.usefixtures("still_serves")
 
 REQUEST_BYTES_MAX = 104_857_600
 SERVED = [
@@ -38,7 +38,7 @@ BAD_NAMES = ["", ".", "..", "../x", "a/b", "a b", "a\0b", "töpic", "x" * 250, "
 
 
 def valid_request(api_key: int, version: int) -> bytes:
-    """The body of a request that the broker would answer."""
+    """The body of a valid request."""
     fields: dict[int, dict[str, Any]] = {
         ApiKey.LIST_OFFSETS: {
             "replica_id": -1,
@@ -142,7 +142,7 @@ def test_a_version_that_is_not_served_closes_the_connection(
 
 
 @pytest.mark.parametrize("version", [5, 6, 99, 2**15 - 1])
-def test_an_unknown_version_of_api_versions_is_told_the_known_ones(
+def test_api_versions_in_an_unknown_version_returns_the_supported_versions(
     client: RawClient, version: int
 ) -> None:
     client.send_frame(struct.pack(">hhihx", ApiKey.API_VERSIONS, version, 7, -1))
@@ -151,7 +151,7 @@ def test_an_unknown_version_of_api_versions_is_told_the_known_ones(
     correlation_id, error, count, api_key, low, high = struct.unpack(">ihihhh", answer)
     assert (correlation_id, error, count) == (7, ErrorCode.unsupported_version, 1)
     assert (api_key, low, high) == (ApiKey.API_VERSIONS, 0, 4)
-    # The connection goes on, with a version that is known.
+    # The connection stays open for a supported version.
     assert client.ask(ApiKey.API_VERSIONS, 0, {}).error_code == ErrorCode.none
 
 
@@ -192,14 +192,14 @@ def test_a_request_cut_anywhere_closes_the_connection(
         (ApiKey.PRODUCE, 9, struct.pack(">bhi", 0, 1, 1000) + b"\x80" * 20 + b"\x01"),
     ],
 )
-def test_a_count_beyond_the_bytes_that_are_there_closes_the_connection(
+def test_a_count_larger_than_the_remaining_bytes_closes_the_connection(
     client: RawClient, api_key: ApiKey, version: int, body: bytes
 ) -> None:
     client.send_request(api_key, version, body)
     assert client.is_closed_by_broker
 
 
-def test_what_was_answered_before_a_bad_frame_still_arrives(client: RawClient) -> None:
+def test_responses_to_requests_before_a_bad_frame_still_arrive(client: RawClient) -> None:
     good = request_header(ApiKey.API_VERSIONS, 0, 1, None)
     client.send(struct.pack(">i", len(good)) + good + struct.pack(">i", -1))
     assert client.read_frame() is not None
@@ -234,7 +234,9 @@ def create(client: RawClient, *topics: dict[str, Any], version: int = 7) -> list
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
-def test_a_bad_topic_name_is_refused_wherever_it_could_create(client: RawClient, name: str) -> None:
+def test_a_bad_topic_name_is_refused_by_every_request_that_creates_topics(
+    client: RawClient, name: str
+) -> None:
     assert create(client, new_topic(name)) == [ErrorCode.invalid_topic_exception]
     for version in (1, 4, 9, 12):
         answer = metadata(client, name, version=version, create=True)
@@ -293,7 +295,7 @@ def test_an_unknown_topic_without_creation_is_unknown(client: RawClient) -> None
         (new_topic("bad", 1, 1, assignments={0: [0]}), ErrorCode.invalid_request),
     ],
 )
-def test_a_topic_that_cannot_be_is_refused(
+def test_an_invalid_topic_is_refused(
     client: RawClient, asked: dict[str, Any], error: ErrorCode
 ) -> None:
     assert create(client, asked) == [error]
@@ -317,7 +319,7 @@ def test_a_topic_that_exists_or_is_named_twice_is_refused(client: RawClient, top
         ({"name": None, "topic_id": None}, ErrorCode.invalid_request),
     ],
 )
-def test_what_is_not_there_cannot_be_deleted(
+def test_a_missing_topic_cannot_be_deleted(
     client: RawClient, asked: dict[str, Any], error: ErrorCode
 ) -> None:
     answer = client.ask(ApiKey.DELETE_TOPICS, 6, {"topics": [asked], "timeout": 1000})
@@ -361,7 +363,7 @@ def list_offsets(client: RawClient, version: int, topic: str, **asked: int) -> A
         (11, {"current_leader_epoch": 1}, ErrorCode.unknown_leader_epoch),
     ],
 )
-def test_offsets_that_cannot_be_told_are_refused(
+def test_invalid_list_offsets_requests_are_refused(
     client: RawClient, topic: str, version: int, asked: dict[str, int], error: ErrorCode
 ) -> None:
     found = list_offsets(client, version, topic, **asked)
@@ -369,7 +371,7 @@ def test_offsets_that_cannot_be_told_are_refused(
 
 
 @pytest.mark.parametrize("timestamp", [-1, -2])
-def test_the_ends_of_an_empty_log_have_its_leaders_epoch(
+def test_list_offsets_of_an_empty_log_returns_the_leader_epoch(
     client: RawClient, topic: str, timestamp: int
 ) -> None:
     found = list_offsets(client, 10, topic, timestamp=timestamp)
@@ -383,7 +385,9 @@ def test_offsets_of_unknown_topics_are_refused(client: RawClient) -> None:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_a_transactional_producer_is_told_to_come_back(client: RawClient, version: int) -> None:
+def test_a_transactional_producer_gets_coordinator_not_available(
+    client: RawClient, version: int
+) -> None:
     fields = {
         "transactional_id": "t",
         "transaction_timeout": 60_000,
@@ -423,7 +427,7 @@ def test_there_is_no_coordinator_of_transactions_yet(client: RawClient, version:
         (-1, ErrorCode.unsupported_endpoint_type),
     ],
 )
-def test_only_the_brokers_can_be_described(
+def test_describe_cluster_supports_only_the_broker_endpoint_type(
     client: RawClient, endpoint_type: int, error: ErrorCode
 ) -> None:
     fields = {"include_cluster_authorized_operations": False, "endpoint_type": endpoint_type}
@@ -454,7 +458,7 @@ def topic_of_three(client: RawClient, topic: str) -> Iterator[tuple[str, UUID]]:
         (0, {"leader_epoch": 1}, ErrorCode.unknown_leader_epoch),
     ],
 )
-def test_what_cannot_be_fetched_is_refused(
+def test_invalid_fetch_requests_are_refused(
     client: RawClient,
     topic_of_three: tuple[str, UUID],
     offset: int,
@@ -517,7 +521,7 @@ def test_a_fetch_with_an_odd_size_limit_still_makes_progress(
 
 
 @pytest.mark.parametrize(("min_bytes", "max_wait_ms"), [(-1, -1), (2**31 - 1, -1), (-1, 2**31 - 1)])
-def test_a_fetch_with_odd_patience_is_answered(
+def test_a_fetch_with_an_odd_max_wait_gets_a_response(
     client: RawClient, topic_of_three: tuple[str, UUID], min_bytes: int, max_wait_ms: int
 ) -> None:
     fetched = client.fetch(topic_of_three[0], 0, min_bytes=min_bytes, max_wait_ms=max_wait_ms)

@@ -1,4 +1,4 @@
-"""A broker's place in the cluster: when it is taken, when it is lost, and that it is kept."""
+"""Broker registration: when it succeeds, when it is lost, and that it is renewed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -28,12 +28,12 @@ def broker_at(host: str) -> BrokerInfo:
 
 
 class World:
-    """A store, an earlier broker on the machine `old` and a later one on `new`, both with id 1."""
+    """A store, and two brokers with id 1: an earlier one on machine `old`, a later one on `new`."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
         self.store = MemoryStore(simulation.random.stream("store"), session_timeout_s=SESSION_S)
-        self.lives: list[int] = []
+        self.epochs: list[int] = []
         self.old = simulation.machine("old")
         self.new = simulation.machine("new")
 
@@ -57,7 +57,7 @@ class World:
             view,
             lambda: broker_at(host),
             lambda: False,
-            self.lives.append,
+            self.epochs.append,
             tasks_that_must_not_fail(),
         )
 
@@ -71,12 +71,12 @@ def run(scenario: Callable[[World], Awaitable[None]], seed: int = 1) -> None:
     simulation.run(main())
 
 
-def test_an_id_whose_broker_answers_is_not_taken() -> None:
+def test_an_id_in_use_by_a_listening_broker_cannot_be_registered() -> None:
     async def scenario(world: World) -> None:
         await world.begin_old()
         world.new.start()
         broker_lifecycle = world.broker_lifecycle(world.store.view())
-        with pytest.raises(IdInUse, match="broker id 1 is in use: a broker with it answers at old"):
+        with pytest.raises(IdInUse, match="broker id 1 is in use: a broker with it listens on old"):
             await world.new.spawn(broker_lifecycle.join())
         assert world.store.ledger.registrations["brokers/1"].session_id == 1
         await broker_lifecycle.stop()
@@ -84,7 +84,7 @@ def test_an_id_whose_broker_answers_is_not_taken() -> None:
     run(scenario)
 
 
-def test_an_id_whose_broker_refuses_connections_is_taken_at_once() -> None:
+def test_an_id_whose_broker_refuses_connections_is_registered_at_once() -> None:
     async def scenario(world: World) -> None:
         view, _ = await world.begin_old()
         before = world.store.ledger.registrations["brokers/1"].epoch
@@ -96,13 +96,13 @@ def test_an_id_whose_broker_refuses_connections_is_taken_at_once() -> None:
         epoch = await world.new.spawn(broker_lifecycle.join())
         assert epoch > before
         assert world.simulation.loop.time() - began_s < SESSION_S / 2
-        assert world.lives == [epoch]
+        assert world.epochs == [epoch]
         await broker_lifecycle.stop()
 
     run(scenario)
 
 
-def test_while_nothing_can_be_told_of_the_other_the_end_of_its_session_is_waited_for() -> None:
+def test_registration_waits_for_the_other_session_while_its_broker_is_unreachable() -> None:
     async def scenario(world: World) -> None:
         view, _ = await world.begin_old()
         world.old.power_off()
@@ -117,7 +117,7 @@ def test_while_nothing_can_be_told_of_the_other_the_end_of_its_session_is_waited
     run(scenario)
 
 
-def test_a_registration_at_the_own_address_is_that_of_an_earlier_life() -> None:
+def test_a_registration_with_the_brokers_own_address_is_stale() -> None:
     async def scenario(world: World) -> None:
         view, _ = await world.begin_old()
         view.kill()
@@ -129,7 +129,7 @@ def test_a_registration_at_the_own_address_is_that_of_an_earlier_life() -> None:
     run(scenario)
 
 
-def test_a_lost_session_ends_a_life_and_begins_another() -> None:
+def test_a_lost_session_ends_the_registration_and_a_new_one_follows() -> None:
     async def scenario(world: World) -> None:
         world.new.start()
         view = world.store.view()
@@ -137,16 +137,16 @@ def test_a_lost_session_ends_a_life_and_begins_another() -> None:
         first = await world.new.spawn(broker_lifecycle.join())
         view.expire()
         await asyncio.sleep(3)
-        assert world.lives[:2] == [first, UNKNOWN_EPOCH]
-        assert world.lives[2] > first
-        assert broker_lifecycle.epoch == world.lives[2]
+        assert world.epochs[:2] == [first, UNKNOWN_EPOCH]
+        assert world.epochs[2] > first
+        assert broker_lifecycle.epoch == world.epochs[2]
         await broker_lifecycle.stop()
         assert not world.store.ledger.registrations
 
     run(scenario)
 
 
-def test_a_session_that_is_cut_off_and_not_lost_changes_nothing() -> None:
+def test_a_disconnected_session_that_is_not_lost_keeps_the_registration() -> None:
     async def scenario(world: World) -> None:
         world.new.start()
         view = world.store.view()
@@ -156,13 +156,13 @@ def test_a_session_that_is_cut_off_and_not_lost_changes_nothing() -> None:
         await asyncio.sleep(SESSION_S - 1)
         view.reconnect()
         await asyncio.sleep(5)
-        assert world.lives == [epoch]
+        assert world.epochs == [epoch]
         await broker_lifecycle.stop()
 
     run(scenario)
 
 
-def test_reads_that_lag_do_not_make_a_registration_vanish() -> None:
+def test_stale_reads_do_not_end_a_registration() -> None:
     async def scenario(world: World) -> None:
         world.new.start()
         view = world.store.view()
@@ -170,16 +170,16 @@ def test_reads_that_lag_do_not_make_a_registration_vanish() -> None:
         other = world.store.view()
         broker_lifecycle = world.broker_lifecycle(view)
         epoch = await world.new.spawn(broker_lifecycle.join())
-        for _ in range(30):  # so that there is something to lag behind
+        for _ in range(30):  # so that reads can be stale
             await (await other.open_session()).close()
             await asyncio.sleep(0.3)
-        assert world.lives == [epoch]
+        assert world.epochs == [epoch]
         await broker_lifecycle.stop()
 
     run(scenario)
 
 
-def test_what_is_registered_comes_back_with_its_epoch() -> None:
+def test_a_registration_is_decoded_with_its_epoch() -> None:
     value = encode_registration(broker_at("new"), was_unclean_shutdown=True)
     found = decode_registration(B1, Registration("brokers/1", value, 42, 1))
     assert found.was_unclean_shutdown

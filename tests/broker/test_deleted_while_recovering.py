@@ -1,4 +1,4 @@
-"""A topic that is deleted while a broker recovers its logs after an unclean stop."""
+"""A topic that is deleted while a broker recovers its logs after an unclean shutdown."""
 
 import pytest
 
@@ -9,9 +9,9 @@ from tests.broker.test_simulated_losses import create_orders, make_controller, w
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_log_of_a_deleted_topic_is_not_found_by_another_of_its_name(seed: int) -> None:
-    """Found by the simulation (seed 101145): the log was opened after its deletion, and what the
-    new topic stored in it was set aside at the next start as an earlier topic's."""
+def test_a_recreated_topic_does_not_open_the_log_of_the_deleted_one(seed: int) -> None:
+    """Found by the simulation (seed 101145): the log was opened after its deletion, the new topic
+    wrote to it, and the next start set the data aside as that of the deleted topic."""
 
     async def scenario(cluster: SimCluster) -> None:
         await make_controller(cluster, 3)
@@ -19,7 +19,7 @@ def test_the_log_of_a_deleted_topic_is_not_found_by_another_of_its_name(seed: in
         assert await write(cluster, 1, [b"old"]) == 0
         await until(lambda: len(state(cluster, seen_by=3).isr) == 2)
         cluster[2].kill()
-        # Jobs wait for their threads: the log is opened when the topic is gone already.
+        # Jobs are delayed: the log is opened when the topic is already deleted.
         cluster.simulation.loop.job_delay_s_max = 5.0
         starting = cluster[2].begin()
         await until(lambda: cluster[2].broker is not None and len(cluster[2].broker.replicas) > 0)

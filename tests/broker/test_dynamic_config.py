@@ -1,4 +1,4 @@
-"""Configuration that is changed while a broker runs takes effect at once."""
+"""Dynamic configuration takes effect at once."""
 
 import asyncio
 from typing import Any
@@ -64,7 +64,7 @@ def _run(scenario: Any, seed: int = 0) -> None:
     simulation.run(main())
 
 
-def test_a_topics_own_setting_counts_from_the_next_request_on() -> None:
+def test_a_topic_setting_takes_effect_at_the_next_request() -> None:
     async def scenario(broker: SimBroker, client: PeerConnection) -> None:
         assert (await produce(client, TOPIC, [b"x" * 500])).error_code == 0
         assert await alter(client, Resource.TOPIC, TOPIC, "max.message.bytes", "300") == 0
@@ -76,7 +76,7 @@ def test_a_topics_own_setting_counts_from_the_next_request_on() -> None:
 
 
 @pytest.mark.parametrize("broker_name", ["0", ""])
-def test_a_brokers_default_reaches_topics_that_set_nothing(broker_name: str) -> None:
+def test_a_broker_default_applies_to_topics_without_the_setting(broker_name: str) -> None:
     async def scenario(broker: SimBroker, client: PeerConnection) -> None:
         key = "message.max.bytes"
         assert await alter(client, Resource.BROKER, broker_name, key, "300") == 0
@@ -91,7 +91,7 @@ def test_a_brokers_default_reaches_topics_that_set_nothing(broker_name: str) -> 
     _run(scenario)
 
 
-def test_hours_of_the_broker_are_milliseconds_of_the_topic() -> None:
+def test_a_broker_default_in_hours_is_shown_in_milliseconds_for_a_topic() -> None:
     async def scenario(broker: SimBroker, client: PeerConnection) -> None:
         assert await value_of(client, Resource.TOPIC, TOPIC, "retention.ms") == "604800000"
         assert await alter(client, Resource.BROKER, "0", "log.retention.hours", "1") == 0
@@ -100,7 +100,7 @@ def test_hours_of_the_broker_are_milliseconds_of_the_topic() -> None:
     _run(scenario)
 
 
-def test_a_new_limit_of_connections_holds_for_the_next_one() -> None:
+def test_a_changed_connection_limit_applies_to_the_next_connection() -> None:
     async def scenario(broker: SimBroker, client: PeerConnection) -> None:
         assert await alter(client, Resource.BROKER, "", "max.connections", "1") == 0
         refused = await broker.connect()
@@ -113,7 +113,7 @@ def test_a_new_limit_of_connections_holds_for_the_next_one() -> None:
     _run(scenario)
 
 
-def test_what_cannot_be_changed_or_is_wrong_is_refused_and_changes_nothing() -> None:
+def test_invalid_or_static_settings_are_refused_and_change_nothing() -> None:
     async def scenario(broker: SimBroker, client: PeerConnection) -> None:
         assert await alter(client, Resource.BROKER, "0", "node.id", "7") == 40
         assert await alter(client, Resource.TOPIC, TOPIC, "retention.ms", "soon") == 40
@@ -125,7 +125,7 @@ def test_what_cannot_be_changed_or_is_wrong_is_refused_and_changes_nothing() -> 
 
 
 @pytest.mark.parametrize("broker_name", ["0", ""])
-def test_keys_that_kafka_takes_at_run_time_are_taken_even_where_they_have_no_effect(
+def test_dynamic_keys_of_kafka_without_effect_are_accepted(
     broker_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(broker: SimBroker, client: PeerConnection) -> None:
@@ -160,7 +160,7 @@ async def _overwrite(client: PeerConnection, topic: str, times: int) -> None:
         assert (await produce_records(client, topic, batch)).error_code == 0
 
 
-def test_the_pause_between_compactions_can_be_changed_while_it_lasts() -> None:
+def test_the_cleaner_backoff_can_be_changed_during_the_backoff() -> None:
     async def scenario(broker: SimBroker, client: PeerConnection) -> None:
         key = "log.cleaner.backoff.ms"
         assert await alter(client, Resource.BROKER, "", key, str(24 * 3_600_000)) == 0
@@ -175,7 +175,7 @@ def test_the_pause_between_compactions_can_be_changed_while_it_lasts() -> None:
     _run(scenario)
 
 
-def test_the_rate_of_compaction_can_be_changed_while_it_is_held_back() -> None:
+def test_the_cleaner_io_limit_can_be_changed_while_the_cleaner_is_throttled() -> None:
     async def scenario(broker: SimBroker, client: PeerConnection) -> None:
         key = "log.cleaner.io.max.bytes.per.second"
         assert await alter(client, Resource.BROKER, "", key, "1") == 0
@@ -190,7 +190,7 @@ def test_the_rate_of_compaction_can_be_changed_while_it_is_held_back() -> None:
     _run(scenario)
 
 
-def test_the_memory_for_keys_can_be_changed_for_the_next_round() -> None:
+def test_the_dedupe_buffer_size_can_be_changed_for_the_next_round() -> None:
     async def scenario(broker: SimBroker, client: PeerConnection) -> None:
         key = "log.cleaner.dedupe.buffer.size"
         assert await alter(client, Resource.BROKER, "0", key, "48") == 0
@@ -198,13 +198,13 @@ def test_the_memory_for_keys_can_be_changed_for_the_next_round() -> None:
         await create_topic(client, "prices", **_COMPACTED)
         await _overwrite(client, "prices", 60)
         await asyncio.sleep(60)
-        # With room for a single key it takes more rounds, and still comes to an end.
+        # With memory for a single key it takes more rounds, but still finishes.
         assert len(await read_all(client, "prices")) < 20
 
     _run(scenario)
 
 
-def test_whether_logs_are_compacted_at_all_is_decided_at_the_start() -> None:
+def test_log_cleaner_enable_cannot_be_changed_at_run_time() -> None:
     async def scenario(broker: SimBroker, client: PeerConnection) -> None:
         assert await alter(client, Resource.BROKER, "", "log.cleaner.enable", "false") == 40
 

@@ -1,4 +1,4 @@
-"""Requests for the controller through another broker: carried out for the client that sent them."""
+"""Requests forwarded to the controller: executed with the identity of the original client."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,9 +18,9 @@ from suwi.sim.cluster import PORT, SimCluster
 from suwi.wire.codec import encode_request
 from suwi.wire.headers import request_header
 from suwi.wire.versions import APIS, ApiKey
-from tests.broker.test_between_brokers import other_than, peer
+from tests.broker.test_clients_posing_as_brokers import REFUSED, is_disconnected_by
+from tests.broker.test_inter_broker_requests import other_than, peer
 from tests.broker.test_simulated_cluster import controller, create, image, run, until
-from tests.broker.test_strangers import REFUSED, is_hung_up_on
 from tests.security.clients import Access, client_properties
 
 _SASL = {
@@ -36,7 +36,7 @@ _SASL = {
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
-    """What reaches the controller's CreateTopics."""
+    """The requests that reach the controller's CreateTopics handler."""
     requests: list[Request] = []
     handle = CreateTopics.__call__
 
@@ -48,26 +48,26 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
     return requests
 
 
-def who(request: Request) -> tuple[str, str | None, str]:
+def identity_of(request: Request) -> tuple[str, str | None, str]:
     return str(request.principal), request.client_id, request.client_host
 
 
-def test_a_forwarded_request_is_carried_out_for_its_client(served: list[Request]) -> None:
+def test_a_forwarded_request_keeps_the_clients_identity(served: list[Request]) -> None:
     async def scenario(cluster: SimCluster) -> None:
         to = other_than(controller(cluster))
         client = await PeerConnection.open(f"b{to}", PORT, client_id="me")
         created = await create(client)
         assert created.error_code == 0
         (request,) = served
-        assert who(request) == ("User:ANONYMOUS", "me", "outside")
-        # The connection that it came over is a broker's; its client is none.
+        assert identity_of(request) == ("User:ANONYMOUS", "me", "outside")
+        # The connection belongs to a broker, but the request's client is not a broker.
         assert request.connection.client.is_peer
         assert not request.client.is_peer
 
     run(scenario)
 
 
-def test_a_forwarded_request_keeps_the_principal_that_its_client_has_proven(
+def test_a_forwarded_request_keeps_the_authenticated_principal(
     served: list[Request],
 ) -> None:
     simulation = Simulation(1)
@@ -82,12 +82,12 @@ def test_a_forwarded_request_keeps_the_principal_that_its_client_has_proven(
         client = await connect_securely(security, "me")(Address(f"b{to}", PORT))
         created = await create(client)
         assert created.error_code == 0
-        assert [who(request) for request in served] == [("User:alice", "me", "outside")]
+        assert [identity_of(request) for request in served] == [("User:alice", "me", "outside")]
 
     simulation.run(main())
 
 
-def test_a_topic_that_is_made_because_it_was_asked_about_is_made_for_who_asked(
+def test_automatic_topic_creation_is_forwarded_with_the_clients_identity(
     served: list[Request],
 ) -> None:
     async def scenario(cluster: SimCluster) -> None:
@@ -96,7 +96,7 @@ def test_a_topic_that_is_made_because_it_was_asked_about_is_made_for_who_asked(
         asked = {"topics": [{"name": "new"}], "allow_auto_topic_creation": True}
         answer = await client.call(ApiKey.METADATA, 4, asked)
         assert answer.topics[0].error_code == 0
-        assert [who(request) for request in served] == [("User:ANONYMOUS", "me", "outside")]
+        assert [identity_of(request) for request in served] == [("User:ANONYMOUS", "me", "outside")]
 
     run(scenario)
 
@@ -115,7 +115,7 @@ _CREATE_NOTHING = encode_request(
 )
 
 
-def test_an_envelope_of_a_client_is_refused(served: list[Request]) -> None:
+def test_an_envelope_from_a_client_is_refused(served: list[Request]) -> None:
     async def scenario(cluster: SimCluster) -> None:
         client = await PeerConnection.open(f"b{controller(cluster)}", PORT)
         answer = await client.call(
@@ -155,16 +155,16 @@ def test_an_envelope_of_a_client_is_refused(served: list[Request]) -> None:
 )
 def test_an_envelope_with_anything_else_inside_closes_the_connection(body: bytes) -> None:
     async def scenario(cluster: SimCluster) -> None:
-        boss = controller(cluster)
-        connection = await peer(cluster, other_than(boss), boss)
-        assert await is_hung_up_on(connection, ApiKey.ENVELOPE, body)
+        active = controller(cluster)
+        connection = await peer(cluster, other_than(active), active)
+        assert await is_disconnected_by(connection, ApiKey.ENVELOPE, body)
         await asyncio.sleep(1)
-        assert controller(cluster) == boss
+        assert controller(cluster) == active
 
     run(scenario)
 
 
-def test_only_what_the_table_names_is_forwarded() -> None:
+def test_only_apis_marked_as_forwarded_are_forwarded() -> None:
     async def scenario(cluster: SimCluster) -> None:
         broker = cluster[1].broker
         assert broker is not None
@@ -177,7 +177,7 @@ def test_only_what_the_table_names_is_forwarded() -> None:
     run(scenario)
 
 
-def test_brokers_with_sasl_replicate_and_a_user_is_no_broker() -> None:
+def test_brokers_replicate_over_sasl_and_other_users_are_not_brokers() -> None:
     simulation = Simulation(2)
     alice = Access("SASL_PLAINTEXT", None, None, "PLAIN", "alice", "secret")
 
@@ -186,23 +186,23 @@ def test_brokers_with_sasl_replicate_and_a_user_is_no_broker() -> None:
         await cluster.start()
         random = simulation.random.stream("client")
         security = read_client_security(client_properties(alice), LocalDisk(), random)
-        boss = controller(cluster)
-        client = await connect_securely(security, "me")(Address(f"b{boss}", PORT))
+        active = controller(cluster)
+        client = await connect_securely(security, "me")(Address(f"b{active}", PORT))
         assert (await create(client)).error_code == 0
         refused = await client.call(
             ApiKey.BROKER_HEARTBEAT,
             1,
             {
                 "broker_id": 1,
-                "broker_epoch": image(cluster, boss).registered_brokers[1].epoch,  # type: ignore[index]
+                "broker_epoch": image(cluster, active).registered_brokers[1].epoch,  # type: ignore[index]
                 "current_metadata_offset": 0,
                 "want_fence": True,
                 "want_shut_down": True,
             },
         )
         assert refused.error_code == REFUSED
-        # Nobody proves anything by a secret where there is SASL.
-        assert await is_hung_up_on(client, ApiKey.PEER_CHALLENGE, bytes(36))
+        # On a SASL listener brokers are not authenticated by the cluster secret.
+        assert await is_disconnected_by(client, ApiKey.PEER_CHALLENGE, bytes(36))
         leader = cluster[1].broker
         assert leader is not None
         partition = leader.replicas.leader_of("orders", 0)

@@ -1,6 +1,6 @@
-"""Peers that read slowly, write slowly, come in crowds or just sit there: others do not notice.
+"""Peers that read or write slowly, open many connections or stay idle do not harm other clients.
 
-Memory is that of a broker process of its own, as the kernel counts it.
+Memory is the resident memory of a separate broker process.
 """
 
 import asyncio
@@ -87,14 +87,14 @@ def read_exactly(peer: socket.socket, size_bytes: int) -> bytes:
 
 
 def read_reply(peer: socket.socket) -> tuple[int, bytes]:
-    """The next reply's correlation id and the rest of it."""
+    """The correlation id and the rest of the next response."""
     (size_bytes,) = struct.unpack(">i", read_exactly(peer, 4))
     reply = read_exactly(peer, size_bytes)
     return struct.unpack_from(">i", reply)[0], reply[4:]
 
 
 def is_closed(peer: socket.socket) -> bool:
-    """Wait for the broker to close; it sends nothing more."""
+    """Wait until the broker closes the connection without sending anything."""
     try:
         return peer.recv(1) == b""
     except ConnectionResetError:
@@ -102,7 +102,7 @@ def is_closed(peer: socket.socket) -> bool:
 
 
 def send_until_refused(peer: socket.socket, data: bytes, quiet_s: float = 1.0) -> int:
-    """Send until the other side has taken nothing more for a while; how many bytes it took."""
+    """Send until the other side has not read for a while; returns the number of bytes sent."""
     sent = 0
     view = memoryview(data)
     peer.setblocking(False)
@@ -113,7 +113,7 @@ def send_until_refused(peer: socket.socket, data: bytes, quiet_s: float = 1.0) -
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """For what the broker does on its own when it gets round to it."""
+    """Wait for something that the broker does in the background."""
     end_s = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < end_s
@@ -124,7 +124,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 @needs_proc
-def test_peers_that_ask_for_records_and_do_not_read_them_cost_no_memory(
+def test_clients_that_do_not_read_fetch_responses_use_no_memory(
     broker: BrokerProcess,
 ) -> None:
     batch = bytes(build_batch([Record(value=os.urandom(1000 * 1000))]))
@@ -146,20 +146,20 @@ def test_peers_that_ask_for_records_and_do_not_read_them_cost_no_memory(
 
 
 @needs_proc
-def test_thousands_of_requests_are_held_back_while_replies_are_not_read_and_answered_in_order(
+def test_requests_wait_while_responses_are_not_read_and_are_answered_in_order(
     broker: BrokerProcess,
 ) -> None:
     requests = 8_000
     with RawClient(broker.address) as client, connect(broker) as peer:
         client.create_topic("hundred", partitions=100)
         body = encode_request(ApiKey.METADATA, 1, {"topics": [{"name": "hundred"}]})
-        # Long client ids, so that the kernel's buffers do not swallow the requests.
+        # Long client ids, so that the requests do not fit into the kernel's buffers.
         data = b"".join(
             framed(ApiKey.METADATA, 1, n, body, client_id="c" * 5000) for n in range(requests)
         )
         before = memory_bytes(broker)
         sent = send_until_refused(peer, data)
-        assert sent < len(data), "the broker reads on though nobody takes its replies"
+        assert sent < len(data), "the broker keeps reading although its responses are not read"
         assert memory_bytes(broker) - before < 32 * MIB
         assert_serves(broker)
         for answered in range(requests):
@@ -169,7 +169,7 @@ def test_thousands_of_requests_are_held_back_while_replies_are_not_read_and_answ
 
 
 @needs_proc
-def test_a_large_answer_asked_for_over_and_over_takes_bounded_memory(
+def test_repeated_requests_for_a_large_response_use_bounded_memory(
     broker: BrokerProcess,
 ) -> None:
     with RawClient(broker.address) as client, connect(broker) as peer:
@@ -178,7 +178,7 @@ def test_a_large_answer_asked_for_over_and_over_takes_bounded_memory(
         body = encode_request(ApiKey.METADATA, 12, {**fields, "allow_auto_topic_creation": False})
         before = memory_bytes(broker)
         asked = b"".join(framed(ApiKey.METADATA, 12, n, body) for n in range(300))
-        peer.sendall(asked)  # about 30 MB of answers
+        peer.sendall(asked)  # about 30 MB of responses
         assert_serves(broker)
         assert memory_bytes(broker) - before < 64 * MIB
         for n in range(300):
@@ -201,7 +201,7 @@ def test_memory_grows_with_bytes_received_and_not_with_bytes_announced(
         assert memory_bytes(broker) - before < 40 * MIB
 
 
-def test_a_frame_that_trickles_in_is_given_up_though_bytes_keep_coming() -> None:
+def test_a_frame_that_arrives_too_slowly_closes_the_connection() -> None:
     simulation = Simulation(1)
 
     async def scenario() -> None:
@@ -231,7 +231,7 @@ def test_a_slow_but_steady_sender_is_served() -> None:
         closed = loop.create_future()
         peer = _Peer(closed)
         transport, _ = await loop.create_connection(lambda: peer, broker.machine.name, PORT)
-        for byte in api_versions(7):  # a byte a second: slow, but whole within a minute
+        for byte in api_versions(7):  # one byte per second: slow, but complete within a minute
             transport.write(bytes([byte]))
             await asyncio.sleep(1)
         assert struct.unpack_from(">i", peer.received, 4) == (7,)
@@ -253,7 +253,7 @@ class _Peer(asyncio.Protocol):
             self._closed.set_result(None)
 
 
-# -- crowds ----------------------------------------------------------------------------------------
+# -- many connections ------------------------------------------------------------------------------
 
 
 @needs_proc
@@ -294,7 +294,7 @@ def test_a_storm_of_connections_leaves_nothing_behind(broker: BrokerProcess) -> 
                         peer.sendall(api_versions(1))
                     case 1:
                         peer.sendall(b"\0\0\1")
-                    case 2:  # a reset instead of a goodbye
+                    case 2:  # a reset instead of an orderly close
                         linger = struct.pack("ii", 1, 0)
                         peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                 peer.close()
@@ -304,7 +304,7 @@ def test_a_storm_of_connections_leaves_nothing_behind(broker: BrokerProcess) -> 
 
 
 @needs_proc
-def test_a_peer_that_closes_its_half_gets_its_answers_and_is_let_go(
+def test_a_half_closed_connection_gets_its_responses_and_is_closed(
     broker: BrokerProcess,
 ) -> None:
     with RawClient(broker.address) as client, ExitStack() as stack:
@@ -325,13 +325,11 @@ def test_a_peer_that_closes_its_half_gets_its_answers_and_is_let_go(
         wait_until(lambda: open_descriptors(broker) <= before + 10)
 
 
-# -- limits that are configured --------------------------------------------------------------------
+# -- configured limits -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("key", ["max.connections", "max.connections.per.ip"])
-def test_connections_beyond_a_limit_are_closed_and_places_are_given_back(
-    tmp_path: Path, key: str
-) -> None:
+def test_connections_beyond_a_limit_are_closed_until_others_close(tmp_path: Path, key: str) -> None:
     with BrokerProcess(tmp_path / "data", f"{key}=3") as broker, ExitStack() as stack:
         peers = [stack.enter_context(connect(broker)) for _ in range(3)]
         for n, peer in enumerate(peers):
@@ -339,10 +337,10 @@ def test_connections_beyond_a_limit_are_closed_and_places_are_given_back(
             assert read_reply(peer)[0] == n
         assert is_closed(stack.enter_context(connect(broker)))
         peers.pop().close()
-        wait_until(lambda: _is_let_in(broker))
+        wait_until(lambda: _is_accepted(broker))
 
 
-def _is_let_in(broker: BrokerProcess) -> bool:
+def _is_accepted(broker: BrokerProcess) -> bool:
     with connect(broker) as peer:
         return _is_answered(peer)
 
@@ -355,7 +353,7 @@ def _is_answered(peer: socket.socket) -> bool:
         return False
 
 
-def test_idle_connections_are_closed_after_the_configured_time_and_busy_ones_are_not(
+def test_idle_connections_are_closed_and_busy_ones_are_not(
     tmp_path: Path,
 ) -> None:
     setting = "connections.max.idle.ms=1500"
@@ -374,12 +372,12 @@ def test_idle_connections_are_closed_after_the_configured_time_and_busy_ones_are
                 except TimeoutError:
                     pass
             busy.ask(ApiKey.API_VERSIONS, 0, {})
-            # A fetch that waits is not idle, however long nothing comes.
+            # A connection with a waiting fetch is not idle.
             assert read_reply(waiting)[0] == 9
 
 
 @needs_proc
-def test_peers_cannot_take_the_open_files_that_logs_need(tmp_path: Path) -> None:
+def test_connections_cannot_use_up_the_open_files_that_logs_need(tmp_path: Path) -> None:
     def few_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 

@@ -1,4 +1,4 @@
-"""The settings of several brokers in one process, from those for all."""
+"""Configurations of several brokers in one process, derived from a common one."""
 
 import pytest
 
@@ -21,12 +21,12 @@ def test_ids_ports_and_directories_count_up() -> None:
     assert [list(config.log_dirs) for config in made] == [["/data/1"], ["/data/2"], ["/data/3"]]
 
 
-def test_ports_that_the_system_chooses_stay_open() -> None:
+def test_port_0_stays_0() -> None:
     made = configs(listeners="PLAINTEXT://127.0.0.1:0")
     assert [parse_listeners(config)[0].port for config in made] == [0, 0, 0]
 
 
-def test_what_clients_are_told_counts_up_with_the_ports() -> None:
+def test_advertised_ports_count_up_too() -> None:
     made = configs(advertised_listeners="PLAINTEXT://kafka.test:19092")
     told = [parse_listeners(config)[0] for config in made]
     assert [(spec.advertised_host, spec.advertised_port) for spec in told] == [
@@ -36,7 +36,7 @@ def test_what_clients_are_told_counts_up_with_the_ports() -> None:
     ]
 
 
-def test_an_address_of_ipv6_stays_one() -> None:
+def test_an_ipv6_address_keeps_its_brackets() -> None:
     made = configs(listeners="PLAINTEXT://[::1]:9092")
     assert [parse_listeners(config)[0].address for config in made][2] == "[::1]:9094"
 
@@ -46,13 +46,13 @@ def test_each_data_directory_is_divided() -> None:
     assert [list(config.log_dirs) for config in made] == [["/a/1", "/b/1"], ["/a/2", "/b/2"]]
 
 
-def test_topics_are_replicated_unless_it_is_said_otherwise() -> None:
+def test_topics_are_replicated_by_default() -> None:
     assert configs(2)[0].default_replication_factor == 2
     assert configs(5)[0].default_replication_factor == 3
     assert configs(3, default_replication_factor="1")[0].default_replication_factor == 1
 
 
-def test_other_settings_hold_for_all() -> None:
+def test_other_settings_apply_to_all_brokers() -> None:
     assert [config.num_partitions for config in configs(num_partitions="7")] == [7, 7, 7]
 
 
@@ -67,6 +67,8 @@ def test_other_settings_hold_for_all() -> None:
         ),
     ],
 )
-def test_what_cannot_be_counted_up_is_refused(settings: dict[str, str], complaint: str) -> None:
+def test_settings_that_cannot_be_derived_are_refused(
+    settings: dict[str, str], complaint: str
+) -> None:
     with pytest.raises(BadConfig, match=complaint):
         configs(**settings)

@@ -1,4 +1,4 @@
-"""Kafka's listener keys, and what is said about those that cannot be used."""
+"""Kafka's listener keys, and the messages for invalid ones."""
 
 import errno
 import socket
@@ -31,7 +31,7 @@ def test_several_listeners_have_their_own_advertised_names() -> None:
     ]
 
 
-def test_an_ipv6_address_stands_in_brackets() -> None:
+def test_an_ipv6_address_has_brackets() -> None:
     (spec,) = parse_listeners(BrokerConfig(listeners=("PLAINTEXT://[::1]:9092",)))
     assert (spec.host, spec.address, spec.is_loopback) == ("::1", "[::1]:9092", True)
 
@@ -48,13 +48,13 @@ def test_an_ipv6_address_stands_in_brackets() -> None:
         (
             (INSIDE,),
             ("INSIDE:PLAIN",),
-            "'PLAIN' is no security protocol; supported: PLAINTEXT, SSL",
+            "'PLAIN' is not a security protocol; supported: PLAINTEXT, SSL",
         ),
         ((INSIDE,), ("INSIDE",), "NAME:PROTOCOL"),
         ((INSIDE, "INSIDE://127.0.0.1:9093"), BOTH_PLAIN, "names INSIDE twice"),
     ],
 )
-def test_listeners_that_cannot_be_used_are_explained(
+def test_invalid_listeners_are_refused_with_a_reason(
     listeners: tuple[str, ...], protocols: tuple[str, ...], message: str
 ) -> None:
     config = BrokerConfig(listeners=listeners, listener_security_protocol_map=protocols)
@@ -69,7 +69,7 @@ def test_listeners_that_cannot_be_used_are_explained(
         ("OTHER://kafka.example:9092", "names OTHER, which is not in listeners"),
     ],
 )
-def test_advertised_listeners_that_lead_nowhere_are_refused(advertised: str, message: str) -> None:
+def test_invalid_advertised_listeners_are_refused(advertised: str, message: str) -> None:
     with pytest.raises(BadConfig, match=message):
         parse_listeners(BrokerConfig(advertised_listeners=(advertised,)))
 
@@ -102,7 +102,7 @@ def test_passwords_in_plain_text_beyond_loopback_are_refused() -> None:
 
 def test_settings_of_a_listener_that_does_not_exist_are_refused() -> None:
     config = parse_broker_config({"listener.name.outsid.ssl.client.auth": "required"}).config
-    with pytest.raises(BadConfig, match="a listener OUTSID, which is not in listeners"):
+    with pytest.raises(BadConfig, match="for listener OUTSID, which is not in listeners"):
         parse_listeners(config)
 
 
@@ -111,11 +111,11 @@ def test_settings_of_a_listener_that_does_not_exist_are_refused() -> None:
     [
         (OSError(errno.EADDRINUSE, "in use"), "another program"),
         (OSError(errno.EADDRNOTAVAIL, "not available"), "does not have that address"),
-        (PermissionError(errno.EACCES, "denied"), "not permitted"),
-        (socket.gaierror(socket.EAI_NONAME, "unknown"), "the name 'kafka.example' is not known"),
+        (PermissionError(errno.EACCES, "denied"), "permission denied"),
+        (socket.gaierror(socket.EAI_NONAME, "unknown"), "the host name 'kafka.example' cannot be"),
     ],
 )
-def test_a_failed_bind_is_explained(error: OSError, words: str) -> None:
+def test_a_failed_bind_has_a_clear_message(error: OSError, words: str) -> None:
     problem = bind_problem(ListenerSpec("PLAINTEXT", "kafka.example", 80), error)
     assert problem is not None
     assert problem.startswith("cannot listen on kafka.example:80: ")
@@ -126,5 +126,5 @@ def test_a_failed_bind_is_explained(error: OSError, words: str) -> None:
     "error",
     [OSError(errno.ENOSPC, "full"), PermissionError(errno.EACCES, "denied", "data/.lock")],
 )
-def test_errors_of_files_are_no_bind_problems(error: OSError) -> None:
+def test_file_errors_are_not_bind_problems(error: OSError) -> None:
     assert bind_problem(ListenerSpec("PLAINTEXT", "localhost", 9092), error) is None

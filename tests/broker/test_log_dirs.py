@@ -1,4 +1,4 @@
-"""DescribeLogDirs names every partition, whether its log was used since the start or not."""
+"""DescribeLogDirs lists every partition, even if its log has not been opened."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ async def sizes(client: PeerConnection, topics: Any = None) -> dict[tuple[str, i
     }
 
 
-def test_a_partition_that_was_never_used_is_there_and_empty() -> None:
+def test_an_unused_partition_is_listed_with_size_0() -> None:
     simulation = Simulation(1)
 
     async def scenario() -> None:
@@ -32,7 +32,7 @@ def test_a_partition_that_was_never_used_is_there_and_empty() -> None:
     simulation.run(scenario())
 
 
-def test_after_a_restart_logs_that_are_not_open_yet_have_their_size() -> None:
+def test_after_a_restart_unopened_logs_are_listed_with_their_size() -> None:
     simulation = Simulation(1)
 
     async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""What Prometheus sees of a broker."""
+"""The metrics endpoint of a broker."""
 
 import asyncio
 import errno
@@ -87,7 +87,7 @@ def test_metrics_show_requests_traffic_connections_and_logs(tmp_path: object) ->
     asyncio.run(scenario())
 
 
-def test_a_scrape_of_many_partitions_goes_in_slices(tmp_path: Path) -> None:
+def test_a_scrape_of_many_partitions_yields_to_the_event_loop(tmp_path: Path) -> None:
     async def scenario() -> None:
         config = parse_broker_config(
             {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}
@@ -119,14 +119,14 @@ def test_a_scrape_of_many_partitions_goes_in_slices(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_metrics_show_what_is_wrong_with_replication() -> None:
+def test_metrics_show_under_replicated_and_offline_partitions() -> None:
     async def scenario(cluster: SimCluster) -> None:
         def clean_elections(number: int) -> float:
             return _samples(cluster, number)["suwi_leader_elections_total", "clean"]
 
         async with cluster.client("test") as client:
             await create(client, assignments=[[1, 2]], configs={"min.insync.replicas": "2"})
-            await create(client, name="lonely", assignments=[[2]])
+            await create(client, name="single", assignments=[[2]])
         await asyncio.sleep(1)
         cluster[2].kill()
         await until(lambda: state(cluster).isr == (1,))
@@ -139,39 +139,39 @@ def test_metrics_show_what_is_wrong_with_replication() -> None:
         assert samples[("suwi_offline_partitions",)] == 1
         assert samples[("suwi_live_brokers",)] == 2
 
-        wait_until_active = controller(cluster)
-        elected = clean_elections(wait_until_active)
+        active = controller(cluster)
+        elected = clean_elections(active)
         await cluster[2].start()
         await until(lambda: state(cluster).isr == (1, 2))
-        await until(lambda: image(cluster, 1).topics["lonely"].partitions[0].leader == 2)
+        await until(lambda: image(cluster, 1).topics["single"].partitions[0].leader == 2)
         samples = _samples(cluster, 1)
         assert samples[("suwi_isr_shrinks_total",)] == 1
         assert samples[("suwi_isr_expands_total",)] == 1
         assert samples[("suwi_under_replicated_partitions",)] == 0
         assert samples[("suwi_offline_partitions",)] == 0
-        # The lonely one has its leader back.
-        await until(lambda: clean_elections(wait_until_active) == elected + 1)
+        # The partition with one replica has its leader again.
+        await until(lambda: clean_elections(active) == elected + 1)
         samples = _samples(cluster, 2)
-        assert samples[("suwi_replicas",)] == 2  # one it leads, one it copies
+        assert samples[("suwi_replicas",)] == 2  # one as leader, one as follower
         assert samples[("suwi_partitions",)] == 1
 
     run(scenario)
 
 
-def test_metrics_of_the_controller_tell_clean_elections_from_unclean_ones() -> None:
+def test_controller_metrics_count_clean_and_unclean_elections() -> None:
     async def scenario(cluster: SimCluster) -> None:
-        wait_until_active = controller(cluster)
-        first, second = (number for number in (1, 2, 3) if number != wait_until_active)
+        active = controller(cluster)
+        first, second = (number for number in (1, 2, 3) if number != active)
 
         def elections() -> tuple[float, float]:
-            samples = _samples(cluster, wait_until_active)
+            samples = _samples(cluster, active)
             return (
                 samples["suwi_leader_elections_total", "clean"],
                 samples["suwi_leader_elections_total", "unclean"],
             )
 
         def leader() -> int:
-            return state(cluster, seen_by=wait_until_active).leader
+            return state(cluster, seen_by=active).leader
 
         async with cluster.client("test") as client:
             await create(
@@ -196,7 +196,7 @@ def test_metrics_of_the_controller_tell_clean_elections_from_unclean_ones() -> N
 
 
 def _samples(cluster: SimCluster, number: int) -> dict[tuple[str, ...], float]:
-    """What a broker shows, by name and labels."""
+    """A broker's metrics by name and labels."""
     broker = cluster[number].broker
     assert broker is not None
     collector = BrokerCollector(broker, NetStats(), LoopLag())
@@ -209,7 +209,7 @@ def _samples(cluster: SimCluster, number: int) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_a_full_disk_is_seen_for_each_data_directory(tmp_path: Path) -> None:
+def test_metrics_show_a_full_disk_per_log_directory(tmp_path: Path) -> None:
     async def scenario() -> None:
         paths = [str(tmp_path / name) for name in ("a", "b")]
         config = parse_broker_config(

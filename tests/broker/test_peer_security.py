@@ -1,4 +1,4 @@
-"""Whether brokers of a cluster can log in to each other, found out before anything listens."""
+"""Whether brokers can log in to each other, checked before any listener is opened."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ import pytest
 
 from suwi.broker.broker import Broker
 from suwi.broker.listeners import parse_listeners
-from suwi.broker.peer_security import listener_between_brokers, peer_log_in
+from suwi.broker.peer_security import find_inter_broker_listener, peer_log_in
 from suwi.env import local_env
 from suwi.metadata.memory import MemoryStore, MemoryView
 from suwi.model.broker_config import BrokerConfig, parse_broker_config
@@ -30,12 +30,14 @@ def config_of(given: Mapping[str, str] | None = None) -> BrokerConfig:
     return parse_broker_config(properties).config
 
 
-def make(config: BrokerConfig, *, sharing: int = 1, is_shared: bool = False) -> Broker:
+def make(config: BrokerConfig, *, brokers_in_process: int = 1, is_shared: bool = False) -> Broker:
     class View(MemoryView):
         pass
 
     View.is_shared = is_shared
-    return Broker(local_env(), config, View(MemoryStore(SimRandom(0))), sharing=sharing)
+    return Broker(
+        local_env(), config, View(MemoryStore(SimRandom(0))), brokers_in_process=brokers_in_process
+    )
 
 
 def logging_in(mechanism: str = "PLAIN") -> BrokerConfig:
@@ -43,12 +45,12 @@ def logging_in(mechanism: str = "PLAIN") -> BrokerConfig:
     return config_of({MECHANISM: mechanism, JAAS: jaas})
 
 
-def test_a_broker_that_is_alone_needs_no_log_in() -> None:
+def test_a_single_broker_needs_no_inter_broker_login() -> None:
     make(config_of())
 
 
-@pytest.mark.parametrize("how", [{"sharing": 3}, {"is_shared": True}])
-def test_a_cluster_whose_brokers_cannot_log_in_does_not_start(how: dict[str, int]) -> None:
+@pytest.mark.parametrize("how", [{"brokers_in_process": 3}, {"is_shared": True}])
+def test_a_cluster_without_a_working_inter_broker_login_does_not_start(how: dict[str, int]) -> None:
     with pytest.raises(BadConfig, match=f"listener SASL_PLAINTEXT: .* set {MECHANISM}"):
         make(config_of(), **how)  # type: ignore[arg-type]
     with pytest.raises(BadConfig, match=r"cannot log in: sasl.jaas.config: username"):
@@ -58,8 +60,8 @@ def test_a_cluster_whose_brokers_cannot_log_in_does_not_start(how: dict[str, int
     make(logging_in(), **how)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("how", [{"sharing": 3}, {"is_shared": True}])
-def test_only_the_listener_between_brokers_counts(how: dict[str, int]) -> None:
+@pytest.mark.parametrize("how", [{"brokers_in_process": 3}, {"is_shared": True}])
+def test_only_the_inter_broker_listener_is_checked(how: dict[str, int]) -> None:
     listeners = "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"
     make(config_of({"listeners": listeners}), **how)  # type: ignore[arg-type]
     with pytest.raises(BadConfig, match=f"set {MECHANISM}"):
@@ -69,10 +71,10 @@ def test_only_the_listener_between_brokers_counts(how: dict[str, int]) -> None:
         )
 
 
-def test_brokers_are_known_by_the_user_and_mechanism_that_they_log_in_with() -> None:
+def test_brokers_are_identified_by_user_and_mechanism() -> None:
     config = logging_in()
     (spec,) = parse_listeners(config)
-    assert listener_between_brokers(config, [spec]) == spec
+    assert find_inter_broker_listener(config, [spec]) == spec
     assert peer_log_in(config, spec) == PeerLogIn("PLAIN", user("broker"))
     assert peer_log_in(config_of(), spec) is None
     assert peer_log_in(config, spec._replace(protocol="SSL")) is None

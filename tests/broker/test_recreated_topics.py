@@ -1,4 +1,4 @@
-"""A topic that is deleted and made anew has nothing of the old one but its name."""
+"""A topic that is deleted and created again has only its name in common with the old one."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from tests.broker.simulated import SimBroker, create_topic, fetch, produce
 ORDERS = TopicPartition("orders", PartitionIndex(0))
 
 
-def test_the_watermark_of_a_deleted_topic_is_not_written_down_for_its_successor() -> None:
+def test_the_high_watermark_of_a_deleted_topic_is_not_written_for_the_new_one() -> None:
     simulation = Simulation(1)
 
     async def scenario() -> None:
@@ -20,7 +20,7 @@ def test_the_watermark_of_a_deleted_topic_is_not_written_down_for_its_successor(
         client = await broker.connect()
         await create_topic(client, "orders")
         await produce(client, "orders", [b"a", b"b", b"c"])
-        await asyncio.sleep(3.5)  # Noticed, not written yet.
+        await asyncio.sleep(3.5)  # Marked as dirty, not written yet.
         await client.call(ApiKey.DELETE_TOPICS, 5, {"topic_names": ["orders"], "timeout": 30_000})
         await create_topic(client, "orders")
         assert await fetch(client, "orders", 0) == []

@@ -1,4 +1,4 @@
-"""Several data directories: partitions spread over them, and one that fails harms no other."""
+"""Several log directories: partitions are spread over them, and a failed one affects no other."""
 
 import asyncio
 import errno
@@ -22,8 +22,8 @@ TOPICS = tuple(f"topic-{n}" for n in range(6))
 STORAGE_ERROR = 56
 
 
-async def homes(client: PeerConnection) -> dict[str, list[str]]:
-    """The topics in each directory that is in use."""
+async def topics_by_directory(client: PeerConnection) -> dict[str, list[str]]:
+    """The topics in each directory that is online."""
     answer = await client.call(ApiKey.DESCRIBE_LOG_DIRS, 4, {"topics": None})
     return {
         directory.log_dir: sorted(topic.name for topic in directory.topics)
@@ -55,32 +55,32 @@ def run(scenario: Scenario, **settings: str) -> None:
     simulation.run(main())
 
 
-async def all_is_as(before: dict[str, list[str]], broker: SimBroker) -> None:
-    """Every partition where it was, with what was in it."""
+async def assert_unchanged(before: dict[str, list[str]], broker: SimBroker) -> None:
+    """Every partition is in the same directory as before, with the same records."""
     client = await broker.connect()
-    assert await homes(client) == before
+    assert await topics_by_directory(client) == before
     for topic in TOPICS:
         assert [r.value for r in await read_all(client, topic)] == [topic.encode()]
 
 
 def test_partitions_are_spread_evenly_and_stay_where_they_are() -> None:
     async def scenario(broker: SimBroker, client: PeerConnection) -> None:
-        before = await homes(client)
+        before = await topics_by_directory(client)
         assert [len(before[path]) for path in DIRS] == [2, 2, 2]
         await broker.stop()
         await broker.start()
-        await all_is_as(before, broker)
+        await assert_unchanged(before, broker)
 
     run(scenario)
 
 
 @pytest.mark.parametrize("operation", ["write", "sync", "*"])
-def test_one_that_fails_takes_its_own_partitions_offline_and_no_others(operation: Any) -> None:
+def test_a_failed_log_directory_takes_only_its_own_partitions_offline(operation: Any) -> None:
     async def scenario(broker: SimBroker, client: PeerConnection) -> None:
         failing, *others = DIRS
-        lost = (await homes(client))[failing]
+        lost = (await topics_by_directory(client))[failing]
         broker.machine.disk.faults.fail(operation, errno.EIO, path=f"{failing}/*", times=None)
-        for topic in lost:  # A full segment is synced by the housekeeping.
+        for topic in lost:  # A full segment is synced by the log manager.
             for _ in range(3):
                 await produce(client, topic, [b"x" * 500])
         await asyncio.sleep(120)
@@ -89,11 +89,11 @@ def test_one_that_fails_takes_its_own_partitions_offline_and_no_others(operation
             assert (await produce(client, topic, [b"after"])).error_code == code, topic
             assert (await fetch_once(client, topic, 0)).error_code == code, topic
         assert await unusable(client) == [failing]
-        # New topics go where there is a place for them.
+        # New topics go to the other directories.
         for n in range(4):
             await create_topic(client, f"new-{n}")
             assert (await produce(client, f"new-{n}", [b"x"])).error_code == 0
-        spread = await homes(client)
+        spread = await topics_by_directory(client)
         assert list(spread) == others
         assert all(len(topics) == 4 for topics in spread.values())
 
@@ -101,10 +101,12 @@ def test_one_that_fails_takes_its_own_partitions_offline_and_no_others(operation
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_one_that_cannot_be_opened_waits_for_the_next_start(is_clean: bool) -> None:
+def test_a_log_directory_that_cannot_be_opened_stays_offline_until_the_next_start(
+    is_clean: bool,
+) -> None:
     async def scenario(broker: SimBroker, client: PeerConnection) -> None:
         failing = DIRS[1]
-        before = await homes(client)
+        before = await topics_by_directory(client)
         if is_clean:
             await broker.stop()
         else:
@@ -117,17 +119,19 @@ def test_one_that_cannot_be_opened_waits_for_the_next_start(is_clean: bool) -> N
             is_lost = topic in before[failing]
             code = (await fetch_once(client, topic, 0)).error_code
             assert code == (STORAGE_ERROR if is_lost else 0), topic
-        # What lies there is not made anew elsewhere, empty.
-        assert await homes(client) == {path: before[path] for path in DIRS if path != failing}
+        # Its partitions are not created again, empty, in another directory.
+        assert await topics_by_directory(client) == {
+            path: before[path] for path in DIRS if path != failing
+        }
         await broker.stop()
         broker.machine.disk.faults.remove(fault)
         await broker.start()
-        await all_is_as(before, broker)
+        await assert_unchanged(before, broker)
 
     run(scenario)
 
 
-def test_a_broker_with_a_directory_it_may_not_use_serves_from_the_other(tmp_path: Path) -> None:
+def test_a_broker_with_an_unusable_log_directory_serves_from_the_other(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no directory")
     dirs = f"{tmp_path / 'good'},{tmp_path / 'file' / 'bad'}"
     with BrokerProcess(tmp_path / "log", options=["--data", dirs]) as broker:
@@ -142,14 +146,15 @@ def test_a_broker_with_a_directory_it_may_not_use_serves_from_the_other(tmp_path
     assert len(list((tmp_path / "good").glob("fruit-*"))) == 4
 
 
-def test_a_topic_made_anew_while_another_directorys_watermarks_are_written_has_its_own() -> None:
-    """They were read for all directories at once, and written one directory after the other."""
+def test_a_topic_recreated_during_a_high_watermark_checkpoint_has_its_own_value() -> None:
+    """A former bug: the values were read for all directories at once, but written one directory
+    after the other."""
 
     async def scenario(broker: SimBroker, client: PeerConnection) -> None:
         assert broker.broker is not None
         log_manager = broker.broker._log_manager
         second = broker.broker.directories.usable()[1]
-        topic = (await homes(client))[second.path][0]
+        topic = (await topics_by_directory(client))[second.path][0]
         await produce(client, topic, [b"2", b"3"])
         write = log_manager._in_thread
 
@@ -163,9 +168,9 @@ def test_a_topic_made_anew_while_another_directorys_watermarks_are_written_has_i
             await write(directory, job)
 
         log_manager._in_thread = slowly  # type: ignore[method-assign]
-        await log_manager._tick()
+        await log_manager._sync_dirty_partitions()
         await log_manager._write_high_watermarks()
-        assert topic in (await homes(client))[second.path]
+        assert topic in (await topics_by_directory(client))[second.path]
         assert second.high_watermarks.get(TopicPartition(topic, PartitionIndex(0)), 0) <= 1
 
     run(scenario)

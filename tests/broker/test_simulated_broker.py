@@ -1,4 +1,4 @@
-"""A whole broker under simulated time, network and disk: what is acknowledged survives."""
+"""A whole broker with simulated time, network and disk: acknowledged records survive."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -21,7 +21,7 @@ TOPIC = "orders"
 
 
 class Ledger:
-    """What a client was told: offset -> value, for every acknowledged record."""
+    """Offset -> value of every acknowledged record."""
 
     def __init__(self) -> None:
         self.acked: dict[int, bytes] = {}
@@ -170,7 +170,7 @@ def test_a_fetch_waits_for_the_next_record() -> None:
     _run(simulation, scenario())
 
 
-def test_a_fetch_answers_empty_when_its_patience_ends() -> None:
+def test_a_fetch_returns_empty_after_max_wait() -> None:
     simulation = Simulation(4)
 
     async def scenario() -> None:
@@ -205,7 +205,7 @@ def test_a_start_that_fails_leaves_the_directory_as_clean_as_it_was() -> None:
     _run(simulation, scenario())
 
 
-def test_a_sync_that_fails_is_told_to_those_who_wait_for_it() -> None:
+def test_a_failed_sync_fails_the_requests_that_wait_for_it() -> None:
     simulation = Simulation(6)
 
     async def scenario() -> None:

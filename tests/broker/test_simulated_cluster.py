@@ -1,4 +1,4 @@
-"""Several brokers of production code in a simulated world: who leads, through lives and deaths."""
+"""Several production brokers in the simulation: leadership through failures and restarts."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -88,11 +88,11 @@ async def create(
     return answer.topics[0]
 
 
-# -- lives and deaths ----------------------------------------------------------------------------
+# -- failures and restarts ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_brokers_form_a_cluster_and_all_of_them_know_it(seed: int) -> None:
+def test_every_brokers_image_has_all_brokers(seed: int) -> None:
     async def scenario(cluster: SimCluster) -> None:
         for number in (1, 2, 3):
             await until(lambda number=number: len(image(cluster, number).unfenced_brokers) == 3)
@@ -107,7 +107,7 @@ def test_brokers_form_a_cluster_and_all_of_them_know_it(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_when_a_broker_dies_others_lead_its_partitions_and_it_is_in_sync_nowhere(
+def test_after_a_broker_fails_others_lead_and_it_leaves_every_isr(
     seed: int,
 ) -> None:
     async def scenario(cluster: SimCluster) -> None:
@@ -128,7 +128,7 @@ def test_when_a_broker_dies_others_lead_its_partitions_and_it_is_in_sync_nowhere
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_when_the_controller_dies_another_finishes_what_it_should_have_done(seed: int) -> None:
+def test_a_new_controller_finishes_the_work_of_a_failed_one(seed: int) -> None:
     async def scenario(cluster: SimCluster) -> None:
         victim = controller(cluster)
         other = 1 + victim % 3
@@ -143,7 +143,7 @@ def test_when_the_controller_dies_another_finishes_what_it_should_have_done(seed
     run(scenario, seed)
 
 
-def test_a_partition_whose_only_replica_is_dead_has_no_leader_until_it_is_back() -> None:
+def test_a_partition_has_no_leader_while_its_only_replica_is_down() -> None:
     async def scenario(cluster: SimCluster) -> None:
         async with cluster.client("test") as client:
             await create(client, assignments=[[3]])
@@ -157,28 +157,28 @@ def test_a_partition_whose_only_replica_is_dead_has_no_leader_until_it_is_back()
     run(scenario)
 
 
-def test_a_broker_that_is_back_at_once_begins_a_new_life() -> None:
-    """Its death was never noticed, yet it leads in a new epoch, or not at all."""
+def test_a_broker_that_restarts_at_once_has_a_new_broker_epoch() -> None:
+    """Its failure was never noticed; still it leads in a new leader epoch, or not at all."""
 
     async def scenario(cluster: SimCluster) -> None:
         async with cluster.client("test") as client:
             await create(client, assignments=[[1, 2]])
-            await create(client, name="lonely", assignments=[[1]])
-        await until(lambda: "lonely" in image(cluster, 2).topics)
+            await create(client, name="single", assignments=[[1]])
+        await until(lambda: "single" in image(cluster, 2).topics)
         before = image(cluster, 2).registered_brokers[NodeId(1)].epoch
         cluster[1].kill()
         await cluster[1].start()
         await until(lambda: image(cluster, 2).registered_brokers[NodeId(1)].epoch > before)
         shared = state(cluster, seen_by=2)
-        lonely = image(cluster, 2).topics["lonely"].partitions[0]
+        single = image(cluster, 2).topics["single"].partitions[0]
         assert (shared.leader, shared.leader_epoch) == (2, 1)
-        assert lonely.leader == 1
-        assert lonely.leader_epoch >= 1
+        assert single.leader == 1
+        assert single.leader_epoch >= 1
 
     run(scenario)
 
 
-def test_a_broker_that_loses_its_session_registers_anew() -> None:
+def test_a_broker_that_loses_its_session_registers_again() -> None:
     async def scenario(cluster: SimCluster) -> None:
         async with cluster.client("test") as client:
             await create(client, assignments=[[3]])
@@ -197,7 +197,7 @@ def test_a_broker_that_loses_its_session_registers_anew() -> None:
     run(scenario)
 
 
-def test_a_broker_whose_registration_was_taken_away_registers_anew() -> None:
+def test_a_broker_whose_registration_was_removed_registers_again() -> None:
     async def scenario(cluster: SimCluster) -> None:
         before = image(cluster, 3).registered_brokers[NodeId(3)].epoch
         view = cluster[1].view
@@ -208,11 +208,11 @@ def test_a_broker_whose_registration_was_taken_away_registers_anew() -> None:
     run(scenario)
 
 
-# -- whom to ask ---------------------------------------------------------------------------------
+# -- requests for the controller -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_any_broker_may_be_asked_to_create_a_topic_and_shows_it_at_once(seed: int) -> None:
+def test_any_broker_creates_a_topic_and_has_it_in_its_metadata_at_once(seed: int) -> None:
     async def scenario(cluster: SimCluster) -> None:
         for number in (1, 2, 3):
             connection = await PeerConnection.open(f"b{number}", PORT)
@@ -227,7 +227,7 @@ def test_any_broker_may_be_asked_to_create_a_topic_and_shows_it_at_once(seed: in
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_any_broker_creates_a_topic_that_somebody_asks_about(seed: int) -> None:
+def test_any_broker_creates_topics_automatically(seed: int) -> None:
     async def scenario(cluster: SimCluster) -> None:
         for number in (1, 2, 3):
             name = f"topic-{number}"
@@ -266,7 +266,7 @@ def test_a_request_waits_for_the_next_controller() -> None:
 # -- preferred leaders ---------------------------------------------------------------------------
 
 
-def test_a_preferred_leader_gets_its_partition_back() -> None:
+def test_the_preferred_leader_is_elected_again() -> None:
     async def scenario(cluster: SimCluster) -> None:
         async with cluster.client("test") as client:
             await create(client)
@@ -279,7 +279,7 @@ def test_a_preferred_leader_gets_its_partition_back() -> None:
     run(scenario, settings={"leader.imbalance.check.interval.seconds": "5"})
 
 
-def test_where_it_is_not_wanted_a_preferred_leader_does_not_get_it_back() -> None:
+def test_without_auto_rebalance_the_preferred_leader_is_not_elected() -> None:
     async def scenario(cluster: SimCluster) -> None:
         async with cluster.client("test") as client:
             await create(client)

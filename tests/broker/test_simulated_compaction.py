@@ -1,4 +1,4 @@
-"""A whole broker that compacts while it serves, crashes and comes back: no key loses its value."""
+"""A broker that compacts while it serves, crashes and restarts: no key loses its value."""
 
 import asyncio
 
@@ -22,14 +22,14 @@ SETTINGS = {"log_cleaner_backoff_ms": "200"}
 
 
 class Prices:
-    """What clients may believe of each key: its last acknowledged value, or a later one."""
+    """The last acknowledged value of each key; a later one is allowed too."""
 
     def __init__(self) -> None:
         self.acked: dict[bytes, int] = {}
         self.sent = 0
 
     async def keep_producing(self, client: PeerConnection, simulation: Simulation) -> None:
-        """Produce until the connection is lost. Values rise, so that later ones are larger."""
+        """Produce until the connection is lost. Values increase, so later ones are larger."""
         try:
             while True:
                 records = []
@@ -69,10 +69,10 @@ def test_no_key_loses_its_newest_value_when_a_compacting_broker_crashes(seed: in
         await broker.start()
         client = await broker.connect()
         await create_topic(client, TOPIC, **CONFIGS)
-        for life in range(4):
+        for incarnation in range(4):
             working = asyncio.create_task(prices.keep_producing(client, simulation))
             await asyncio.sleep(5 + simulation.workload.below(3000) / 1000)
-            if life % 2 and seed % 2:
+            if incarnation % 2 and seed % 2:
                 working.cancel()
                 await asyncio.wait([working])
                 await broker.stop()
@@ -92,7 +92,7 @@ def test_no_key_loses_its_newest_value_when_a_compacting_broker_crashes(seed: in
     simulation.run(scenario())
 
 
-def test_how_far_a_log_is_compacted_is_written_down_and_read_again() -> None:
+def test_the_cleaner_checkpoint_is_written_and_read_again() -> None:
     simulation = Simulation(1)
     prices = Prices()
 
@@ -138,14 +138,14 @@ def test_a_log_that_cannot_be_compacted_does_not_stop_the_others() -> None:
         await asyncio.sleep(5)
         assert len(await read_all(client, "sound")) < 60
         assert broker.broker is not None
-        uncleanable = broker.broker.compaction.uncleanable
+        uncleanable = broker.broker.log_cleaner.uncleanable
         assert [str(partition) for partition in uncleanable] == ["damaged-0"]
         await broker.stop()
 
     simulation.run(scenario())
 
 
-def test_a_log_that_there_is_no_room_to_compact_does_not_keep_others_waiting() -> None:
+def test_a_log_that_cannot_be_compacted_on_a_full_disk_does_not_delay_others() -> None:
     simulation = Simulation(3)
 
     async def scenario() -> None:
@@ -164,7 +164,7 @@ def test_a_log_that_there_is_no_room_to_compact_does_not_keep_others_waiting() -
         await asyncio.sleep(5)
         assert len(await read_all(client, "small")) < 60
         assert len(await read_all(client, "large")) == 60
-        # And when there is room again it has its turn.
+        # It is compacted when there is space again.
         broker.machine.disk.capacity_bytes = None
         await asyncio.sleep(5)
         assert len(await read_all(client, "large")) < 60

@@ -1,4 +1,4 @@
-"""How soon a dead broker is replaced, and when it is better to wait."""
+"""Failover: how soon a failed broker is replaced, and when its session must expire first."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -25,10 +25,10 @@ SESSION_S = 30.0
 SOON_S = 0.5
 
 
-def run_patiently(
+def run_with_long_sessions(
     scenario: Callable[[SimCluster], Awaitable[None]], seed: int = 1, **options: Any
 ) -> None:
-    """With sessions so long that nothing can wait for their end."""
+    """Run with sessions so long that no test can wait for their end."""
     run(scenario, seed, session_timeout_s=SESSION_S, **options)
 
 
@@ -42,7 +42,7 @@ def other_than(*numbers: int) -> int:
     return next(number for number in (1, 2, 3) if number not in numbers)
 
 
-# -- fast fail-over ------------------------------------------------------------------------------
+# -- fast failover -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -60,7 +60,7 @@ def test_a_killed_broker_is_replaced_before_its_session_ends(seed: int) -> None:
         assert fenced.fenced
         assert NodeId(victim) not in image(cluster, heir).unfenced_brokers
 
-    run_patiently(scenario, seed)
+    run_with_long_sessions(scenario, seed)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -75,33 +75,34 @@ def test_a_killed_controller_is_replaced_before_its_session_ends(seed: int) -> N
         await until(lambda: state(cluster, seen_by=heir).leader == heir, SOON_S)
         assert controller(cluster) not in (victim, NO_NODE)
 
-    run_patiently(scenario, seed)
+    run_with_long_sessions(scenario, seed)
 
 
 def is_connected(cluster: SimCluster, number: int, to: int) -> bool:
     broker = cluster[number].broker
     assert broker is not None
-    return to in {node for node, _ in broker._doubts._connections.values()}
+    return to in {node for node, _ in broker._suspected_brokers._connections.values()}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("was_controller", [False, True])
-def test_who_asks_right_after_a_kill_is_told_the_next_leader(
+def test_metadata_right_after_a_kill_returns_the_next_leader(
     seed: int, was_controller: bool
 ) -> None:
-    """librdkafka asks once, at once. Told of the dead leader it would ask again after a second."""
+    """librdkafka requests metadata at once, and again only after a second: the first response must
+    not have the failed leader."""
 
     async def scenario(cluster: SimCluster) -> None:
         victim = controller(cluster) if was_controller else other_than(controller(cluster))
         heir = other_than(victim)
         async with cluster.client("test") as client:
             await create(client, assignments=[[victim, heir]])
-        # A broker that was never reached cannot be missed.
+        # Only a broker to which there was a connection can be suspected.
         await until(lambda: is_connected(cluster, heir, victim))
         connection = await PeerConnection.open(f"b{heir}", PORT)
         try:
             cluster[victim].kill()
-            await asyncio.sleep(0.001)  # the reset is on its way
+            await asyncio.sleep(0.001)  # the reset has not arrived yet
             asked = {
                 "topics": [{"name": "orders"}],
                 "allow_auto_topic_creation": False,
@@ -112,15 +113,16 @@ def test_who_asks_right_after_a_kill_is_told_the_next_leader(
         finally:
             await connection.close()
         assert answer.topics[0].partitions[0].leader_id == heir
-        # Until its session ends it is still in the list: librdkafka forgets too much with it.
+        # It stays in the broker list until its session ends: librdkafka drops too much state
+        # together with a broker.
         assert victim in {broker.node_id for broker in answer.brokers}
 
-    run_patiently(scenario, seed)
+    run_with_long_sessions(scenario, seed)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_broker_that_is_killed_and_started_again_serves_again_soon(seed: int) -> None:
-    """It finds its own old registration, at its own address."""
+def test_a_killed_and_restarted_broker_serves_soon(seed: int) -> None:
+    """It finds its own old registration with its own address."""
 
     async def scenario(cluster: SimCluster) -> None:
         async with cluster.client("test") as client:
@@ -132,10 +134,10 @@ def test_a_broker_that_is_killed_and_started_again_serves_again_soon(seed: int) 
         await until(lambda: state(cluster).leader == 1, SOON_S)
         assert NodeId(1) in image(cluster, 1).unfenced_brokers
 
-    run_patiently(scenario, seed)
+    run_with_long_sessions(scenario, seed)
 
 
-def test_a_lonely_leader_is_not_demoted_before_its_session_ends() -> None:
+def test_the_only_in_sync_leader_stays_leader_until_its_session_ends() -> None:
     async def scenario(cluster: SimCluster) -> None:
         victim = other_than(controller(cluster))
         witness = other_than(victim)
@@ -149,7 +151,7 @@ def test_a_lonely_leader_is_not_demoted_before_its_session_ends() -> None:
         cluster[victim].kill()
         await until(lambda: NodeId(victim) not in image(cluster, witness).unfenced_brokers)
         waiting = state(cluster, seen_by=witness)
-        if waiting.isr == (victim,):  # else the witness was in sync again by then
+        if waiting.isr == (victim,):  # otherwise the other one was in sync again by then
             assert waiting.leader == victim
             await until(lambda: state(cluster, seen_by=witness).leader == witness)
             assert state(cluster, seen_by=witness).is_recovering
@@ -158,7 +160,7 @@ def test_a_lonely_leader_is_not_demoted_before_its_session_ends() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_frozen_broker_waits_for_the_end_of_its_session(seed: int) -> None:
+def test_a_frozen_broker_is_replaced_only_when_its_session_ends(seed: int) -> None:
     async def scenario(cluster: SimCluster) -> None:
         victim = other_than(controller(cluster))
         heir = other_than(victim)
@@ -173,11 +175,11 @@ def test_a_frozen_broker_waits_for_the_end_of_its_session(seed: int) -> None:
         await until(lambda: set(state(cluster, seen_by=heir).isr) == {victim, heir})
         assert state(cluster, seen_by=heir).leader == heir
 
-    run_patiently(scenario, seed)
+    run_with_long_sessions(scenario, seed)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_broker_that_is_cut_off_waits_for_the_end_of_its_session(seed: int) -> None:
+def test_a_partitioned_broker_is_replaced_only_when_its_session_ends(seed: int) -> None:
     async def scenario(cluster: SimCluster) -> None:
         victim = other_than(controller(cluster))
         rest = [number for number in (1, 2, 3) if number != victim]
@@ -196,10 +198,10 @@ def test_a_broker_that_is_cut_off_waits_for_the_end_of_its_session(seed: int) ->
         }
         assert image(cluster, victim).registered_brokers == before
 
-    run_patiently(scenario, seed)
+    run_with_long_sessions(scenario, seed)
 
 
-def test_a_broken_connection_alone_deposes_nobody() -> None:
+def test_a_broken_connection_alone_does_not_depose_the_controller() -> None:
     async def scenario(cluster: SimCluster) -> None:
         before = cluster.store.ledger.controller
         await asyncio.sleep(1)
@@ -209,53 +211,57 @@ def test_a_broken_connection_alone_deposes_nobody() -> None:
         assert cluster.store.ledger.controller == before
         assert len(image(cluster, 1).unfenced_brokers) == 3
 
-    run_patiently(scenario)
+    run_with_long_sessions(scenario)
 
 
-def test_a_fenced_broker_that_answers_is_in_service_again() -> None:
+def test_a_fenced_broker_that_responds_is_unfenced() -> None:
     async def scenario(cluster: SimCluster) -> None:
         victim = other_than(controller(cluster))
         async with cluster.client("test") as client:
             await create(client, assignments=[[victim, other_than(victim)]])
         await asyncio.sleep(1)
-        boss = cluster[controller(cluster)].broker
-        assert boss is not None
-        life = image(cluster, victim).registered_brokers[NodeId(victim)]
-        await boss.controller_election.partitions.fence(NodeId(victim), life.epoch)
+        active = cluster[controller(cluster)].broker
+        assert active is not None
+        registered = image(cluster, victim).registered_brokers[NodeId(victim)]
+        await active.controller_election.partitions.fence(NodeId(victim), registered.epoch)
         await until(lambda: NodeId(victim) not in image(cluster, victim).unfenced_brokers)
-        cluster.simulation.network.reset(f"b{victim}")  # so that it is asked again
-        await until(lambda: image(cluster, victim).unfenced_brokers.get(NodeId(victim)) == life)
+        cluster.simulation.network.reset(f"b{victim}")  # so that it is queried again
+        await until(
+            lambda: image(cluster, victim).unfenced_brokers.get(NodeId(victim)) == registered
+        )
         await until(lambda: len(state(cluster, seen_by=victim).isr) == 2)
 
-    run_patiently(scenario)
+    run_with_long_sessions(scenario)
 
 
-def test_a_fenced_broker_that_becomes_the_controller_is_in_service_again() -> None:
-    """Nobody else would unfence it: the controller has connections to the others only."""
+def test_a_fenced_broker_that_becomes_controller_unfences_itself() -> None:
+    """No other broker unfences it: the controller monitors only the others."""
 
     async def scenario(cluster: SimCluster) -> None:
         victim = other_than(controller(cluster))
-        boss = cluster[controller(cluster)].broker
-        assert boss is not None
-        life = image(cluster, victim).registered_brokers[NodeId(victim)]
+        active = cluster[controller(cluster)].broker
+        assert active is not None
+        registered = image(cluster, victim).registered_brokers[NodeId(victim)]
         network = cluster.simulation.network
         network.partition([f"b{victim}"], [f"b{n}" for n in (1, 2, 3) if n != victim])
-        await boss.controller_election.partitions.fence(NodeId(victim), life.epoch)
+        await active.controller_election.partitions.fence(NodeId(victim), registered.epoch)
         while controller(cluster) != victim:
             await depose(cluster)
             await asyncio.sleep(0.1)
         network.heal()
-        await until(lambda: image(cluster, victim).unfenced_brokers.get(NodeId(victim)) == life)
+        await until(
+            lambda: image(cluster, victim).unfenced_brokers.get(NodeId(victim)) == registered
+        )
 
-    run_patiently(scenario)
+    run_with_long_sessions(scenario)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_brokers_that_refuse_each_other_depose_no_controller_twice(seed: int) -> None:
-    """A firewall takes one broker from the two others, who can elect a controller of both."""
+    """A firewall separates one broker from the two others; either side can elect a controller."""
 
     async def scenario(cluster: SimCluster) -> None:
-        for _ in range(20):  # Until everybody has held on to everybody.
+        for _ in range(20):  # Until every broker has monitored every other.
             await depose(cluster)
             await asyncio.sleep(1)
         elections: list[bool] = []
@@ -271,7 +277,7 @@ def test_brokers_that_refuse_each_other_depose_no_controller_twice(seed: int) ->
         network.heal()
         await until(lambda: len(image(cluster, 1).unfenced_brokers) == 3)
 
-    run_patiently(scenario, seed)
+    run_with_long_sessions(scenario, seed)
 
 
 # -- controlled shutdown -------------------------------------------------------------------------
@@ -279,18 +285,16 @@ def test_brokers_that_refuse_each_other_depose_no_controller_twice(seed: int) ->
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("is_controller", [False, True])
-def test_a_broker_that_stops_hands_its_partitions_over_first(
-    seed: int, is_controller: bool
-) -> None:
+def test_controlled_shutdown_elects_other_leaders_first(seed: int, is_controller: bool) -> None:
     async def scenario(cluster: SimCluster) -> None:
-        boss = controller(cluster)
-        leaver = boss if is_controller else other_than(boss)
+        active = controller(cluster)
+        leaver = active if is_controller else other_than(active)
         heir = other_than(leaver)
         async with cluster.client("test") as client:
             await create(client, assignments=[[leaver, heir]])
         await asyncio.sleep(1)
         assert await cluster[leaver].stop()
-        # In one change, while it lived.
+        # In one change, while the broker was still running.
         (handed_over,) = [
             change
             for change in cluster.store.ledger.history
@@ -301,10 +305,10 @@ def test_a_broker_that_stops_hands_its_partitions_over_first(
         left = state(cluster, seen_by=heir)
         assert (left.leader, left.leader_epoch, left.isr) == (heir, 1, (heir,))
 
-    run_patiently(scenario, seed)
+    run_with_long_sessions(scenario, seed)
 
 
-def test_a_lonely_leader_stops_all_the_same() -> None:
+def test_a_leader_without_other_in_sync_replicas_can_stop() -> None:
     async def scenario(cluster: SimCluster) -> None:
         async with cluster.client("test") as client:
             await create(client, assignments=[[3]])
@@ -314,4 +318,4 @@ def test_a_lonely_leader_stops_all_the_same() -> None:
         await cluster[3].start()
         await until(lambda: state(cluster).leader == 3)
 
-    run_patiently(scenario)
+    run_with_long_sessions(scenario)

@@ -1,4 +1,4 @@
-"""Disks that fill up: when their broker is asked to lead, and under a producer that pipelines."""
+"""Full disks: of a broker that is elected leader, and under a pipelining producer."""
 
 import asyncio
 
@@ -34,7 +34,7 @@ def free(node: SimNode) -> None:
     node.machine.disk.capacity_bytes = None
 
 
-def test_a_broker_that_could_not_take_office_stops_all_the_same() -> None:
+def test_a_broker_that_could_not_become_leader_can_stop() -> None:
     """Found by the simulation."""
 
     async def scenario(cluster: SimCluster) -> None:
@@ -56,8 +56,8 @@ def test_a_broker_that_could_not_take_office_stops_all_the_same() -> None:
 
 
 class PipeliningProducer:
-    """An idempotent producer as clients have them: up to five batches under way, and where one is
-    refused all that are not acknowledged are sent again, from that one on."""
+    """Like the idempotent producers of clients: up to five batches in flight; if one is refused, it
+    and all later ones that are not acknowledged are sent again."""
 
     def __init__(self, cluster: SimCluster, batches: int) -> None:
         self._cluster = cluster
@@ -81,7 +81,7 @@ class PipeliningProducer:
 
     async def _send_some(self, connection: PeerConnection) -> bool:
         sequences = range(self._acked, min(self._acked + IN_FLIGHT_MAX, self._batches))
-        # Sent here and now, in this order; the simulation starts tasks in any.
+        # Sent from one task, because the simulation starts tasks in random order.
         sent = [connection.send(ApiKey.PRODUCE, 9, self._request(n)) for n in sequences]
         answers = [_produced(await reply) for reply in sent]
         codes = [ErrorCode(answer.error_code) for answer in answers]
@@ -102,7 +102,7 @@ def _produced(answer: memoryview) -> PartitionProduced:
 
 
 async def fill_and_free(cluster: SimCluster, random: SimRandom) -> None:
-    """One disk after another, for a moment each: a batch here, the next one there."""
+    """Fill one disk after another, for a moment each."""
     while True:
         leader = state(cluster).leader
         node = cluster[leader if leader != NO_NODE else 1 + random.below(3)]

@@ -1,4 +1,4 @@
-"""Power losses, unclean elections and deleted topics: what is lost, what is not, what is told."""
+"""Power losses, unclean elections and deleted topics: what is lost, and what is reported."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ ONE_BY_ONE = {"replica.lag.time.max.ms": "1000"}
 
 
 async def write(cluster: SimCluster, number: int, values: Sequence[bytes], acks: int = -1) -> int:
-    """Produce to the leader; the error code."""
+    """Produce to the leader; returns the error code."""
     connection = await PeerConnection.open(f"b{number}", PORT)
     try:
         return (await produce(connection, "orders", values, acks=acks)).error_code
@@ -33,7 +33,7 @@ async def write(cluster: SimCluster, number: int, values: Sequence[bytes], acks:
 
 
 async def read(cluster: SimCluster, number: int) -> list[bytes | None]:
-    """What a leader lets consumers read, once it has found out what is committed."""
+    """The values that consumers can read from a leader, once its high watermark is up to date."""
     await asyncio.sleep(1)
     connection = await PeerConnection.open(f"b{number}", PORT)
     try:
@@ -43,14 +43,14 @@ async def read(cluster: SimCluster, number: int) -> list[bytes | None]:
 
 
 async def lead(cluster: SimCluster, number: int) -> None:
-    """Wait until a broker leads the topic and knows it."""
+    """Wait until a broker leads the topic according to its own image."""
     await until(lambda: state(cluster, seen_by=number).leader == number)
     broker = cluster[number].broker
     assert broker is not None
     await until(lambda: any(p.partition.topic == "orders" for p in broker.replicas.led()))
 
 
-def kept(cluster: SimCluster, number: int, kind: str) -> list[Event]:
+def events_of_kind(cluster: SimCluster, number: int, kind: str) -> list[Event]:
     return [event for event in events(image(cluster, number)) if event.kind == kind]
 
 
@@ -77,10 +77,11 @@ async def make_controller(cluster: SimCluster, number: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_hazard_12_a_lonely_replica_that_lost_power_gives_way_to_one_that_did_not(
+def test_hazard_12_after_a_power_loss_a_replica_without_one_becomes_leader(
     seed: int,
 ) -> None:
-    """Two replicas, both needed: the second dies, the first loses power, the second is back."""
+    """Two replicas with min.insync.replicas=2: the second crashes, the first loses power, the
+    second returns."""
 
     async def scenario(cluster: SimCluster) -> None:
         await create_orders(cluster, [1, 2], min_insync_replicas="2")
@@ -102,7 +103,7 @@ def test_hazard_12_a_lonely_replica_that_lost_power_gives_way_to_one_that_did_no
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_process_that_crashed_has_lost_nothing_and_leads_again(seed: int) -> None:
+def test_a_broker_whose_process_crashed_leads_again_without_loss(seed: int) -> None:
     async def scenario(cluster: SimCluster) -> None:
         await create_orders(cluster, [1, 2], min_insync_replicas="1")
         cluster[2].kill()
@@ -120,7 +121,9 @@ def test_a_process_that_crashed_has_lost_nothing_and_leads_again(seed: int) -> N
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_when_all_lost_power_the_one_that_lost_least_leads_and_it_is_told(seed: int) -> None:
+def test_after_a_power_loss_of_all_replicas_the_longest_log_leads_and_it_is_reported(
+    seed: int,
+) -> None:
     async def scenario(cluster: SimCluster) -> None:
         await create_orders(cluster, [1, 2], min_insync_replicas="2")
         assert await write(cluster, 1, [b"a", b"b"]) == 0
@@ -141,7 +144,7 @@ def test_when_all_lost_power_the_one_that_lost_least_leads_and_it_is_told(seed: 
             (partition,) = broker.replicas
             ends[number] = partition.log.end_offset
         assert ends[leader] == max(ends.values())
-        (told,) = kept(cluster, 3, SUSPECT_ELECTION)
+        (told,) = events_of_kind(cluster, 3, SUSPECT_ELECTION)
         assert told.facts["partition"] == "orders-0"
         assert told.facts["leader"] == leader
         assert told.facts["recovery_point"] <= told.facts["log_end"]
@@ -157,13 +160,13 @@ def test_a_partition_with_one_replica_leads_again_at_once_after_a_power_loss() -
         await until(lambda: state(cluster, seen_by=3).leader == NO_NODE)
         await cluster[2].start()
         await lead(cluster, 2)
-        (told,) = kept(cluster, 2, SUSPECT_ELECTION)
+        (told,) = events_of_kind(cluster, 2, SUSPECT_ELECTION)
         assert told.facts["partition"] == "orders-0"
 
     run(scenario)
 
 
-def test_a_machine_that_was_switched_off_after_a_clean_stop_is_above_suspicion() -> None:
+def test_a_power_loss_after_a_clean_shutdown_is_not_an_unclean_shutdown() -> None:
     async def scenario(cluster: SimCluster) -> None:
         await create_orders(cluster, [2])
         assert await write(cluster, 2, [b"a"]) == 0
@@ -177,13 +180,13 @@ def test_a_machine_that_was_switched_off_after_a_clean_stop_is_above_suspicion()
     run(scenario)
 
 
-def test_a_suspect_that_crashes_before_it_is_heard_is_still_suspect() -> None:
+def test_an_unclean_shutdown_is_reported_even_after_another_crash() -> None:
     async def scenario(cluster: SimCluster) -> None:
         await create_orders(cluster, [2])
         cluster[2].power_off()
         await until(lambda: state(cluster).leader == NO_NODE)
         for number in (1, 3):
-            cluster[number].cut_store()  # so that nobody can journal its birth
+            cluster[number].cut_store()  # so that its registration cannot be written
         starting = cluster[2].begin()
         await until(lambda: "brokers/2" in cluster.store.ledger.registrations)
         assert not starting.done()
@@ -192,7 +195,7 @@ def test_a_suspect_that_crashes_before_it_is_heard_is_still_suspect() -> None:
             cluster[number].heal_store()
         await cluster[2].start()
         await lead(cluster, 2)
-        assert len(kept(cluster, 2, SUSPECT_ELECTION)) == 1
+        assert len(events_of_kind(cluster, 2, SUSPECT_ELECTION)) == 1
 
     run(scenario)
 
@@ -201,7 +204,7 @@ def test_a_suspect_that_crashes_before_it_is_heard_is_still_suspect() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_an_unclean_election_tells_what_is_lost_and_the_returning_replica_what_exactly(
+def test_an_unclean_election_and_the_returning_replica_report_the_lost_records(
     seed: int,
 ) -> None:
     async def scenario(cluster: SimCluster) -> None:
@@ -210,7 +213,7 @@ def test_an_unclean_election_tells_what_is_lost_and_the_returning_replica_what_e
         cluster[3].kill()
         await until(lambda: set(state(cluster).isr) == {1, 2})
         assert await write(cluster, 1, [b"c", b"d", b"e"]) == 0
-        await asyncio.sleep(2)  # The second replica hears that they are committed.
+        await asyncio.sleep(2)  # The second replica gets the high watermark.
         cluster[2].power_off()
         await until(lambda: state(cluster).isr == (1,))
         cluster[1].kill()
@@ -218,16 +221,16 @@ def test_an_unclean_election_tells_what_is_lost_and_the_returning_replica_what_e
         await lead(cluster, 3)
         assert state(cluster, seen_by=3).is_recovering or len(state(cluster, seen_by=3).isr) > 1
         assert await read(cluster, 3) == [b"a", b"b"]
-        (told,) = kept(cluster, 3, UNCLEAN_ELECTION)
+        (told,) = events_of_kind(cluster, 3, UNCLEAN_ELECTION)
         assert (told.facts["leader"], told.facts["partition"]) == (3, "orders-0")
         await cluster[1].start()
         await until(lambda: len(state(cluster, seen_by=3).isr) > 1)
-        await until(lambda: bool(kept(cluster, 3, RECORDS_LOST)))
-        (exactly,) = kept(cluster, 3, RECORDS_LOST)
+        await until(lambda: bool(events_of_kind(cluster, 3, RECORDS_LOST)))
+        (exactly,) = events_of_kind(cluster, 3, RECORDS_LOST)
         assert (exactly.facts["broker"], exactly.facts["partition"]) == (1, "orders-0")
         (lost,) = exactly.facts["ranges"]
         assert (lost["first"], lost["end"]) == (2, 5)
-        assert exactly.facts["committed_below"] <= 5  # as it last wrote it down
+        assert exactly.facts["committed_below"] <= 5  # the value of its last checkpoint
         connection = await PeerConnection.open("b3", PORT)
         answer = await connection.send(ApiKey.DESCRIBE_EVENTS, 0, [b"{}"])
         kinds = [event["kind"] for event in json.loads(bytes(answer))["events"]]
@@ -237,8 +240,8 @@ def test_an_unclean_election_tells_what_is_lost_and_the_returning_replica_what_e
     run(scenario, seed, ONE_BY_ONE)
 
 
-def test_who_returns_after_later_elections_still_reports_all_that_it_gives_up() -> None:
-    """The partition is long in good order again, and led by another than the one that was elected
+def test_a_replica_returning_after_later_elections_reports_all_truncated_records() -> None:
+    """By then the partition has recovered, and another replica leads than the one that was elected
     uncleanly."""
 
     async def scenario(cluster: SimCluster) -> None:
@@ -259,16 +262,17 @@ def test_who_returns_after_later_elections_still_reports_all_that_it_gives_up() 
         await lead(cluster, 3)
         assert not state(cluster, seen_by=3).is_recovering
         await cluster[1].start()
-        await until(lambda: bool(kept(cluster, 3, RECORDS_LOST)))
-        (exactly,) = kept(cluster, 3, RECORDS_LOST)
+        await until(lambda: bool(events_of_kind(cluster, 3, RECORDS_LOST)))
+        (exactly,) = events_of_kind(cluster, 3, RECORDS_LOST)
         assert exactly.facts["broker"] == 1
         assert exactly.facts["ranges"] == [{"epoch": 0, "first": 2, "end": 5}]
 
     run(scenario, 3, ONE_BY_ONE, brokers=4)
 
 
-def test_what_a_live_replica_knows_to_be_committed_is_told_at_the_election() -> None:
-    """The heir by order of assignment has less than another that lives: that one tells."""
+def test_an_unclean_election_reports_the_committed_records_of_live_replicas() -> None:
+    """The replica elected by assignment order has fewer records than another live one, which
+    reports them."""
 
     async def scenario(cluster: SimCluster) -> None:
         await make_controller(cluster, 4)
@@ -285,20 +289,21 @@ def test_what_a_live_replica_knows_to_be_committed_is_told_at_the_election() -> 
         assert state(cluster).isr == (1,)
         cluster[1].power_off()
         await lead(cluster, 2)
-        (told,) = kept(cluster, 2, UNCLEAN_ELECTION)
+        (told,) = events_of_kind(cluster, 2, UNCLEAN_ELECTION)
         assert told.facts["lost_at_least"] == [0, 3]
 
     run(scenario, 2, ONE_BY_ONE, brokers=4)
 
 
-# -- deleted while away --------------------------------------------------------------------------
+# -- topics deleted while a broker is down -------------------------------------------------------
 
 
 @pytest.mark.parametrize("has_lost_its_name", [False, True])
-def test_a_topic_that_is_deleted_while_a_broker_is_away_is_gone_there_when_it_is_back(
+def test_a_topic_deleted_while_a_broker_is_down_is_deleted_there_when_it_returns(
     has_lost_its_name: bool,
 ) -> None:
-    """Found by the simulation: power went, records survived and `partition.metadata` did not."""
+    """Found by the simulation: after a power loss the records survived, `partition.metadata` did
+    not."""
 
     async def scenario(cluster: SimCluster) -> None:
         away = next(n for n in (1, 2, 3) if n != controller(cluster))
@@ -331,14 +336,14 @@ def test_a_topic_that_is_deleted_while_a_broker_is_away_is_gone_there_when_it_is
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_hazard_21_a_recreated_topic_does_not_get_its_old_records_back(seed: int) -> None:
+def test_hazard_21_a_recreated_topic_does_not_have_the_old_records(seed: int) -> None:
     async def scenario(cluster: SimCluster) -> None:
-        boss = controller(cluster)
-        away = next(n for n in (1, 2, 3) if n != boss)
-        await create_orders(cluster, [boss, away])
-        assert await write(cluster, boss, [b"old"]) == 0
+        active = controller(cluster)
+        away = next(n for n in (1, 2, 3) if n != active)
+        await create_orders(cluster, [active, away])
+        assert await write(cluster, active, [b"old"]) == 0
         cluster[away].kill()
-        await until(lambda: NodeId(away) not in image(cluster, boss).registered_brokers)
+        await until(lambda: NodeId(away) not in image(cluster, active).registered_brokers)
         async with cluster.client("admin") as client:
             await client.call(
                 ApiKey.DELETE_TOPICS,
@@ -349,7 +354,7 @@ def test_hazard_21_a_recreated_topic_does_not_get_its_old_records_back(seed: int
                 },
             )
         await cluster[away].start()
-        await create_orders(cluster, [away, boss])
+        await create_orders(cluster, [away, active])
         assert await read(cluster, away) == []
         assert await write(cluster, away, [b"new"]) == 0
         assert await read(cluster, away) == [b"new"]

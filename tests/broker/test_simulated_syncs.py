@@ -30,7 +30,7 @@ async def _set(client: PeerConnection, key: str, value: str) -> None:
     assert answer.responses[0].error_code == 0, answer
 
 
-def test_a_log_at_rest_is_synced_when_a_new_flush_ms_asks_for_it() -> None:
+def test_an_idle_log_is_synced_after_flush_ms_is_changed() -> None:
     simulation = Simulation(1)
 
     async def scenario() -> None:
@@ -42,7 +42,7 @@ def test_a_log_at_rest_is_synced_when_a_new_flush_ms_asks_for_it() -> None:
         assert broker.broker is not None
         log = broker.broker.replicas.leader_of(TOPIC, 0).log
         await asyncio.sleep(60)
-        assert log.recovery_point == 0, "nothing asks for a sync"
+        assert log.recovery_point == 0, "no sync is due"
         await _set(client, "flush.ms", "500")
         await asyncio.sleep(10)
         assert log.recovery_point == 1

@@ -1,4 +1,4 @@
-"""A disk that takes its time holds up nobody who does not need it."""
+"""A slow disk does not delay requests that do not need it."""
 
 import asyncio
 import threading
@@ -17,7 +17,7 @@ _LIMIT_S = 30
 
 
 class GatedDisk(LocalDisk):
-    """Looks into no directory while its gate is closed."""
+    """Lists no directory while its gate is closed."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()
@@ -35,10 +35,10 @@ class GatedDisk(LocalDisk):
     def _pass_gate(self) -> None:
         if not self.gate.is_set():
             self.waiting.set()
-            assert self.gate.wait(_LIMIT_S), "the loop stood still with the disk"
+            assert self.gate.wait(_LIMIT_S), "the event loop was blocked by the disk"
 
 
-def test_others_are_served_while_log_dirs_are_described(tmp_path: Path) -> None:
+def test_other_requests_are_served_while_log_dirs_are_described(tmp_path: Path) -> None:
     disk = GatedDisk()
     store = MemoryStore(SimRandom(0).stream("store"))
     config = parse_broker_config(
@@ -57,7 +57,7 @@ def test_others_are_served_while_log_dirs_are_described(tmp_path: Path) -> None:
         await client.close()
         await first.stop()
 
-        second = broker()  # Nobody has used the log yet: its files must be looked at.
+        second = broker()  # The log is not open yet: the size of its files must be read.
         await second.start()
         port = second.listeners[0].port
         slow, quick = [await PeerConnection.open("127.0.0.1", port) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""An exception that nobody foresaw, in each kind of background work: what fails, what goes on."""
+"""An unexpected exception in each background task: what fails and what keeps working."""
 
 import asyncio
 import errno
@@ -46,7 +46,7 @@ ALONE = [
     "loss reports",
     "retry of failed partitions",
 ]
-"""Started only when they are wanted; the simulation makes most of them fail."""
+"""Started only when they are needed; the simulation makes most of them fail."""
 
 
 class Bug(Exception):
@@ -54,7 +54,7 @@ class Bug(Exception):
 
 
 class TaskFaults:
-    """Background work that raises when it is told to, by name, on one broker."""
+    """Makes a task of one broker raise, by its name."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.started: dict[str, set[str]] = {}
@@ -65,8 +65,8 @@ class TaskFaults:
         async def with_bomb(
             tasks: Tasks, work: Work, name: str, on_failure: OnFailure | Callable[..., None]
         ) -> None:
-            life = current.get()
-            host = life.host if life is not None else ""
+            incarnation = current.get()
+            host = incarnation.host if incarnation is not None else ""
             self.started.setdefault(name, set()).add(host)
 
             async def doomed() -> None:
@@ -132,7 +132,7 @@ async def all_in_sync(cluster: SimCluster) -> None:
 
 
 async def writable(cluster: SimCluster) -> None:
-    """A record is acknowledged by all in sync, whoever leads by now."""
+    """A record is acknowledged by all in-sync replicas, whichever broker leads by now."""
     async with cluster.client("writer") as client:
         link, _ = await client.leader(TopicPartition("orders", 0))  # type: ignore[arg-type]
         assert link is not None
@@ -151,7 +151,7 @@ async def writable(cluster: SimCluster) -> None:
 
 
 @pytest.mark.parametrize("name", STOPS_THE_BROKER)
-def test_a_broker_whose_broker_wide_work_fails_stops_and_is_replaced(
+def test_a_broker_stops_and_is_replaced_when_a_broker_wide_task_fails(
     faults: TaskFaults, name: str
 ) -> None:
     async def scenario(cluster: SimCluster) -> None:
@@ -167,11 +167,9 @@ def test_a_broker_whose_broker_wide_work_fails_stops_and_is_replaced(
 
 
 @pytest.mark.parametrize("name", GOES_ON)
-def test_work_that_the_broker_can_do_without_for_a_moment_begins_again(
-    faults: TaskFaults, name: str
-) -> None:
+def test_a_restartable_task_is_restarted_after_a_failure(faults: TaskFaults, name: str) -> None:
     async def scenario(cluster: SimCluster) -> None:
-        # Now there is work of every kind: one is out of sync and comes back.
+        # Create work for every kind of task: a replica leaves the ISR and returns.
         cluster[3].kill()
         await until(lambda: 3 not in image(cluster, 1).unfenced_brokers)
         await writable(cluster)
@@ -198,7 +196,7 @@ def test_work_that_the_broker_can_do_without_for_a_moment_begins_again(
     run(scenario)
 
 
-def test_every_task_of_a_broker_is_among_those_tried_here(faults: TaskFaults) -> None:
+def test_every_task_of_a_broker_is_tested_here(faults: TaskFaults) -> None:
     async def scenario(cluster: SimCluster) -> None:
         cluster[3].kill()
         await until(lambda: 3 not in image(cluster, 1).unfenced_brokers)
@@ -210,7 +208,7 @@ def test_every_task_of_a_broker_is_among_those_tried_here(faults: TaskFaults) ->
     assert set(faults.started) <= {*STOPS_THE_BROKER, *GOES_ON, *ALONE}
 
 
-def test_a_broker_that_fails_while_it_starts_says_why(faults: TaskFaults) -> None:
+def test_a_broker_that_fails_during_start_raises_the_reason(faults: TaskFaults) -> None:
     async def scenario(cluster: SimCluster) -> None:
         await cluster[2].stop()
         faults._armed.add(("b2", "metadata follower"))
@@ -223,7 +221,7 @@ def test_a_broker_that_fails_while_it_starts_says_why(faults: TaskFaults) -> Non
     run(scenario)
 
 
-def test_a_rename_that_fails_at_a_deletion_costs_the_directory_and_not_the_metadata() -> None:
+def test_a_failed_rename_at_a_deletion_takes_the_log_directory_offline() -> None:
     async def scenario(cluster: SimCluster) -> None:
         client = await PeerConnection.open("b1", 9092)
         await create(client, name="doomed", assignments=[[2]])
@@ -242,7 +240,7 @@ def test_a_rename_that_fails_at_a_deletion_costs_the_directory_and_not_the_metad
     run(scenario)
 
 
-def test_what_fails_for_one_partition_leaves_the_others_in_service_and_is_tried_again(
+def test_a_failed_partition_does_not_affect_the_others_and_is_retried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lead = Partition.make_leader
@@ -271,7 +269,7 @@ def test_what_fails_for_one_partition_leaves_the_others_in_service_and_is_tried_
     run(scenario)
 
 
-def test_a_broker_with_a_partition_that_has_failed_stops_in_order(
+def test_a_broker_with_a_failed_partition_stops_cleanly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fails(partition: Partition, *given: Any) -> None:

@@ -1,4 +1,4 @@
-"""A partition whose directory the broker may not read: its own trouble, and nobody else's."""
+"""A partition whose directory the broker may not read: only that partition fails."""
 
 import asyncio
 import errno
@@ -66,7 +66,7 @@ def test_a_directory_without_access_rights_is_a_storage_error_for_that_partition
         await asyncio.sleep(120)
         for topic in ("a-other", "z-other"):
             fetched = await fetch_once(client, topic, 0)
-            assert fetched.error_code == ErrorCode.offset_out_of_range, "retention goes on"
+            assert fetched.error_code == ErrorCode.offset_out_of_range, "retention must still work"
         for fault in forbidden:
             faults.remove(fault)
         assert await latest(client, "orders") == (ErrorCode.none, 3)

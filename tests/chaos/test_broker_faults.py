@@ -1,4 +1,4 @@
-"""`make chaos-brokers`: its checks find what is planted, and nothing where there is nothing."""
+"""`make chaos-brokers`: its checks find every planted fault, and no fault in a correct run."""
 
 import struct
 from collections import Counter
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.broker_faults import Report, Run, complaints, told
+from chaos.broker_faults import Report, Run, complaints, format_report
 from chaos.faults import KINDS, plan
 from chaos.journal import Journal, Notes, read_journal, stored_in_spite_of_an_error, value_of
 from chaos.log_files import Compared
@@ -19,12 +19,12 @@ SENT = [value_of(WRITER, 0, number) for number in range(5)]
 
 
 def judged(tmp_path: Path, stored: list[bytes]) -> set[str]:
-    """The kinds of violations where five records were acknowledged and these are read."""
+    """The kinds of violations if five records were acknowledged and these are read."""
     journal = Journal(tmp_path / "journal")
     for number in range(5):
         journal.sent(0, number)
     for number in range(5):
-        # A duplicate's acknowledgement need not say an offset: nothing hangs on it here.
+        # A duplicate's acknowledgement may have no offset: it does not matter here.
         journal.acked(0, number, -1)
     journal.close()
     history, notes = History(), Notes()
@@ -90,17 +90,17 @@ def test_a_writer_that_broke_off_or_heard_nothing_is_told(tmp_path: Path) -> Non
     read_journal(tmp_path / "journal", WRITER, TOPIC, History(), report.notes)
     assert complaints(report) == [
         "fatal error of writer-1: _FENCED fenced",
-        "writer-1 never heard of 1 records",
-        "writer-1 broke off",
+        "writer-1 got no response for 1 records",
+        "writer-1 ended early",
     ]
-    assert "fatal client errors: 1; unanswered: 1" in told(report)
+    assert "fatal client errors: 1; unanswered: 1" in format_report(report)
 
 
 # -- log files ---------------------------------------------------------------------------------
 
 
 def batch(base: int, records: int, content: bytes, epoch: int = 0) -> bytes:
-    """A batch as far as the comparison looks into it."""
+    """A batch with the fields that the comparison reads."""
     behind = struct.pack(">ibIhiqqqhii", 0, 2, 0, 0, records - 1, 0, 0, 77, epoch, 0, records)
     return struct.pack(">qi", base, len(behind) + len(content)) + behind + content
 

@@ -1,4 +1,4 @@
-"""The judge of chaos runs finds what is planted, and nothing where there is nothing."""
+"""The checker of chaos runs finds every planted fault, and none in a correct run."""
 
 import pytest
 

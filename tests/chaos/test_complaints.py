@@ -1,4 +1,4 @@
-"""A chaos run passes only if it did what it is for: kills of everybody, and work at the table."""
+"""A chaos run passes only if it killed every kind of process and worked on the table."""
 
 from collections import Counter
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install .[spark]")
 
-from chaos.__main__ import complaints, told
+from chaos.__main__ import complaints, format_report
 from chaos.checker import Verdict
 from chaos.run import STRIKES, Plan, Report, Run
 
@@ -29,14 +29,14 @@ def report(**changes: Any) -> Report:
 
 def test_a_run_that_hit_everybody_and_was_exact_is_good() -> None:
     assert complaints(report()) == []
-    assert "beside them: 3 compactions, 2 vacuums, 0 refused" in told(report())
+    assert "beside them: 3 compactions, 2 vacuums, 0 refused" in format_report(report())
 
 
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"verdict": None}, "the table is not the topic"),
-        ({"verdict": Verdict(lost_by_the_log=[1])}, "the table is not the topic"),
+        ({"verdict": None}, "the table differs from the topic"),
+        ({"verdict": Verdict(lost_by_the_log=[1])}, "the table differs from the topic"),
         ({"suppressed": 0}, "no batch was suppressed"),
         ({"upkeep": {**UPKEEP, "compactions": 0}}, "there were no compactions"),
         ({"upkeep": {**UPKEEP, "vacuums": 0}}, "there were no vacuums"),

@@ -1,4 +1,4 @@
-"""One broker for all commands; each test has topics of its own."""
+"""One broker for all tests; each test uses its own topics."""
 
 from collections.abc import Iterator
 

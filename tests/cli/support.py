@@ -1,4 +1,4 @@
-"""`suwi` as people and scripts run it: in this process where that is enough, else in its own."""
+"""Runs `suwi` as people and scripts do: in this process if possible, otherwise in a new one."""
 
 import json
 import os
@@ -18,7 +18,7 @@ _PATIENCE_S = 60
 
 
 class Suwi:
-    """The command line, with a broker to talk to."""
+    """The command line, with the address of a broker."""
 
     def __init__(self, broker: str) -> None:
         self.broker = broker
@@ -30,7 +30,7 @@ class Suwi:
         )
 
     def ok(self, *arguments: object) -> str:
-        """What a command says where it must succeed, without a word on stderr."""
+        """The output of a command that must succeed, without output on stderr."""
         result = self(*arguments)
         assert result.exit_code == 0, result.output
         assert result.stderr == ""
@@ -43,7 +43,7 @@ class Suwi:
         return [json.loads(line) for line in self.ok(*arguments, "--json").splitlines()]
 
     def refusal(self, *arguments: object) -> str:
-        """What a command says where it must fail: one line on stderr, no traceback."""
+        """The error of a command that must fail: one line on stderr, no traceback."""
         result = self(*arguments)
         assert result.exit_code == 1, result.output
         (line,) = result.stderr.splitlines()
@@ -51,7 +51,7 @@ class Suwi:
         return str(line.removeprefix("suwi: "))
 
     def misuse(self, *arguments: object) -> str:
-        """What a command says where it was not used as it should be."""
+        """The output of a command with a usage error."""
         result = self(*arguments)
         assert result.exit_code == 2, result.output
         assert result.stdout == ""

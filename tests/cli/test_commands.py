@@ -1,4 +1,4 @@
-"""What all commands have in common: help at once, clear errors, exit codes."""
+"""Common behaviour of all commands: fast help, clear errors, exit codes."""
 
 import socket
 import subprocess
@@ -32,14 +32,14 @@ TALKS_TO_A_BROKER = [
 
 @pytest.fixture
 def dead_address() -> str:
-    """An address where nobody listens."""
+    """An address on which no program listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
     return f"127.0.0.1:{port}"
 
 
 @pytest.mark.parametrize("command", TALKS_TO_A_BROKER)
-def test_a_dead_broker_is_named_with_what_to_do(
+def test_the_error_for_a_dead_broker_names_it_and_says_what_to_do(
     command: str, dead_address: str, tmp_path: Path
 ) -> None:
     (tmp_path / "lines").write_text("x\n")
@@ -49,7 +49,7 @@ def test_a_dead_broker_is_named_with_what_to_do(
     assert "suwi serve" in message
 
 
-def test_every_address_that_was_tried_is_named(dead_address: str) -> None:
+def test_the_error_names_every_address_that_was_tried(dead_address: str) -> None:
     message = Suwi(f"{dead_address},nowhere.invalid:1").refusal("topics", "list")
     assert dead_address in message
     assert "nowhere.invalid:1" in message
@@ -60,7 +60,7 @@ def test_one_of_several_addresses_is_enough(broker: BrokerProcess, dead_address:
 
 
 @pytest.mark.parametrize("address", ["", "host:", "host:x", "::1:9092"])
-def test_what_is_no_address_is_refused_as_misuse(address: str) -> None:
+def test_an_invalid_address_is_a_usage_error(address: str) -> None:
     message = Suwi("unused").misuse("topics", "list", "--broker", address)
     assert "--broker" in message
     assert "9092" in message
@@ -110,11 +110,11 @@ def test_what_is_no_address_is_refused_as_misuse(address: str) -> None:
         "nothing",
     ],
 )
-def test_misuse_is_told_with_the_usage(suwi: Suwi, command: str) -> None:
+def test_a_usage_error_shows_the_usage(suwi: Suwi, command: str) -> None:
     suwi.misuse(*command.split())
 
 
-def test_a_listener_that_hangs_up_may_want_a_log_in() -> None:
+def test_a_listener_that_closes_the_connection_may_require_sasl() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         command = Suwi(address).start("topics", "list", stderr=subprocess.PIPE)
@@ -124,7 +124,7 @@ def test_a_listener_that_hangs_up_may_want_a_log_in() -> None:
     assert b"--command-config" in said
 
 
-def test_a_broker_starts_without_what_only_some_requests_need() -> None:
+def test_a_broker_starts_without_modules_that_only_some_requests_need() -> None:
     program = (
         "import sys\n"
         "import suwi.cli.serve\n"
@@ -141,7 +141,7 @@ def test_a_broker_starts_without_what_only_some_requests_need() -> None:
     assert ended.stdout.strip() == "[]"
 
 
-def test_help_imports_nothing_that_a_command_needs() -> None:
+def test_help_does_not_import_what_commands_need() -> None:
     program = (
         "import sys\n"
         "from suwi.cli.main import app\n"
@@ -183,9 +183,9 @@ def test_help_imports_nothing_that_a_command_needs() -> None:
 )
 def test_help_fits_a_terminal_of_80_columns(suwi: Suwi, command: str) -> None:
     lines = suwi.ok(*command.split(), "--help").splitlines()
-    assert max(len(line) for line in lines) <= 83  # A line of JSON is not folded.
+    assert max(len(line) for line in lines) <= 83  # a line of JSON is not wrapped
     assert lines[0].startswith("Usage: ")
 
 
-def test_the_variable_that_names_a_broker_does_not_disturb_a_broker() -> None:
+def test_the_environment_variable_suwi_broker_does_not_affect_a_broker() -> None:
     assert from_environment({"SUWI_BROKER": "h:1", "SUWI_COMMAND_CONFIG": "f"}) == []

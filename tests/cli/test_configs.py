@@ -28,13 +28,13 @@ def test_a_topics_settings_are_set_shown_and_unset(suwi: Suwi, topic: str) -> No
     assert (left["key"], left["value"], left["source"]) == ("segment.ms", "2000", "topic")
 
 
-def test_every_key_is_shown_on_demand(suwi: Suwi, topic: str) -> None:
+def test_all_keys_are_shown_with_all(suwi: Suwi, topic: str) -> None:
     shown = suwi.ok("configs", "describe", "topic", topic, "--all")
     assert re.search(r"^cleanup.policy +delete +default$", shown, re.MULTILINE)
     assert len(suwi.json("configs", "describe", "topic", topic, "--all")) > 20
 
 
-def test_a_key_is_explained_with_where_its_value_comes_from(suwi: Suwi, topic: str) -> None:
+def test_a_key_is_explained_with_the_sources_of_its_value(suwi: Suwi, topic: str) -> None:
     suwi.ok("configs", "set", "topic", topic, "segment.bytes=5000")
     shown = suwi.ok("configs", "describe", "topic", topic, "segment.bytes").splitlines()
     assert shown[0] == "segment.bytes = 5000"
@@ -67,12 +67,14 @@ def test_a_dry_run_changes_nothing(suwi: Suwi, topic: str) -> None:
     assert suwi.json("configs", "describe", "topic", topic) == []
 
 
-def test_mistakes_are_told_with_what_is_possible(suwi: Suwi, topic: str) -> None:
+def test_errors_say_what_is_allowed(suwi: Suwi, topic: str) -> None:
     of = ["topic", topic]
     assert "allowed: a whole number" in suwi.refusal("configs", "set", *of, "retention.ms=x")
     assert "'no.such'" in suwi.refusal("configs", "set", *of, "no.such=1")
     for verb in ("describe", "unset"):
         message = suwi.refusal("configs", verb, *of, "retention.msec")
         assert message.endswith("did you mean 'retention.ms'?")
-    assert suwi.refusal("configs", "describe", "broker", 7) == "there is no broker 7; alive: 0"
+    assert (
+        suwi.refusal("configs", "describe", "broker", 7) == "there is no broker 7; live brokers: 0"
+    )
     assert "while running" in suwi.refusal("configs", "set", "broker", 0, "log.dirs=/x")

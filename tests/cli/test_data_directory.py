@@ -1,4 +1,4 @@
-"""Whose business the data directory is, and what it is called."""
+"""Permissions and path of the data directory."""
 
 import os
 import stat
@@ -24,7 +24,7 @@ def _set_umask(umask: int) -> None:
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
-def test_nobody_but_the_broker_can_read_a_new_data_directory(tmp_path: Path, umask: int) -> None:
+def test_a_new_data_directory_is_readable_by_its_owner_only(tmp_path: Path, umask: int) -> None:
     data = tmp_path / "data"
     with BrokerProcess(data, in_child=partial(_set_umask, umask)) as broker:
         suwi = Suwi(broker.address)
@@ -40,7 +40,7 @@ def test_nobody_but_the_broker_can_read_a_new_data_directory(tmp_path: Path, uma
     assert WARNING not in broker.log
 
 
-def test_a_data_directory_that_others_can_read_is_warned_of_once(tmp_path: Path) -> None:
+def test_a_data_directory_that_others_can_read_causes_one_warning(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     data.chmod(0o755)
@@ -49,7 +49,7 @@ def test_a_data_directory_that_others_can_read_is_warned_of_once(tmp_path: Path)
         broker.stop()
 
 
-def test_a_relative_data_directory_is_named_in_full(
+def test_a_relative_data_directory_is_shown_as_an_absolute_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

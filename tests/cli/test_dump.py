@@ -1,4 +1,4 @@
-"""`suwi dump`: what lies in a broker's files, and what is wrong with them."""
+"""`suwi dump`: the content of a broker's files, and damage in them."""
 
 import json
 import struct
@@ -36,7 +36,7 @@ def batch(offset: int, *values: bytes | None, time_ms: int = TIME_MS, **how: obj
 
 @pytest.fixture
 def segment(tmp_path: Path) -> Path:
-    """A segment from offset 10 on: two batches and an abort marker, with its indexes."""
+    """A segment with base offset 10: two batches and an abort marker, with its indexes."""
     first = batch(10, b"a", b"b")
     second = batch(
         12,
@@ -67,7 +67,7 @@ def segment(tmp_path: Path) -> Path:
 
 
 def findings(suwi: Suwi, *paths: object) -> list[str]:
-    """The damage found in files; the exit code says whether there is any."""
+    """The damage found in files; also checks the exit code."""
     result = suwi("dump", *paths)
     found = [line[3:] for line in result.stdout.splitlines() if line.startswith("!! ")]
     assert result.exit_code == bool(found), result.output
@@ -77,10 +77,10 @@ def findings(suwi: Suwi, *paths: object) -> list[str]:
     return found
 
 
-# -- what is in the files --------------------------------------------------------------------------
+# -- content ---------------------------------------------------------------------------------------
 
 
-def test_a_segment_shows_its_batches_and_on_demand_its_records(
+def test_a_segment_is_shown_with_batches_and_optionally_records(
     offline: Suwi, segment: Path
 ) -> None:
     first_bytes = len(batch(10, b"a", b"b"))
@@ -139,7 +139,7 @@ def test_a_snapshot_shows_producers_and_open_transactions(offline: Suwi, tmp_pat
         f"producer: 8 epoch: 0 time: {TIME}",
     ]
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    assert findings(offline, path) == ["the checksum does not fit"]
+    assert findings(offline, path) == ["the checksum is wrong"]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_snapshot_shows_producers_and_open_transactions(offline: Suwi, tmp_pat
         ("recovery-point-offset-checkpoint", "0\n1\nt 3 9\n", "topic: t partition: 3 offset: 9"),
         ("log-start-offset-checkpoint", "0\n1\nt 3 9\n", "topic: t partition: 3 offset: 9"),
         ("cleaner-offset-checkpoint", "0\n1\nt 3 9\n", "topic: t partition: 3 offset: 9"),
-        ("cleaner-offset-checkpoint", "0\n0\n", "(nothing in it)"),
+        ("cleaner-offset-checkpoint", "0\n0\n", "(empty)"),
         ("partition.metadata", "version: 0\ntopic_id: xyz", "topic_id: xyz"),
         (
             "meta.properties",
@@ -171,7 +171,7 @@ def test_the_small_files_of_a_directory_are_shown(
     assert offline.ok("dump", tmp_path / name).splitlines()[-1] == shown
 
 
-def test_files_that_wait_to_be_deleted_are_known_too(offline: Suwi, segment: Path) -> None:
+def test_files_marked_for_deletion_are_known_too(offline: Suwi, segment: Path) -> None:
     deleted = segment.with_name(segment.name + ".deleted")
     segment.rename(deleted)
     index = segment.with_suffix(".index")
@@ -206,7 +206,7 @@ def test_json_has_an_object_for_each_entry(offline: Suwi, segment: Path) -> None
     assert (found[8]["offset"], found[8]["position"]) == (13, found[3]["position"])
 
 
-def test_a_whole_data_directory_of_a_broker_is_sound(tmp_path: Path) -> None:
+def test_the_data_directory_of_a_broker_has_no_damage(tmp_path: Path) -> None:
     lines = write_lines(tmp_path / "lines", *(str(n) * 20 for n in range(50)))
     with BrokerProcess(tmp_path / "data") as broker:
         own = Suwi(broker.address)
@@ -231,42 +231,42 @@ def damage(path: Path, position: int, new: bytes) -> None:
     path.write_bytes(data)
 
 
-def test_a_bad_checksum_is_told_and_the_rest_shown(offline: Suwi, segment: Path) -> None:
+def test_a_bad_checksum_is_reported_and_the_rest_shown(offline: Suwi, segment: Path) -> None:
     damage(segment, 70, b"\xff")
     (found,) = findings(offline, segment)
     assert found.startswith("position 0: bad CRC, ")
     assert "offset: 14..14" in offline("dump", segment).stdout
 
 
-def test_records_that_cannot_be_read_are_told(offline: Suwi, tmp_path: Path) -> None:
+def test_unreadable_records_are_reported(offline: Suwi, tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.log"
     whole = bytearray(batch(0, b"a"))
     whole[57:61] = struct.pack(">i", 2)  # claims two records
     path.write_bytes(whole)
     result = offline("dump", path, "--records")
     assert result.exit_code == 1
-    assert "its records cannot be read" in result.stdout
+    assert "the records cannot be read" in result.stdout
 
 
-def test_a_torn_tail_is_told(offline: Suwi, segment: Path) -> None:
+def test_a_torn_tail_is_reported(offline: Suwi, segment: Path) -> None:
     whole = segment.read_bytes()
     segment.write_bytes(whole[:-5])
     (found,) = findings(offline, segment)
     assert "torn, the batch at offset 14 has" in found
     segment.write_bytes(whole + b"abc")
     assert findings(offline, segment) == [
-        f"position {len(whole)}: torn, 3 bytes are no whole batch header"
+        f"position {len(whole)}: torn, 3 bytes of an incomplete batch header"
     ]
 
 
-def test_what_is_no_batch_ends_the_segment(offline: Suwi, segment: Path) -> None:
+def test_reading_a_segment_ends_at_bytes_that_are_not_a_batch(offline: Suwi, segment: Path) -> None:
     whole = segment.read_bytes()
     segment.write_bytes(whole + b"x" * 100)
     (found,) = findings(offline, segment)
-    assert found.startswith(f"position {len(whole)}: no batch (record format 120")
+    assert found.startswith(f"position {len(whole)}: not a batch (record format 120")
 
 
-def test_preallocated_zeros_are_no_damage(offline: Suwi, segment: Path) -> None:
+def test_preallocated_zeros_are_not_damage(offline: Suwi, segment: Path) -> None:
     segment.write_bytes(segment.read_bytes() + bytes(1000))
     index = segment.with_suffix(".index")
     index.write_bytes(index.read_bytes() + bytes(80))
@@ -274,27 +274,27 @@ def test_preallocated_zeros_are_no_damage(offline: Suwi, segment: Path) -> None:
     time_index.write_bytes(time_index.read_bytes() + bytes(120))
     assert findings(offline, segment, index, time_index) == []
     assert "preallocated" in offline.ok("dump", segment)
-    assert "room for 10 more entries" in offline.ok("dump", index)
+    assert "space for 10 more entries" in offline.ok("dump", index)
 
 
-def test_offsets_that_go_back_are_told(offline: Suwi, tmp_path: Path) -> None:
+def test_decreasing_offsets_are_reported(offline: Suwi, tmp_path: Path) -> None:
     path = tmp_path / f"{BASE}.log"
     path.write_bytes(batch(5, b"a") + batch(5, b"b"))
     before, again = findings(offline, path)
-    assert "offset 5 lies before the file's 10" in before
-    assert "offset 5 does not come after 5" in again
+    assert "offset 5 is below the file's 10" in before
+    assert "offset 5 is not greater than 5" in again
 
 
 @pytest.mark.parametrize(
     ("relative", "position", "problem"),
     [
-        (3, 1, "no batch begins at position 1"),
+        (3, 1, "no batch starts at position 1"),
         (1, None, "the batch at position"),
         (2, None, "no batch ends there"),
         (99, None, "no batch ends there"),
     ],
 )
-def test_an_index_entry_that_does_not_fit_the_log_is_told(
+def test_an_index_entry_that_does_not_match_the_log_is_reported(
     offline: Suwi, segment: Path, relative: int, position: int | None, problem: str
 ) -> None:
     index = segment.with_suffix(".index")
@@ -305,55 +305,55 @@ def test_an_index_entry_that_does_not_fit_the_log_is_told(
     assert problem in found
 
 
-def test_an_index_entry_for_several_batches_appended_together_fits(
+def test_an_index_entry_for_several_batches_appended_together_is_valid(
     offline: Suwi, segment: Path
 ) -> None:
     segment.with_suffix(".index").write_bytes(struct.pack(">ii", 3, 0))
     assert findings(offline, segment.with_suffix(".index")) == []
 
 
-def test_entries_that_go_back_and_half_entries_are_told(offline: Suwi, segment: Path) -> None:
+def test_decreasing_and_incomplete_entries_are_reported(offline: Suwi, segment: Path) -> None:
     index = segment.with_suffix(".index")
     index.write_bytes(index.read_bytes() * 2 + b"abc")
     assert findings(offline, index) == [
-        "offset 13: it does not come after the entry before",
-        "3 bytes at the end are no whole entry of 8",
+        "offset 13: it is not greater than the entry before",
+        "3 bytes at the end are an incomplete entry of 8",
     ]
 
 
-def test_a_time_index_that_hides_newer_records_is_told(offline: Suwi, segment: Path) -> None:
+def test_a_time_index_that_hides_newer_records_is_reported(offline: Suwi, segment: Path) -> None:
     path = segment.with_suffix(".timeindex")
     path.write_bytes(struct.pack(">qi", TIME_MS, 3))
     (found,) = findings(offline, path)
-    assert found == "offset 13: up to there a record is newer, of 2023-11-14T22:13:21.000Z"
+    assert found == "offset 13: an earlier record is newer, 2023-11-14T22:13:21.000Z"
     path.write_bytes(struct.pack(">qi", TIME_MS, 50))
-    assert findings(offline, path) == ["offset 60: the log does not reach so far"]
+    assert findings(offline, path) == ["offset 60: it is beyond the end of the log"]
 
 
-def test_an_index_without_its_log_is_shown_with_a_word(offline: Suwi, segment: Path) -> None:
+def test_an_index_without_its_log_is_shown_with_a_note(offline: Suwi, segment: Path) -> None:
     segment.unlink()
-    assert "nothing to compare with" in offline.ok("dump", segment.with_suffix(".index"))
+    assert "no .log file to compare with" in offline.ok("dump", segment.with_suffix(".index"))
 
 
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("leader-epoch-checkpoint", "1\n0\n", "version '1' is not known"),
-        ("leader-epoch-checkpoint", "0\n2\n1 0\n", "'2' entries are announced, 1 are there"),
-        ("leader-epoch-checkpoint", "0\n2\n2 5\n1 6\n", "epoch 1: it does not come after"),
-        ("leader-epoch-checkpoint", "0\n1\n1 x\n", "no epoch with its first offset"),
-        ("leader-epoch-checkpoint", "0\n1\n1 23", "it may be cut short"),
-        ("replication-offset-checkpoint", "0\n1\nt 0\n", "no partition with its offset"),
-        ("replication-offset-checkpoint", "0\n2\nt 0 1\nt 0 2\n", "it is there twice"),
+        ("leader-epoch-checkpoint", "1\n0\n", "unknown version '1'"),
+        ("leader-epoch-checkpoint", "0\n2\n1 0\n", "'2' entries are announced, 1 exist"),
+        ("leader-epoch-checkpoint", "0\n2\n2 5\n1 6\n", "epoch 1: it is not greater than"),
+        ("leader-epoch-checkpoint", "0\n1\n1 x\n", "not an epoch with its start offset"),
+        ("leader-epoch-checkpoint", "0\n1\n1 23", "it may be truncated"),
+        ("replication-offset-checkpoint", "0\n1\nt 0\n", "not a partition with its offset"),
+        ("replication-offset-checkpoint", "0\n2\nt 0 1\nt 0 2\n", "it occurs twice"),
         ("partition.metadata", "version: 0\n", "topic_id is missing"),
         ("meta.properties", "version=1\ncluster.id=c\n", "node.id is missing"),
         ("meta.properties", "version=1\ncluster.id=c\nnode.id=1\nx\n", "has no '='"),
-        (".kafka_cleanshutdown", "{", "it is not JSON"),
+        (".kafka_cleanshutdown", "{", "not JSON"),
         (f"{BASE}.snapshot", "", "the file is too short"),
-        (f"{BASE}.txnindex", "abc", "no whole entry"),
+        (f"{BASE}.txnindex", "abc", "an incomplete entry"),
     ],
 )
-def test_damage_in_small_files_is_told(
+def test_damage_in_small_files_is_reported(
     offline: Suwi, tmp_path: Path, name: str, content: str, problem: str
 ) -> None:
     (tmp_path / name).write_text(content)
@@ -361,18 +361,18 @@ def test_damage_in_small_files_is_told(
     assert problem in found
 
 
-def test_files_that_are_not_there_or_not_known_do_not_keep_others_back(
+def test_missing_and_unknown_files_do_not_prevent_showing_others(
     offline: Suwi, segment: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "notes.txt").touch()
     result = offline("dump", tmp_path / "gone.log", tmp_path / "notes.txt", segment)
     assert result.exit_code == 1
     assert f"{tmp_path}/gone.log: No such file or directory" in result.stderr
-    assert f"{tmp_path}/notes.txt: no file of a broker that is known here" in result.stderr
+    assert f"{tmp_path}/notes.txt: not a known file of a broker" in result.stderr
     assert "offset: 10..11" in result.stdout
 
 
-def test_what_records_hold_cannot_disturb_a_terminal(offline: Suwi, tmp_path: Path) -> None:
+def test_the_content_of_records_cannot_manipulate_a_terminal(offline: Suwi, tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(batch(0, b"\x1b[2J\n\xff"))
     assert "value: \\x1b[2J\\n\\xff" in offline.ok("dump", path, "--records")

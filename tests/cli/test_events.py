@@ -1,10 +1,10 @@
-"""`suwi cluster events`: what the cluster remembers."""
+"""`suwi cluster events`: the recorded events of the cluster."""
 
 from typing import Any
 
 import pytest
 
-from suwi.cli.events import told
+from suwi.cli.events import event_text
 from suwi.controller.events import LOSS_UNKNOWN, RECORDS_LOST, SUSPECT_ELECTION, UNCLEAN_ELECTION
 from suwi.testing import Cluster
 from tests.cli.support import Suwi
@@ -17,7 +17,7 @@ def test_a_loss_is_shown_to_people_and_to_scripts() -> None:
     settings = {"unclean.leader.election.enable": True, "replica.lag.time.max.ms": 500}
     with Cluster(brokers=3, settings=settings) as cluster:
         suwi = Suwi(cluster.bootstrap_servers)
-        assert suwi.ok("cluster", "events") == "no election has cost records\n"
+        assert suwi.ok("cluster", "events") == "no election has lost records\n"
         assert suwi.json("cluster", "events") == []
 
         cluster.create_topic(TOPIC, replication_factor=2)
@@ -40,9 +40,9 @@ def test_a_loss_is_shown_to_people_and_to_scripts() -> None:
         assert (loss["kind"], loss["facts"]["broker"]) == (RECORDS_LOST, leader)
         assert loss["facts"]["ranges"] == [{"epoch": 0, "first": 1, "end": 3}]
         heading, _, last = suwi.ok("cluster", "events").splitlines()
-        assert heading.split() == ["Time", "Event", "Partition", "What"]
+        assert heading.split() == ["Time", "Event", "Partition", "Details"]
         assert f"{TOPIC}-0" in last
-        assert f"broker {leader} gave up 1-2 of epoch 0; " in last
+        assert f"broker {leader} lost 1-2 of epoch 0; " in last
 
 
 def lost(first: int, end: int, *, committed_below: int) -> dict[str, Any]:
@@ -56,17 +56,17 @@ def lost(first: int, end: int, *, committed_below: int) -> dict[str, Any]:
         (
             RECORDS_LOST,
             lost(2, 7, committed_below=7),
-            "broker 1 gave up 2-6 of epoch 3; all of it was committed",
+            "broker 1 lost 2-6 of epoch 3; all were committed",
         ),
         (
             RECORDS_LOST,
             lost(2, 7, committed_below=2),
-            "broker 1 gave up 2-6 of epoch 3; any of it may have been committed",
+            "broker 1 lost 2-6 of epoch 3; any may have been committed",
         ),
         (
             RECORDS_LOST,
             lost(2, 7, committed_below=3),
-            "broker 1 gave up 2-6 of epoch 3; 2 was committed, the rest may have been",
+            "broker 1 lost 2-6 of epoch 3; 2 committed, the others may have been",
         ),
         (
             UNCLEAN_ELECTION,
@@ -76,7 +76,7 @@ def lost(first: int, end: int, *, committed_below: int) -> dict[str, Any]:
         (
             UNCLEAN_ELECTION,
             {"leader": 2, "epoch": 5, "lost_at_least": None},
-            f"broker 2 leads in epoch 5; what was lost, if anything, is {LOSS_UNKNOWN}",
+            f"broker 2 leads in epoch 5; lost records, if any: {LOSS_UNKNOWN}",
         ),
         (
             SUSPECT_ELECTION,
@@ -86,10 +86,10 @@ def lost(first: int, end: int, *, committed_below: int) -> dict[str, Any]:
         (
             SUSPECT_ELECTION,
             {"leader": 2, "epoch": 5, "recovery_point": None, "log_end": None},
-            "broker 2 leads in epoch 5; what it had synced is not known",
+            "broker 2 leads in epoch 5; its synced offset is unknown",
         ),
         ("flood", {"metres": 3}, '{"metres": 3}'),
     ],
 )
-def test_each_kind_of_event_is_told_in_words(kind: str, facts: dict[str, Any], text: str) -> None:
-    assert told(kind, facts) == text
+def test_each_kind_of_event_has_a_text(kind: str, facts: dict[str, Any], text: str) -> None:
+    assert event_text(kind, facts) == text

@@ -1,4 +1,4 @@
-"""Log lines: one for each event, whatever a peer put into its facts."""
+"""Log lines: one per event, whatever a peer puts into the fields."""
 
 import logging
 
@@ -27,6 +27,6 @@ def line(**facts: object) -> str:
         ({"k": "a\nb"}, r'{"k": "a\nb"}'),
     ],
 )
-def test_a_fact_is_written_on_one_line(value: object, written: str) -> None:
+def test_a_field_is_written_on_one_line(value: object, written: str) -> None:
     assert line(fact=value).endswith(f" info net: closed fact={written}")
     assert "\n" not in line(fact=value)

@@ -1,4 +1,4 @@
-"""`suwi pipeline`, as far as it needs no Spark: checks, Python, times, checkpoints, exit codes."""
+"""`suwi pipeline` without Spark: checks, Python output, times, checkpoints, exit codes."""
 
 import json
 import subprocess
@@ -53,7 +53,7 @@ def checkpoint(folder: Path, topic: str) -> Path:
     return folder / "checkpoint"
 
 
-def test_a_file_without_mistakes_is_said_to_be_so(suwi: Suwi, file: Path) -> None:
+def test_a_file_without_mistakes_is_reported_as_valid(suwi: Suwi, file: Path) -> None:
     assert suwi.ok("pipeline", "check", file) == f"{file}: no mistakes found\n"
 
 
@@ -82,7 +82,7 @@ def test_show_prints_python(suwi: Suwi, file: Path) -> None:
     assert 'trigger={"availableNow": True}' in shown
 
 
-def test_from_the_beginning_is_refused_where_there_is_a_checkpoint(
+def test_from_the_beginning_is_refused_if_there_is_a_checkpoint(
     suwi: Suwi, file: Path, tmp_path: Path
 ) -> None:
     folder = checkpoint(tmp_path, topic_of(file))
@@ -92,7 +92,7 @@ def test_from_the_beginning_is_refused_where_there_is_a_checkpoint(
     assert folder.exists()
 
 
-def test_from_the_beginning_with_a_new_checkpoint_renames_the_old_one_and_goes_on(
+def test_from_the_beginning_with_a_new_checkpoint_renames_the_old_one_and_continues(
     suwi: Suwi, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = checkpoint(tmp_path, topic_of(file))
@@ -100,7 +100,7 @@ def test_from_the_beginning_with_a_new_checkpoint_renames_the_old_one_and_goes_o
 
     def open_session(*arguments: object, **_: object) -> None:
         sessions.append(arguments)
-        raise SystemExit(0)  # It has come far enough: Spark would be started here.
+        raise SystemExit(0)  # far enough: Spark would be started here
 
     monkeypatch.setattr("suwi.spark.spark_session.open_session", open_session)
     result = suwi("pipeline", "run", file, "--from-beginning", "--new-checkpoint")
@@ -122,7 +122,7 @@ def test_reset_of_a_checkpoint_whose_topic_is_gone(suwi: Suwi, file: Path, tmp_p
 def test_reset_says_what_it_would_do_and_then_does_it(
     suwi: Suwi, file: Path, tmp_path: Path
 ) -> None:
-    assert "the next run begins anew anyway" in suwi.ok("pipeline", "reset", file)
+    assert "the next run starts anew anyway" in suwi.ok("pipeline", "reset", file)
     topic = topic_of(file)
     (tmp_path / "lines").write_text("a\nb\nc\n")
     suwi.ok("produce", topic, "--partition", "0", "--file", tmp_path / "lines")
@@ -164,14 +164,14 @@ def test_a_backfill_says_first_what_it_would_read(suwi: Suwi, file: Path, tmp_pa
     ("start", "end", "problem"),
     [("yesterday", "0", "2026-01-31T12:00:00Z"), ("5", "5", "must be later than --from")],
 )
-def test_times_that_make_no_sense_are_refused(
+def test_invalid_times_are_refused(
     suwi: Suwi, file: Path, start: str, end: str, problem: str
 ) -> None:
     text = " ".join(suwi.misuse("pipeline", "backfill", file, "--from", start, "--to", end).split())
     assert problem in text
 
 
-def test_without_the_extra_it_is_said_what_to_install(
+def test_without_the_extra_the_error_says_what_to_install(
     suwi: Suwi, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
@@ -186,7 +186,7 @@ def test_without_the_extra_it_is_said_what_to_install(
         ("1 / 0\n", "ZeroDivisionError: division by zero"),
     ],
 )
-def test_a_function_that_cannot_be_had_is_named_before_spark_starts(
+def test_a_missing_function_is_reported_before_spark_starts(
     suwi: Suwi, file: Path, tmp_path: Path, module: str | None, problem: str
 ) -> None:
     pytest.importorskip("pyspark", reason="PySpark is not installed: pip install .[spark]")
@@ -201,7 +201,7 @@ def test_a_function_that_cannot_be_had_is_named_before_spark_starts(
         assert line == f"suwi: python: own_{name}:clean: {problem.format(name)}"
 
 
-def test_help_is_there_without_spark(suwi: Suwi) -> None:
+def test_help_works_without_spark(suwi: Suwi) -> None:
     loaded = "import sys; from suwi.cli.main import app; import suwi.cli.commands.pipeline; "
     check = "print([m for m in ('pyspark', 'pyarrow', 'yaml', 'suwi.spark') if m in sys.modules])"
     ran = subprocess.run(
@@ -214,7 +214,7 @@ def test_help_is_there_without_spark(suwi: Suwi) -> None:
     assert ran.stdout == "[]\n"
 
 
-def test_a_wheel_is_not_sent_to_where_nobody_would_find_it(suwi: Suwi, file: Path) -> None:
+def test_a_wheel_is_refused_because_spark_would_not_import_it(suwi: Suwi, file: Path) -> None:
     result = suwi("pipeline", "run", file, "--py-files", "mine.zip", "--py-files", "suwi-1.whl")
     assert result.exit_code == 2
     assert "suwi-1.whl: Spark takes .py, .zip, .egg, .jar. A wheel is a zip" in result.stderr

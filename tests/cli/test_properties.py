@@ -1,4 +1,4 @@
-"""Where settings come from, and which of two wins."""
+"""Sources of settings, and their precedence."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_comments_and_empty_lines_of_properties_are_skipped() -> None:
     assert parse_properties("# one\n! two\n\n  # three\nnode.id=1\n") == {"node.id": "1"}
 
 
-def test_a_line_of_properties_goes_on_after_a_backslash() -> None:
+def test_a_line_of_properties_continues_after_a_backslash() -> None:
     text = "listeners=PLAINTEXT://a:1,\\\n    OTHER://b:2\nnode.id=1"
     assert parse_properties(text)["listeners"] == "PLAINTEXT://a:1,OTHER://b:2"
 
@@ -51,11 +51,11 @@ def test_escaped_separators_are_part_of_a_properties_key_or_value() -> None:
         ("SUWI_LISTENER_NAME_A__B___C_SSL_CLIENT_AUTH", "listener.name.a_b-c.ssl.client.auth"),
     ],
 )
-def test_an_environment_variable_stands_for_a_key(variable: str, key: str) -> None:
+def test_an_environment_variable_sets_a_key(variable: str, key: str) -> None:
     assert from_environment({variable: "7"}) == [Setting(variable, key, "7")]
 
 
-def test_kafka_variables_of_other_programs_are_left_alone() -> None:
+def test_kafka_variables_of_other_programs_are_ignored() -> None:
     assert from_environment({"KAFKA_HEAP_OPTS": "-Xmx1G", "KAFKA_HOME": "/opt", "HOME": "/"}) == []
 
 
@@ -64,7 +64,7 @@ def test_suwi_variables_win_over_kafka_ones() -> None:
     assert as_dict(from_environment(environment)) == {"node.id": "2", "num.partitions": "3"}
 
 
-def test_an_unknown_suwi_variable_is_a_mistake_and_named() -> None:
+def test_an_unknown_suwi_variable_is_an_error_that_names_it() -> None:
     settings = from_environment({"SUWI_NUM_PARTITION": "3"})
     with pytest.raises(BadConfig, match=r"SUWI_NUM_PARTITION: .* did you mean 'num.partitions'"):
         parse_settings(settings)
@@ -81,10 +81,10 @@ def test_an_unknown_suwi_variable_is_a_mistake_and_named() -> None:
         "SUWI_HOME",
     ],
 )
-def test_a_suwi_variable_that_resembles_no_key_is_left_alone_with_a_warning(
+def test_a_suwi_variable_that_resembles_no_key_is_ignored_with_a_warning(
     variable: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Kubernetes sets such variables in every container, for a service of the name `suwi`."""
+    """Kubernetes sets such variables in every container for a service with the name `suwi`."""
     assert from_environment({variable: "tcp://10.0.0.1:9092", "SUWI_NODE_ID": "3"}) == [
         Setting("SUWI_NODE_ID", "node.id", "3")
     ]
@@ -142,6 +142,6 @@ def test_a_mistake_is_reported_with_its_source(settings: list[Setting], message:
         parse_settings(settings)
 
 
-def test_keys_without_effect_are_accepted_and_told() -> None:
+def test_keys_without_effect_are_accepted_and_reported() -> None:
     parsed = parse_settings(from_options(["num.io.threads=8", "zookeeper.connect=a:2181"]))
     assert parsed.ignored == ("num.io.threads", "zookeeper.connect")

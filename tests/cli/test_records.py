@@ -42,7 +42,7 @@ def test_keys_are_split_off_and_choose_the_partition(suwi: Suwi, lines: Path) ->
     assert len({r["partition"] for r in records if r["key"] == "a"}) == 1
 
 
-def test_a_tab_can_be_written_as_people_write_it(suwi: Suwi, topic: str, tmp_path: Path) -> None:
+def test_a_tab_can_be_given_as_backslash_t(suwi: Suwi, topic: str, tmp_path: Path) -> None:
     lines = write_lines(tmp_path / "tabs", "k\tv")
     suwi.ok("produce", topic, "--file", lines, "-k", "\\t")
     assert suwi.ok("consume", topic, *READ, "--keys") == "k\tv\n"
@@ -67,12 +67,12 @@ def test_with_acks_all_a_producer_is_idempotent(
     assert batch.has_producer_id is producer
 
 
-def test_with_acks_0_nobody_says_where_the_records_are(suwi: Suwi, topic: str, lines: Path) -> None:
+def test_with_acks_0_the_offsets_are_unknown(suwi: Suwi, topic: str, lines: Path) -> None:
     assert suwi.ok("produce", topic, "--file", lines, "--acks", "0") == "wrote 3 records\n"
     assert suwi.ok("consume", topic, "--from-beginning", "-n", 3).count("\n") == 3
 
 
-def test_json_lines_say_everything_about_a_record(suwi: Suwi, topic: str, tmp_path: Path) -> None:
+def test_json_lines_have_all_parts_of_a_record(suwi: Suwi, topic: str, tmp_path: Path) -> None:
     given = {
         "key": "k",
         "value": "v",
@@ -101,7 +101,7 @@ def test_json_lines_say_everything_about_a_record(suwi: Suwi, topic: str, tmp_pa
     assert third["headers"] == [{"name": "n", "value": "2"}, common]
 
 
-def test_what_consume_prints_produce_takes(suwi: Suwi, topic: str, lines: Path) -> None:
+def test_produce_accepts_the_output_of_consume(suwi: Suwi, topic: str, lines: Path) -> None:
     suwi.ok("produce", topic, "--file", lines, "-k", ":")
     copy = unique_name("copy")
     suwi.ok("topics", "create", copy)
@@ -127,7 +127,7 @@ def test_what_consume_prints_produce_takes(suwi: Suwi, topic: str, lines: Path) 
         ('{"value": "v", "partition": 9}', "has no partition 9"),
     ],
 )
-def test_a_line_that_is_no_record_is_named(
+def test_an_invalid_line_is_reported_with_its_number(
     suwi: Suwi, topic: str, tmp_path: Path, line: str, problem: str
 ) -> None:
     file = write_lines(tmp_path / "bad", '{"value": "good"}', line, '{"value": "after"}')
@@ -138,13 +138,13 @@ def test_a_line_that_is_no_record_is_named(
     assert [r["value"] for r in suwi.json_lines("consume", topic, *READ)] == ["good"]
 
 
-def test_a_line_without_its_separator_is_named(suwi: Suwi, topic: str, lines: Path) -> None:
+def test_a_line_without_the_separator_is_reported(suwi: Suwi, topic: str, lines: Path) -> None:
     result = suwi("produce", topic, "--file", lines, "-k", "=")
     assert result.exit_code == 1
-    assert "line 1: it has no '=' between key and value" in result.stderr
+    assert "line 1: there is no '=' between key and value" in result.stderr
 
 
-def test_a_record_that_is_refused_is_named_by_its_line(suwi: Suwi, tmp_path: Path) -> None:
+def test_a_refused_record_is_reported_with_its_line_number(suwi: Suwi, tmp_path: Path) -> None:
     topic = unique_name("small")
     suwi.ok("topics", "create", topic, "-c", "max.message.bytes=300")
     file = write_lines(tmp_path / "lines", "fits", "x" * 1000, "fits too")
@@ -155,7 +155,7 @@ def test_a_record_that_is_refused_is_named_by_its_line(suwi: Suwi, tmp_path: Pat
     assert suwi.ok("consume", topic, *READ) == "fits\nfits too\n"
 
 
-def test_a_missing_file_and_an_unknown_partition_are_told(
+def test_a_missing_file_and_an_unknown_partition_are_reported(
     suwi: Suwi, topic: str, lines: Path
 ) -> None:
     assert "No such file" in suwi.refusal("produce", topic, "--file", "/no/file")
@@ -163,7 +163,7 @@ def test_a_missing_file_and_an_unknown_partition_are_told(
     assert message == f"topic '{topic}' has no partition 3: it has partition 0 only"
 
 
-def test_an_unknown_topic_is_not_made_by_the_way(suwi: Suwi, lines: Path) -> None:
+def test_an_unknown_topic_is_not_created(suwi: Suwi, lines: Path) -> None:
     assert "`suwi topics create zzz`" in suwi.refusal("produce", "zzz", "--file", lines)
     assert "zzz" not in suwi.ok("topics", "list")
 
@@ -173,9 +173,9 @@ def test_an_unknown_topic_is_not_made_by_the_way(suwi: Suwi, lines: Path) -> Non
 
 @pytest.fixture
 def filled(suwi: Suwi, tmp_path: Path) -> str:
-    """A topic of two partitions: 0 has a0 to a4, a second apart, and 1 has b0 to b2."""
+    """A topic with two partitions: 0 has a0 to a4, a second apart, and 1 has b0 to b2."""
     topic = unique_name("filled")
-    # The records are old: by default they would be gone when retention comes by.
+    # The records are old: the default retention would delete them.
     suwi.ok("topics", "create", topic, "-p", 2, "--config", "retention.ms=-1")
     records = [
         {"value": f"{letter}{n}", "partition": index, "timestamp": 1_700_000_000_000 + n * 1000}
@@ -191,7 +191,7 @@ def values(suwi: Suwi, *arguments: object) -> list[str]:
     return sorted(suwi.ok("consume", *arguments).split())
 
 
-def test_where_to_start_can_be_said_in_many_ways(suwi: Suwi, filled: str) -> None:
+def test_the_start_position_can_be_given_in_many_ways(suwi: Suwi, filled: str) -> None:
     end = "--no-follow"
     everything = ["a0", "a1", "a2", "a3", "a4", "b0", "b1", "b2"]
     assert values(suwi, filled, end) == []
@@ -208,11 +208,11 @@ def test_where_to_start_can_be_said_in_many_ways(suwi: Suwi, filled: str) -> Non
     assert values(suwi, filled, end, "-t", "1h") == []
 
 
-def test_reading_ends_after_so_many_records(suwi: Suwi, filled: str) -> None:
+def test_reading_stops_after_count_records(suwi: Suwi, filled: str) -> None:
     assert suwi.ok("consume", filled, "-p", 0, "-o", 1, "-n", 2) == "a1\na2\n"
 
 
-def test_an_offset_that_is_not_there_is_told_with_those_that_are(
+def test_an_offset_out_of_range_is_reported_with_the_range(
     suwi: Suwi, filled: str, topic: str
 ) -> None:
     message = suwi.refusal("consume", filled, "-p", 0, "-o", 6)
@@ -222,7 +222,9 @@ def test_an_offset_that_is_not_there_is_told_with_those_that_are(
     assert "its partitions are 0 to 1" in suwi.refusal("consume", filled, "-p", 2)
 
 
-def test_more_than_the_value_is_printed_on_demand(suwi: Suwi, topic: str, tmp_path: Path) -> None:
+def test_more_than_the_value_is_printed_with_options(
+    suwi: Suwi, topic: str, tmp_path: Path
+) -> None:
     record = {"key": "k", "value": "v", "headers": {"h": "1"}, "timestamp": 1_700_000_000_000}
     suwi.ok("produce", topic, "--json", "-f", write_lines(tmp_path / "r", json.dumps(record)))
     assert suwi.ok("consume", topic, *READ, "-v") == (
@@ -233,13 +235,13 @@ def test_more_than_the_value_is_printed_on_demand(suwi: Suwi, topic: str, tmp_pa
     assert suwi.ok("consume", topic, *READ, "--headers") == "h=1\tv\n"
 
 
-def test_bytes_leave_as_they_came(suwi: Suwi, topic: str) -> None:
+def test_bytes_are_printed_unchanged(suwi: Suwi, topic: str) -> None:
     raw = bytes(range(256)).replace(b"\n", b"")
     suwi.run("produce", topic, stdin=raw + b"\n")
     assert suwi.run("consume", topic, *READ).stdout == raw + b"\n"
 
 
-def test_following_waits_for_what_comes_and_ends_quietly_with_ctrl_c(
+def test_following_waits_for_records_and_ends_quietly_with_ctrl_c(
     suwi: Suwi, topic: str, lines: Path
 ) -> None:
     with suwi.start(
@@ -254,7 +256,7 @@ def test_following_waits_for_what_comes_and_ends_quietly_with_ctrl_c(
     assert (reader.returncode, rest, said) == (0, b"", b"")
 
 
-def test_following_ends_when_nobody_reads(suwi: Suwi, filled: str) -> None:
+def test_following_ends_when_the_output_is_closed(suwi: Suwi, filled: str) -> None:
     with suwi.start(
         "consume", filled, "--from-beginning", stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as reader:
@@ -286,7 +288,7 @@ def test_following_survives_a_broker_that_comes_back(tmp_path: Path, lines: Path
             assert reader.wait(timeout=60) == 0
 
 
-def test_following_takes_in_partitions_that_are_added_meanwhile(suwi: Suwi, lines: Path) -> None:
+def test_following_reads_partitions_that_are_added_meanwhile(suwi: Suwi, lines: Path) -> None:
     topic = unique_name("growing")
     suwi.ok("topics", "create", topic)
     suwi.ok("produce", topic, "--file", lines)
@@ -297,7 +299,7 @@ def test_following_takes_in_partitions_that_are_added_meanwhile(suwi: Suwi, line
         before = [reader.stdout.readline() for _ in range(3)]
         assert before[0] == f"{topic}-0\t0\ta:1\n".encode()
         suwi.ok("topics", "alter", topic, "--partitions", 3)
-        # What is written before a new partition is noticed must not be missed either.
+        # Records written before a new partition is noticed must not be missed either.
         for partition in (2, 1):
             suwi.ok("produce", topic, "--file", lines, "--partition", partition)
         shown = sorted(reader.stdout.readline().decode() for _ in range(6))
@@ -310,7 +312,7 @@ def test_following_takes_in_partitions_that_are_added_meanwhile(suwi: Suwi, line
         assert reader.wait(timeout=60) == 0
 
 
-def test_following_a_topic_that_is_deleted_says_so(suwi: Suwi, filled: str) -> None:
+def test_following_a_topic_that_is_deleted_reports_it(suwi: Suwi, filled: str) -> None:
     with suwi.start(
         "consume", filled, "--from-beginning", stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as reader:
@@ -327,7 +329,7 @@ def test_following_a_topic_that_is_deleted_says_so(suwi: Suwi, filled: str) -> N
 
 
 def at_terminal(suwi: Suwi, *arguments: object, typed: bytes = b"") -> tuple[str, int]:
-    """Run a command in a terminal of 80 columns; what it shows there, and its exit code."""
+    """Run a command in a terminal of 80 columns. Returns its output and exit code."""
     main, end = pty.openpty()
     with suwi.start(*arguments, stdin=end, stdout=end, stderr=end) as command:
         os.close(end)
@@ -336,14 +338,14 @@ def at_terminal(suwi: Suwi, *arguments: object, typed: bytes = b"") -> tuple[str
         try:
             while chunk := os.read(main, 4096):
                 shown += chunk
-        except OSError:  # Linux: the other end is closed.
+        except OSError:  # Linux: the other end is closed
             pass
         code = command.wait(timeout=60)
     os.close(main)
     return shown.decode().replace("\r\n", "\n"), code
 
 
-def test_a_terminal_is_safe_from_what_records_hold(suwi: Suwi, topic: str) -> None:
+def test_a_terminal_is_safe_from_the_content_of_records(suwi: Suwi, topic: str) -> None:
     suwi.run("produce", topic, stdin=b"\x1b[2Jcleared?\xff\xc2\x9b\n")
     shown, _ = at_terminal(suwi, "consume", topic, *READ)
     assert shown == "\\x1b[2Jcleared?\\xff\\x9b\n"
@@ -357,7 +359,7 @@ def test_a_terminal_shows_tables_with_headings(suwi: Suwi, topic: str) -> None:
     assert "\x1b[1m" in shown
 
 
-def test_producing_at_a_terminal_says_how_to_end(suwi: Suwi, topic: str) -> None:
+def test_producing_at_a_terminal_shows_how_to_end(suwi: Suwi, topic: str) -> None:
     shown, code = at_terminal(suwi, "produce", topic, typed=b"typed\n\x04")
     assert code == 0
     assert "Ctrl-D ends" in shown

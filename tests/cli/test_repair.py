@@ -1,4 +1,4 @@
-"""`suwi repair`: mending a stopped broker's files."""
+"""`suwi repair`: repairing the files of a stopped broker."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def offline() -> Suwi:
 
 @pytest.fixture
 def orders(tmp_path: Path) -> Path:
-    """A partition that does not say whose it is."""
+    """A partition with an unreadable partition.metadata."""
     (tmp_path / names.META_PROPERTIES).write_text("version=1\n")
     directory = tmp_path / "orders-0"
     directory.mkdir()
@@ -30,33 +30,33 @@ def repair(directory: Path, topic_id: str = ID) -> list[object]:
     return ["repair", "partition-metadata", directory, "--topic-id", topic_id]
 
 
-def test_a_partition_is_told_which_topic_it_belongs_to(offline: Suwi, orders: Path) -> None:
+def test_the_topic_id_of_a_partition_is_set(offline: Suwi, orders: Path) -> None:
     for _ in range(2):
         assert offline.ok(*repair(orders)) == f"{orders} belongs to the topic {ID}\n"
     text = (orders / names.PARTITION_METADATA).read_text()
     assert text == f"version: 0\ntopic_id: {ID}"
 
 
-def test_a_partition_that_says_whose_it_is_stays_as_it_is(offline: Suwi, orders: Path) -> None:
+def test_a_partition_with_a_topic_id_is_not_changed(offline: Suwi, orders: Path) -> None:
     offline.ok(*repair(orders))
     refusal = offline.refusal(*repair(orders, OTHER_ID))
     assert refusal == f"{orders} belongs to the topic {ID}: unchanged"
 
 
-def test_what_is_no_id_is_refused(offline: Suwi, orders: Path) -> None:
-    assert "no topic id" in offline.misuse(*repair(orders, "orders"))
+def test_an_invalid_id_is_refused(offline: Suwi, orders: Path) -> None:
+    assert "not a topic id" in offline.misuse(*repair(orders, "orders"))
 
 
-def test_what_is_no_partition_is_refused(offline: Suwi, orders: Path) -> None:
-    assert "no partition" in offline.refusal(*repair(orders.parent))
+def test_a_directory_that_is_not_a_partition_is_refused(offline: Suwi, orders: Path) -> None:
+    assert "not a partition" in offline.refusal(*repair(orders.parent))
     (orders.parent / names.META_PROPERTIES).unlink()
-    assert "no partition" in offline.refusal(*repair(orders))
+    assert "not a partition" in offline.refusal(*repair(orders))
 
 
 def test_a_partition_with_an_unreadable_topic_id_is_kept_offline_until_it_is_repaired(
     tmp_path: Path,
 ) -> None:
-    """A single broker that has lost its checkpoints, too."""
+    """With a single broker that has also lost its checkpoints."""
     data = tmp_path / "data"
     with BrokerProcess(data) as broker:
         suwi = Suwi(broker.address)

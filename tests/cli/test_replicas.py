@@ -1,4 +1,4 @@
-"""`suwi topics describe --replicas`: what each replica holds."""
+"""`suwi topics describe --replicas`: the state of each replica."""
 
 import json
 import signal
@@ -28,8 +28,8 @@ def suwi(cluster: Cluster) -> Suwi:
     return Suwi(cluster.bootstrap_servers)
 
 
-def wait_known(cluster: Cluster, watermark: int) -> None:
-    """Until followers, too, know what is committed."""
+def wait_for_watermark(cluster: Cluster, watermark: int) -> None:
+    """Wait until the followers have the high watermark too."""
 
     def known() -> set[int]:
         return {state.high_watermark for state in cluster.replicas(TOPIC).values()}
@@ -39,7 +39,7 @@ def wait_known(cluster: Cluster, watermark: int) -> None:
 
 def test_each_replica_has_its_line(cluster: Cluster, suwi: Suwi) -> None:
     send(cluster.bootstrap_servers, TOPIC, "a", "b")
-    wait_known(cluster, 2)
+    wait_for_watermark(cluster, 2)
     leader = cluster.wait_leader(TOPIC)
     title, heading, *rows = suwi.ok("topics", "describe", TOPIC, "--replicas").splitlines()
     assert title.startswith(f"{TOPIC}-0 led by {leader}, in sync ")
@@ -64,13 +64,13 @@ def test_a_dead_broker_has_a_line_too(cluster: Cluster, suwi: Suwi) -> None:
     assert set(replicas) == {1, 2, 3}
     assert replicas[first]["role"] == "unknown"
     assert replicas[first]["in_sync"] == "no"
-    # Until its session ends clients are told its address, then not even that.
-    told = ("connection refused", f"broker {first} is not among those that are alive")
-    assert replicas[first]["problem"] in told
-    assert replicas[leader]["epochs"] == [[1, 0]]  # of epoch 0 it has no record
+    # Until its session ends clients get its address, afterwards not.
+    expected = ("connection refused", f"broker {first} is not among the live brokers")
+    assert replicas[first]["problem"] in expected
+    assert replicas[leader]["epochs"] == [[1, 0]]  # it has no record of epoch 0
 
 
-def test_a_follower_that_is_behind_says_for_how_long(cluster: Cluster, suwi: Suwi) -> None:
+def test_a_follower_that_is_behind_has_a_lag_time(cluster: Cluster, suwi: Suwi) -> None:
     leader = cluster.wait_leader(TOPIC)
     cluster.partition({leader}, set(cluster.brokers) - {leader})
     send(cluster.bootstrap_servers, TOPIC, "a", acks="1")
@@ -80,7 +80,7 @@ def test_a_follower_that_is_behind_says_for_how_long(cluster: Cluster, suwi: Suw
     assert {replica["log_end"] for replica in behind} == {0}
 
 
-def test_followed_it_tells_whatever_changes(cluster: Cluster) -> None:
+def test_with_follow_every_change_is_printed(cluster: Cluster) -> None:
     def ends(line: str) -> set[int]:
         (partition,) = json.loads(line)
         return {replica["log_end"] for replica in partition["replicas"]}
@@ -101,8 +101,8 @@ def test_followed_it_tells_whatever_changes(cluster: Cluster) -> None:
         assert process.wait(30) == 0
 
 
-def test_following_goes_with_replicas(suwi: Suwi) -> None:
-    assert "goes with --replicas" in suwi.misuse("topics", "describe", "--follow")
+def test_follow_requires_replicas(suwi: Suwi) -> None:
+    assert "requires --replicas" in suwi.misuse("topics", "describe", "--follow")
 
 
 def test_without_topics_there_is_a_hint() -> None:

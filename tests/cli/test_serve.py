@@ -1,4 +1,4 @@
-"""`suwi` at the prompt: what a newcomer types, and what the answer is."""
+"""`suwi serve`: help, refusals, start and stop."""
 
 import logging
 import os
@@ -22,7 +22,7 @@ SETTINGS_FROM_OUTSIDE = ("SUWI_", "KAFKA_")
 
 
 @pytest.fixture(autouse=True)
-def _clean_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     for name in os.environ:
         if name.startswith(SETTINGS_FROM_OUTSIDE):
             monkeypatch.delenv(name)
@@ -39,7 +39,7 @@ def suwi(*arguments: object) -> Result:
 
 
 def refusal(*arguments: object) -> str:
-    """What `suwi serve` says where it must not start: one line, no traceback."""
+    """The error of a `suwi serve` that must not start: one line, no traceback."""
     result = suwi("serve", "--log-level", "error", *arguments)
     assert result.exit_code == 1, result.output
     (line,) = result.stderr.splitlines()
@@ -133,7 +133,7 @@ def test_the_directory_with_the_metadata_comes_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_directory_without_the_right_to_write_is_refused(tmp_path: Path) -> None:
+def test_a_directory_without_write_permission_is_refused(tmp_path: Path) -> None:
     (tmp_path / "fixed").mkdir(mode=0o555)
     refused = "Permission denied"
     assert refusal("--data", "fixed/below") == f"cannot keep data in fixed/below: {refused}"
@@ -171,7 +171,7 @@ def test_an_unknown_log_level_is_refused() -> None:
     assert refusal("--log-level", "loud").endswith("allowed: debug, info, warning, error")
 
 
-def test_a_refused_configuration_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_refused_configuration_creates_no_files(tmp_path: Path) -> None:
     refusal("--set", "no.such.key=1")
     refusal("--listen", "0.0.0.0:9092")
     assert list(tmp_path.iterdir()) == []
@@ -193,7 +193,7 @@ def test_the_directory_of_another_broker_id_is_refused(tmp_path: Path) -> None:
     assert "belongs to broker 0" in message
 
 
-def test_a_broker_says_where_it_is_and_stops_cleanly(tmp_path: Path) -> None:
+def test_a_broker_prints_its_addresses_and_stops_cleanly(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from suwi.cli.main import app; app()", "serve"]
     arguments = ["--listen", "127.0.0.1:0", "--data", "data", "--set", "num.io.threads=8"]
     with subprocess.Popen(

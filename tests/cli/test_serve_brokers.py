@@ -21,27 +21,27 @@ COMMAND = (sys.executable, "-c", "from suwi.cli.main import app; app()", "serve"
 
 @contextmanager
 def cluster(data: Path, *arguments: str) -> Iterator[tuple[list[str], list[str]]]:
-    """The greeting, and (afterwards) what was said at the end."""
+    """The startup message, and (afterwards) the output at the end."""
     options = ["--listen", "127.0.0.1:0", "--data", str(data), "--log-level", "error", *arguments]
     with subprocess.Popen(
         [*COMMAND, *options], stdout=subprocess.PIPE, env=environment(), text=True
     ) as process:
         assert process.stdout is not None
-        greeting, end = [], []
+        startup, end = [], []
         for line in process.stdout:
-            greeting.append(line)
+            startup.append(line)
             if "stop with" in line:
                 break
         try:
-            yield greeting, end
+            yield startup, end
             process.send_signal(signal.SIGTERM)
             end += process.communicate(timeout=PATIENCE_S)[0].splitlines()
         finally:
             process.kill()
 
 
-def addresses(greeting: list[str]) -> str:
-    (line,) = [line for line in greeting if line.startswith("listening on")]
+def addresses(startup: list[str]) -> str:
+    (line,) = [line for line in startup if line.startswith("listening on")]
     return ",".join(re.findall(r"PLAINTEXT://([\d.:]+)", line))
 
 
@@ -54,23 +54,23 @@ def refusal(*arguments: object) -> str:
 
 def test_three_brokers_serve_and_come_back_with_their_data(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with cluster(data, "--brokers", "3") as (greeting, end):
-        assert "brokers 1, 2, 3, ready in" in greeting[0]
-        assert addresses(greeting).count(",") == 2
-        producer = Producer({"bootstrap.servers": addresses(greeting), "acks": "all"})
+    with cluster(data, "--brokers", "3") as (startup, end):
+        assert "brokers 1, 2, 3, ready in" in startup[0]
+        assert addresses(startup).count(",") == 2
+        producer = Producer({"bootstrap.servers": addresses(startup), "acks": "all"})
         producer.produce("water", "high")
         assert producer.flush(PATIENCE_S) == 0
-        described = AdminClient({"bootstrap.servers": addresses(greeting)}).list_topics(
+        described = AdminClient({"bootstrap.servers": addresses(startup)}).list_topics(
             "water", PATIENCE_S
         )
         assert sorted(described.topics["water"].partitions[0].replicas) == [1, 2, 3]
         assert sorted(described.brokers) == [1, 2, 3]
     assert end[-1] == "stopped cleanly"
     assert all((data / str(n) / "water-0").is_dir() for n in (1, 2, 3))
-    with cluster(data, "--brokers", "3") as (greeting, end):
+    with cluster(data, "--brokers", "3") as (startup, end):
         consumer = Consumer(
             {
-                "bootstrap.servers": addresses(greeting),
+                "bootstrap.servers": addresses(startup),
                 "group.id": "none",
                 "enable.auto.commit": False,
             }
@@ -82,38 +82,38 @@ def test_three_brokers_serve_and_come_back_with_their_data(tmp_path: Path) -> No
         assert message.value() == b"high"
 
 
-def test_each_broker_has_its_page_of_metrics(tmp_path: Path) -> None:
+def test_each_broker_has_its_own_metrics_port(tmp_path: Path) -> None:
     options = ("--brokers", "2", "--metrics-port", "0")
-    with cluster(tmp_path / "data", *options) as (greeting, _):
-        (line,) = [line for line in greeting if line.startswith("metrics at")]
+    with cluster(tmp_path / "data", *options) as (startup, _):
+        (line,) = [line for line in startup if line.startswith("metrics at")]
         assert len(set(re.findall(r"http://127\.0\.0\.1:\d+/metrics", line))) == 2
 
 
-def test_the_data_of_one_broker_is_not_taken_for_that_of_several(tmp_path: Path) -> None:
+def test_the_data_of_one_broker_is_not_used_by_several_and_vice_versa(tmp_path: Path) -> None:
     with cluster(tmp_path / "one"), cluster(tmp_path / "many", "--brokers", "2"):
         pass
     assert "start without --brokers" in refusal("--data", tmp_path / "one", "--brokers", 2)
     assert "start with --brokers" in refusal("--data", tmp_path / "many")
 
 
-def test_data_without_metadata_is_refused_below_as_well(tmp_path: Path) -> None:
+def test_data_without_metadata_is_refused_in_subdirectories_too(tmp_path: Path) -> None:
     (tmp_path / "data" / "2" / "water-0").mkdir(parents=True)
     message = refusal("--data", tmp_path / "data", "--brokers", 2)
     assert "holds partitions (water-0)" in message
 
 
-def test_one_port_in_use_keeps_all_from_starting(tmp_path: Path) -> None:
-    with cluster(tmp_path / "first") as (greeting, _):
-        address = addresses(greeting)
+def test_one_port_in_use_prevents_all_brokers_from_starting(tmp_path: Path) -> None:
+    with cluster(tmp_path / "first") as (startup, _):
+        address = addresses(startup)
         message = refusal("--data", tmp_path / "data", "--brokers", 2, "--listen", address)
     assert f"cannot listen on {address}" in message
 
 
-def test_taking_over_data_is_for_one_broker(tmp_path: Path) -> None:
+def test_adopt_works_with_one_broker_only(tmp_path: Path) -> None:
     assert "--adopt" in refusal("--data", tmp_path / "data", "--brokers", 2, "--adopt")
 
 
-def test_brokers_that_cannot_log_in_to_each_other_do_not_start(tmp_path: Path) -> None:
+def test_brokers_that_cannot_authenticate_to_each_other_do_not_start(tmp_path: Path) -> None:
     said = refusal(
         *("--data", tmp_path / "data", "--brokers", "3"),
         *("--set", "listeners=SASL_PLAINTEXT://127.0.0.1:0"),

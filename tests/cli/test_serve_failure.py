@@ -1,4 +1,4 @@
-"""`suwi serve` where broker-wide work fails: it ends by itself, says why, and is no success."""
+"""`suwi serve` when broker-wide work fails: it exits by itself with the reason and an error."""
 
 import subprocess
 import sys
@@ -8,19 +8,21 @@ _SABOTAGED = """
 from suwi.broker.log_manager import LogManager
 from suwi.cli.main import app
 
-tick = LogManager._tick
+tick = LogManager._sync_dirty_partitions
 
-async def fails(housekeeping):
-    if housekeeping._config.static.node_id == {victim}:
+async def fails(log_manager):
+    if log_manager._config.static.node_id == {victim}:
         raise RuntimeError("a bug")
-    await tick(housekeeping)
+    await tick(log_manager)
 
-LogManager._tick = fails
+LogManager._sync_dirty_partitions = fails
 app()
 """
 
 
-def test_a_broker_whose_work_fails_ends_the_process_with_the_reason(tmp_path: Path) -> None:
+def test_a_broker_whose_background_work_fails_ends_the_process_with_the_reason(
+    tmp_path: Path,
+) -> None:
     victim = 7
     ended = subprocess.run(
         [

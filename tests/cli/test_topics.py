@@ -22,18 +22,18 @@ def test_a_topic_is_created_and_listed(suwi: Suwi) -> None:
     assert len(listed["topic_id"]) == 22
 
 
-def test_a_topic_that_exists_is_refused_or_left(suwi: Suwi, topic: str) -> None:
-    assert suwi.refusal("topics", "create", topic) == f"topic '{topic}' exists already"
-    assert suwi.ok("topics", "create", topic, "--if-not-exists") == f"{topic} exists already\n"
+def test_an_existing_topic_is_refused_or_ignored(suwi: Suwi, topic: str) -> None:
+    assert suwi.refusal("topics", "create", topic) == f"topic '{topic}' already exists"
+    assert suwi.ok("topics", "create", topic, "--if-not-exists") == f"{topic} already exists\n"
     assert suwi.json("topics", "create", topic, "--if-not-exists") == []
 
 
-def test_of_several_topics_those_that_can_be_are_created(suwi: Suwi, topic: str) -> None:
+def test_of_several_topics_the_valid_ones_are_created(suwi: Suwi, topic: str) -> None:
     name = unique_name("created")
     result = suwi("topics", "create", topic, name)
     assert result.exit_code == 1
     assert f"created {name}" in result.stdout
-    assert f"'{topic}' exists already" in result.stderr
+    assert f"'{topic}' already exists" in result.stderr
 
 
 def test_a_dry_run_creates_nothing(suwi: Suwi) -> None:
@@ -42,7 +42,7 @@ def test_a_dry_run_creates_nothing(suwi: Suwi) -> None:
     assert name not in suwi.ok("topics", "list")
 
 
-def test_what_a_broker_refuses_is_told(suwi: Suwi) -> None:
+def test_an_error_of_the_broker_is_shown(suwi: Suwi) -> None:
     name = unique_name("bad")
     assert "live brokers" in suwi.refusal("topics", "create", name, "-r", 3)
     assert "allowed" in suwi.refusal("topics", "create", name, "-c", "segment.bytes=1")
@@ -95,8 +95,8 @@ def test_a_mistyped_topic_gets_a_suggestion(suwi: Suwi) -> None:
         assert message.endswith(f"does not exist; did you mean '{name}'?")
 
 
-def test_an_unknown_topic_can_be_made(suwi: Suwi) -> None:
-    assert suwi.refusal("topics", "describe", "zzz").endswith("`suwi topics create zzz` makes it")
+def test_the_error_for_an_unknown_topic_says_how_to_create_it(suwi: Suwi) -> None:
+    assert suwi.refusal("topics", "describe", "zzz").endswith("`suwi topics create zzz` creates it")
 
 
 def test_partitions_are_added_and_settings_changed(suwi: Suwi, topic: str) -> None:
@@ -114,7 +114,7 @@ def test_partitions_are_never_removed(suwi: Suwi, topic: str) -> None:
     assert "already" in suwi.refusal("topics", "alter", topic, "-p", 2)
 
 
-def test_a_mistake_in_one_change_leaves_all_as_it_was(suwi: Suwi, topic: str) -> None:
+def test_an_error_in_one_change_leaves_all_unchanged(suwi: Suwi, topic: str) -> None:
     suwi.refusal("topics", "alter", topic, "-p", 3, "-c", "segment.bytes=1")
     assert described(suwi, topic)["partition_count"] == 1
 
@@ -131,7 +131,7 @@ def test_deleting_asks_first_and_needs_yes_in_a_script(suwi: Suwi, topic: str) -
     assert topic not in suwi.ok("topics", "list")
 
 
-def test_a_topic_that_is_not_there_cannot_be_deleted(suwi: Suwi, topic: str) -> None:
+def test_a_topic_that_does_not_exist_cannot_be_deleted(suwi: Suwi, topic: str) -> None:
     assert suwi.refusal("topics", "delete", topic, "gone", "--yes") == "topic 'gone' does not exist"
     assert topic in suwi.ok("topics", "list")
     assert suwi.ok("topics", "delete", "gone", "--yes", "--if-exists") == ""

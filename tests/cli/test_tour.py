@@ -1,4 +1,4 @@
-"""What docs/cli.md shows is what happens."""
+"""The examples in docs/cli.md show the actual output."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from tests.cli.support import COMMAND, Suwi
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 
-# What differs from run to run: times, ids, and the sizes that depend on times.
+# The parts that differ between runs: times, ids, and sizes that depend on times.
 _VARIES = [
     (r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME"),
     (r"\b17\d{11}\b", "TIME"),
@@ -32,7 +32,7 @@ def examples() -> Iterator[tuple[str, str]]:
             yield command, output
 
 
-def without_what_varies(text: str) -> str:
+def without_varying_parts(text: str) -> str:
     for pattern, word in _VARIES:
         text = re.sub(pattern, word, text)
     return text
@@ -56,7 +56,7 @@ def run_in_shell(command: str, suwi: Suwi, directory: Path) -> str:
     return ended.stdout
 
 
-def test_the_tour_through_the_command_line_is_true(
+def test_the_examples_of_the_tour_are_correct(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -68,4 +68,4 @@ def test_the_tour_through_the_command_line_is_true(
                 said = suwi(*words[1:]).output
             else:
                 said = run_in_shell(command, suwi, tmp_path)
-            assert without_what_varies(said) == without_what_varies(shown), command
+            assert without_varying_parts(said) == without_varying_parts(shown), command

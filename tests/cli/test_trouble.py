@@ -1,4 +1,4 @@
-"""What a command says when the broker, the way to it or the output is not what it expects."""
+"""Error messages of commands for problems with the broker, the connection or the output."""
 
 import contextlib
 import fcntl
@@ -37,8 +37,8 @@ def secure(
         yield broker
 
 
-class Way:
-    """Writes a client.properties and lists topics by it; what is said on stderr."""
+class Client:
+    """Writes a client.properties and lists topics with it. Returns the output on stderr."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "client.properties"
@@ -50,18 +50,20 @@ class Way:
 
 
 @pytest.fixture
-def way(tmp_path: Path) -> Way:
-    return Way(tmp_path)
+def client(tmp_path: Path) -> Client:
+    return Client(tmp_path)
 
 
-# -- TLS and log-ins that do not fit ---------------------------------------------------------------
+# -- TLS and SASL mismatches -----------------------------------------------------------------------
 
 
-def test_tls_to_a_listener_without_it(broker: BrokerProcess, way: Way) -> None:
-    said = way.refusal(broker.address, security_protocol="SSL")
-    assert said.startswith(f"no broker at {broker.address}: it hung up during the TLS handshake. ")
+def test_tls_to_a_listener_without_it(broker: BrokerProcess, client: Client) -> None:
+    said = client.refusal(broker.address, security_protocol="SSL")
+    assert said.startswith(
+        f"no broker at {broker.address}: it closed the connection during the TLS handshake. "
+    )
     assert "security.protocol" in said
-    assert str(way.file) in said
+    assert str(client.file) in said
     assert "suwi serve" not in said
 
 
@@ -69,44 +71,46 @@ def test_tls_to_a_listener_without_it(broker: BrokerProcess, way: Way) -> None:
 def test_plain_text_to_a_listener_with_tls(secure: SecureBroker, listener: str) -> None:
     said = Suwi(secure.at(listener)).refusal("topics", "list")
     assert "closed the connection" in said
-    assert "If it asks for TLS or a log-in, say how with --command-config FILE" in said
+    assert "If it requires TLS or SASL, configure it with --command-config FILE" in said
 
 
-def test_no_log_in_where_one_is_asked_for(
-    secure: SecureBroker, authority: Authority, way: Way
+def test_no_sasl_to_a_listener_that_requires_it(
+    secure: SecureBroker, authority: Authority, client: Client
 ) -> None:
     said = Suwi(secure.at("SASL_PLAINTEXT")).refusal("topics", "list")
-    assert said.startswith(f"no broker at {secure.at('SASL_PLAINTEXT')}: it hung up at the first")
-    assert "If it asks for TLS or a log-in, say how with --command-config FILE" in said
-    said = way.refusal(
+    assert said.startswith(
+        f"no broker at {secure.at('SASL_PLAINTEXT')}: it closed the connection at the first"
+    )
+    assert "If it requires TLS or SASL, configure it with --command-config FILE" in said
+    said = client.refusal(
         secure.at("SASL_SSL"),
         security_protocol="SSL",
         ssl_truststore_location=authority.certificate,
     )
-    assert "it hung up at the first request" in said
-    assert "log-in (security.protocol=SASL_SSL" in said
+    assert "it closed the connection at the first request" in said
+    assert "SASL (security.protocol=SASL_SSL" in said
 
 
-def test_an_authority_that_nobody_has_named(secure: SecureBroker, way: Way) -> None:
-    said = way.refusal(secure.at("SSL"), security_protocol="SSL")
+def test_an_unknown_certificate_authority(secure: SecureBroker, client: Client) -> None:
+    said = client.refusal(secure.at("SSL"), security_protocol="SSL")
     assert "its certificate is not trusted: self" in said
     assert "ssl.truststore.location" in said
     assert "_ssl.c" not in said
 
 
-def test_a_certificate_of_ones_own_where_one_is_asked_for(
-    secure: SecureBroker, authority: Authority, way: Way
+def test_no_client_certificate_to_a_listener_that_requires_one(
+    secure: SecureBroker, authority: Authority, client: Client
 ) -> None:
-    said = way.refusal(
+    said = client.refusal(
         secure.at("MTLS"), security_protocol="SSL", ssl_truststore_location=authority.certificate
     )
-    assert "a certificate of yours (ssl.keystore.location)" in said
+    assert "a client certificate (ssl.keystore.location)" in said
 
 
-def test_a_wrong_password(secure: SecureBroker, way: Way) -> None:
+def test_a_wrong_password(secure: SecureBroker, client: Client) -> None:
     (user, password), *_ = PASSWORDS.items()
     login = f'{PLAIN_LOGIN} required username="{user}" password="not it";'
-    said = way.refusal(
+    said = client.refusal(
         secure.at("SASL_PLAINTEXT"),
         security_protocol="SASL_PLAINTEXT",
         sasl_mechanism="PLAIN",
@@ -116,7 +120,7 @@ def test_a_wrong_password(secure: SecureBroker, way: Way) -> None:
     assert password not in said
 
 
-def test_a_mistyped_key_of_security_is_not_passed_over(suwi: Suwi, tmp_path: Path) -> None:
+def test_a_mistyped_security_key_is_an_error(suwi: Suwi, tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("security.protocl=SSL\nacks=all\nssl.provider=x\n")
     said = suwi.misuse("topics", "list", "--command-config", file)
@@ -125,12 +129,12 @@ def test_a_mistyped_key_of_security_is_not_passed_over(suwi: Suwi, tmp_path: Pat
     suwi.ok("topics", "list", "--command-config", file)
 
 
-def test_a_listener_that_says_nothing() -> None:
+def test_a_listener_that_does_not_respond() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         said = Suwi(address).refusal("topics", "list")
-    assert said.startswith(f"no broker at {address}: no answer in time. ")
-    assert "Somebody listens there" in said
+    assert said.startswith(f"no broker at {address}: no response in time. ")
+    assert "Another program may listen there" in said
 
 
 def test_a_mistyped_key_of_a_topic_gets_a_suggestion(suwi: Suwi, topic: str) -> None:
@@ -138,11 +142,11 @@ def test_a_mistyped_key_of_a_topic_gets_a_suggestion(suwi: Suwi, topic: str) -> 
     assert said == "unknown topic configuration 'retntion.ms'; did you mean 'retention.ms'?"
 
 
-# -- output that cannot be had ---------------------------------------------------------------------
+# -- output that cannot be written -----------------------------------------------------------------
 
 
 def shell(suwi: Suwi, line: str) -> "subprocess.CompletedProcess[str]":
-    """A line for a shell, in which $SUWI is the command."""
+    """Run a line in a shell."""
     return subprocess.run(
         ["bash", "-c", line],
         env={**suwi.environment(), "PYTHON": COMMAND[0], "MAIN": COMMAND[2]},
@@ -154,7 +158,7 @@ def shell(suwi: Suwi, line: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.parametrize("arguments", ["topics list", "topics list --json", "topics describe"])
-def test_a_full_disk_is_named_once(suwi: Suwi, topic: str, arguments: str) -> None:
+def test_a_full_disk_is_reported_once(suwi: Suwi, topic: str, arguments: str) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full here")
     ended = shell(suwi, f'"$PYTHON" -c "$MAIN" {arguments} > /dev/full')
@@ -164,13 +168,13 @@ def test_a_full_disk_is_named_once(suwi: Suwi, topic: str, arguments: str) -> No
     )
 
 
-def test_without_stdout_a_command_says_so(suwi: Suwi, topic: str) -> None:
+def test_a_command_without_stdout_is_an_error(suwi: Suwi, topic: str) -> None:
     ended = shell(suwi, '"$PYTHON" -c "$MAIN" topics list >&-')
     assert (ended.returncode, ended.stderr) == (1, "suwi: cannot write the output: it is closed\n")
 
 
 def at_terminal(suwi: Suwi, columns: int, *arguments: str) -> str:
-    """What a command shows on a terminal of this width, without colours."""
+    """The output of a command on a terminal of this width, without colours."""
     main, end = pty.openpty()
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     environment = {k: v for k, v in suwi.environment().items() if k != "COLUMNS"}
@@ -182,7 +186,7 @@ def at_terminal(suwi: Suwi, columns: int, *arguments: str) -> str:
         try:
             while chunk := os.read(main, 4096):
                 shown += chunk
-        except OSError:  # Linux: the other end is closed.
+        except OSError:  # Linux: the other end is closed
             pass
         assert command.wait(timeout=60) == 0
     os.close(main)
@@ -190,7 +194,7 @@ def at_terminal(suwi: Suwi, columns: int, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("columns", [10, 20, 40, 80])
-def test_a_narrow_terminal_hides_nothing_and_cuts_no_name(suwi: Suwi, columns: int) -> None:
+def test_a_narrow_terminal_hides_nothing_and_wraps_no_name(suwi: Suwi, columns: int) -> None:
     name = unique_name("a-topic-with-a-name-that-is-longer-than-the-terminal-is-wide")
     suwi.ok("topics", "create", name, "-p", 2)
     assert re.search(rf"^{name} +2 +1$", at_terminal(suwi, columns, "topics", "list"), re.M)
@@ -201,7 +205,7 @@ def test_a_narrow_terminal_hides_nothing_and_cuts_no_name(suwi: Suwi, columns: i
 
 
 @pytest.mark.parametrize("stdout", [">&-", "> /dev/full", "| true"])
-def test_a_broker_serves_also_where_nobody_reads_what_it_says(tmp_path: Path, stdout: str) -> None:
+def test_a_broker_runs_even_if_its_output_cannot_be_written(tmp_path: Path, stdout: str) -> None:
     if "full" in stdout and not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full here")
     command = f'exec "$PYTHON" -c "$MAIN" serve --log-level debug --listen 127.0.0.1:0 {stdout}'

@@ -1,4 +1,4 @@
-"""`suwi users`, up to a log-in with what it has made."""
+"""`suwi users`, including an authentication with the created user."""
 
 import os
 import pty
@@ -46,7 +46,7 @@ def test_a_password_is_changed(suwi: Suwi, user: str, password_file: Path) -> No
     assert found["mechanisms"] == {"SCRAM-SHA-256": 8192, "SCRAM-SHA-512": 16384}
 
 
-def test_a_user_is_removed_for_one_mechanism_or_altogether(suwi: Suwi, user: str) -> None:
+def test_a_user_is_removed_for_one_mechanism_or_for_all(suwi: Suwi, user: str) -> None:
     said = suwi.ok("users", "remove", user, "-m", "SCRAM-SHA-256")
     assert said == f"removed {user}: SCRAM-SHA-256\n"
     assert "no SCRAM-SHA-256" in suwi.refusal("users", "remove", user, "-m", "SCRAM-SHA-256")
@@ -66,14 +66,14 @@ def test_a_password_comes_from_standard_input(suwi: Suwi) -> None:
     assert b"sesame" not in done.stdout
 
 
-def test_a_password_is_not_taken_from_a_pipe_unasked(suwi: Suwi) -> None:
+def test_a_password_is_read_from_a_pipe_only_if_requested(suwi: Suwi) -> None:
     done = suwi.run("users", "add", "alice", stdin=b"sesame\n")
     assert done.returncode == 2
     assert b"no terminal" in done.stderr
     assert b"sesame" not in done.stdout + done.stderr
 
 
-def test_mistakes_are_told_before_anything_is_sent(suwi: Suwi, tmp_path: Path) -> None:
+def test_errors_are_reported_before_a_request_is_sent(suwi: Suwi, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.touch()
     assert "No such file" in suwi.misuse("users", "add", "x", "--password-file", tmp_path / "no")

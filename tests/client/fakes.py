@@ -1,7 +1,7 @@
-"""A cluster that obeys a test: several brokers in a simulation around one log in memory.
+"""A fake cluster: several brokers in a simulation that share logs in memory.
 
-Leadership moves when the test says so, and answers are what the test puts in their way. The log
-itself is honest: sequences are checked as Kafka does.
+A test moves the leadership and injects errors into responses (`Obstacle`). The logs themselves
+check sequences as Kafka does.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ _SERVED = (
 )
 
 Obstacle = Callable[[bytes], int | None]
-"""Gets the batch of a Produce request; gives an error to answer instead, or None to go on."""
+"""Gets the batch of a Produce request; returns an error code to respond with, or None to go on."""
 
 
 class FakeLog:
@@ -58,7 +58,7 @@ class FakeLog:
         return [record for batch in self.batches for record in iter_records(batch, header(batch))]
 
     def append(self, batch: bytearray) -> tuple[int, int]:
-        """Error and base offset, with Kafka's checks of sequences."""
+        """Returns the error code and the base offset, with Kafka's checks of sequences."""
         head = read_header(batch)
         if head.producer_id >= 0:
             known = self._last.setdefault(head.producer_id, [])
@@ -89,15 +89,15 @@ class FakeCluster:
         self.logs = [FakeLog() for _ in range(partitions)]
         self.leaders = [0] * partitions
         self.nearest: int | None = None
-        """The replica that clients with a rack are sent to; it has what the leader has."""
+        """The preferred read replica for clients with a rack; it has the leader's records."""
         self.fetched_at: list[int] = []
-        """Which broker gave each answer with records."""
+        """The broker of each response with records."""
         self.epoch = 0
         self.topic_id: UUID | None = TOPIC_ID
         self.obstacles: deque[Obstacle] = deque()
         self.after_append: deque[Obstacle] = deque()
         self.produced_at: list[int] = []
-        """Which broker each Produce request came to."""
+        """The broker that received each Produce request."""
         self.asked: list[ApiKey] = []
         self._next_producer_id = 100
 
@@ -240,13 +240,13 @@ class FakeCluster:
             for index, records in partitions:
                 assert records is not None
                 batch = bytearray(records)
-                error = self._meet(self.obstacles, batch)
+                error = self._apply(self.obstacles, batch)
                 offset = -1
                 if error is None and self.leaders[index] != node:
                     error = ErrorCode.not_leader_or_follower
                 if error is None:
                     error, offset = self.logs[index].append(batch)
-                    met = self._meet(self.after_append, batch)
+                    met = self._apply(self.after_append, batch)
                     error = error if met is None else met
                 if error == CLOSE:
                     return None
@@ -255,7 +255,7 @@ class FakeCluster:
         return encode_produce_response(version, topics)
 
     @staticmethod
-    def _meet(obstacles: deque[Obstacle], batch: bytearray) -> int | None:
+    def _apply(obstacles: deque[Obstacle], batch: bytearray) -> int | None:
         return obstacles.popleft()(bytes(batch)) if obstacles else None
 
     def _fetch(self, node: int, version: int, frame: memoryview, at: int) -> bytes:
@@ -294,7 +294,7 @@ class FakeCluster:
 
 
 CLOSE = -1000
-"""An obstacle: the connection ends instead of an answer."""
+"""An obstacle: the connection is closed instead of a response."""
 
 
 def header(batch: bytes) -> BatchHeader:

@@ -1,4 +1,4 @@
-"""Where brokers are, as people write it."""
+"""Parsing of broker addresses."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def test_several_addresses_are_separated_by_commas() -> None:
     ]
 
 
-def test_without_a_port_it_is_kafkas() -> None:
+def test_the_default_port_is_kafkas() -> None:
     assert parse_addresses("kafka.example,[::1]") == [
         Address("kafka.example", 9092),
         Address("::1", 9092),
@@ -25,6 +25,6 @@ def test_an_ipv6_address_is_shown_in_brackets() -> None:
 
 
 @pytest.mark.parametrize("text", ["", ",", "h:", "h:x", "h:0", "h:65536", ":9092", "::1:9092"])
-def test_what_is_no_address_is_refused_with_an_example(text: str) -> None:
+def test_an_invalid_address_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="9092"):
         parse_addresses(text)

@@ -1,4 +1,4 @@
-"""Answers are taken out of the stream, however the network cuts it into pieces."""
+"""Responses are extracted from the byte stream, however the network splits it."""
 
 import asyncio
 import struct
@@ -11,7 +11,7 @@ from suwi.wire.versions import ApiKey
 
 
 class Wire(asyncio.Transport):
-    """Takes what is written, and can be aborted."""
+    """A fake transport that discards what is written and can be aborted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ def frame(correlation_id: int, body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 2, 3, 4, 5, 7, 64, 1000])
-def test_answers_arrive_whole_whatever_the_pieces(piece_bytes: int) -> None:
+def test_responses_arrive_complete_however_the_stream_is_split(piece_bytes: int) -> None:
     bodies = [b"", b"a", b"bc" * 50, b"d" * 700]
 
     async def scenario() -> None:
@@ -45,7 +45,7 @@ def test_answers_arrive_whole_whatever_the_pieces(piece_bytes: int) -> None:
 
 
 @pytest.mark.parametrize("piece_bytes", [4093, 65_536, 300_000])
-def test_a_long_answer_arrives_whole(piece_bytes: int) -> None:
+def test_a_long_response_arrives_complete(piece_bytes: int) -> None:
     body = bytes(range(256)) * 4000
 
     async def scenario() -> None:
@@ -60,7 +60,7 @@ def test_a_long_answer_arrives_whole(piece_bytes: int) -> None:
     asyncio.run(scenario())
 
 
-def test_memory_grows_with_what_has_arrived_not_with_what_is_announced() -> None:
+def test_memory_grows_with_received_bytes_not_with_the_announced_length() -> None:
     async def scenario() -> None:
         connection = PeerConnection("test")
         connection.connection_made(Wire())
@@ -77,7 +77,7 @@ def test_memory_grows_with_what_has_arrived_not_with_what_is_announced() -> None
 
 
 @pytest.mark.parametrize("size_bytes", [-1, 2**31 - 1])
-def test_a_length_that_cannot_be_ends_the_connection(size_bytes: int) -> None:
+def test_an_impossible_frame_length_closes_the_connection(size_bytes: int) -> None:
     async def scenario() -> None:
         connection, wire = PeerConnection("test"), Wire()
         connection.connection_made(wire)

@@ -122,7 +122,7 @@ class Stage:
         self.outside = simulation.machine("outside")
 
     def client(self, name: str) -> Cluster:
-        patient = ClientSettings(connect_timeout_s=2, request_timeout_s=5, patience_s=20)
+        patient = ClientSettings(connect_timeout_s=2, request_timeout_s=5, retry_timeout_s=20)
         return self.cluster.client(name, patient)
 
     async def start(self, *topics: str) -> None:

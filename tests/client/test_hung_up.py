@@ -1,4 +1,4 @@
-"""A peer that is gone is noticed before the loop has read from its connection."""
+"""A disconnected peer is noticed before the event loop has read from its connection."""
 
 import asyncio
 import socket
@@ -6,14 +6,14 @@ import socket
 from suwi.client.connection import PeerConnection
 
 
-def test_a_peer_that_hung_up_is_seen_at_once() -> None:
+def test_a_disconnected_peer_is_noticed_at_once() -> None:
     async def scenario() -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             connection = await PeerConnection.open(*listener.getsockname())
             accepted, _ = listener.accept()
             assert not connection.is_hung_up
             accepted.close()
-            assert connection.is_open, "the loop has not heard of it"
+            assert connection.is_open, "the event loop has not noticed it yet"
             assert connection.is_hung_up
         ended = asyncio.Event()
         connection.when_ended(lambda broke: ended.set() if broke else None)
@@ -24,13 +24,13 @@ def test_a_peer_that_hung_up_is_seen_at_once() -> None:
     asyncio.run(scenario())
 
 
-def test_a_connection_that_is_closed_here_did_not_break() -> None:
+def test_a_connection_closed_by_this_side_does_not_count_as_broken() -> None:
     async def scenario() -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             connection = await PeerConnection.open(*listener.getsockname())
-            told: list[bool] = []
-            connection.when_ended(told.append)
+            calls: list[bool] = []
+            connection.when_ended(calls.append)
             await connection.close()
-            assert told == [False]
+            assert calls == [False]
 
     asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""What a reader sees of fetched bytes."""
+"""Which records of fetched bytes are visible to a reader."""
 
 import pytest
 
@@ -43,7 +43,7 @@ def seen(data: bytes, position: int, *aborted: tuple[int, int]) -> tuple[list[in
     return [record.offset for record in visible.records], visible.next_offset
 
 
-def test_a_batch_that_holds_the_position_is_read_from_there() -> None:
+def test_a_batch_that_contains_the_position_is_read_from_there() -> None:
     assert seen(batch(0, b"a", b"b", b"c") + batch(3, b"d"), 1) == ([1, 2, 3], 4)
 
 
@@ -51,17 +51,17 @@ def test_an_incomplete_batch_at_the_end_is_read_next_time() -> None:
     assert seen(batch(0, b"a") + batch(1, b"b")[:-1], 0) == ([0], 1)
 
 
-def test_nothing_new_leaves_the_position_where_it_is() -> None:
+def test_without_new_records_the_position_does_not_change() -> None:
     assert seen(b"", 7) == ([], 7)
     assert seen(batch(0, b"a"), 5) == ([], 5)
 
 
-def test_markers_are_passed_over() -> None:
+def test_transaction_markers_are_skipped() -> None:
     data = batch(0, b"a", producer=1) + marker(1, MarkerType.COMMIT, 1)
     assert seen(data, 0) == ([0], 2)
 
 
-def test_an_aborted_transaction_is_left_out_up_to_its_marker() -> None:
+def test_an_aborted_transaction_is_skipped_up_to_its_marker() -> None:
     data = (
         batch(0, b"other")
         + batch(1, b"gone", b"gone", producer=1)
@@ -74,12 +74,12 @@ def test_an_aborted_transaction_is_left_out_up_to_its_marker() -> None:
     assert seen(data, 0) == ([0, 1, 2, 3, 5], 7)
 
 
-def test_a_fetch_from_the_middle_of_an_aborted_transaction_leaves_it_out_too() -> None:
+def test_a_fetch_from_the_middle_of_an_aborted_transaction_skips_it_too() -> None:
     data = batch(3, b"gone", producer=1) + marker(4, MarkerType.ABORT, 1) + batch(5, b"x")
     assert seen(data, 3, (1, 1)) == ([5], 6)
 
 
-def test_damage_on_the_way_is_found() -> None:
+def test_a_corrupted_batch_is_detected() -> None:
     data = bytearray(batch(0, b"abcdef"))
     data[-3] ^= 1
     with pytest.raises(CorruptMessage):

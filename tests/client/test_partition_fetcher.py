@@ -1,4 +1,4 @@
-"""Raw batches of one partition, from leaders that move, die and forget."""
+"""Fetching raw batches of one partition while leaders move, fail and lose their topics."""
 
 import asyncio
 from uuid import UUID
@@ -31,7 +31,7 @@ async def values_at(fetcher: PartitionFetcher, offset: int) -> list[bytes | None
     return [record.value for record in visible_records(fetched.records, Offset(offset)).records]
 
 
-def test_a_leader_that_moved_or_died_is_followed() -> None:
+def test_a_leader_that_moved_or_failed_is_followed() -> None:
     simulation = Simulation(3)
 
     async def scenario() -> None:
@@ -46,20 +46,20 @@ def test_a_leader_that_moved_or_died_is_followed() -> None:
             assert await values_at(fetcher, 1) == [b"b"]
             fake.machines[1].kill()
             fetching = asyncio.create_task(values_at(fetcher, 1))
-            await asyncio.sleep(5)  # in virtual time: nobody leads meanwhile
+            await asyncio.sleep(5)  # in virtual time; there is no leader meanwhile
             fake.move_leader(2)
             assert await fetching == [b"b"]
 
     simulation.run(scenario())
 
 
-def test_a_broker_that_stays_away_is_given_up() -> None:
+def test_an_unreachable_broker_is_an_error_after_the_retry_timeout() -> None:
     simulation = Simulation(1)
 
     async def scenario() -> None:
         fake = FakeCluster(simulation, brokers=1)
         await fake.start()
-        async with fake.client(patience_s=20) as cluster:
+        async with fake.client(retry_timeout_s=20) as cluster:
             fetcher = PartitionFetcher(cluster, PARTITION)
             await fetcher.fetch(Offset(0))
             fake.machines[0].kill()
@@ -69,7 +69,7 @@ def test_a_broker_that_stays_away_is_given_up() -> None:
     simulation.run(scenario())
 
 
-def test_what_trying_again_does_not_mend_is_told_at_once() -> None:
+def test_errors_that_are_not_retriable_are_raised_at_once() -> None:
     simulation = Simulation(1)
 
     async def scenario() -> None:
@@ -86,7 +86,7 @@ def test_what_trying_again_does_not_mend_is_told_at_once() -> None:
     simulation.run(scenario())
 
 
-def test_a_topic_that_was_replaced_is_not_taken_for_the_old_one() -> None:
+def test_a_recreated_topic_is_not_mistaken_for_the_old_one() -> None:
     simulation = Simulation(1)
 
     async def scenario() -> None:
@@ -102,7 +102,7 @@ def test_a_topic_that_was_replaced_is_not_taken_for_the_old_one() -> None:
     simulation.run(scenario())
 
 
-def test_the_nearest_replica_is_read_until_it_fails() -> None:
+def test_the_preferred_read_replica_is_used_until_it_fails() -> None:
     simulation = Simulation(1)
 
     async def scenario() -> None:
@@ -116,11 +116,11 @@ def test_the_nearest_replica_is_read_until_it_fails() -> None:
             assert await values_at(far, 0) == [b"a"]
             assert await values_at(near, 0) == await values_at(near, 0) == [b"a"]
             assert fake.fetched_at == [0, 2, 2]
-            fake.machines[2].kill()  # The leader has not noticed yet.
+            fake.machines[2].kill()  # the leader has not noticed yet
             assert await values_at(near, 0) == [b"a"]
             fake.nearest = 1
             assert await values_at(near, 0) == [b"a"]
-            fake.nearest = None  # It is no replica any more, and says so.
+            fake.nearest = None  # it is not a replica any more and responds with an error
             assert await values_at(near, 0) == [b"a"]
             assert fake.fetched_at == [0, 2, 2, 0, 1, 0]
 

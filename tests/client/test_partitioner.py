@@ -1,4 +1,4 @@
-"""Keys go where the Java client puts them; records without a key stay together."""
+"""Keys map to the same partitions as with the Java client; records without a key stay together."""
 
 import pytest
 
@@ -17,7 +17,7 @@ HASHES = {
 
 
 @pytest.mark.parametrize("key", HASHES)
-def test_a_key_has_the_hash_that_kafka_gives_it(key: bytes) -> None:
+def test_the_hash_of_a_key_equals_kafkas(key: bytes) -> None:
     assert murmur2(key) == HASHES[key] % 2**32
 
 
@@ -33,7 +33,7 @@ def test_records_without_a_key_stay_in_a_partition_until_its_batch_is_complete()
     assert sticky.choose("t", [0, 1, 2]) != first
 
 
-def test_a_partition_that_lost_its_leader_is_left() -> None:
+def test_a_partition_without_a_leader_is_not_chosen() -> None:
     sticky = StickyPartitions(SimRandom(1))
     first = sticky.choose("t", [0, 1])
     assert sticky.choose("t", [1 - first]) == 1 - first

@@ -1,4 +1,4 @@
-"""The producer against brokers that fail: in order, no loss, and once where it is idempotent."""
+"""The producer against failing brokers: order, no loss, and exactly once if it is idempotent."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -39,8 +39,8 @@ async def read_all(cluster: Cluster, partitions: int = 1) -> list[Record]:
     return records
 
 
-async def cause_trouble(simulation: Simulation, broker: SimBroker, rounds: int) -> None:
-    """Resets, restarts and short cuts, one after another."""
+async def inject_faults(simulation: Simulation, broker: SimBroker, rounds: int) -> None:
+    """Connection resets, restarts and short network cuts, one after another."""
     faults, network = simulation.faults, simulation.network
     for _ in range(rounds):
         await asyncio.sleep(faults.uniform(0, 0.3))
@@ -61,11 +61,11 @@ async def cause_trouble(simulation: Simulation, broker: SimBroker, rounds: int) 
 async def run_producer(
     simulation: Simulation, settings: ProducerSettings, count: int = 400
 ) -> list[Record]:
-    """Produce under trouble; what is stored in the end."""
+    """Produce while brokers fail. Returns what is stored in the end."""
     broker = SimBroker(simulation)
     await broker.start()
     await create_topic(await broker.connect(), TOPIC, segment_bytes="4096")
-    trouble = asyncio.create_task(cause_trouble(simulation, broker, 8))
+    trouble = asyncio.create_task(inject_faults(simulation, broker, 8))
     async with cluster_of(simulation) as cluster:
         async with Producer(cluster, broker.machine.clock, settings) as producer:
             deliveries: list[Delivery] = []
@@ -113,7 +113,7 @@ def test_with_acks_1_nothing_is_lost(seed: int) -> None:
     run(simulation, scenario())
 
 
-def test_with_acks_0_records_arrive_and_nobody_tells_where() -> None:
+def test_with_acks_0_records_arrive_but_their_offsets_are_unknown() -> None:
     simulation = Simulation(1)
 
     async def scenario() -> None:
@@ -159,7 +159,7 @@ def test_keys_headers_and_times_arrive_as_sent() -> None:
     run(simulation, scenario())
 
 
-def test_a_batch_that_is_refused_does_not_keep_the_next_one_back() -> None:
+def test_a_refused_batch_does_not_block_the_next_one() -> None:
     simulation = Simulation(1)
 
     async def scenario() -> None:
@@ -179,7 +179,7 @@ def test_a_batch_that_is_refused_does_not_keep_the_next_one_back() -> None:
     run(simulation, scenario())
 
 
-def test_a_record_that_is_too_large_does_not_take_its_batch_with_it() -> None:
+def test_a_record_that_is_too_large_does_not_fail_the_rest_of_its_batch() -> None:
     simulation = Simulation(1)
 
     async def scenario() -> None:
@@ -202,7 +202,7 @@ def test_a_record_that_is_too_large_does_not_take_its_batch_with_it() -> None:
     run(simulation, scenario())
 
 
-def test_an_unknown_topic_or_partition_is_told_at_once() -> None:
+def test_an_unknown_topic_or_partition_is_raised_at_once() -> None:
     simulation = Simulation(1)
 
     async def scenario() -> None:
@@ -219,13 +219,13 @@ def test_an_unknown_topic_or_partition_is_told_at_once() -> None:
     run(simulation, scenario())
 
 
-# -- answers that a test puts in the way -----------------------------------------------------------
+# -- injected responses ----------------------------------------------------------------------------
 
 
 async def send_through(
     fake: FakeCluster, values: list[bytes], settings: ProducerSettings | None = None
 ) -> list[Delivery]:
-    """Send each value in a batch of its own, and wait for the end of all."""
+    """Send each value in a batch of its own, and wait until all are done."""
     async with fake.client() as cluster:
         producer = Producer(cluster, fake.machines[0].clock, settings)
         async with producer:
@@ -255,7 +255,7 @@ def test_a_leader_that_moved_is_found() -> None:
     run(simulation, scenario())
 
 
-def test_a_leader_that_died_is_replaced_by_the_one_that_took_over() -> None:
+def test_after_a_leader_failure_the_new_leader_is_used() -> None:
     simulation = Simulation(1)
 
     async def scenario() -> None:
@@ -278,7 +278,7 @@ def test_a_leader_that_died_is_replaced_by_the_one_that_took_over() -> None:
         ErrorCode.not_enough_replicas_after_append,
     ],
 )
-def test_a_batch_that_was_stored_without_an_answer_is_stored_once(answer: int) -> None:
+def test_a_batch_that_was_stored_without_a_response_is_stored_once(answer: int) -> None:
     simulation = Simulation(1)
 
     async def scenario() -> None:
@@ -315,7 +315,7 @@ def test_a_duplicate_that_the_broker_reports_counts_as_stored() -> None:
         ErrorCode.invalid_producer_epoch,
     ],
 )
-def test_a_producer_that_was_forgotten_goes_on_under_a_new_id(answer: int) -> None:
+def test_a_producer_whose_state_was_lost_continues_with_a_new_id(answer: int) -> None:
     simulation = Simulation(1)
 
     async def scenario() -> None:
@@ -332,7 +332,7 @@ def test_a_producer_that_was_forgotten_goes_on_under_a_new_id(answer: int) -> No
     run(simulation, scenario())
 
 
-def test_a_batch_in_doubt_is_never_sent_under_another_id() -> None:
+def test_a_batch_that_may_be_stored_is_never_sent_with_another_id() -> None:
     simulation = Simulation(1)
 
     async def scenario() -> None:
@@ -350,7 +350,7 @@ def test_a_batch_in_doubt_is_never_sent_under_another_id() -> None:
     run(simulation, scenario())
 
 
-def test_a_batch_that_ran_out_of_time_in_doubt_is_followed_under_a_new_id() -> None:
+def test_after_a_timed_out_batch_that_may_be_stored_the_next_has_a_new_id() -> None:
     simulation = Simulation(1)
 
     async def scenario() -> None:
@@ -372,8 +372,8 @@ def test_a_batch_that_ran_out_of_time_in_doubt_is_followed_under_a_new_id() -> N
 @pytest.mark.parametrize(
     "answer", [ErrorCode.not_leader_or_follower, ErrorCode.kafka_storage_error]
 )
-def test_a_batch_that_its_leader_took_in_before_it_fell_is_in_doubt(answer: int) -> None:
-    """What follows it must not be taken for the same batch and dropped."""
+def test_a_batch_appended_by_a_leader_that_was_then_deposed_may_be_stored(answer: int) -> None:
+    """The next batch must not be dropped as a duplicate of it."""
     simulation = Simulation(1)
 
     async def scenario() -> None:
@@ -389,7 +389,7 @@ def test_a_batch_that_its_leader_took_in_before_it_fell_is_in_doubt(answer: int)
     run(simulation, scenario())
 
 
-def test_the_sequence_is_not_used_up_by_a_batch_that_was_refused() -> None:
+def test_a_refused_batch_does_not_consume_its_sequence() -> None:
     simulation = Simulation(1)
 
     async def scenario() -> None:
@@ -446,7 +446,7 @@ def test_records_without_a_key_spread_over_the_partitions_batch_by_batch() -> No
     run(simulation, scenario())
 
 
-def test_a_broker_that_takes_nothing_does_not_keep_a_client_from_closing() -> None:
+def test_a_broker_that_reads_nothing_does_not_block_closing_a_client() -> None:
     simulation = Simulation(1)
 
     async def scenario() -> None:
@@ -458,7 +458,7 @@ def test_a_broker_that_takes_nothing_does_not_keep_a_client_from_closing() -> No
         await (await producer.send(TOPIC, b"x"))
         simulation.network.partition(["outside"], ["b0"])
         await producer.send(TOPIC, bytes(1 << 20))
-        await asyncio.sleep(1)  # It is written by then, and stays where it is.
+        await asyncio.sleep(1)  # it is written by then, and stays in the socket buffer
         await producer.close()
         began_s = simulation.loop.time()
         await cluster.close()
@@ -467,7 +467,7 @@ def test_a_broker_that_takes_nothing_does_not_keep_a_client_from_closing() -> No
     run(simulation, scenario())
 
 
-def test_send_waits_while_too_much_is_on_its_way() -> None:
+def test_send_waits_while_the_buffer_is_full() -> None:
     simulation = Simulation(1)
 
     async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""The reader against leaders that move, die and forget."""
+"""The reader while leaders move, fail and lose their topics."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -40,7 +40,7 @@ def run(scenario: Coroutine[Any, Any, None], simulation: Simulation) -> None:
     simulation.run(scenario)
 
 
-def test_each_record_comes_once_while_leaders_move_and_die() -> None:
+def test_each_record_is_returned_once_while_leaders_move_and_fail() -> None:
     simulation = Simulation(5)
 
     async def scenario() -> None:
@@ -67,7 +67,7 @@ def test_each_record_comes_once_while_leaders_move_and_die() -> None:
     run(scenario(), simulation)
 
 
-def test_a_dead_leader_does_not_keep_back_what_another_has() -> None:
+def test_a_failed_leader_does_not_delay_the_records_of_another() -> None:
     simulation = Simulation(1)
 
     async def scenario() -> None:
@@ -87,14 +87,14 @@ def test_a_dead_leader_does_not_keep_back_what_another_has() -> None:
     run(scenario(), simulation)
 
 
-def test_a_reader_gives_up_when_nobody_comes_back() -> None:
+def test_a_reader_raises_after_the_retry_timeout_if_no_broker_returns() -> None:
     simulation = Simulation(1)
 
     async def scenario() -> None:
         fake = FakeCluster(simulation, brokers=1)
         await fake.start()
         async with (
-            fake.client(patience_s=20) as cluster,
+            fake.client(retry_timeout_s=20) as cluster,
             Reader(cluster, {partition(0): Offset(0)}) as reader,
         ):
             await reader.read()
@@ -105,7 +105,7 @@ def test_a_reader_gives_up_when_nobody_comes_back() -> None:
     run(scenario(), simulation)
 
 
-def test_a_reader_goes_on_when_the_broker_is_back() -> None:
+def test_a_reader_continues_when_the_broker_is_back() -> None:
     simulation = Simulation(1)
 
     async def scenario() -> None:
@@ -123,7 +123,7 @@ def test_a_reader_goes_on_when_the_broker_is_back() -> None:
     run(scenario(), simulation)
 
 
-def test_an_offset_that_is_not_there_is_told() -> None:
+def test_an_offset_out_of_range_is_raised() -> None:
     simulation = Simulation(1)
 
     async def scenario() -> None:
@@ -155,7 +155,7 @@ def test_a_topic_that_is_deleted_or_replaced_ends_the_reading() -> None:
     run(scenario(), simulation)
 
 
-def test_offsets_are_asked_of_the_leaders_again_after_they_moved() -> None:
+def test_list_offsets_is_retried_after_leaders_moved() -> None:
     simulation = Simulation(1)
 
     async def scenario() -> None:
@@ -172,7 +172,7 @@ def test_offsets_are_asked_of_the_leaders_again_after_they_moved() -> None:
     run(scenario(), simulation)
 
 
-def test_every_address_that_was_tried_is_named() -> None:
+def test_the_error_names_every_address_that_was_tried() -> None:
     simulation = Simulation(1)
 
     async def scenario() -> None:

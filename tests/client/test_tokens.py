@@ -1,4 +1,4 @@
-"""OAuth tokens: from a file, from an endpoint, or made up; and no secret in any text."""
+"""OAuth tokens: from a file, from an endpoint, or unsecured; and no secret in any text."""
 
 import asyncio
 import base64
@@ -21,7 +21,7 @@ MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule re
 
 
 class Endpoint(HTTPServer):
-    """Gives what a test puts into `answers`, and remembers what it was asked."""
+    """Responds with what a test puts into `answers`, and records the requests."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -64,7 +64,7 @@ def tokens_of(tokens: Any, count: int = 1) -> list[str]:
     return asyncio.run(get())
 
 
-def test_a_token_in_a_file_is_read_with_every_log_in(tmp_path: Path) -> None:
+def test_a_token_file_is_read_for_every_authentication(tmp_path: Path) -> None:
     file = tmp_path / "a token"
     tokens = read_tokens({"sasl.oauthbearer.token.endpoint.url": file.as_uri()}, {})
     with pytest.raises(NoToken, match="No such file"):
@@ -74,7 +74,7 @@ def test_a_token_in_a_file_is_read_with_every_log_in(tmp_path: Path) -> None:
     file.write_text("second")
     assert tokens_of(tokens) == ["second"]
     file.write_bytes(b"\xff")
-    with pytest.raises(NoToken, match="holds no token"):
+    with pytest.raises(NoToken, match="has no token"):
         tokens_of(tokens)
 
 
@@ -89,7 +89,7 @@ def test_an_endpoint_is_asked_once_for_most_of_a_tokens_lifetime(endpoint: Endpo
     ]
 
 
-def test_a_token_of_unknown_lifetime_is_not_kept(endpoint: Endpoint) -> None:
+def test_a_token_of_unknown_lifetime_is_not_cached(endpoint: Endpoint) -> None:
     endpoint.answers = [(200, b'{"access_token": "a"}'), (200, b'{"access_token": "b"}')]
     assert tokens_of(EndpointTokens(endpoint.url, "me", SECRET), 2) == ["a", "b"]
 
@@ -97,13 +97,13 @@ def test_a_token_of_unknown_lifetime_is_not_kept(endpoint: Endpoint) -> None:
 @pytest.mark.parametrize(
     ("status", "answer", "problem"),
     [
-        (401, b"no", "it answered 401"),
-        (200, b"no", "is not JSON"),
-        (200, b"[]", "is not JSON of an object"),
+        (401, b"no", "HTTP status 401"),
+        (200, b"no", "is not a JSON object"),
+        (200, b"[]", "is not a JSON object"),
         (200, b'{"token": 1}', "has no access_token"),
     ],
 )
-def test_an_endpoint_that_gives_no_token_is_named(
+def test_an_endpoint_without_a_token_is_named_in_the_error(
     endpoint: Endpoint, status: int, answer: bytes, problem: str
 ) -> None:
     endpoint.answers = [(status, answer)]
@@ -113,12 +113,12 @@ def test_an_endpoint_that_gives_no_token_is_named(
     assert SECRET not in str(failed.value)
 
 
-def test_an_endpoint_that_is_away_is_named() -> None:
+def test_an_unreachable_endpoint_is_named_in_the_error() -> None:
     with pytest.raises(NoToken, match=r"no token from http://127\.0\.0\.1:1/x: .*refused"):
         tokens_of(EndpointTokens("http://127.0.0.1:1/x", "me", SECRET))
 
 
-def test_a_token_can_be_made_up_for_brokers_that_believe_it() -> None:
+def test_an_unsecured_token_can_be_made_for_brokers_that_accept_it() -> None:
     log_in = read_sasl_login(
         {
             "sasl.mechanism": "OAUTHBEARER",
@@ -139,7 +139,7 @@ def test_a_token_can_be_made_up_for_brokers_that_believe_it() -> None:
     assert said["exp"] - said["iat"] == pytest.approx(60)
 
 
-def test_a_broker_that_says_no_is_answered_and_one_that_says_yes_is_not() -> None:
+def test_a_failed_authentication_gets_a_final_message_and_a_successful_one_does_not() -> None:
     from suwi.security.oauthbearer import OAuthBearerClient
 
     assert OAuthBearerClient("t").respond(b'{"status":"invalid_token"}') == b"\x01"
@@ -158,11 +158,13 @@ def test_a_broker_that_says_no_is_answered_and_one_that_says_yes_is_not() -> Non
                 "sasl.jaas.config": f'{MODULE} unsecuredLoginStringClaim_sub="a" '
                 'unsecuredLoginLifetimeSeconds="long";'
             },
-            "unsecuredLoginLifetimeSeconds is a number",
+            "unsecuredLoginLifetimeSeconds must be a number",
         ),
     ],
 )
-def test_settings_that_lead_to_no_token_are_named(settings: dict[str, str], problem: str) -> None:
+def test_settings_without_a_usable_token_source_are_named_in_the_error(
+    settings: dict[str, str], problem: str
+) -> None:
     with pytest.raises(BadConfig) as bad:
         read_sasl_login({"sasl.mechanism": "OAUTHBEARER", **settings})
     assert problem in str(bad.value)

@@ -1,4 +1,4 @@
-"""One way to drive every client that administers topics. Answers are Kafka's error codes."""
+"""A common interface to the admin clients. Results are Kafka's error codes."""
 
 import asyncio
 import warnings
@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
-    # kafka-python reads its schemas with a call that Python 3.11 calls deprecated.
+    # kafka-python reads its schemas with a call that is deprecated in Python 3.11.
     from kafka.admin import KafkaAdminClient
 
 

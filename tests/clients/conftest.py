@@ -1,4 +1,4 @@
-"""A broker for the tests that only write to topics of their own, and the clients by name."""
+"""A shared broker for tests that write only to their own topics, and the clients by name."""
 
 from collections.abc import Iterator
 

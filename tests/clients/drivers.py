@@ -1,7 +1,7 @@
-"""One way to drive every client: what a test wants of them is the same, how they are told is not.
+"""A common interface to all client libraries.
 
-A `Driver` produces and consumes in the client's own words and speaks `Record`s to the test.
-Consumers are always given their partitions and offsets.
+A `Driver` produces and consumes with the client's own API and exchanges `Record`s with the test.
+Consumers always get explicit partitions and offsets.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from suwi.model.ids import NO_TIMESTAMP
 from suwi.records.record import Record
 
 with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
-    # kafka-python reads its schemas with a call that Python 3.11 calls deprecated.
+    # kafka-python reads its schemas with a call that is deprecated in Python 3.11.
     import kafka
     from kafka.structs import TopicPartition as PythonTopicPartition
 
@@ -39,7 +39,7 @@ class Driver(ABC):
     name: ClassVar[str]
 
     def can_send(self, record: Record) -> bool:
-        """Whether the client has words for this record."""
+        """Whether the client can represent this record."""
         return True
 
     @property
@@ -58,17 +58,17 @@ class Driver(ABC):
         acks: str = "all",
         idempotent: bool = False,
     ) -> None:
-        """Send the records and wait until all are acknowledged; a failure is an exception."""
+        """Send the records and wait until all are acknowledged. Raises if one fails."""
 
     @abstractmethod
     def consume(
         self, address: str, counts: Mapping[str, int], *, offset: int = 0, partition: int = 0
     ) -> dict[str, list[Record]]:
-        """So many records of each topic, all from the same offset on, or from EARLIEST."""
+        """The given number of records of each topic, from the same offset on, or from EARLIEST."""
 
     @abstractmethod
     def offset_at(self, address: str, topic: str, timestamp: int, partition: int = 0) -> int | None:
-        """The first offset at or after a time, EARLIEST or LATEST; None where there is none."""
+        """The first offset at or after a timestamp, EARLIEST or LATEST; None if there is none."""
 
 
 class Confluent(Driver):
@@ -120,7 +120,7 @@ class Confluent(Driver):
             consumer.assign([TopicPartition(topic, partition, offset) for topic in counts])
             while not _is_complete(found, counts):
                 message = consumer.poll(PATIENCE_S)
-                assert message is not None, f"nothing came after {found}"
+                assert message is not None, f"no record arrived after {found}"
                 if message.error() is not None:
                     raise confluent_kafka.KafkaException(message.error())
                 found[message.topic()].append(_from_confluent(message))
@@ -206,7 +206,7 @@ class KafkaPython(Driver):
                     consumer.seek(assigned, offset)
             while not _is_complete(found, counts):
                 polled = consumer.poll(PATIENCE_S * 1000)
-                assert polled, f"nothing came after {found}"
+                assert polled, f"no record arrived after {found}"
                 _collect(found, polled)
         return _cut(found, counts)
 
@@ -281,7 +281,7 @@ class AioKafka(Driver):
                     consumer.seek(each, offset)
             while not _is_complete(found, counts):
                 fetched = await consumer.getmany(timeout_ms=PATIENCE_S * 1000)
-                assert fetched, f"nothing came after {found}"
+                assert fetched, f"no record arrived after {found}"
                 _collect(found, fetched)
 
         with_aiokafka_consumer(address, run)
@@ -318,7 +318,7 @@ def with_aiokafka_consumer(
 
 
 class Kcat(Driver):
-    """librdkafka's command line. Messages are lines; nulls and headers hold for a whole run."""
+    """librdkafka's command line. Messages are lines; nulls and headers apply to a whole run."""
 
     name = "kcat"
 
@@ -427,7 +427,7 @@ def _from_kcat(printed: bytes) -> Iterable[Record]:
 
 
 def _collect(found: dict[str, list[Record]], fetched: Mapping[Any, Iterable[Any]]) -> None:
-    """kafka-python and aiokafka name the parts of a record alike."""
+    """kafka-python and aiokafka use the same attribute names for records."""
     for assigned, records in fetched.items():
         found[assigned.topic] += [
             Record(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in records

@@ -1,4 +1,4 @@
-"""Administration with librdkafka's client: all that the admin APIs of a single broker can do."""
+"""Administration with librdkafka's client: all admin APIs of a single broker."""
 
 import time
 from typing import Any
@@ -142,7 +142,7 @@ def test_every_setting_of_a_broker_says_whether_it_can_be_changed(admin: AdminCl
     assert found["num.partitions"].source == DEFAULT
 
 
-def test_a_list_grows_and_shrinks_by_its_items(admin: AdminClient, topic: str) -> None:
+def test_items_are_added_to_and_removed_from_a_list_setting(admin: AdminClient, topic: str) -> None:
     key = "cleanup.policy"
     change(admin, ResourceType.TOPIC, topic, key, "compact", "APPEND").result(LIMIT_S)
     policy = settings(admin, ResourceType.TOPIC, topic)[key].value
@@ -153,7 +153,7 @@ def test_a_list_grows_and_shrinks_by_its_items(admin: AdminClient, topic: str) -
     assert settings(admin, ResourceType.TOPIC, topic)[key].value == "delete"
 
 
-def test_a_setting_of_a_broker_is_changed_and_given_back(admin: AdminClient) -> None:
+def test_a_setting_of_a_broker_is_changed_and_reset(admin: AdminClient) -> None:
     key = "log.cleaner.backoff.ms"
     change(admin, ResourceType.BROKER, "0", key, "10000").result(LIMIT_S)
     found = settings(admin, ResourceType.BROKER, "0")[key]
@@ -167,9 +167,7 @@ def test_a_setting_of_a_broker_is_changed_and_given_back(admin: AdminClient) -> 
 @pytest.mark.parametrize(
     ("key", "value"), [("retention.ms", "soon"), ("no.such.key", "1"), ("segment.bytes", "-1")]
 )
-def test_what_cannot_be_set_is_refused(
-    admin: AdminClient, topic: str, key: str, value: str
-) -> None:
+def test_invalid_settings_are_refused(admin: AdminClient, topic: str, key: str, value: str) -> None:
     error = refusal(change(admin, ResourceType.TOPIC, topic, key, value))
     assert error.name() == "INVALID_CONFIG"
     assert key in error.str()

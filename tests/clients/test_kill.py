@@ -1,4 +1,4 @@
-"""kill -9 under load, and disks that fill up: what was acknowledged is there, once and in order."""
+"""kill -9 under load, and full disks: acknowledged records are stored once and in order."""
 
 import asyncio
 import os
@@ -33,7 +33,7 @@ KILLS = 4
 
 
 class Load:
-    """Producers that go on until they are told to stop, and what they were told of each record."""
+    """Producers that run until they are stopped, and the acknowledgements of their records."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -44,7 +44,7 @@ class Load:
         self._changed = threading.Condition()
         self._threads = [
             threading.Thread(target=self._guard, args=(produce, f"producer-{n}"))
-            # Without kafka-python: it leaks the sockets it cannot connect while nobody listens.
+            # Without kafka-python: it leaks the sockets it cannot connect while the broker is down.
             for n, produce in enumerate([self._confluent, self._aiokafka] * 2)
         ]
 
@@ -65,13 +65,13 @@ class Load:
             raise self._failures[0]
 
     def wait_for(self, acknowledged: int) -> None:
-        """Return when so many records more are acknowledged."""
+        """Return when this many more records are acknowledged."""
         with self._changed:
             goal = len(self.acknowledged) + acknowledged
             done = self._changed.wait_for(
                 lambda: len(self.acknowledged) >= goal or bool(self._failures), PATIENCE_S
             )
-        assert done, "the producers stand still"
+        assert done, "the producers make no progress"
 
     def _guard(self, produce: Callable[[str], None], name: str) -> None:
         try:
@@ -82,7 +82,7 @@ class Load:
                 self._changed.notify_all()
 
     def _values(self, name: str) -> Iterator[tuple[int, bytes]]:
-        """The next record's partition and value, for as long as the load goes on."""
+        """The next record's partition and value, until the load is stopped."""
         number = 0
         while not self._stop.is_set():
             with self._changed:
@@ -135,21 +135,23 @@ class Load:
                 for partition, value in self._values(name):
                     waiting.append((value, await producer.send(TOPIC, value, partition=partition)))
                     if len(waiting) >= 200:
-                        await self._take_in(waiting)
-                await self._take_in(waiting)
+                        await self._acknowledge_all(waiting)
+                await self._acknowledge_all(waiting)
             finally:
                 await producer.stop()
 
         asyncio.run(run())
 
-    async def _take_in(self, waiting: list[tuple[bytes, Any]]) -> None:
+    async def _acknowledge_all(self, waiting: list[tuple[bytes, Any]]) -> None:
         for value, future in waiting:
             metadata = await asyncio.wait_for(future, PATIENCE_S)
             self._acknowledge(metadata.partition, metadata.offset, value)
         waiting.clear()
 
 
-def check_everything_is_there_once_and_in_order(broker: BrokerProcess, load: Load) -> None:
+def check_acknowledged_records_are_stored_once_and_in_order(
+    broker: BrokerProcess, load: Load
+) -> None:
     with RawClient(broker.address) as client:
         ends = [client.fetch(TOPIC, 0, partition=p).high_watermark for p in range(PARTITIONS)]
     seen: dict[bytes, int] = defaultdict(int)
@@ -164,15 +166,15 @@ def check_everything_is_there_once_and_in_order(broker: BrokerProcess, load: Loa
             assert number > last_of.get(producer, b""), f"{record.value!r} is out of order"
             last_of[producer] = number
             acknowledged = load.acknowledged.get((partition, record.offset), record.value)
-            assert acknowledged == record.value, "another record than was acknowledged"
-    assert set(seen.values()) == {1}, "a record is there twice"
+            assert acknowledged == record.value, "a different record than was acknowledged"
+    assert set(seen.values()) == {1}, "a record is stored twice"
     assert set(load.acknowledged.values()) <= set(seen), "an acknowledged record is lost"
-    # The producers waited for every record, so nothing may be there that was not acknowledged.
+    # The producers waited for every record, so every stored record must be acknowledged.
     assert len(seen) == len(load.acknowledged) == load.sent
 
 
 @pytest.mark.parametrize("segment_bytes", [1 << 30, 50_000], ids=["one segment", "many segments"])
-def test_kill_9_under_load_loses_doubles_and_reorders_nothing(
+def test_kill_9_under_load_does_not_lose_duplicate_or_reorder_records(
     tmp_path: Path, segment_bytes: int
 ) -> None:
     random = Random(segment_bytes)
@@ -186,10 +188,10 @@ def test_kill_9_under_load_loses_doubles_and_reorders_nothing(
                 broker.start()
             load.wait_for(500)
             load.finish()
-        check_everything_is_there_once_and_in_order(broker, load)
+        check_acknowledged_records_are_stored_once_and_in_order(broker, load)
         broker.stop()
         broker.start()
-        check_everything_is_there_once_and_in_order(broker, load)
+        check_acknowledged_records_are_stored_once_and_in_order(broker, load)
         assert "Traceback" not in broker.log
 
 
@@ -197,21 +199,21 @@ def test_kill_9_under_load_loses_doubles_and_reorders_nothing(
 
 
 class SmallDisk(ABC):
-    """A place for data that can run full and be given space again."""
+    """A data directory on a disk that can become full and get space again."""
 
     path: Path
-    """The data directory itself, so that the broker's log lies outside."""
+    """The data directory itself; the broker's log output is outside."""
 
     @abstractmethod
     def limit(self, broker: BrokerProcess) -> None:
-        """From now on there are a few megabytes left."""
+        """From now on only a few megabytes are left."""
 
     @abstractmethod
     def make_room(self, broker: BrokerProcess) -> None: ...
 
 
 class SmallFileSystem(SmallDisk):
-    """A file system of a few megabytes, most of which another file takes."""
+    """A file system of a few megabytes, mostly filled by another file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -227,7 +229,7 @@ class SmallFileSystem(SmallDisk):
         self._ballast.write_bytes(bytes(8 << 20))
 
     def fill(self) -> None:
-        """Take all that is left, so that not even a small file fits."""
+        """Use all space, so that not even a small file fits."""
         with self._ballast.open("ab", buffering=0) as ballast, suppress(OSError):
             while ballast.write(bytes(4096)):
                 pass
@@ -240,7 +242,7 @@ class SmallFileSystem(SmallDisk):
 
 
 class SmallFiles(SmallDisk):
-    """No file may grow beyond a limit of the kernel's, until it is raised."""
+    """The kernel limits the size of each file, until the limit is raised."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -297,7 +299,7 @@ def test_a_full_disk_refuses_writes_and_recovers_when_there_is_space(small_disk:
                 stored += 1
             assert stored > 10
 
-            # Nothing but KAFKA_STORAGE_ERROR, as often as one asks; all that was taken is there.
+            # Only KAFKA_STORAGE_ERROR, however often it is tried; all accepted records are stored.
             for _ in range(5):
                 assert (
                     client.produce("t", large_batch(stored)).error == ErrorCode.kafka_storage_error
@@ -397,11 +399,11 @@ def test_a_broker_that_waits_for_space_can_be_stopped(small_file_system: SmallFi
 
 @contextmanager
 def when_it_waits(broker: BrokerProcess, act: Callable[[], None]) -> Iterator[None]:
-    """Act as soon as the broker has said that it waits for its metadata store."""
+    """Act as soon as the broker has logged that it waits for its metadata store."""
     over = threading.Event()
 
     def watch() -> None:
-        while "waiting for the metadata store" not in broker.log and not over.wait(0.01):
+        while "metadata store unavailable, retrying" not in broker.log and not over.wait(0.01):
             pass
         act()
 

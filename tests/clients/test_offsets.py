@@ -1,4 +1,4 @@
-"""Where readers start and how much they get: times, ends, middles of batches, limits, waiting."""
+"""Fetch positions and limits: timestamps, log ends, offsets inside batches, limits, waiting."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ START_MS = 1_700_000_000_000
 
 @pytest.fixture(scope="module")
 def timed(broker: BrokerProcess) -> str:
-    """Three batches of four records, ten milliseconds apart; nobody came later than the ninth."""
+    """Three batches of four records, ten milliseconds apart; none is newer than the ninth."""
     topic = unique_name("timed")
     with RawClient(broker.address) as client:
         client.create_topic(topic, retention_ms="-1")
@@ -44,7 +44,7 @@ def test_the_first_offset_at_or_after_a_time_is_found(
 
 
 def _no(driver: Driver, offset: int | None) -> set[int | None]:
-    # kcat says where one would read on, where there is nothing so new.
+    # If no record is that new, kcat prints the offset to continue at.
     return {offset, 12} if offset is None and driver.name == "kcat" else {offset}
 
 
@@ -69,7 +69,7 @@ def test_reading_starts_anywhere_inside_a_batch(
 
 @pytest.fixture(scope="module")
 def ten(broker: BrokerProcess) -> tuple[str, int]:
-    """Ten batches of the same size in each of two partitions; the topic and that size."""
+    """Ten batches of the same size in each of two partitions. Returns the topic and the size."""
     topic = unique_name("ten")
     batch = build_batch([Record(value=b"x" * 10_000)])
     with RawClient(broker.address) as client:
@@ -120,7 +120,7 @@ def test_a_fetch_waits_until_there_is_enough(
     assert len(answered.partitions[0].records) == min_batches * len(batch)
 
 
-def test_a_fetch_answers_with_what_there_is_when_its_time_is_up(raw: RawClient) -> None:
+def test_a_fetch_returns_what_it_has_when_max_wait_has_passed(raw: RawClient) -> None:
     topic = unique_name("impatient")
     raw.create_topic(topic)
     assert not raw.fetch(topic, 0, min_bytes=1, max_wait_ms=20).records
@@ -130,7 +130,7 @@ def test_a_fetch_answers_with_what_there_is_when_its_time_is_up(raw: RawClient) 
     assert len(fetched.records) == len(batch)
 
 
-def test_a_waiting_fetch_is_told_that_its_topic_was_deleted(
+def test_a_waiting_fetch_gets_an_error_when_its_topic_is_deleted(
     broker: BrokerProcess, raw: RawClient
 ) -> None:
     topic = unique_name("vanishing")
@@ -144,7 +144,7 @@ def test_a_waiting_fetch_is_told_that_its_topic_was_deleted(
     assert answered.partitions[0].error_code == 3
 
 
-def test_an_incremental_fetch_tells_only_what_is_new(raw: RawClient) -> None:
+def test_an_incremental_fetch_returns_only_changes(raw: RawClient) -> None:
     topic = unique_name("session")
     raw.create_topic(topic, partitions=3)
 

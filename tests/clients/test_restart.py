@@ -1,4 +1,4 @@
-"""What a broker keeps over its end, clean or not, and who may use its directory."""
+"""What survives a restart, clean or not, and that a data directory has one broker."""
 
 from pathlib import Path
 
@@ -17,19 +17,19 @@ CLEAN_MARK = ".kafka_cleanshutdown"
 
 
 @pytest.fixture(params=["stop", "kill"])
-def end(request: pytest.FixtureRequest) -> str:
-    """How a broker ends: a method of BrokerProcess."""
+def stop(request: pytest.FixtureRequest) -> str:
+    """How a broker is stopped: a method of BrokerProcess."""
     return request.param
 
 
-def test_every_client_finds_its_records_after_a_restart(tmp_path: Path, end: str) -> None:
+def test_every_client_finds_its_records_after_a_restart(tmp_path: Path, stop: str) -> None:
     sent = [Record(key=b"%d" % n, value=b"value %d" % n) for n in range(50)]
     drivers = {name: make() for name, make in DRIVERS.items() if name != "kcat"}
     with BrokerProcess(tmp_path / "data") as broker:
         for name, driver in drivers.items():
             driver.produce(broker.address, name, sent, codec="zstd", idempotent=True)
-        getattr(broker, end)()
-        assert (broker.data / CLEAN_MARK).exists() == (end == "stop")
+        getattr(broker, stop)()
+        assert (broker.data / CLEAN_MARK).exists() == (stop == "stop")
         broker.start()
         assert not (broker.data / CLEAN_MARK).exists()
         for driver in drivers.values():
@@ -57,17 +57,17 @@ def new_producer_id(client: RawClient) -> int:
     return producer_id
 
 
-def test_producers_and_topics_are_remembered(tmp_path: Path, end: str) -> None:
+def test_producer_state_and_topics_survive_a_restart(tmp_path: Path, stop: str) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         with RawClient(broker.address) as client:
             topic_id = client.create_topic("t")
             producer_id = new_producer_id(client)
             for n in range(7):
                 assert client.produce("t", numbered(producer_id, n)) == (0, n)
-        getattr(broker, end)()
+        getattr(broker, stop)()
         broker.start()
         with RawClient(broker.address) as client:
-            # A retry of the last batch is recognised: Kafka's snapshots hold no more of a producer.
+            # A retry of the last batch is recognised; Kafka's snapshots have only the last batch.
             assert client.produce(topic_id, numbered(producer_id, 6)) == (0, 6)
             gap = client.produce(topic_id, numbered(producer_id, 8))
             assert gap.error == ErrorCode.out_of_order_sequence_number
@@ -87,7 +87,7 @@ def test_a_directory_has_one_broker_at_a_time(tmp_path: Path) -> None:
             assert client.produce("t", build_batch([Record(value=b"v")])) == (0, 0)
 
 
-def test_sigterm_ends_waiting_clients_and_the_broker(tmp_path: Path) -> None:
+def test_sigterm_disconnects_waiting_clients_and_stops_the_broker(tmp_path: Path) -> None:
     with (
         BrokerProcess(tmp_path / "data") as broker,
         RawClient(broker.address) as waiting,

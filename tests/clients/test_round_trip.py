@@ -1,4 +1,4 @@
-"""What a client sends, every client gets back: all codecs, acks, headers, nulls, sizes, times."""
+"""Every client reads what any client has sent: all codecs, acks, headers, nulls, sizes, times."""
 
 import time
 from functools import cache
@@ -39,14 +39,14 @@ def content(records: list[Record], *, with_times: bool = True) -> list[Record]:
 
 
 class Sent:
-    """Every client's records in every codec, each pair in a topic of its own."""
+    """Records of every client in every codec, with a topic for each combination."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self._broker = broker
         self.topic = cache(self._send)
 
     def _send(self, producer: str, codec: str) -> tuple[str, list[Record]]:
-        """The topic and what it must hold."""
+        """The topic and the records it must have."""
         driver = DRIVERS[producer]()
         topic = unique_name(f"{producer}-{codec}")
         sent = [record for record in records_to_send() if driver.can_send(record)]
@@ -70,7 +70,7 @@ def test_records_are_stored_as_they_were_sent(
         expected, with_times=has_times
     )
     for header, records in broker.stored(topic):
-        # librdkafka leaves a batch alone that compression would only make larger.
+        # librdkafka does not compress a batch that would become larger.
         if any(record.value == WORTH_COMPRESSING for record in records):
             assert header.codec is Compression[codec.upper()]
 
@@ -157,15 +157,15 @@ def test_log_append_time_replaces_the_producers_time(
     assert all(header.uses_log_append_time for header in broker.stored_batches(topic))
 
 
-def test_a_producer_is_told_the_time_of_the_append(broker: BrokerProcess, raw: RawClient) -> None:
+def test_a_producer_gets_the_log_append_time(broker: BrokerProcess, raw: RawClient) -> None:
     topic = unique_name("told-time")
     raw.create_topic(topic, message_timestamp_type="LogAppendTime")
-    told = []
+    messages = []
     producer = Producer({"bootstrap.servers": broker.address})
     for _ in range(20):
-        producer.produce(topic, b"v", on_delivery=lambda _, message: told.append(message))
+        producer.produce(topic, b"v", on_delivery=lambda _, message: messages.append(message))
         assert producer.flush(PATIENCE_S) == 0
-    kinds, times = zip(*(message.timestamp() for message in told), strict=True)
+    kinds, times = zip(*(message.timestamp() for message in messages), strict=True)
     assert set(kinds) == {TIMESTAMP_LOG_APPEND_TIME}
     assert list(times) == [record.timestamp for record in broker.stored_records(topic)]
 

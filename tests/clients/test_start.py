@@ -1,5 +1,5 @@
-"""A client that is there in the moment a broker opens its port: told half a truth, librdkafka
-would stand still for more than a quarter of a minute."""
+"""A client that connects when a broker has just opened its port. With incomplete metadata
+librdkafka would stall for more than 15 seconds."""
 
 import random
 import socket
@@ -20,9 +20,9 @@ _STALL_S = 15
 
 
 def _free_ports(count: int) -> int:
-    """The first of so many ports in a row that nobody uses."""
+    """The first of `count` consecutive unused ports."""
     for _ in range(100):
-        # By chance, because tests run beside each other.
+        # At random, because tests run in parallel.
         first = random.randrange(21_000, 30_000)
         sockets = [socket.socket() for _ in range(count)]
         try:

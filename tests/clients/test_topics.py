@@ -1,4 +1,4 @@
-"""Topics through the clients' own administration: made, refused, removed, made again."""
+"""Topics through the clients' admin APIs: created, refused, deleted, recreated."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_a_topic_is_created_listed_and_deleted(broker: BrokerProcess, admin: Adm
         ("no-partitions", 0, 1, {}, ErrorCode.invalid_partitions),
     ],
 )
-def test_what_cannot_be_created_is_refused_with_its_reason(
+def test_an_invalid_topic_is_refused_with_the_reason(
     admin: Admin,
     name: str,
     partitions: int,
@@ -68,7 +68,7 @@ def test_a_topic_is_created_and_deleted_once(admin: Admin) -> None:
     assert admin.delete(topic) == ErrorCode.unknown_topic_or_partition
 
 
-def test_a_recreated_topic_has_a_new_id_and_nothing_of_the_old_one(
+def test_a_recreated_topic_has_a_new_id_and_none_of_the_old_records(
     broker: BrokerProcess, raw: RawClient, admin: Admin
 ) -> None:
     topic = unique_name("again")
@@ -84,7 +84,7 @@ def test_a_recreated_topic_has_a_new_id_and_nothing_of_the_old_one(
     assert len(ids) == 3
 
 
-def test_a_producer_survives_that_its_topic_is_recreated(broker: BrokerProcess) -> None:
+def test_a_producer_survives_the_recreation_of_its_topic(broker: BrokerProcess) -> None:
     topic = unique_name("replaced")
     admin = ADMINS["confluent-kafka"](broker.address)
     admin.create(topic)
@@ -111,7 +111,7 @@ def test_producing_creates_a_topic(broker: BrokerProcess, driver: Driver) -> Non
     assert (found.offset, found.value) == (0, b"first")
 
 
-def test_topics_are_not_created_where_that_is_switched_off(tmp_path: Path) -> None:
+def test_topics_are_not_created_if_auto_creation_is_disabled(tmp_path: Path) -> None:
     with (
         BrokerProcess(tmp_path / "data", "auto.create.topics.enable=false") as broker,
         RawClient(broker.address) as client,

@@ -1,4 +1,4 @@
-"""Where a value comes from, as DescribeConfigs tells it."""
+"""Values and sources of configuration keys, as in DescribeConfigs."""
 
 from types import MappingProxyType
 
@@ -15,7 +15,7 @@ def view(**broker_configs: dict[str, str]) -> ConfigView:
     return ConfigView(image, parse_broker_config({KEY: "3"}).config, NodeId(0))
 
 
-def test_what_all_brokers_have_is_told_without_what_one_of_them_has() -> None:
+def test_settings_of_all_brokers_do_not_include_those_of_one_broker() -> None:
     (setting,) = view(**{"0": {KEY: "1"}, ALL_BROKERS: {KEY: "2"}}).of_all_brokers()
     assert (setting.value, setting.source) == ("2", Source.ALL_BROKERS)
     assert [found.source for found in setting.chain] == [
@@ -25,7 +25,7 @@ def test_what_all_brokers_have_is_told_without_what_one_of_them_has() -> None:
     ]
 
 
-def test_the_rack_of_each_of_several_brokers_is_told_not_its_template() -> None:
+def test_the_rack_is_shown_with_the_node_id_replaced() -> None:
     static = parse_broker_config({"broker.rack": "rack-{node}"}).config
     (rack,) = [
         setting
@@ -36,14 +36,14 @@ def test_the_rack_of_each_of_several_brokers_is_told_not_its_template() -> None:
     assert [found.value for found in rack.chain] == ["rack-7", ""]
 
 
-def test_keys_without_effect_are_told_where_they_were_set_while_running() -> None:
+def test_dynamic_keys_without_effect_are_shown() -> None:
     settings = view(**{"0": {"num.io.threads": "16"}}).of_broker()
     (setting,) = [s for s in settings if s.name == "num.io.threads"]
     assert (setting.value, setting.source, setting.is_read_only) == ("16", Source.BROKER, False)
     assert "without effect" in setting.key.doc
 
 
-def test_what_is_set_for_one_broker_counts_there() -> None:
+def test_a_setting_of_one_broker_takes_precedence_there() -> None:
     settings = view(**{"0": {KEY: "1"}, ALL_BROKERS: {KEY: "2"}}).of_broker()
     (setting,) = [s for s in settings if s.name == KEY]
     assert (setting.value, setting.source) == ("1", Source.BROKER)

@@ -1,4 +1,4 @@
-"""What is remembered, and for how long."""
+"""Cluster events: which are kept, and for how long."""
 
 from types import MappingProxyType
 
@@ -33,25 +33,25 @@ def test_events_are_kept_in_order_and_the_oldest_go_first() -> None:
     assert events(image)[-1].facts == {"metres": EVENTS_KEPT + 4}
 
 
-def test_several_events_of_one_moment_have_numbers_of_their_own() -> None:
+def test_several_events_of_one_decision_have_different_numbers() -> None:
     image = ClusterImage(events=MappingProxyType({7: b""}))
     made = operations(image, [Event("a", 1), Event("b", 1)])
     assert [operation.key for operation in made] == ["events/8", "events/9"]
 
 
-def test_what_is_lost_is_what_others_know_to_be_committed_beyond_the_leaders_end() -> None:
+def test_lost_records_are_those_between_the_leaders_end_and_the_highest_high_watermark() -> None:
     assert lost_at_least({B1: facts(10, 4), B2: facts(20, 15)}, B1) == (10, 15)
 
 
-def test_nothing_is_lost_that_the_leader_has() -> None:
+def test_no_loss_if_the_leader_has_all_committed_records() -> None:
     assert lost_at_least({B1: facts(20, 4), B2: facts(20, 15)}, B1) is None
 
 
-def test_nothing_can_be_said_of_a_leader_that_does_not_answer() -> None:
+def test_the_loss_is_unknown_if_the_leader_does_not_respond() -> None:
     assert lost_at_least({B2: facts(20, 15)}, B1) is None
 
 
-def test_the_log_says_that_a_loss_is_unknown_where_nobody_knows_of_one() -> None:
+def test_an_unknown_loss_is_logged_as_unknown() -> None:
     unknown = Event(UNCLEAN_ELECTION, 1, {"leader": 2, "lost_at_least": None})
     assert logged_facts(unknown) == {"leader": 2, "lost_at_least": LOSS_UNKNOWN}
     known = Event(UNCLEAN_ELECTION, 1, {"leader": 2, "lost_at_least": (3, 5)})

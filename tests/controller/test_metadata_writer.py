@@ -1,4 +1,4 @@
-"""The controller's pen: decisions one after another, whoever waits for them."""
+"""The controller's writes: one decision at a time, even if its caller is cancelled."""
 
 import asyncio
 import gc
@@ -27,7 +27,7 @@ from suwi.sim.random import SimRandom
 from tests.supervision import tasks_that_must_not_fail
 
 
-def test_a_decision_whose_client_has_gone_is_finished_before_the_next_begins() -> None:
+def test_a_decision_of_a_cancelled_caller_finishes_before_the_next_one() -> None:
     events: list[str] = []
 
     async def scenario() -> None:
@@ -43,12 +43,12 @@ def test_a_decision_whose_client_has_gone_is_finished_before_the_next_begins() -
         async def alter() -> None:
             events.append("alter looks at the image")
 
-        client = asyncio.create_task(writer.alone(delete))
+        client = asyncio.create_task(writer.run_exclusively(delete))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         client.cancel()
         await asyncio.gather(client, return_exceptions=True)
-        other = asyncio.create_task(writer.alone(alter))
+        other = asyncio.create_task(writer.run_exclusively(alter))
         for _ in range(5):
             await asyncio.sleep(0)
         assert events == ["delete begins"]
@@ -59,7 +59,7 @@ def test_a_decision_whose_client_has_gone_is_finished_before_the_next_begins() -
     assert events == ["delete begins", "delete is in the image", "alter looks at the image"]
 
 
-def test_a_refusal_that_nobody_waits_for_any_more_is_no_error_of_ours(
+def test_a_refusal_after_the_caller_was_cancelled_is_not_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def scenario() -> None:
@@ -72,7 +72,7 @@ def test_a_refusal_that_nobody_waits_for_any_more_is_no_error_of_ours(
             raise error
 
         clients = [
-            asyncio.create_task(writer.alone(partial(fail, error)))
+            asyncio.create_task(writer.run_exclusively(partial(fail, error)))
             for error in (UnknownTopicOrPartition("gone"), RuntimeError("a bug"))
         ]
         await asyncio.sleep(0)
@@ -82,14 +82,14 @@ def test_a_refusal_that_nobody_waits_for_any_more_is_no_error_of_ours(
         go_on.set()
         for _ in range(10):
             await asyncio.sleep(0)
-        gc.collect()  # where an exception that nobody looked at would be complained about
+        gc.collect()  # would report exceptions that were never retrieved
 
     asyncio.run(scenario())
     assert [record.message for record in caplog.records] == ["unexpected error in a decision"]
 
 
 class Forgetful:
-    """A store that makes a write and loses the answer, and then cannot be asked for a while."""
+    """A store that applies a write, loses the response, and then is unavailable for a while."""
 
     def __init__(self, store: MemoryView) -> None:
         self._store = store
@@ -117,10 +117,10 @@ class Forgetful:
         return getattr(self._store, name)
 
 
-def test_nothing_is_decided_before_it_is_known_what_the_last_write_has_changed() -> None:
-    """Found by the simulation (seed 29940): an election was written, its answer was lost, and the
-    store could not be asked. The next decision was made on the image from before, and took the
-    election back."""
+def test_no_decision_while_the_result_of_the_last_write_is_unknown() -> None:
+    """Found by the simulation (seed 29940): an election was written, the response was lost, and the
+    store was unavailable. The next decision used the image from before, and reverted the
+    election."""
 
     async def scenario() -> None:
         store = Forgetful(MemoryStore(SimRandom(1)).view())
@@ -137,10 +137,10 @@ def test_nothing_is_decided_before_it_is_known_what_the_last_write_has_changed()
         store.forgets = True
         for _ in range(2):
             with pytest.raises(RequestTimedOut):
-                await writer.alone(decide)
-        assert len(seen) == 1, "the second could not know what the first had done"
+                await writer.run_exclusively(decide)
+        assert len(seen) == 1, "the second must not run while the result of the first is unknown"
         store.forgets = store.is_away = False
-        await writer.alone(decide)
+        await writer.run_exclusively(decide)
         assert seen[1] > seen[0]
         await follower.stop()
 

@@ -1,4 +1,4 @@
-"""Decisions over all partitions, and the entries they become."""
+"""Changes of many partitions, and the store entries for them."""
 
 from uuid import UUID
 
@@ -6,9 +6,9 @@ from suwi.controller.elections import BrokerLiveness, Election, Rules
 from suwi.controller.partition_changes import (
     awaiting_positions,
     compute_changes,
-    prefer_all,
+    elect_preferred_all,
     shard_puts,
-    without_eligible,
+    without_elr,
 )
 from suwi.metadata.image import BrokerInfo, ClusterImage, PartitionState, Topic, decode_shard
 from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId, PartitionIndex, TopicId, TopicPartition
@@ -34,7 +34,7 @@ def image_of(**topics: list[PartitionState]) -> ClusterImage:
     return ClusterImage(topics=made, registered_brokers=LIVE, unfenced_brokers=LIVE)
 
 
-def test_one_death_changes_every_partition_it_concerns_and_no_other() -> None:
+def test_a_broker_failure_changes_exactly_its_partitions() -> None:
     image = image_of(
         a=[led_by(B1, B2), led_by(B2, B1), led_by(B2, B3)],
         b=[led_by(B3, B2), led_by(B1)],
@@ -61,11 +61,11 @@ def test_rules_are_those_of_the_topic() -> None:
     assert decided.states[tp("careful", 0)].leader == NO_NODE
 
 
-def test_preferred_leaders_get_so_many_back_at_once() -> None:
+def test_preferred_leader_elections_are_limited_per_decision() -> None:
     astray = led_by(B1, B2)._replace(leader=B2)
     image = image_of(a=[astray] * 5)
-    assert len(prefer_all(image, 3).states) == 3
-    assert len(prefer_all(image, 100).states) == 5
+    assert len(elect_preferred_all(image, 3).states) == 3
+    assert len(elect_preferred_all(image, 100).states) == 5
 
 
 def test_only_the_shards_that_change_are_written() -> None:
@@ -78,14 +78,14 @@ def test_only_the_shards_that_change_are_written() -> None:
     assert [index for index, state in enumerate(states) if state.leader == B2] == [0, 999]
 
 
-def test_a_new_minimum_makes_the_eligible_forgotten() -> None:
+def test_a_new_min_isr_clears_the_elr() -> None:
     image = image_of(a=[led_by(B1, B2)._replace(isr=(B1,), elr=(B2,)), led_by(B1, B2)])
-    forgotten = without_eligible(image, ["a"])
+    forgotten = without_elr(image, ["a"])
     assert list(forgotten) == [tp("a", 0)]
     assert (forgotten[tp("a", 0)].elr, forgotten[tp("a", 0)].partition_epoch) == ((), 1)
 
 
-def test_partitions_wait_for_positions_only_when_all_who_hold_them_are_back() -> None:
+def test_partitions_await_positions_only_when_all_candidates_are_live() -> None:
     waiting = led_by(B1, B2)._replace(leader=NO_NODE, unclean_shutdown_replicas=(B1, B2))
     image = image_of(a=[waiting, waiting._replace(unclean_shutdown_replicas=(B1,)), led_by(B1)])
     assert list(awaiting_positions(image)) == [tp("a", 0)]

@@ -1,4 +1,4 @@
-"""Where replicas go: leaders evenly, replicas apart from what fails together."""
+"""Replica placement: leaders evenly, replicas in different racks and hosts."""
 
 from collections import Counter
 
@@ -35,7 +35,7 @@ def clusters(draw: st.DrawFn) -> list[Site]:
     shift=st.integers(0, 20),
     first=st.integers(0, 20),
 )
-def test_replicas_are_distinct_and_share_as_little_as_can_be(
+def test_replicas_are_distinct_and_spread_over_racks_and_hosts(
     sites: list[Site], partitions: int, factor: int, start: int, shift: int, first: int
 ) -> None:
     factor = min(factor, len(sites))
@@ -48,7 +48,7 @@ def test_replicas_are_distinct_and_share_as_little_as_can_be(
         in_racks = Counter(site.rack for site in chosen)
         available = Counter(site.rack for site in sites)
         for rack, used in in_racks.items():
-            # A second one in a rack only where every other rack has as many, or is full.
+            # A rack gets a second replica only if every other rack has as many, or is full.
             assert all(
                 in_racks[other] >= used - 1 or in_racks[other] == available[other]
                 for other in available
@@ -79,14 +79,14 @@ def test_with_as_many_replicas_as_racks_every_rack_has_one() -> None:
     assert max(everything.values()) <= 1.5 * min(everything.values())
 
 
-def test_brokers_of_one_host_do_not_hold_two_replicas_while_another_host_has_none() -> None:
+def test_a_host_gets_no_second_replica_while_another_host_has_none() -> None:
     hosts = ["a", "a", "b", "b", "c", "c"]
     sites = [Site(NodeId(number), "", host) for number, host in enumerate(hosts)]
     for replicas in place(sites, 60, 3):
         assert {hosts[node] for node in replicas} == {"a", "b", "c"}
 
 
-def test_racks_count_only_where_every_broker_names_one() -> None:
+def test_racks_are_used_only_if_every_broker_has_one() -> None:
     def broker(node: int, rack: str | None) -> BrokerInfo:
         return BrokerInfo(NodeId(node), (Endpoint("PLAINTEXT", f"h{node}", 1),), rack)
 

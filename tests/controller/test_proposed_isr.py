@@ -1,4 +1,4 @@
-"""What a leader may ask for, and what it is told otherwise."""
+"""Which ISR proposals of a leader are valid, and the errors for others."""
 
 import pytest
 
@@ -25,36 +25,36 @@ def proposal(
     *members: int, epochs: dict[int, int] | None = None, leader_epoch: int = 4, number: int = 9
 ) -> ProposedIsr:
     known = {1: 10, 2: 20, 3: 30, 4: 40, **(epochs or {})}
-    lives = tuple((NodeId(node), known[node]) for node in members)
-    return ProposedIsr(LeaderEpoch(leader_epoch), number, lives)
+    epochs = tuple((NodeId(node), known[node]) for node in members)
+    return ProposedIsr(LeaderEpoch(leader_epoch), number, epochs)
 
 
-def judged(proposed: ProposedIsr, sender: NodeId = B1, insync_min: int = 1) -> PartitionState:
+def validated(proposed: ProposedIsr, sender: NodeId = B1, insync_min: int = 1) -> PartitionState:
     return validate(STATE, sender, proposed, LIVE, Rules(insync_min=insync_min))
 
 
-def test_a_leader_lets_a_follower_join() -> None:
-    state = judged(proposal(1, 2, 3))
+def test_a_leader_adds_a_follower_to_the_isr() -> None:
+    state = validated(proposal(1, 2, 3))
     assert (state.leader, state.leader_epoch, state.partition_epoch) == (1, 4, 10)
     assert state.isr == (1, 2, 3)
 
 
-def test_a_leader_that_is_left_alone_remembers_who_left_below_the_minimum() -> None:
-    assert judged(proposal(1)).elr == ()
-    assert judged(proposal(1), insync_min=2).elr == (2,)
+def test_a_follower_that_leaves_below_min_isr_joins_the_elr() -> None:
+    assert validated(proposal(1)).elr == ()
+    assert validated(proposal(1), insync_min=2).elr == (2,)
 
 
-def test_a_leader_resigns_by_leaving_itself_out() -> None:
-    state = judged(proposal(2))
+def test_a_leader_that_is_not_in_its_proposal_resigns() -> None:
+    state = validated(proposal(2))
     assert (state.leader, state.leader_epoch, state.partition_epoch) == (2, 5, 10)
     assert state.isr == (2,)
 
 
 def test_a_broker_epoch_that_was_not_sent_is_not_compared() -> None:
-    assert judged(proposal(1, 3, epochs={3: ANY_EPOCH})).isr == (1, 3)
+    assert validated(proposal(1, 3, epochs={3: ANY_EPOCH})).isr == (1, 3)
 
 
-def test_a_leader_says_that_it_has_recovered() -> None:
+def test_a_leader_completes_its_recovery() -> None:
     state = STATE._replace(isr=(B1,), is_recovering=True)
     assert not validate(state, B1, proposal(1), LIVE, Rules()).is_recovering
     assert validate(
@@ -70,34 +70,36 @@ def test_a_leader_says_that_it_has_recovered() -> None:
         pytest.param(B1, proposal(1, number=8), InvalidUpdateVersion, id="an older partition"),
         pytest.param(B1, proposal(1, number=10), NotController, id="a newer partition"),
         pytest.param(B2, proposal(2), InvalidRequest, id="a follower"),
-        pytest.param(B1, proposal(), InvalidRequest, id="nobody in sync"),
-        pytest.param(B1, proposal(1, 2, 2), InvalidRequest, id="one twice"),
-        pytest.param(B1, proposal(1, 4), InvalidRequest, id="no replica"),
-        pytest.param(B1, proposal(2, 3), InvalidRequest, id="resigns for one not in sync"),
+        pytest.param(B1, proposal(), InvalidRequest, id="empty ISR"),
+        pytest.param(B1, proposal(1, 2, 2), InvalidRequest, id="a broker twice"),
+        pytest.param(B1, proposal(1, 4), InvalidRequest, id="not a replica"),
+        pytest.param(B1, proposal(2, 3), InvalidRequest, id="resigns for a replica out of sync"),
         pytest.param(B1, proposal(1, 3, epochs={3: 29}), IneligibleReplica, id="hazard 10"),
         pytest.param(
-            B1, proposal(1)._replace(is_recovering=True), InvalidRequest, id="recovers from nothing"
+            B1, proposal(1)._replace(is_recovering=True), InvalidRequest, id="not recovering"
         ),
     ],
 )
-def test_what_is_refused(sender: NodeId, proposed: ProposedIsr, error: type[BrokerError]) -> None:
+def test_invalid_proposals_are_refused(
+    sender: NodeId, proposed: ProposedIsr, error: type[BrokerError]
+) -> None:
     with pytest.raises(error):
-        judged(proposed, sender)
+        validated(proposed, sender)
 
 
-def test_nobody_joins_who_is_dead_or_fenced() -> None:
+def test_an_unregistered_or_fenced_broker_cannot_join_the_isr() -> None:
     without = {node: broker for node, broker in LIVE.items() if node != B3}
     with pytest.raises(IneligibleReplica):
         validate(STATE, B1, proposal(1, 3), without, Rules())
 
 
-def test_nobody_joins_a_leader_that_is_recovering() -> None:
+def test_no_replica_can_join_the_isr_of_a_recovering_leader() -> None:
     state = STATE._replace(isr=(B1,), is_recovering=True)
     with pytest.raises(InvalidRequest):
         validate(state, B1, proposal(1, 2)._replace(is_recovering=True), LIVE, Rules())
 
 
-def test_only_a_broker_in_service_is_heard_and_only_in_its_present_life() -> None:
+def test_the_sender_must_be_unfenced_with_its_current_broker_epoch() -> None:
     image = ClusterImage(registered_brokers=LIVE, unfenced_brokers={B1: LIVE[B1]})
     check_sender(image, B1, 10)
     for node, epoch in [(B1, 9), (B2, 20), (B4, 40)]:

@@ -1,4 +1,4 @@
-"""Topics of many partitions are written down shard by shard."""
+"""Topics with many partitions are encoded shard by shard."""
 
 import asyncio
 from typing import Any
@@ -27,7 +27,7 @@ class Writer:
     def __init__(self) -> None:
         self.written: list[Operation] = []
 
-    async def alone(self, decide: Any) -> Any:
+    async def run_exclusively(self, decide: Any) -> Any:
         return await decide()
 
     async def write(self, operations: list[Operation]) -> None:
@@ -40,7 +40,7 @@ class Follower:
         self.image = ImageBuilder().load(1, {f"{LIVE}1": broker})
 
 
-def test_the_shards_of_a_large_topic_are_encoded_in_different_turns(
+def test_encoding_a_large_topic_yields_to_the_event_loop_after_each_shard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     turn = 0

@@ -1,4 +1,4 @@
-"""The machine's own file system, where it differs from what Python's helpers make of it."""
+"""The local disk, where it differs from Python's own helpers."""
 
 import os
 from pathlib import Path
@@ -8,9 +8,9 @@ import pytest
 from suwi.env import LocalDisk
 
 
-def test_a_file_that_cannot_be_looked_at_is_not_a_missing_one(tmp_path: Path) -> None:
+def test_an_inaccessible_file_is_not_a_missing_one(tmp_path: Path) -> None:
     loop = tmp_path / "loop"
-    os.symlink(loop, loop)  # Looking at it fails with ELOOP, also for root.
+    os.symlink(loop, loop)  # `stat` fails with ELOOP, also for root.
     disk = LocalDisk()
     with pytest.raises(OSError, match="symbolic links"):
         disk.exists(str(loop / "00000000000000000000.log"))

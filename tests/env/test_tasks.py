@@ -1,4 +1,4 @@
-"""What becomes of background work that fails in a way nobody foresaw."""
+"""The handling of background work that fails unexpectedly."""
 
 import asyncio
 
@@ -30,7 +30,7 @@ def test_broker_wide_work_that_fails_is_reported_as_fatal_with_its_name() -> Non
     ]
 
 
-def test_work_that_is_restarted_goes_on_after_thousands_of_failures() -> None:
+def test_restarted_work_continues_after_thousands_of_failures() -> None:
     attempts = 0
 
     async def main() -> None:
@@ -51,15 +51,15 @@ def test_work_that_is_restarted_goes_on_after_thousands_of_failures() -> None:
     assert attempts == 3001
 
 
-def test_a_unit_of_its_own_is_told_and_nothing_else_happens() -> None:
-    told: list[Exception] = []
+def test_a_failure_with_a_handler_only_calls_the_handler() -> None:
+    handled: list[Exception] = []
 
     async def main() -> None:
         tasks = Tasks(lambda failure: pytest.fail(str(failure)))
-        await tasks.start(_fails, name="sync", on_failure=told.append)
+        await tasks.start(_fails, name="sync", on_failure=handled.append)
 
     asyncio.run(main())
-    assert [type(error) for error in told] == [Bug]
+    assert [type(error) for error in handled] == [Bug]
 
 
 @pytest.mark.parametrize("on_failure", [STOP_BROKER, RESTART])

@@ -90,6 +90,7 @@ class World:
 
 
 def test_the_first_member_leads_and_its_assignment_is_persisted() -> None:
+    """Hazard G15: only a whole generation is persisted."""
     world = World()
     joined = world.replies[world.join()]
     assert (joined.error, joined.generation, joined.leader) == (0, 1, joined.member_id)
@@ -116,6 +117,7 @@ def test_a_second_member_makes_the_first_join_again() -> None:
 
 
 def test_who_is_silent_for_longer_than_its_session_is_expelled_and_the_others_rebalance() -> None:
+    """Hazard G24: its timers go with it."""
     world = World()
     first, second = world.stable(2)
     world.now_ms = world.timers[session_timer("g", second)]
@@ -140,6 +142,7 @@ def test_the_last_member_that_leaves_makes_the_group_empty_in_a_new_generation()
 
 
 def test_a_static_member_that_comes_back_moves_nothing_and_fences_the_one_before() -> None:
+    """Hazards G5 and G6: the replacement is persisted."""
     world = World()
     joined = world.replies[world.join("", "pod-1")]
     world.sync(joined.member_id, {joined.member_id: b"a"})
@@ -161,6 +164,7 @@ def test_a_member_without_a_protocol_that_all_share_is_refused() -> None:
 
 
 def test_the_group_takes_no_more_members_than_it_may_have() -> None:
+    """Hazard G16."""
     world = World(size_max=1)
     world.stable(1)
     refused = world.replies[world.join()]
@@ -181,6 +185,7 @@ def test_the_first_rebalance_waits_for_those_who_are_about_to_come() -> None:
 
 
 def test_commits_and_heartbeats_of_an_old_generation_are_refused() -> None:
+    """Hazard G1."""
     world = World()
     (only,) = world.stable(1)
     assert world.heartbeat(only, 0) == ErrorCode.illegal_generation

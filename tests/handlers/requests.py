@@ -1,4 +1,4 @@
-"""Requests and replicas for handlers that are called directly."""
+"""Requests and replicas for tests that call handlers directly."""
 
 import asyncio
 from collections import Counter
@@ -12,9 +12,9 @@ from suwi.replica.partition import Partition
 from suwi.wire.codec import encode_request, read_request, read_response
 
 NO_CONNECTION: Any = None
-"""Handlers that are called directly read nothing of it."""
+"""Handlers do not read it in these tests."""
 PEER = ClientIdentity("PLAINTEXT", is_peer=True)
-"""Some requests are served for brokers only."""
+"""A broker: some requests are served only for brokers."""
 
 
 def request_of(api_key: int, version: int, body: bytes | bytearray, message: Any = None) -> Request:
@@ -27,7 +27,7 @@ def request(api_key: int, version: int, fields: Mapping[str, Any]) -> Request:
 
 
 async def reply_of(answer: Answer | Coroutine[Any, Any, Reply | NoReply]) -> Reply:
-    """The reply, when it comes."""
+    """Wait for the reply."""
     if isinstance(answer, Later | Exclusive):
         answer = await answer.reply  # type: ignore[assignment]
     elif asyncio.iscoroutine(answer):
@@ -43,7 +43,7 @@ async def response_to(asked: Request, answer: Answer | Coroutine[Any, Any, Reply
 
 
 class ManyReplicas:
-    """One partition under many numbers; counts how many were looked at in each turn of the loop."""
+    """One partition under many indexes; counts the lookups per iteration of the event loop."""
 
     def __init__(self, partition: Partition) -> None:
         self.by_turn: Counter[int] = Counter()
@@ -64,6 +64,6 @@ class ManyReplicas:
         self._ticking.cancel()
 
     def _tick(self) -> None:
-        """Once per turn: what is planned in one turn runs in the next."""
+        """Runs once per iteration: a callback scheduled in one iteration runs in the next."""
         self._turn += 1
         self._ticking = asyncio.get_running_loop().call_soon(self._tick)

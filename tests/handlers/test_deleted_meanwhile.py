@@ -1,4 +1,4 @@
-"""A topic that is deleted while a request for it waits: that is no fault of the disk."""
+"""A topic that is deleted while a request for it waits: this is not a storage error."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -50,10 +50,10 @@ def delete_topic(client: PeerConnection, topic: str) -> Awaitable[Any]:
 
 @pytest.mark.parametrize("comes_back", [False, True])
 @pytest.mark.parametrize("seed", range(12))
-def test_a_look_up_by_time_in_a_topic_that_is_deleted_meanwhile_harms_no_other_topic(
+def test_a_lookup_by_timestamp_in_a_topic_deleted_meanwhile_affects_no_other_topic(
     seed: int, comes_back: bool
 ) -> None:
-    """It came back from its thread to files that were gone, and the directory went offline."""
+    """The lookup returned from its thread to deleted files, and the log directory went offline."""
     simulation = Simulation(seed)
 
     async def scenario() -> None:
@@ -62,7 +62,7 @@ def test_a_look_up_by_time_in_a_topic_that_is_deleted_meanwhile_harms_no_other_t
         client, other = await broker.connect(), await broker.connect()
         await create_topic(client, "other")
         await create_topic(client, "orders")
-        # Of the first batch the record that is looked for is deleted: it is unpacked in vain.
+        # The matching record of the first batch is deleted, so that batch is decompressed in vain.
         await write_compressed(client, "orders", [NEWEST_MS, *[1_000] * 9])
         await write_compressed(client, "orders", [NEWEST_MS] * 10)
         await delete_records(client, "orders", before=5)
@@ -75,7 +75,7 @@ def test_a_look_up_by_time_in_a_topic_that_is_deleted_meanwhile_harms_no_other_t
         (topic,) = (await answered).topics
         (partition,) = topic.partitions
         assert (partition.error_code, partition.offset) in [
-            (ErrorCode.none, 10),  # It was faster.
+            (ErrorCode.none, 10),  # the lookup finished before the deletion
             (ErrorCode.unknown_topic_or_partition, -1),
         ]
         assert (await produce(other, "other", [b"v"])).error_code == ErrorCode.none

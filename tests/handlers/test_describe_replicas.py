@@ -1,4 +1,4 @@
-"""DescribeReplicas where there are many replicas: nobody waits for all of them."""
+"""DescribeReplicas with many replicas does not block the event loop."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from suwi.client.replicas import _portions
+from suwi.client.replicas import _chunks
 from suwi.handlers import describe_replicas
 from suwi.handlers.describe_replicas import DescribeReplicas
 from suwi.handlers.json_body import read_json
@@ -39,7 +39,7 @@ def request(body: bytes, *, is_peer: bool = False) -> Any:
     )
 
 
-def test_others_get_their_turns_while_replicas_are_described(
+def test_other_tasks_run_while_replicas_are_described(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(describe_replicas, "describe", slowly)
@@ -52,7 +52,7 @@ def test_others_get_their_turns_while_replicas_are_described(
         while True:
             turns += 1
             if turns == 5:
-                replicas[-1].is_closed = True  # deleted meanwhile
+                replicas[-1].is_closed = True  # deleted in the meantime
             await asyncio.sleep(0)
 
     async def scenario() -> Reply:
@@ -65,8 +65,8 @@ def test_others_get_their_turns_while_replicas_are_described(
         return reply
 
     reply = asyncio.run(scenario())
-    told = json.loads(b"".join(reply.chunks))  # type: ignore[arg-type]
-    assert told == {"replicas": [{"partition": number} for number in range(_REPLICAS - 1)]}
+    response = json.loads(b"".join(reply.chunks))  # type: ignore[arg-type]
+    assert response == {"replicas": [{"partition": number} for number in range(_REPLICAS - 1)]}
     assert turns > 20
 
 
@@ -81,10 +81,10 @@ def test_a_broker_may_name_more_topics_than_a_client() -> None:
 
 
 @pytest.mark.parametrize("length", [1, 20, 249])
-def test_our_client_names_as_many_topics_at_a_time_as_it_may(length: int) -> None:
+def test_our_client_splits_topics_into_requests_of_the_allowed_size(length: int) -> None:
     names = [f"{number:0{length}}"[:length] for number in range(20_000)]
-    portions = list(_portions(names))
-    assert [name for portion in portions for name in portion] == names
-    for portion in portions:
+    chunks = list(_chunks(names))
+    assert [name for portion in chunks for name in portion] == names
+    for portion in chunks:
         assert len(json.dumps({"topics": portion}).encode()) <= CLIENT_JSON_BYTES_MAX
-    assert list(_portions([])) == [[]]
+    assert list(_chunks([])) == [[]]

@@ -1,4 +1,4 @@
-"""A fetch of many partitions leaves turns of the loop to others, and misses nothing in them."""
+"""A fetch of many partitions yields to the event loop, and misses no change meanwhile."""
 
 import asyncio
 from collections import Counter
@@ -25,7 +25,7 @@ VERSION = 15
 
 
 class Counted:
-    """A broker with one topic; counts which partitions were looked at in each turn of the loop."""
+    """A broker with one topic; records the partitions read in each iteration of the event loop."""
 
     def __init__(self, count: int = COUNT, *, followed: bool = False) -> None:
         self.world = World()
@@ -36,7 +36,7 @@ class Counted:
         self._turn = 0
         handler = Fetch(self.world.replicas, FetchSessions(10, SimRandom(1)), 1 << 30, self._synced)
         self.handler = handler
-        source, looked_at = handler._source, self._looked_at
+        source, looked_at = handler._source, self._count_read
 
         class CountedSource(FetchSource):
             def partition_of(self, key: PartitionKey, *, leader_only: bool) -> Partition:
@@ -46,7 +46,7 @@ class Counted:
         handler._source = CountedSource(source.replicas, source.bytes_max, source.synced)
         self._tick()
 
-    def _looked_at(self, index: int) -> None:
+    def _count_read(self, index: int) -> None:
         self.looked[index] += 1
         self.by_turn[self._turn] += 1
 
@@ -54,7 +54,7 @@ class Counted:
         self._turn += 1
         self._ticking = asyncio.get_running_loop().call_soon(self._tick)
 
-    async def _synced(self, patience_s: float) -> None:
+    async def _synced(self, timeout_s: float) -> None:
         return
 
     def stop(self) -> None:
@@ -106,7 +106,7 @@ def indexes(answer: FetchResponse) -> list[int]:
 
 
 async def until_it_waits(broker: Counted, fetch: asyncio.Future[Reply]) -> None:
-    while broker.watchers() < broker.count:  # noqa: ASYNC110 (nothing tells us)
+    while broker.watchers() < broker.count:  # noqa: ASYNC110 (there is no event to wait for)
         await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert not fetch.done()
@@ -114,7 +114,7 @@ async def until_it_waits(broker: Counted, fetch: asyncio.Future[Reply]) -> None:
     broker.by_turn.clear()
 
 
-def test_many_partitions_are_looked_at_in_slices() -> None:
+def test_many_partitions_are_read_in_slices() -> None:
     async def scenario() -> None:
         broker = Counted()
         for index in range(0, COUNT, 2):
@@ -122,7 +122,7 @@ def test_many_partitions_are_looked_at_in_slices() -> None:
         answer = response(await broker.begin())
         broker.stop()
         assert max(broker.by_turn.values()) <= SLICE_COST
-        assert len(broker.by_turn) > 2 * COUNT // SLICE_COST  # Records count for more.
+        assert len(broker.by_turn) > 2 * COUNT // SLICE_COST  # partitions with records cost more
         assert set(broker.looked.values()) == {1}
         assert indexes(answer) == list(range(COUNT))
         (topic,) = answer.topics
@@ -133,7 +133,7 @@ def test_many_partitions_are_looked_at_in_slices() -> None:
 
 
 @pytest.mark.parametrize("with_session", [False, True])
-def test_a_fetch_that_wakes_looks_only_at_what_has_changed(with_session: bool) -> None:
+def test_a_woken_fetch_reads_only_the_changed_partitions(with_session: bool) -> None:
     async def scenario() -> None:
         broker = Counted()
         session = (0, -1)
@@ -154,7 +154,7 @@ def test_a_fetch_that_wakes_looks_only_at_what_has_changed(with_session: bool) -
     asyncio.run(scenario())
 
 
-def test_a_change_while_the_others_are_looked_at_is_not_missed() -> None:
+def test_a_change_while_other_partitions_are_read_is_not_missed() -> None:
     async def scenario() -> None:
         broker = Counted()
         fetch = broker.begin(wait_ms=60_000)
@@ -169,7 +169,7 @@ def test_a_change_while_the_others_are_looked_at_is_not_missed() -> None:
     asyncio.run(scenario())
 
 
-def test_too_little_is_looked_for_again_and_not_held_meanwhile() -> None:
+def test_too_little_is_read_again_and_not_pinned_meanwhile() -> None:
     async def scenario() -> None:
         broker = Counted()
         broker.world.append("t", 3, b"x" * 50)
@@ -186,7 +186,7 @@ def test_too_little_is_looked_for_again_and_not_held_meanwhile() -> None:
     asyncio.run(scenario())
 
 
-def test_a_client_that_goes_away_leaves_neither_watchers_nor_pins() -> None:
+def test_a_disconnected_client_leaves_neither_watchers_nor_pins() -> None:
     async def scenario() -> None:
         broker = Counted()
         broker.world.append("t", 0, b"x")
@@ -229,8 +229,8 @@ def test_a_partition_whose_file_cannot_be_opened_is_refused_alone(
     asyncio.run(scenario())
 
 
-def test_a_follower_of_a_new_leadership_is_told_once_and_then_waits() -> None:
-    """Its session remembers what it heard before: there is nothing to tell, and still no wait."""
+def test_a_follower_of_a_new_leader_gets_one_response_at_once_and_then_waits() -> None:
+    """Its session has what was sent before, so the response is empty, but it is sent at once."""
 
     async def scenario() -> None:
         broker = Counted(LARGE_PARTITIONS + 1, followed=True)
@@ -249,14 +249,14 @@ def test_a_follower_of_a_new_leadership_is_told_once_and_then_waits() -> None:
     asyncio.run(scenario())
 
 
-def test_followers_of_many_partitions_commit_before_they_are_answered() -> None:
+def test_fetches_of_followers_of_many_partitions_commit_before_the_response() -> None:
     async def scenario() -> None:
         broker = Counted(LARGE_PARTITIONS + 1, followed=True)
         broker.world.append("t", 100, b"x")
         assert response(await broker.begin(offset=0, replica=True)).topics
         partition = broker.world.replicas.leader_of("t", 100)
         assert partition.high_watermark == 0
-        await broker.begin(offset=1, replica=True)  # The others do not have that much.
+        await broker.begin(offset=1, replica=True)  # the other partitions are shorter
         assert partition.high_watermark == 1
         broker.stop()
 

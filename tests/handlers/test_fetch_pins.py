@@ -1,4 +1,4 @@
-"""The files of a fetch reply: pinned until it is sent, and not at all where there is none."""
+"""The files of a fetch reply are pinned until it is sent, and released if there is no reply."""
 
 import errno
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from suwi.env import FileRegion
-from suwi.handlers.fetch_job import Found, Job, Look
+from suwi.handlers.fetch_job import Job, LogReadResult, ReadPass
 from suwi.metadata.image import ClusterImage
 from suwi.model.ids import Offset
 from suwi.net.answers import Reply
@@ -25,13 +25,13 @@ class _Source:
     image = ClusterImage()
 
 
-def look_at(*benches: Bench) -> Look:
-    """As if each were a partition of one topic."""
+def read_all(*benches: Bench) -> ReadPass:
+    """A read of all logs, as partitions of one topic."""
     found = []
     for index, bench in enumerate(benches):
         part = bench.log.read(Offset(0), 1000, bench.log.end_offset, whole_batch=True)
-        found.append(Found(("t", index), FetchedPartition(index, 0, 1, 1, 0), part))
-    return Look(1 << 20, found)
+        found.append(LogReadResult(("t", index), FetchedPartition(index, 0, 1, 1, 0), part))
+    return ReadPass(1 << 20, found)
 
 
 def filled(name: str) -> Bench:
@@ -40,10 +40,10 @@ def filled(name: str) -> Bench:
     return bench
 
 
-def reply_to(look: Look) -> Reply:
+def reply_to(read_pass: ReadPass) -> Reply:
     source: Any = _Source()
     asked: Any = _Asked()
-    return Job(source, VERSION, "PLAINTEXT", asked, None, True, []).reply(look)
+    return Job(source, VERSION, "PLAINTEXT", asked, None, True, []).reply(read_pass)
 
 
 def error_codes(reply: Reply) -> list[int]:
@@ -58,12 +58,12 @@ def pins(bench: Bench) -> int:
     return len(bench.files._pins)
 
 
-def test_a_file_that_cannot_be_opened_is_its_own_partitions_error_and_no_others() -> None:
+def test_a_file_that_cannot_be_opened_is_an_error_of_its_partition_only() -> None:
     first, second = filled("t-0"), filled("t-1")
-    look = look_at(first, second)
+    read_pass = read_all(first, second)
     second.files.forget(second.path(0))
     second.sim.faults.fail("open", errno.EMFILE, path="*.log")
-    reply = reply_to(look)
+    reply = reply_to(read_pass)
     assert error_codes(reply) == [ErrorCode.none, ErrorCode.kafka_storage_error]
     assert pins(first) == 1
     assert reply.release is not None
@@ -71,11 +71,11 @@ def test_a_file_that_cannot_be_opened_is_its_own_partitions_error_and_no_others(
     assert (pins(first), pins(second)) == (0, 0)
 
 
-def test_a_reply_that_cannot_be_made_leaves_no_file_pinned() -> None:
+def test_a_reply_that_cannot_be_built_leaves_no_file_pinned() -> None:
     first, second = filled("t-0"), filled("t-1")
-    look = look_at(first, second)
+    read_pass = read_all(first, second)
     broken: Any = object()
-    look.found[1] = look.found[1]._replace(slice=broken)
+    read_pass.found[1] = read_pass.found[1]._replace(slice=broken)
     with pytest.raises(AttributeError):
-        reply_to(look)
+        reply_to(read_pass)
     assert pins(first) == 0

@@ -1,4 +1,4 @@
-"""Incremental fetch sessions: what is remembered, and how much."""
+"""Incremental fetch sessions: what they cache, and how much."""
 
 import pytest
 
@@ -35,13 +35,15 @@ def sessions() -> FetchSessions:
     return FetchSessions(10, SimRandom(1), partitions_max=2 * HALF)
 
 
-def test_partitions_beyond_the_limit_of_all_sessions_get_none(sessions: FetchSessions) -> None:
+def test_partitions_beyond_the_limit_of_all_sessions_get_no_session(
+    sessions: FetchSessions,
+) -> None:
     assert opened(sessions, request("a", 0, HALF)) is not None
     assert opened(sessions, request("b", 0, HALF)) is not None
     assert opened(sessions, request("c", 0, 1)) is None
 
 
-def test_a_session_that_grows_past_the_limit_is_given_up(sessions: FetchSessions) -> None:
+def test_a_session_that_grows_past_the_limit_is_removed(sessions: FetchSessions) -> None:
     session = opened(sessions, request("a", 0, 2 * HALF))
     assert session is not None
     with pytest.raises(FetchSessionIdNotFound):
@@ -65,11 +67,11 @@ def test_sessions_that_are_no_longer_used_make_room(sessions: FetchSessions) -> 
     assert len(sessions) == 1
 
 
-def test_a_follower_that_had_to_truncate_hears_of_the_watermark_afterwards(
+def test_a_follower_that_had_to_truncate_gets_the_high_watermark_afterwards(
     sessions: FetchSessions,
 ) -> None:
-    """Found by the simulation: the watermark that came with the divergence was not listened to,
-    and never told again."""
+    """Found by the simulation: the follower ignored the high watermark sent with the divergence,
+    and the leader never sent it again."""
     session = opened(sessions, request("a", 0, 1))
     assert session is not None
     diverging = FetchedPartition(0, high_watermark=6, diverging_epoch=EpochEnd(1, 6))

@@ -1,4 +1,4 @@
-"""A fetch that waits for more: it answers once, whatever happens at the same time."""
+"""A waiting fetch responds exactly once, whatever happens at the same time."""
 
 import asyncio
 import gc
@@ -13,7 +13,7 @@ from tests.net.support import answering, connect, replies, request, run, settle
 
 
 class Watched:
-    """What a waiting fetch needs of a partition."""
+    """The part of `Partition` that a waiting fetch uses."""
 
     def __init__(self) -> None:
         self.watchers: list[Callable[[], None]] = []
@@ -24,13 +24,13 @@ class Watched:
     def unwatch(self, watcher: Callable[[], None]) -> None:
         self.watchers.remove(watcher)
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         for watcher in list(self.watchers):
             watcher()
 
 
 class Job:
-    """And of its job."""
+    """The part of `fetch_job.Job` that it uses."""
 
     class asked:  # noqa: N801
         replica_id = -1
@@ -43,36 +43,36 @@ class Job:
     def watched(self) -> list[Watched]:
         return [self.partition]
 
-    def look(self) -> int:
+    def read(self) -> int:
         self.looks += 1
         return self.looks
 
-    def is_enough(self, look: int) -> bool:
-        return look >= self.enough
+    def is_enough(self, read: int) -> bool:
+        return read >= self.enough
 
-    def reply(self, look: int) -> Reply:
-        return Reply([b"after %d" % look])
+    def reply(self, read: int) -> Reply:
+        return Reply([b"after %d" % read])
 
 
 class BrokenJob(Job):
-    def look(self) -> int:
+    def read(self) -> int:
         raise ZeroDivisionError
 
 
-def waiting(job: Any, patience_s: float) -> Callable[[int, memoryview], Answer]:
-    return lambda correlation_id, payload: Exclusive(DelayedFetch(job, patience_s).promise)
+def waiting(job: Any, max_wait_s: float) -> Callable[[int, memoryview], Answer]:
+    return lambda correlation_id, payload: Exclusive(DelayedFetch(job, max_wait_s).promise)
 
 
-def test_many_appends_in_one_turn_are_one_look() -> None:
+def test_many_appends_in_one_iteration_cause_one_read() -> None:
     async def scenario() -> None:
         job = Job(enough=2)
         _, wire = connect(answering(waiting(job, 60)))
         wire.deliver(request(1))
         for _ in range(3):
-            job.partition.ring()
+            job.partition.notify()
         await settle()
         assert (job.looks, bytes(wire.sent)) == (1, b"")
-        job.partition.ring()
+        job.partition.notify()
         await settle()
         assert replies(wire.sent) == [(1, b"after 2")]
         assert job.partition.watchers == []
@@ -80,13 +80,13 @@ def test_many_appends_in_one_turn_are_one_look() -> None:
     run(scenario)
 
 
-def test_more_that_comes_when_time_is_up_is_answered_once() -> None:
+def test_records_that_arrive_at_the_timeout_cause_one_response() -> None:
     async def scenario() -> None:
         job = Job(enough=2)
         _, wire = connect(answering(waiting(job, 0)))
-        # Due at the same time as the end of its patience, and before that: the look that it plans
-        # comes after.
-        asyncio.get_running_loop().call_later(0, job.partition.ring)
+        # Due at the same time as the timeout but scheduled before it; the read that it schedules
+        # comes after the timeout.
+        asyncio.get_running_loop().call_later(0, job.partition.notify)
         wire.deliver(request(1))
         for _ in range(100):
             await asyncio.sleep(0.001)
@@ -99,13 +99,13 @@ def test_more_that_comes_when_time_is_up_is_answered_once() -> None:
     run(scenario)
 
 
-def test_a_client_that_goes_away_leaves_no_watcher() -> None:
+def test_a_disconnected_client_leaves_no_watcher() -> None:
     async def scenario() -> None:
         job = Job()
         _, wire = connect(answering(waiting(job, 60)))
         wire.deliver(request(1))
         wire.abort()
-        job.partition.ring()
+        job.partition.notify()
         await settle()
         assert job.looks == 0
         assert job.partition.watchers == []
@@ -113,14 +113,14 @@ def test_a_client_that_goes_away_leaves_no_watcher() -> None:
     run(scenario)
 
 
-@pytest.mark.parametrize("patience_s", [0, 60])
-def test_a_look_that_fails_closes_the_connection(patience_s: float) -> None:
+@pytest.mark.parametrize("max_wait_s", [0, 60])
+def test_a_read_that_fails_closes_the_connection(max_wait_s: float) -> None:
     async def scenario() -> None:
         job = BrokenJob()
-        _, wire = connect(answering(waiting(job, patience_s)))
+        _, wire = connect(answering(waiting(job, max_wait_s)))
         wire.deliver(request(1))
-        if patience_s:
-            job.partition.ring()
+        if max_wait_s:
+            job.partition.notify()
         for _ in range(100):
             await asyncio.sleep(0.001)
             if wire.lost:
@@ -131,7 +131,7 @@ def test_a_look_that_fails_closes_the_connection(patience_s: float) -> None:
     run(scenario)
 
 
-def test_a_fetch_that_waited_leaves_no_work_for_the_garbage_collector() -> None:
+def test_a_completed_delayed_fetch_leaves_no_reference_cycles() -> None:
     async def scenario() -> None:
         jobs: list[Job] = []
 
@@ -145,7 +145,7 @@ def test_a_fetch_that_waited_leaves_no_work_for_the_garbage_collector() -> None:
         try:
             for number in range(50):
                 wire.deliver(request(number))
-                jobs.pop().partition.ring()
+                jobs.pop().partition.notify()
                 await settle()
             assert len(replies(wire.sent)) == 50
             assert gc.collect() < 50

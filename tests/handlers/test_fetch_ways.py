@@ -1,6 +1,6 @@
-"""A fetch of few partitions and one of many go different ways, and give the same answers.
+"""The code paths for fetches of few and of many partitions give the same responses.
 
-Random requests, sessions and changes happen to two brokers that differ in nothing else.
+Two brokers that differ only in the code path get the same random requests, sessions and changes.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ LED = [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("c", 0)]
 
 
 class History:
-    """What happens, drawn so that most of it is usual: fetches that wait at the end of logs."""
+    """Random events, mostly common ones: fetches that wait at the end of logs."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -98,7 +98,7 @@ class History:
 
 
 class Broker:
-    """One that always goes the one way or always the other."""
+    """A broker that always uses one of the two code paths."""
 
     def __init__(self, large_from: int) -> None:
         self.world = World()
@@ -113,16 +113,16 @@ class Broker:
         )
         self.answers: list[bytes | str] = []
         self.waited: list[bool] = []
-        self.session = (0, 0, 0)  # its version, id and next epoch
+        self.session = (0, 0, 0)  # version, id and next epoch
         self._waiting: list[asyncio.Task[None]] = []
 
-    async def _synced(self, patience_s: float) -> None:
+    async def _synced(self, timeout_s: float) -> None:
         await asyncio.sleep(0)
 
     async def play(self, history: list[Event]) -> None:
         for kind, facts in history:
             await getattr(self, "do_" + kind.replace(" ", "_"))(facts)
-            for _ in range(300):  # So that the slower way has seen it as well.
+            for _ in range(300):  # until the slower path has seen it too
                 await asyncio.sleep(0)
         await asyncio.sleep(2 * PATIENCE_MS / 1000)
         for task in self._waiting:
@@ -130,7 +130,7 @@ class Broker:
             task.result()
 
     async def do_fetch(self, facts: dict[str, Any]) -> None:
-        await self._idle()  # One at a time, as on one connection.
+        await self._idle()  # one at a time, as on one connection
         version, request = self._request(facts)
         body = encode_fetch_request(version, request)
         with (
@@ -145,7 +145,7 @@ class Broker:
         else:
             assert isinstance(answer, Exclusive)
             self._waiting.append(asyncio.ensure_future(self._await(number, version, answer)))
-        # What needs turns only is answered now.
+        # A fetch that only needs more iterations of the loop completes now.
         for _ in range(300):
             await asyncio.sleep(0)
         self.waited.append(not isinstance(self.answers[number], bytes))
@@ -205,7 +205,7 @@ class Broker:
         partition = self.world.replicas._partitions.get((name, index))
         return partition.log.end_offset if partition is not None else 0
 
-    # -- what happens meanwhile ------------------------------------------------------------------
+    # -- changes while a fetch waits -------------------------------------------------------------
 
     async def do_append(self, facts: Any) -> None:
         (name, index), count = facts
@@ -245,7 +245,7 @@ class Broker:
 
 @settings(deadline=None, max_examples=100)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 40))
-def test_both_ways_of_a_fetch_give_the_same_answers(seed: int, length: int) -> None:
+def test_both_fetch_paths_give_the_same_responses(seed: int, length: int) -> None:
     history = History(seed).events(length)
     answers = []
     for large_from in (1000, -1):

@@ -1,4 +1,4 @@
-"""Metadata and DescribeConfigs of many topics: made once per image, in slices, by one at a time."""
+"""Metadata and DescribeConfigs of many topics: built once per image, in slices, one at a time."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
@@ -55,16 +55,16 @@ class Holder:
         self.image = image
 
 
-class NoDoubts:
-    """Unless somebody is doubted; then the image changes while one waits."""
+class FakeSuspectedBrokers:
+    """No broker is suspected, unless a test says so; then the image changes during the wait."""
 
     def __init__(self) -> None:
         self.holder: Holder | None = None
 
-    def concern(self, topics: object) -> bool:
+    def affects(self, topics: object) -> bool:
         return self.holder is not None
 
-    async def settled(self, topics: object) -> None:
+    async def wait_for_election(self, topics: object) -> None:
         assert self.holder is not None
         await asyncio.sleep(0)
         self.holder.image = image_of({"elected": 1})
@@ -73,12 +73,12 @@ class NoDoubts:
 class Handlers:
     def __init__(self, partitions: dict[str, int]) -> None:
         self.holder = Holder(image_of(partitions))
-        self.doubts = NoDoubts()
+        self.suspected_brokers = FakeSuspectedBrokers()
         self.created: list[str] = []
         replicas = cast(ReplicaManager, self.holder)
         config = parse_broker_config({}).config
         self.metadata = Metadata(
-            replicas, self._create, config, cast(SuspectedBrokers, self.doubts)
+            replicas, self._create, config, cast(SuspectedBrokers, self.suspected_brokers)
         )
         self.configs = DescribeConfigs(replicas, config, NodeId(1))
 
@@ -131,7 +131,7 @@ async def read(asked: Request, answer: Any) -> Any:
     return read_response(asked.api_key, asked.version, await body_of(answer))
 
 
-# -- what is kept --------------------------------------------------------------------------------
+# -- caching -------------------------------------------------------------------------------------
 
 
 def test_the_same_request_at_the_same_image_is_encoded_once() -> None:
@@ -145,7 +145,7 @@ def test_the_same_request_at_the_same_image_is_encoded_once() -> None:
             assert await body_of(handler(ask())) is first
             handlers.holder.image = replace(handlers.holder.image)
             again = await body_of(handler(ask()))
-            assert again is not first, "another image, whatever it says"
+            assert again is not first, "a different image, even with the same content"
             assert again == first
 
     asyncio.run(scenario())
@@ -189,7 +189,7 @@ def test_a_change_of_the_image_is_seen_by_the_next_request() -> None:
     asyncio.run(scenario())
 
 
-def test_a_topic_that_is_asked_for_is_created_though_the_same_was_asked_before() -> None:
+def test_a_requested_topic_is_created_although_the_same_request_was_cached_before() -> None:
     async def scenario() -> None:
         handlers = Handlers({"a": 1})
         asked = metadata(["a", "new"])
@@ -205,18 +205,18 @@ def test_a_topic_that_is_asked_for_is_created_though_the_same_was_asked_before()
     asyncio.run(scenario())
 
 
-def test_while_a_leader_is_doubted_nothing_that_was_kept_is_given() -> None:
+def test_while_a_leader_is_suspected_no_cached_reply_is_sent() -> None:
     async def scenario() -> None:
         handlers = Handlers({"a": 1})
         asked = metadata()
         await body_of(handlers.metadata(asked))
-        handlers.doubts.holder = handlers.holder
+        handlers.suspected_brokers.holder = handlers.holder
         assert [t.name for t in (await read(asked, handlers.metadata(asked))).topics] == ["elected"]
 
     asyncio.run(scenario())
 
 
-def test_what_is_kept_is_bounded_and_the_longest_unused_goes_first() -> None:
+def test_the_cache_is_bounded_and_evicts_the_least_recently_used_reply() -> None:
     image = image_of({})
 
     def steps(body: bytes) -> Steps:
@@ -227,15 +227,15 @@ def test_what_is_kept_is_bounded_and_the_longest_unused_goes_first() -> None:
         replies = ImageReplies(bytes_max=10_000)
         keys = [(1, "IN", b"%d" % n) for n in range(10)]
         for key in keys:
-            replies.make(key, image, steps(bytes(2_000)))
-            assert replies.kept(keys[0], image) is not None
-            assert replies._kept_bytes <= 10_000
-        assert [key for key in keys if replies.kept(key, image)] == [keys[0], *keys[-3:]]
-        replies.make(keys[1], image, steps(bytes(20_000)))
-        assert replies.kept(keys[1], image) is None
-        replies.make(None, image, steps(b"of a very long request"))
-        replies.make(keys[1], image_of({}), steps(b""))
-        assert replies._kept_bytes < 1_000
+            replies.build(key, image, steps(bytes(2_000)))
+            assert replies.cached(keys[0], image) is not None
+            assert replies._cached_bytes <= 10_000
+        assert [key for key in keys if replies.cached(key, image)] == [keys[0], *keys[-3:]]
+        replies.build(keys[1], image, steps(bytes(20_000)))
+        assert replies.cached(keys[1], image) is None
+        replies.build(None, image, steps(b"of a very long request"))
+        replies.build(keys[1], image_of({}), steps(b""))
+        assert replies._cached_bytes < 1_000
 
     asyncio.run(scenario())
 
@@ -246,7 +246,7 @@ def test_what_is_kept_is_bounded_and_the_longest_unused_goes_first() -> None:
 @pytest.mark.parametrize(
     "partitions", [{"wide": 10_000}, {f"t{n}": 1 for n in range(3_000)}], ids=["wide", "many"]
 )
-def test_the_metadata_of_many_partitions_lets_others_run_after_each_slice(
+def test_metadata_of_many_partitions_yields_to_the_loop_after_each_slice(
     partitions: dict[str, int],
 ) -> None:
     async def scenario() -> None:
@@ -270,7 +270,7 @@ def test_the_metadata_of_many_partitions_lets_others_run_after_each_slice(
     asyncio.run(scenario())
 
 
-def test_the_configuration_of_many_topics_lets_others_run_after_each_slice() -> None:
+def test_configs_of_many_topics_yield_to_the_loop_after_each_slice() -> None:
     async def scenario() -> None:
         names = [f"t{n}" for n in range(200)]
         handlers = Handlers(dict.fromkeys(names, 1))
@@ -288,7 +288,7 @@ def test_the_configuration_of_many_topics_lets_others_run_after_each_slice() -> 
     asyncio.run(scenario())
 
 
-def test_a_reply_is_of_the_image_it_was_begun_with() -> None:
+def test_a_reply_is_built_from_the_image_it_was_started_with() -> None:
     async def scenario() -> None:
         handlers = Handlers({"wide": 5_000})
         asked = metadata()
@@ -303,7 +303,7 @@ def test_a_reply_is_of_the_image_it_was_begun_with() -> None:
     asyncio.run(scenario())
 
 
-def test_many_who_ask_for_the_same_at_once_have_it_made_once_and_by_turns() -> None:
+def test_concurrent_equal_requests_build_the_reply_once_and_one_reply_at_a_time() -> None:
     image = image_of({})
     slices: list[str] = []
 
@@ -316,10 +316,10 @@ def test_many_who_ask_for_the_same_at_once_have_it_made_once_and_by_turns() -> N
     async def scenario() -> None:
         replies = ImageReplies()
         same, other = (1, "IN", b"same"), (1, "IN", b"other")
-        first = asyncio.ensure_future(body_of(replies.make(same, image, steps("same"))))
+        first = asyncio.ensure_future(body_of(replies.build(same, image, steps("same"))))
         await asyncio.sleep(0)
-        others = [replies.make(same, image, steps("same")) for _ in range(5)]
-        others.append(replies.make(other, image, steps("other")))
+        others = [replies.build(same, image, steps("same")) for _ in range(5)]
+        others.append(replies.build(other, image, steps("other")))
         bodies = await asyncio.gather(first, *map(body_of, others))
         assert bodies == [b"same"] * 6 + [b"other"]
         assert slices.count("same") == 4
@@ -328,7 +328,7 @@ def test_many_who_ask_for_the_same_at_once_have_it_made_once_and_by_turns() -> N
     asyncio.run(scenario())
 
 
-def test_who_leaves_while_a_reply_is_made_takes_it_from_nobody_else() -> None:
+def test_a_client_that_disconnects_while_a_reply_is_built_does_not_affect_the_others() -> None:
     async def scenario() -> None:
         handlers = Handlers({"wide": 5_000})
         first = asyncio.ensure_future(body_of(handlers.metadata(metadata())))
@@ -347,7 +347,7 @@ def test_who_leaves_while_a_reply_is_made_takes_it_from_nobody_else() -> None:
     st.lists(st.sampled_from("abcdefghij"), max_size=6),
     st.integers(APIS[ApiKey.METADATA].min_version, APIS[ApiKey.METADATA].max_version),
 )
-def test_whatever_is_asked_for_each_topic_is_described_once_and_whole(
+def test_each_requested_topic_is_described_once_and_completely(
     partitions: dict[str, int], names: list[str], version: int
 ) -> None:
     async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""ListOffsets right after an election: the end of a log never moves back (KIP-207)."""
+"""ListOffsets right after an election: the reported end offset never moves back (KIP-207)."""
 
 import asyncio
 from typing import Any
@@ -22,7 +22,7 @@ BOTH = (ONE, TWO)
 
 
 def elected() -> Partition:
-    """Leads with two records at times 10 and 20, of which it knows the first to be committed."""
+    """A new leader with two records at times 10 and 20; only the first is known to be committed."""
     partition = make_partition()
     partition.make_leader(PartitionState(ONE, LeaderEpoch(0), 0, BOTH, BOTH), 1)
     for timestamp in (10, 20):
@@ -66,13 +66,13 @@ NOT_YET = (ErrorCode.offset_not_available, -1)
     [
         (LATEST, NOT_YET, (0, 2)),
         (MAX_TIMESTAMP, NOT_YET, (0, 1)),
-        (15, NOT_YET, (0, 1)),  # lies above what is known to be committed
-        (99, NOT_YET, (0, -1)),  # perhaps there is more
+        (15, NOT_YET, (0, 1)),  # above the known high watermark
+        (99, NOT_YET, (0, -1)),  # more records may be committed
         (5, (0, 0), (0, 0)),
         (EARLIEST, (0, 0), (0, 0)),
     ],
 )
-def test_a_new_leader_tells_no_offset_that_it_does_not_know(
+def test_a_new_leader_reports_no_offset_above_its_known_high_watermark(
     timestamp: int, before: tuple[int, int], after: tuple[int, int]
 ) -> None:
     async def scenario() -> None:
@@ -84,14 +84,14 @@ def test_a_new_leader_tells_no_offset_that_it_does_not_know(
     asyncio.run(scenario())
 
 
-def test_old_clients_are_told_that_the_leader_is_not_available() -> None:
+def test_old_clients_get_leader_not_available() -> None:
     async def scenario() -> None:
         assert await ask(elected(), LATEST, version=4) == (ErrorCode.leader_not_available, -1)
 
     asyncio.run(scenario())
 
 
-def test_replicas_are_told_the_end_of_the_log() -> None:
+def test_replicas_get_the_log_end_offset() -> None:
     async def scenario() -> None:
         assert await ask(elected(), LATEST, replica_id=2) == (0, 2)
 

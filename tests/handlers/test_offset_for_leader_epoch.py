@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch in each version that is served."""
+"""OffsetForLeaderEpoch in each served version."""
 
 import asyncio
 
@@ -12,8 +12,8 @@ API = APIS[ApiKey.OFFSET_FOR_LEADER_EPOCH]
 
 
 @pytest.mark.parametrize("version", range(API.min_version, API.max_version + 1))
-def test_every_version_says_where_an_epoch_ends(version: int) -> None:
-    """Version 2 does not say who asks: librdkafka sends it, and is a consumer."""
+def test_every_version_returns_the_end_offset_of_an_epoch(version: int) -> None:
+    """Version 2 has no replica id: librdkafka sends it, as a consumer."""
 
     async def ask(address: str) -> tuple[int, int]:
         host, port = address.split(":")

@@ -1,7 +1,7 @@
-"""A produce request of one batch is decoded in short, any other at length: with the same outcome.
+"""The fast decoder for produce requests with one batch and the general one have the same outcome.
 
-Random requests reach two brokers that differ in nothing but that: the answers and the logs are the
-same.
+Two brokers that differ only in the decoder get the same random requests: responses and logs are
+equal.
 """
 
 import random
@@ -38,7 +38,7 @@ STRANGE = [("plain", 9), ("nowhere", 0), ("__consumer_offsets", 0)]
 
 
 class Draw:
-    """Requests, most of them as clients send them."""
+    """Random requests, most of them as clients send them."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -80,7 +80,7 @@ class Draw:
         return bytes(batch)
 
     def _next(self, count: int) -> int:
-        """Mostly what follows, sometimes the same again, sometimes a gap."""
+        """Mostly the next sequence, sometimes a duplicate, sometimes a gap."""
         sequence = self._mostly(self._sequence, max(0, self._sequence - 1), self._sequence + 5)
         self._sequence = sequence + count
         return int(sequence)
@@ -129,7 +129,7 @@ class Broker:
         return sent(answer)
 
     def _catch_up(self) -> None:
-        """The follower has everything of one partition, and nothing new of another."""
+        """The follower fetches all of one partition, and nothing new of the other."""
         partition = self.world.replicas.leader_of("plain", 1)
         partition.leader_replica.record_progress(
             OTHER, partition.log.end_offset, partition.log.start_offset, EPOCHS[OTHER]
@@ -147,12 +147,12 @@ class Broker:
 
 @settings(deadline=None, max_examples=60)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 40))
-def test_both_ways_of_a_produce_request_have_the_same_outcome(seed: int, length: int) -> None:
-    def at_length(version: int, body: memoryview) -> None:
+def test_both_produce_decoders_have_the_same_outcome(seed: int, length: int) -> None:
+    def without_fast_decoder(version: int, body: memoryview) -> None:
         return None
 
     results = []
-    for decode in (decode_plain_request, at_length):
+    for decode in (decode_plain_request, without_fast_decoder):
         draw, simulation = Draw(seed), Simulation(seed)
 
         async def main(decode: Any = decode, draw: Draw = draw) -> Any:

@@ -1,4 +1,4 @@
-"""Requests over thousands of partitions are worked through in slices, one per turn of the loop."""
+"""Requests with thousands of partitions are handled in slices, one per event loop iteration."""
 
 import asyncio
 from collections.abc import Sequence
@@ -84,9 +84,7 @@ def led() -> ManyReplicas:
 
 
 @HANDLERS
-def test_many_partitions_are_looked_at_in_slices(
-    handler: Any, api_key: ApiKey, fields: Any
-) -> None:
+def test_many_partitions_are_handled_in_slices(handler: Any, api_key: ApiKey, fields: Any) -> None:
     async def scenario() -> None:
         for version in VERSIONS[api_key]:
             replicas = led()
@@ -112,7 +110,7 @@ def test_many_partitions_are_looked_at_in_slices(
 
 
 @pytest.mark.parametrize("handler", [OffsetForLeaderEpoch, DescribeProducers])
-def test_few_partitions_are_answered_at_once(handler: Any) -> None:
+def test_few_partitions_are_answered_immediately(handler: Any) -> None:
     async def scenario() -> None:
         api_key, fields = {
             OffsetForLeaderEpoch: (ApiKey.OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch),

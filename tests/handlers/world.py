@@ -1,4 +1,4 @@
-"""Replicas of one broker on a simulated disk, for handlers that are called directly."""
+"""Replicas of one broker on a simulated disk, for tests that call handlers directly."""
 
 import asyncio
 from contextlib import suppress
@@ -38,14 +38,14 @@ EPOCHS = {HERE: 11, OTHER: 12}
 
 
 class _EndlessTurns(Turns):
-    """However many logs are to be opened, they are opened at once."""
+    """All logs are opened at once, however many there are."""
 
     def take(self) -> bool:
         return True
 
 
 class World:
-    """Two worlds to which the same happens are the same."""
+    """Deterministic: two worlds with the same calls have the same state."""
 
     def __init__(self, **settings: str) -> None:
         self.clock = ManualClock()
@@ -75,7 +75,7 @@ class World:
 
     def live_as(self) -> None:
         self._follow()
-        self.replicas.live_as(EPOCHS[HERE])
+        self.replicas.set_broker_epoch(EPOCHS[HERE])
 
     def add(self, name: str, states: list[PartitionState], **configs: str) -> None:
         made = {key.replace("_", "."): value for key, value in configs.items()}
@@ -116,23 +116,23 @@ class World:
         applying = self.replicas.apply_image(old, self._builder.load(old.sequence + 1, entries))
         with suppress(StopIteration):
             while True:
-                applying.send(None)  # All slices at once.
+                applying.send(None)  # all slices at once
 
 
 def led(*followers: NodeId, epoch: int = 0) -> PartitionState:
-    """A partition that this broker leads, with all its replicas in sync."""
+    """A partition that this broker leads, with all replicas in sync."""
     replicas = (HERE, *followers)
     return PartitionState(HERE, LeaderEpoch(epoch), epoch, replicas, replicas)
 
 
 def followed(epoch: int = 0) -> PartitionState:
-    """One that the other broker leads."""
+    """A partition that the other broker leads."""
     replicas = (OTHER, HERE)
     return PartitionState(OTHER, LeaderEpoch(epoch), epoch, replicas, replicas)
 
 
 def sent(reply: Reply) -> bytes:
-    """The bytes that a reply puts on the wire; its pins are released."""
+    """The bytes of a reply; releases its pins."""
     body = b"".join(map(_bytes_of, reply.chunks))
     if reply.release is not None:
         reply.release()

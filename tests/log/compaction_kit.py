@@ -1,4 +1,4 @@
-"""Logs to compact, and how to look at what is left of them."""
+"""Logs to compact, and functions that inspect the result."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -61,7 +61,7 @@ def keyed(
 
 
 def put(bench: Bench, *records: tuple[str, str | None], roll: bool = False) -> None:
-    """Append one batch, and perhaps begin a new segment after it."""
+    """Append one batch, and optionally start a new segment after it."""
     pairs = [
         (key.encode(), value.encode() if value is not None else None) for key, value in records
     ]
@@ -79,29 +79,29 @@ def plan(bench: Bench, *, stable: int | None = None) -> CleanerPlan | None:
 
 
 def compact(bench: Bench, *, map_bytes: int = MAP_BYTES, remove: bool = True) -> Cleaned | None:
-    """Compact what can be; None where that is nothing."""
+    """Compact the log; None if there is nothing to compact."""
     planned = plan(bench)
     if planned is None:
         return None
     done = Cleaned(planned.first_dirty, planned.first_dirty)
-    gone: list[str] = []
+    deleted: list[str] = []
     run_steps(
         clean(
             planned,
             done,
             now_ms=bench.now_ms,
             map_bytes_max=map_bytes,
-            remove_later=gone.extend,
+            remove_later=deleted.extend,
         )
     )
-    for path in gone if remove else ():
+    for path in deleted if remove else ():
         if bench.disk.exists(path):
             bench.disk.remove(path)
     return done
 
 
 def seen_in(log: PartitionLog) -> list[Seen]:
-    """Every record that is no marker, as `read_uncommitted` sees them."""
+    """Every record that is not a marker, as `read_uncommitted` sees them."""
     return [
         Seen(record.offset, record.key, record.value, record.timestamp)
         for batch, header in batches_in(log)
@@ -123,7 +123,7 @@ def markers_in(log: PartitionLog) -> list[BatchHeader]:
 
 
 def producers_of(log: PartitionLog) -> list[tuple[int, int, int, int]]:
-    """Id, epoch, last sequence and open transaction of each, as the next append judges by them."""
+    """Id, epoch, last sequence and open transaction of each producer, as `check` uses them."""
     found = [
         (p.producer_id, p.epoch, p.last_sequence, p.txn_first_offset) for p in log.producers.all()
     ]

@@ -1,4 +1,4 @@
-"""The disks a log must work on."""
+"""Fixtures with the disks that a log must work on."""
 
 import os
 
@@ -11,7 +11,7 @@ from tests.log.kit import Bench
 
 @pytest.fixture(params=["simulated", "local"])
 def bench(request: pytest.FixtureRequest, tmp_path: os.PathLike[str]) -> Bench:
-    """An empty log, on a simulated disk and on the machine's own."""
+    """An empty log, on a simulated disk and on the local disk."""
     if request.param == "simulated":
         return Bench()
     return Bench(disk=LocalDisk(), dir=f"{os.fspath(tmp_path)}/orders-0")

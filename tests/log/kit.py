@@ -1,4 +1,4 @@
-"""One partition's log on a disk, simulated or real, driven as a broker drives it."""
+"""One partition's log on a simulated or local disk, driven as a broker drives it."""
 
 from dataclasses import dataclass, field
 from posixpath import dirname
@@ -31,7 +31,7 @@ def batch_of(
     base_offset: int = 0,
     epoch: int = -1,
 ) -> bytearray:
-    """`count` records; `producer` is its id, its epoch and the first sequence."""
+    """`count` records; `producer` is its id, its epoch and its first sequence."""
     times = timestamps or [NOW_MS] * count
     producer_id, producer_epoch, sequence = producer or (-1, -1, -1)
     return build_batch(
@@ -51,7 +51,7 @@ def bytes_of(region: FileRegion) -> bytes:
 
 @dataclass
 class Bench:
-    """A directory and the log in it, which can be closed, crashed and opened again."""
+    """A directory with a log that can be closed, crashed and reopened."""
 
     disk: Disk = field(default_factory=SimDisk)
     dir: str = "/data/orders-0"
@@ -110,7 +110,7 @@ class Bench:
         return self._log
 
     def close(self) -> None:
-        """As a broker stops: everything completed and synced."""
+        """As in a clean shutdown: everything is completed and synced."""
         self.log.finish()
         self.sync()
         self.files.forget_dir(self.dir)
@@ -121,7 +121,7 @@ class Bench:
         return self.open(start_offset=start_offset)
 
     def crash(self) -> PartitionLog:
-        """The process dies; the next one recovers from the recovery point that was reached."""
+        """The process is killed; the next one recovers from the recovery point."""
         recovery_point, start_offset = self.log.recovery_point, self.log.start_offset
         self.disk = self.sim.crash()
         return self.open(clean=False, recovery_point=recovery_point, start_offset=start_offset)
@@ -132,7 +132,7 @@ class Bench:
         return self.open(clean=False, recovery_point=recovery_point, start_offset=start_offset)
 
     def recover(self) -> PartitionLog:
-        """Open anew, trusting nothing."""
+        """Reopen with a full recovery."""
         self.files.forget_dir(self.dir)
         return self.open(clean=False)
 
@@ -171,7 +171,7 @@ class Bench:
         return self.append(batch)
 
     def headers(self) -> list[BatchHeader]:
-        """Every batch a reader gets from the start of the log to its end."""
+        """Every batch that a reader gets from the start of the log to its end."""
         return [header for _, header in batches_in(self.log)]
 
     def path(self, base_offset: int, suffix: str = names.LOG) -> str:
@@ -182,7 +182,7 @@ class Bench:
 
 
 def batches_in(log: PartitionLog) -> list[tuple[bytes, BatchHeader]]:
-    """Read the log as a consumer does, and hold it to what must be true of any log."""
+    """Read the log as a consumer does, and check the invariants of every log."""
     found: list[tuple[bytes, BatchHeader]] = []
     offset = log.start_offset
     while True:
@@ -195,8 +195,10 @@ def batches_in(log: PartitionLog) -> list[tuple[bytes, BatchHeader]]:
             assert compute_crc(batch, 0, len(batch)) == header.crc, "a damaged batch is served"
             if found:
                 before = found[-1][1]
-                assert header.base_offset > before.last_offset, "offsets do not rise"
-                assert header.partition_leader_epoch >= before.partition_leader_epoch, "epochs fall"
+                assert header.base_offset > before.last_offset, "offsets do not increase"
+                assert header.partition_leader_epoch >= before.partition_leader_epoch, (
+                    "epochs decrease"
+                )
             found.append((batch, header))
             offset = Offset(header.next_offset)
     assert offset <= log.end_offset
@@ -208,5 +210,5 @@ def values_in(log: PartitionLog) -> list[bytes]:
 
 
 def seeded(seed: int, **options: object) -> Bench:
-    """A bench on a simulated disk whose accidents follow from `seed`."""
+    """A bench on a simulated disk whose faults depend on `seed`."""
     return Bench(disk=SimDisk(random=SimRandom(seed)), **options)  # type: ignore[arg-type]

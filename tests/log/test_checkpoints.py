@@ -1,4 +1,4 @@
-"""The small text files, exactly as Apache Kafka writes them."""
+"""The checkpoint files, exactly as Apache Kafka writes them."""
 
 import errno
 from contextlib import suppress
@@ -34,9 +34,9 @@ def test_offsets_are_a_version_a_count_and_a_line_for_each_partition(disk_and_di
     assert checkpoints.read_offsets(disk, path) == offsets
 
 
-def test_epochs_that_a_crash_left_half_written_read_as_damaged() -> None:
-    """Whatever call the process dies in, and however much of it was done: what is read is what was
-    there before, or after, or nothing. Nothing can be found in the log again."""
+def test_a_half_written_epoch_checkpoint_reads_as_damaged() -> None:
+    """In whatever call the process is killed, and however much of it was done: the file reads as
+    before, as after, or as None. For None the epochs are rebuilt from the log."""
     old = [(LeaderEpoch(3), Offset(10)), (LeaderEpoch(5), Offset(30))]
     for new in ([(LeaderEpoch(3), Offset(10)), (LeaderEpoch(7), Offset(41))], old[:1], old * 20):
         for calls in range(10):
@@ -52,7 +52,7 @@ def test_epochs_that_a_crash_left_half_written_read_as_damaged() -> None:
 
 
 def test_epochs_are_written_without_a_rename() -> None:
-    """Thousands are written when a broker takes over, and a rename over a file may take long."""
+    """Thousands are written when a broker takes over leadership, and a rename may take long."""
     disk = SimDisk()
     disk.make_dirs("/d")
     disk.faults.fail("rename", errno.EIO)
@@ -99,8 +99,8 @@ def test_a_damaged_checkpoint_reads_as_none(content: bytes) -> None:
     assert checkpoints.read_offsets(disk, path) is None
 
 
-def test_a_number_that_was_cut_short_is_not_believed() -> None:
-    """`7 100` cut after its first digit would be another, wrong, start of the epoch."""
+def test_an_incomplete_number_is_not_read() -> None:
+    """`7 100` truncated after its first digit would be a wrong start offset of the epoch."""
     whole = b"0\n2\n6 0\n7 100\n"
     for size in range(len(whole)):
         disk, path = _written(whole[:size])

@@ -1,4 +1,4 @@
-"""Compaction: of each key the newest record stays, and everything else that must."""
+"""Compaction: the newest record of each key is kept, and everything else that must be."""
 
 import gc
 import tracemalloc
@@ -39,12 +39,12 @@ def compacted_bench(config: TopicConfig = COMPACT) -> Bench:
 
 @pytest.fixture
 def compacting(bench: Bench) -> Bench:
-    """On a simulated disk and on the machine's own."""
+    """On a simulated disk and on the local disk."""
     bench.config = COMPACT
     return bench
 
 
-def test_of_each_key_the_newest_record_stays_at_its_offset(compacting: Bench) -> None:
+def test_the_newest_record_of_each_key_stays_at_its_offset(compacting: Bench) -> None:
     bench = compacting
     put(bench, ("a", "1"), ("b", "1"), ("a", "2"), roll=True)
     put(bench, ("c", "1"), ("b", "2"), roll=True)
@@ -90,7 +90,7 @@ def test_nothing_from_the_first_open_transaction_on_is_touched() -> None:
     assert keys_and_values(bench.log) == [("a", "2"), ("a", "open"), ("a", "3")]
 
 
-def test_small_segments_become_one() -> None:
+def test_small_segments_are_merged() -> None:
     bench = compacted_bench()
     for number in range(6):
         put(bench, ("a", str(number)), (f"k{number}", "v"), roll=True)
@@ -100,7 +100,7 @@ def test_small_segments_become_one() -> None:
     assert [s.base_offset for s in bench.log.segments()] == [0, 12]
 
 
-def test_segments_are_joined_no_further_than_segment_bytes() -> None:
+def test_segments_are_merged_up_to_segment_bytes() -> None:
     bench = compacted_bench()
     for number in range(12):
         put(bench, (f"k{number}", "v" * 300), roll=True)
@@ -111,7 +111,7 @@ def test_segments_are_joined_no_further_than_segment_bytes() -> None:
     assert len(seen_in(bench.log)) == 12
 
 
-def test_segments_are_joined_no_further_than_an_index_entry_can_say() -> None:
+def test_segments_are_merged_up_to_the_largest_relative_offset() -> None:
     bench = compacted_bench()
     for base in (0, 2**31 - 2, 2**31, 2**32):
         batch = keyed([(b"k%d" % base, b"v")])
@@ -125,7 +125,7 @@ def test_segments_are_joined_no_further_than_an_index_entry_can_say() -> None:
     assert [seen.offset for seen in seen_in(bench.log)] == [0, 2**31 - 2, 2**31, 2**32]
 
 
-def test_a_batch_of_which_nothing_goes_stays_byte_for_byte() -> None:
+def test_a_batch_without_removed_records_stays_byte_for_byte() -> None:
     bench = compacted_bench()
     put(bench, ("a", "1"), ("b", "1"), roll=True)
     put(bench, ("c", "1"))
@@ -135,7 +135,7 @@ def test_a_batch_of_which_nothing_goes_stays_byte_for_byte() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-def test_a_changed_batch_keeps_all_but_the_records_that_went(codec: Compression) -> None:
+def test_a_changed_batch_keeps_all_but_the_removed_records(codec: Compression) -> None:
     bench = compacted_bench()
     bench.epoch = 5
     bench.append(
@@ -159,15 +159,15 @@ def test_a_changed_batch_keeps_all_but_the_records_that_went(codec: Compression)
     )
     for field in unchanged.split():
         assert getattr(after, field) == getattr(before, field)
-    assert after.max_timestamp == NOW_MS - 49, "the newest that is left"
+    assert after.max_timestamp == NOW_MS - 49, "the newest remaining one"
     records = list(iter_records(batch, after))
     assert [(r.offset, r.key, r.value) for r in records] == [(0, b"a", b"1"), (1, b"b", b"1" * 200)]
     assert [r.timestamp for r in records] == [NOW_MS - 50, NOW_MS - 49]
     assert records[0].headers == (("h", b"1"),)
 
 
-def test_a_record_without_a_key_goes() -> None:
-    """From the time before the topic was compacted."""
+def test_a_record_without_a_key_is_removed() -> None:
+    """Written before the topic was compacted."""
     bench = compacted_bench()
     bench.append(keyed([(None, b"1"), (b"a", b"1")]))
     bench.log.roll(NOW_MS)
@@ -175,7 +175,7 @@ def test_a_record_without_a_key_goes() -> None:
     assert keys_and_values(bench.log) == [("a", "1")]
 
 
-def test_the_files_are_as_old_as_those_they_replace(compacting: Bench) -> None:
+def test_the_files_keep_the_modification_time_of_those_they_replace(compacting: Bench) -> None:
     bench = compacting
     put(bench, ("a", "1"), roll=True)
     put(bench, ("a", "2"), roll=True)
@@ -233,8 +233,8 @@ def test_a_stamped_batch_of_log_append_time_keeps_it() -> None:
 # -- producers and transactions ----------------------------------------------------------------
 
 
-def test_a_producer_goes_on_after_all_its_records_were_compacted_away() -> None:
-    """Hazard 18. Without its last batch, if only the header, it would be unknown."""
+def test_a_producer_can_continue_after_all_its_records_were_compacted_away() -> None:
+    """Hazard 18. Without its last batch, at least the header, it would be unknown."""
     bench = compacted_bench()
     for sequence in range(3):
         bench.append(keyed([(b"a", b"idempotent")], producer=(7, 2, sequence)))
@@ -252,7 +252,7 @@ def test_a_producer_goes_on_after_all_its_records_were_compacted_away() -> None:
     assert not bench.append(keyed([(b"a", b"next")], producer=(7, 2, 3))).is_duplicate
 
 
-def test_an_expired_producer_keeps_nothing() -> None:
+def test_the_batch_of_an_expired_producer_is_removed() -> None:
     bench = compacted_bench()
     bench.append(keyed([(b"a", b"1")], producer=(7, 2, 0)))
     bench.log.roll(NOW_MS)
@@ -262,7 +262,7 @@ def test_an_expired_producer_keeps_nothing() -> None:
     assert [header.producer_id for header in bench.headers()] == [-1]
 
 
-def test_records_of_an_aborted_transaction_go_and_supersede_nothing() -> None:
+def test_records_of_an_aborted_transaction_are_removed_and_supersede_nothing() -> None:
     bench = compacted_bench()
     put(bench, ("a", "1"))
     bench.append(
@@ -277,8 +277,8 @@ def test_records_of_an_aborted_transaction_go_and_supersede_nothing() -> None:
     assert keys_and_values(bench.log) == [("a", "1"), ("c", "committed"), ("x", "1")]
 
 
-def test_a_transaction_is_known_as_aborted_though_its_marker_lies_in_a_later_segment() -> None:
-    """Taken for committed, its records would delete those of others."""
+def test_a_transaction_is_aborted_although_its_marker_is_in_a_later_segment() -> None:
+    """If it counted as committed, its records would delete those of others."""
     bench = compacted_bench()
     put(bench, ("a", "1"), roll=True)
     bench.append(keyed([(b"a", b"aborted")], producer=(1, 0, 0), transactional=True))
@@ -288,7 +288,7 @@ def test_a_transaction_is_known_as_aborted_though_its_marker_lies_in_a_later_seg
     assert keys_and_values(bench.log) == [("a", "1")]
 
 
-def test_a_marker_stays_until_its_records_are_gone_and_the_horizon_has_passed() -> None:
+def test_a_marker_stays_until_its_records_are_removed_and_the_delete_horizon_has_passed() -> None:
     bench = compacted_bench()
     for sequence, key in enumerate((b"a", b"b")):
         bench.append(keyed([(key, b"1")], producer=(1, 0, sequence), transactional=True))
@@ -298,7 +298,7 @@ def test_a_marker_stays_until_its_records_are_gone_and_the_horizon_has_passed() 
     aborted = bench.log.aborted_between(Offset(0), Offset(10))
     compact(bench)
     assert len(markers_in(bench.log)) == 1
-    assert not markers_in(bench.log)[0].has_delete_horizon, "its records went only now"
+    assert not markers_in(bench.log)[0].has_delete_horizon, "its records were removed only now"
     assert bench.log.aborted_between(Offset(0), Offset(10)) == aborted
     put(bench, ("x", "1"), roll=True)
     compact(bench)
@@ -310,7 +310,7 @@ def test_a_marker_stays_until_its_records_are_gone_and_the_horizon_has_passed() 
     assert markers_in(bench.log) == []
 
 
-def test_a_marker_that_alone_tells_a_producers_epoch_stays_as_an_empty_batch() -> None:
+def test_a_marker_with_the_only_trace_of_a_producers_epoch_stays_as_an_empty_batch() -> None:
     bench = compacted_bench()
     bench.append(keyed([(b"a", b"1")], producer=(1, 0, 0), transactional=True))
     bench.append_marker(1, 4, MarkerType.COMMIT)
@@ -332,10 +332,10 @@ def test_a_marker_that_alone_tells_a_producers_epoch_stays_as_an_empty_batch() -
         bench.append(keyed([(b"a", b"zombie")], producer=(1, 3, 0)))
 
 
-# -- how far and how much ----------------------------------------------------------------------
+# -- scope -------------------------------------------------------------------------------------
 
 
-def test_a_map_that_is_too_small_cleans_what_fits_and_goes_on_from_there() -> None:
+def test_a_map_that_is_too_small_cleans_what_fits_and_continues_from_there() -> None:
     bench = compacted_bench()
     for number in range(40):
         put(bench, (f"k{number % 20}", str(number)), roll=number % 4 == 3)
@@ -346,8 +346,8 @@ def test_a_map_that_is_too_small_cleans_what_fits_and_goes_on_from_there() -> No
     assert keys_and_values(bench.log) == [(f"k{n % 20}", str(n)) for n in range(20, 40)]
 
 
-def test_what_the_map_does_not_reach_stays_byte_for_byte() -> None:
-    """Its tombstones too: stamped before they deleted anything, they could go too early."""
+def test_batches_beyond_the_map_stay_byte_for_byte() -> None:
+    """Its tombstones too: with an early delete horizon they could be removed too early."""
     bench = compacted_bench()
     put(bench, *((f"k{number}", "1") for number in range(6)))
     bench.append(keyed([(b"k1", None), (None, b"no key")]))
@@ -362,7 +362,7 @@ def test_what_the_map_does_not_reach_stays_byte_for_byte() -> None:
     assert bench.headers()[-1].has_delete_horizon
 
 
-def test_a_batch_larger_than_the_map_is_cleaned_all_the_same() -> None:
+def test_a_batch_larger_than_the_map_is_still_cleaned() -> None:
     bench = compacted_bench(TopicConfig(cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0))
     put(bench, *((f"k{number}", "1") for number in range(100)), roll=True)
     put(bench, *((f"k{number}", "2") for number in range(100)), roll=True)
@@ -371,7 +371,7 @@ def test_a_batch_larger_than_the_map_is_cleaned_all_the_same() -> None:
     assert keys_and_values(bench.log) == [(f"k{number}", "2") for number in range(100)]
 
 
-def test_a_log_is_due_by_its_dirty_ratio() -> None:
+def test_a_log_is_cleaned_by_its_dirty_ratio() -> None:
     config = TopicConfig(cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.5)
     bench = compacted_bench(config)
     put(bench, ("a", "1" * 1000), roll=True)
@@ -386,7 +386,7 @@ def test_a_log_is_due_by_its_dirty_ratio() -> None:
     assert not second.is_due
 
 
-def test_a_record_is_not_compacted_before_its_time() -> None:
+def test_a_record_is_not_compacted_before_min_compaction_lag_ms() -> None:
     config = TopicConfig(
         cleanup_policy=("compact",), min_compaction_lag_ms=100, min_cleanable_dirty_ratio=0.0
     )
@@ -398,7 +398,7 @@ def test_a_record_is_not_compacted_before_its_time() -> None:
     assert plan(bench) is not None
 
 
-def test_a_record_is_compacted_in_time_however_clean_the_log_is() -> None:
+def test_a_record_is_compacted_by_max_compaction_lag_ms_however_clean_the_log_is() -> None:
     config = TopicConfig(
         cleanup_policy=("compact",), max_compaction_lag_ms=100, min_cleanable_dirty_ratio=1.0
     )
@@ -420,7 +420,7 @@ def test_the_active_segment_is_rolled_for_max_compaction_lag_ms() -> None:
     assert len(bench.log.segments()) == 2
 
 
-def test_a_compacted_log_that_was_cut_is_dirty_again_from_there() -> None:
+def test_a_truncated_compacted_log_is_dirty_again_from_the_truncation_offset() -> None:
     bench = compacted_bench()
     put(bench, ("a", "1"), roll=True)
     put(bench, ("b", "1"), roll=True)
@@ -430,10 +430,10 @@ def test_a_compacted_log_that_was_cut_is_dirty_again_from_there() -> None:
     assert bench.log.cleaned_to == 1
 
 
-# -- beside others -----------------------------------------------------------------------------
+# -- concurrency -------------------------------------------------------------------------------
 
 
-def test_a_reader_in_the_middle_of_a_cleaning_gets_what_it_began_with(compacting: Bench) -> None:
+def test_a_pinned_range_is_not_changed_by_a_cleaning(compacting: Bench) -> None:
     bench = compacting
     for number in range(6):
         put(bench, ("a", str(number)), roll=True)
@@ -448,7 +448,7 @@ def test_a_reader_in_the_middle_of_a_cleaning_gets_what_it_began_with(compacting
     assert keys_and_values(bench.log) == [("a", "5")]
 
 
-def test_readers_between_the_steps_see_every_key() -> None:
+def test_readers_between_the_steps_of_a_cleaning_see_every_key() -> None:
     bench = compacted_bench()
     for number in range(60):
         put(bench, (f"k{number % 10}", str(number)), roll=number % 7 == 0)
@@ -481,7 +481,7 @@ def interrupt(bench: Bench, what: str) -> None:
     if what == "truncate":
         bench.truncate_to(Offset(6))
     elif what == "retain":
-        bench.log.take_oldest(1)
+        bench.log.remove_oldest(1)
     elif what == "delete":
         bench.log.directory.generation += 1
     else:
@@ -489,7 +489,7 @@ def interrupt(bench: Bench, what: str) -> None:
 
 
 def cleaned_after_interruption(bench: Bench, what: str, *, at_job: int) -> list[Seen] | None:
-    """What was in the log when the cleaning was disturbed; None where it had ended before."""
+    """The log's records when the cleaning was interrupted; None if it had ended before."""
     planned = plan(bench)
     assert planned is not None
     steps = clean(
@@ -515,12 +515,12 @@ def cleaned_after_interruption(bench: Bench, what: str, *, at_job: int) -> list[
     except CleanerAborted:
         assert before is not None
         return before
-    assert before is None or what == "retain", "the cleaning did not notice"
+    assert before is None or what == "retain", "the cleaning did not detect it"
     return None
 
 
 @pytest.mark.parametrize("what", ["truncate", "retain", "delete", "reconfigure"])
-def test_a_log_that_changes_under_the_cleaning_stays_as_it_is(what: str) -> None:
+def test_a_cleaning_aborts_without_effect_if_the_log_changes(what: str) -> None:
     for at_job in range(1, 100):
         bench = compacted_bench()
         for number in range(9):
@@ -535,7 +535,7 @@ def test_a_log_that_changes_under_the_cleaning_stays_as_it_is(what: str) -> None
     assert at_job > 20
 
 
-def test_a_damaged_batch_ends_the_cleaning_and_nothing_is_touched() -> None:
+def test_a_damaged_batch_ends_the_cleaning_without_effect() -> None:
     bench = compacted_bench()
     put(bench, ("a", "1"), roll=True)
     put(bench, ("a", "2"), roll=True)
@@ -546,7 +546,7 @@ def test_a_damaged_batch_ends_the_cleaning_and_nothing_is_touched() -> None:
     assert bench.names() == before
 
 
-def test_without_room_for_a_copy_nothing_is_begun() -> None:
+def test_without_disk_space_for_a_copy_the_cleaning_does_not_start() -> None:
     disk = SimDisk(capacity_bytes=4000)
     bench = Bench(disk=disk, config=COMPACT)
     for number in range(8):
@@ -557,7 +557,7 @@ def test_without_room_for_a_copy_nothing_is_begun() -> None:
     assert len(seen_in(bench.log)) == 8
 
 
-def test_open_files_are_given_back(tmp_path: object) -> None:
+def test_a_cleaning_closes_its_files(tmp_path: object) -> None:
     bench = seeded(0, config=COMPACT)
     for number in range(9):
         put(bench, ("a", str(number)), roll=True)
@@ -566,18 +566,18 @@ def test_open_files_are_given_back(tmp_path: object) -> None:
     assert sum(node.opens for node in nodes.values()) == len(bench.files)  # type: ignore[union-attr]
 
 
-# -- batches that no broker of ours would have stored -------------------------------------------
+# -- batches that our brokers would not have stored --------------------------------------------
 
 
 def _store(bench: Bench, batch: bytearray) -> None:
-    """Put a batch into the log as it is, as a directory that comes from elsewhere may have it."""
+    """Put a batch into the log unchanged, as in a directory from another system."""
     bench.append(batch)
     bench.log.roll(NOW_MS)
     put(bench, ("a", "2"))
 
 
 def _peak_bytes(bench: Bench) -> int:
-    """How much memory a compaction takes that finds something wrong."""
+    """The peak memory of a compaction that finds an error."""
     gc.collect()
     tracemalloc.start()
     try:
@@ -589,7 +589,7 @@ def _peak_bytes(bench: Bench) -> int:
 
 
 @pytest.mark.parametrize("count", [3_000_000, 2**31 - 1, -5])
-def test_a_batch_that_lies_about_its_records_costs_no_memory(count: int) -> None:
+def test_a_batch_with_a_wrong_record_count_costs_no_memory(count: int) -> None:
     bench = compacted_bench(replace(COMPACT, segment_bytes=1 << 30))
     header = read_header(keyed([(b"k", b"v")]))
     lie = header._replace(record_count=count, last_offset_delta=max(0, count - 1))
@@ -597,7 +597,7 @@ def test_a_batch_that_lies_about_its_records_costs_no_memory(count: int) -> None
     assert _peak_bytes(bench) < 20_000_000
 
 
-def test_a_stored_bomb_costs_little_memory() -> None:
+def test_a_stored_decompression_bomb_costs_little_memory() -> None:
     bench = compacted_bench(replace(COMPACT, segment_bytes=1 << 30))
     header = read_header(keyed([(b"k", b"v")], codec=Compression.ZSTD))
     bomb = compress(Compression.ZSTD, bytes(200_000_000))
@@ -623,7 +623,7 @@ def test_a_stored_batch_of_very_many_tiny_records_costs_little_memory() -> None:
     assert _peak_bytes(bench) < 60_000_000
 
 
-def test_a_batch_with_more_keys_than_the_map_was_to_hold_is_compacted_all_the_same() -> None:
+def test_a_batch_with_more_keys_than_the_maps_limit_is_still_compacted() -> None:
     bench = compacted_bench(replace(COMPACT, segment_bytes=1 << 20))
     many = [(f"k{n}", "old") for n in range(500)]
     put(bench, *many, roll=True)

@@ -1,4 +1,4 @@
-"""A crash at every single step of a cleaning: nothing is lost, nothing comes back."""
+"""A crash at every single step of a cleaning: nothing is lost, nothing reappears."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -59,7 +59,7 @@ def a_log_to_clean(seed: int = 0) -> Bench:
 
 
 def survivors() -> tuple[list[Seen], list[Seen]]:
-    """What is there before the cleaning, and after."""
+    """The records before the cleaning, and after."""
     bench = a_log_to_clean()
     before = seen_in(bench.log)
     done = compact(bench)
@@ -90,7 +90,9 @@ def steps_of_a_cleaning() -> int:
 STEPS = steps_of_a_cleaning()
 
 
-def dies_cleaning(seed: int, step: int) -> tuple[Bench, list[tuple[int, int, int, int]], int]:
+def crash_while_cleaning(
+    seed: int, step: int
+) -> tuple[Bench, list[tuple[int, int, int, int]], int]:
     bench = a_log_to_clean(seed)
     producers, cleaned_to = producers_of(bench.log), bench.log.cleaned_to
     bench.sim.faults.crash_after(step)
@@ -101,8 +103,8 @@ def dies_cleaning(seed: int, step: int) -> tuple[Bench, list[tuple[int, int, int
 
 def check_nothing_is_lost(bench: Bench) -> None:
     found = seen_in(bench.log)
-    assert set(AFTER) <= set(found), "a record is lost"
-    assert set(found) <= set(BEFORE), "a record came from nowhere"
+    assert set(AFTER) <= set(found), "a record was lost"
+    assert set(found) <= set(BEFORE), "an unknown record appeared"
     assert found == sorted(found)
     segments = bench.log.segments()
     for segment, following in pairwise(segments):
@@ -113,8 +115,8 @@ def check_nothing_is_lost(bench: Bench) -> None:
 
 @pytest.mark.parametrize("die", [crash, lose_power, lose_power_without_tears])
 @pytest.mark.parametrize("step", range(STEPS))
-def test_after_a_crash_at_any_step_the_log_holds_every_survivor(step: int, die: Die) -> None:
-    bench, producers, cleaned_to = dies_cleaning(step, step)
+def test_after_a_crash_at_any_step_the_log_has_every_survivor(step: int, die: Die) -> None:
+    bench, producers, cleaned_to = crash_while_cleaning(step, step)
     die(bench)
     check_nothing_is_lost(bench)
     assert producers_of(bench.log) == producers
@@ -128,10 +130,12 @@ def test_after_a_crash_at_any_step_the_log_holds_every_survivor(step: int, die: 
 
 
 @pytest.mark.parametrize("die", [crash, lose_power])
-def test_a_start_that_crashes_while_it_completes_a_swap_is_completed_by_the_next(die: Die) -> None:
+def test_a_start_that_crashes_while_completing_a_swap_is_completed_by_the_next_start(
+    die: Die,
+) -> None:
     interrupted = 0
     for step in range(STEPS):
-        dead, producers, _ = dies_cleaning(step, step)
+        dead, producers, _ = crash_while_cleaning(step, step)
         if not any(name.endswith(names.SWAP) for name in names_left(dead)):
             continue
         for calls in range(1000):
@@ -156,12 +160,12 @@ def die_without_start(bench: Bench, die: Die) -> None:
 
 
 def names_left(bench: Bench) -> list[str]:
-    """What the dead process left, as the drive holds it."""
+    """The files that the killed process left on the disk."""
     data = bench.sim.drive.volume.root.entries["data"]
     return sorted(data.entries["orders-0"].entries)  # type: ignore[union-attr]
 
 
-def test_a_cleaning_of_several_groups_is_among_those_that_are_crashed() -> None:
+def test_the_crashed_cleanings_include_one_of_several_groups() -> None:
     bench = a_log_to_clean()
     planned_segments = len(bench.log.segments())
     compact(bench)
@@ -169,11 +173,11 @@ def test_a_cleaning_of_several_groups_is_among_those_that_are_crashed() -> None:
     assert STEPS > 40
 
 
-# -- what other processes may leave --------------------------------------------------------------
+# -- leftovers of other processes ----------------------------------------------------------------
 
 
 def swapped_files(bench: Bench) -> dict[str, bytes]:
-    """The files of the first compacted segment, by their endings."""
+    """The files of the first compacted segment, by suffix."""
     cleaned = deepcopy(bench)
     compact(cleaned)
     return {
@@ -188,7 +192,7 @@ def leave(bench: Bench, files: dict[str, bytes], extensions: dict[str, str]) -> 
         bench.disk.write_atomically(bench.path(0, suffix) + extensions[suffix], data)
 
 
-def test_a_swap_that_is_not_complete_is_dropped() -> None:
+def test_an_incomplete_swap_is_dropped() -> None:
     bench = a_log_to_clean()
     before = seen_in(bench.log)
     extensions = dict.fromkeys(names.SEGMENT_FILES, names.CLEANED) | {names.LOG: names.SWAP}
@@ -198,7 +202,7 @@ def test_a_swap_that_is_not_complete_is_dropped() -> None:
     check_nothing_is_lost(bench)
 
 
-def test_a_swap_that_is_complete_replaces_all_segments_it_was_made_from() -> None:
+def test_a_complete_swap_replaces_all_segments_it_was_made_from() -> None:
     bench = a_log_to_clean()
     files = swapped_files(bench)
     segments = len(bench.log.segments())
@@ -213,7 +217,7 @@ def test_a_swap_that_is_complete_replaces_all_segments_it_was_made_from() -> Non
 
 
 @pytest.mark.parametrize("die", [crash, lose_power])
-def test_after_a_crash_at_any_step_of_retention_the_rest_is_there(die: Die) -> None:
+def test_after_a_crash_at_any_step_of_retention_the_remaining_segments_are_intact(die: Die) -> None:
     config = replace(COMPACT, cleanup_policy=("compact", "delete"), retention_bytes=1500)
     for step in range(1000):
         bench = a_log_to_clean(step)
@@ -221,12 +225,12 @@ def test_after_a_crash_at_any_step_of_retention_the_rest_is_there(die: Die) -> N
         before, producers = seen_in(bench.log), producers_of(bench.log)
         bench.sim.faults.crash_after(step)
         try:
-            gone = apply_retention(bench.log, bench.log.end_offset, bench.now_ms)
+            deleted = apply_retention(bench.log, bench.log.end_offset, bench.now_ms)
         except Revoked:
             die(bench)
         else:
             bench.sim.faults.clear()
-            assert len(gone) > 6
+            assert len(deleted) > 6
             die(bench)
             assert seen_in(bench.log)[0].offset > 0
             break

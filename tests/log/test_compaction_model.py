@@ -1,8 +1,7 @@
-"""Compaction against a simple model: whatever happened to the log, its survivors are the model's.
+"""Compaction compared with a simple model: the surviving records are always the same.
 
-The model keeps every record with its fate. Below the point up to which the log is compacted, a
-record survives if nothing newer has its key, it was not aborted and, if a tombstone, its time is
-not over.
+The model keeps every record with its state. Below the cleaner offset a record survives if no newer
+record has its key, it was not aborted and, for a tombstone, its delete horizon has not passed.
 """
 
 from dataclasses import dataclass, field
@@ -37,13 +36,13 @@ values = st.one_of(st.none(), st.binary(max_size=3), st.just(b"x" * 200))
 
 @dataclass
 class Batch:
-    """One batch as it was written, and what the model knows of it."""
+    """One batch as it was written, with its state in the model."""
 
     records: list[Seen]
     end: int
     producer_id: int = -1
     is_open: bool = False
-    """Of a transaction that is not decided."""
+    """Part of an open transaction."""
     is_aborted: bool = False
     horizon_ms: int | None = None
 
@@ -64,7 +63,7 @@ class CompactionMachine(RuleBasedStateMachine):
         self.idempotent = Sender(1)
         self.transactional = [Sender(2), Sender(3)]
         self.lost_snapshots = False
-        """Then only the log tells of its producers, until the next segment begins."""
+        """Then the producer state comes from the log only, until the next segment starts."""
         assert self.bench.log.end_offset == 0
 
     # -- writing -------------------------------------------------------------------------------
@@ -146,14 +145,14 @@ class CompactionMachine(RuleBasedStateMachine):
         self._survive(done.end)
 
     def _survive(self, end: int) -> None:
-        """What the model thinks a cleaning up to `end` leaves."""
+        """What a cleaning up to `end` leaves, according to the model."""
         now_ms = self.bench.now_ms
         cleaned = [batch for batch in self.model if batch.end <= end]
         newest: dict[bytes | None, int] = {}
         for batch in cleaned:
             if not batch.is_aborted:
                 newest.update((record.key, record.offset) for record in batch.records)
-        # A batch of an aborted transaction goes wherever it lies in the segments looked at.
+        # A batch of an aborted transaction is removed anywhere in the cleaned segments.
         looked_at = max(
             (
                 following.base_offset
@@ -198,7 +197,7 @@ class CompactionMachine(RuleBasedStateMachine):
         for batch in self.model:
             batch.records = [r for r in batch.records if r.offset >= offset]
 
-    # -- ending and beginning ------------------------------------------------------------------
+    # -- restarts ------------------------------------------------------------------------------
 
     @rule(how=st.sampled_from(["reopen", "crash", "lose power", "forget snapshots"]))
     def start_again(self, how: str) -> None:
@@ -210,7 +209,7 @@ class CompactionMachine(RuleBasedStateMachine):
         elif how == "crash":
             bench.crash()
         elif how == "lose power" and bench.log.segments()[0].base_offset == 0:
-            # It may take the snapshots, and of what retention removed nothing else tells.
+            # Without snapshots nothing is known about records that retention removed.
             bench.lose_power()
             self.lost_snapshots = True
         else:
@@ -219,7 +218,7 @@ class CompactionMachine(RuleBasedStateMachine):
         assert producers_of(bench.log) == producers
 
     def _crash_without_snapshots(self) -> None:
-        """The state of a producer is in its last batch too, unless retention removed it."""
+        """A producer's state is also in its last batch, unless retention removed it."""
         bench = self.bench
         if bench.log.segments()[0].base_offset == 0:
             self.lost_snapshots = True
@@ -228,15 +227,15 @@ class CompactionMachine(RuleBasedStateMachine):
                     bench.disk.remove(f"{bench.dir}/{name}")
         bench.crash()
 
-    # -- what must be true ---------------------------------------------------------------------
+    # -- invariants ----------------------------------------------------------------------------
 
     @invariant()
-    def survivors_are_the_models(self) -> None:
+    def survivors_equal_the_models(self) -> None:
         expected = [record for batch in self.model for record in batch.records]
         assert seen_in(self.bench.log) == expected
 
     @invariant()
-    def open_transactions_hold_the_stable_offset(self) -> None:
+    def open_transactions_hold_the_last_stable_offset(self) -> None:
         first = min(
             (b.records[0].offset for b in self.model if b.is_open and b.records), default=None
         )
@@ -244,7 +243,7 @@ class CompactionMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_decided_transaction_has_its_marker(self) -> None:
-        """Without it, whoever reads the log anew takes it for open."""
+        """Without its marker, a recovery would consider the transaction open."""
         ends = [(h.producer_id, h.base_offset) for h in markers_in(self.bench.log)]
         open_ids = {sender.producer_id for sender in self.transactional if sender.batches}
         for _, header in batches_in(self.bench.log):
@@ -254,15 +253,15 @@ class CompactionMachine(RuleBasedStateMachine):
                 assert decided or header.producer_id in open_ids
 
     @invariant()
-    def aborted_records_can_be_told(self) -> None:
+    def aborted_records_are_in_the_transaction_index(self) -> None:
         log = self.bench.log
-        told = log.aborted_between(log.start_offset, log.end_offset)
+        aborted = log.aborted_between(log.start_offset, log.end_offset)
         for batch in self.model:
             if batch.is_aborted and batch.records:
                 offset = batch.records[0].offset
                 assert any(
                     t.producer_id == batch.producer_id and t.first_offset <= offset <= t.last_offset
-                    for t in told
+                    for t in aborted
                 )
 
     @invariant()
@@ -273,7 +272,7 @@ class CompactionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.idempotent.sequence > 0)
     @rule()
     def retry(self) -> None:
-        """A producer that is still known goes on where it was."""
+        """A producer that is still known continues with its next sequence."""
         log = self.bench.log
         last = log.producers.get(self.idempotent.producer_id)  # type: ignore[arg-type]
         assert last is not None

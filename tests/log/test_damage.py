@@ -1,4 +1,4 @@
-"""Storage under attack: a tail cut at every byte, thousands of flipped bits."""
+"""Damaged logs: a tail truncated at every byte, thousands of flipped bits."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def _ends_of_batches(data: bytes) -> list[int]:
 
 
 def _next_offsets(data: bytes) -> dict[int, int]:
-    """Where a log that ends at a position goes on."""
+    """The next offset of a log that ends at a position."""
     found, start = {0: 0}, 0
     for end in _ends_of_batches(data):
         delta = int.from_bytes(data[start + 23 : start + 27], "big")
@@ -43,7 +43,7 @@ def _log_of(size_bytes: int) -> Bench:
 
 
 class _Memory:
-    """A file that is only read: a log cut at `size_bytes`, without a copy for every cut."""
+    """A read-only file: a log truncated at `size_bytes`, without a copy for every truncation."""
 
     def __init__(self, data: bytes) -> None:
         self._data = memoryview(data)
@@ -54,7 +54,7 @@ class _Memory:
 
 
 def test_a_megabyte_cut_at_every_byte_ends_with_its_last_whole_batch() -> None:
-    """What recovery reads, for each of a million cuts, from the last whole batch on."""
+    """What recovery reads, for each of a million truncations, from the last whole batch on."""
     bench = _log_of(MEGABYTE)
     data = bench.disk.read_bytes(bench.path(0))
     ends = [0, 0, *_ends_of_batches(data)]
@@ -111,11 +111,11 @@ def _attacked_log() -> Bench:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_flipped_bit_ends_the_log_before_the_damaged_batch_or_after_it(seed: int) -> None:
+def test_a_flipped_bit_truncates_the_log_before_or_after_the_damaged_batch(seed: int) -> None:
     """Two hundred bits for each seed, one at a time, anywhere in the log files.
 
-    Whatever is served has a correct checksum, rising offsets and epochs that do not fall (the
-    kit checks that on every read), and all that lay before the damaged batch is still there.
+    Whatever is served has a correct checksum, increasing offsets and non-decreasing epochs (the kit
+    checks that on every read), and everything before the damaged batch is still there.
     """
     random = SimRandom(seed)
     bench = _attacked_log()
@@ -139,7 +139,7 @@ def test_a_flipped_bit_ends_the_log_before_the_damaged_batch_or_after_it(seed: i
         damaged = _number_of_batch(logs, files, path, bit // 8)
         assert after[:damaged] == before[:damaged]
         assert len(after) >= damaged
-        # What comes from the damaged batch on is that batch itself, or what was written.
+        # From the damaged batch on, it is that batch itself, or what was written.
         assert after[damaged + 1 :] == before[damaged + 1 :] or len(after) == damaged
         offsets = [header.base_offset for _, header in batches_in(log)]
         assert offsets == sorted(offsets)
@@ -160,8 +160,8 @@ def _number_of_batch(
     raise AssertionError
 
 
-def test_a_batch_whose_offset_was_flipped_is_not_served_at_another_offset() -> None:
-    """The base offset lies outside the checksum: its neighbours give it away."""
+def test_a_batch_with_a_flipped_offset_is_not_served_at_another_offset() -> None:
+    """The base offset is outside the checksum: the neighbouring batches reveal the error."""
     for victim in range(20):
         for bit in range(40):
             bench = Bench(config=TopicConfig(segment_bytes=1024))
@@ -182,8 +182,8 @@ def test_a_batch_whose_offset_was_flipped_is_not_served_at_another_offset() -> N
                 assert len(after) == victim
 
 
-def test_a_batch_whose_epoch_was_flipped_ends_the_log_before_it_or_is_not_noticed() -> None:
-    """The leader epoch lies outside the checksum too; the checkpoint knows which is right."""
+def test_a_batch_with_a_flipped_epoch_ends_the_log_before_it_or_is_not_detected() -> None:
+    """The leader epoch is outside the checksum too; the checkpoint has the correct one."""
     for victim in range(12):
         for bit in range(32):
             bench = Bench()
@@ -226,7 +226,7 @@ def test_a_gap_that_compaction_left_does_not_end_a_compacted_log() -> None:
 
 
 def test_a_damaged_batch_in_a_running_log_leaves_those_after_it_readable() -> None:
-    """Its header says that it reaches beyond the end; an index that points at it does not lie."""
+    """Its header claims that it reaches beyond the end; the index entry for it is correct."""
     bench = Bench(config=TopicConfig(index_interval_bytes=0))
     for _ in range(20):
         bench.append()

@@ -9,13 +9,13 @@ from suwi.model.errors import KafkaStorageError
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE])
-def test_what_passes_is_answered_and_the_directory_stays_in_use(number: int) -> None:
+def test_a_transient_error_is_returned_and_the_directory_stays_online(number: int) -> None:
     state = DirectoryState("/data")
     assert isinstance(state.failed(OSError(number, "no")), KafkaStorageError)
     state.check()
 
 
-def test_writes_that_a_full_disk_refused_are_counted() -> None:
+def test_failed_writes_to_a_full_disk_are_counted() -> None:
     state = DirectoryState("/data")
     for _ in range(3):
         state.failed(OSError(errno.ENOSPC, "no"))

@@ -1,4 +1,4 @@
-"""Full disks, failing disks and short writes: nothing acknowledged is lost or half done."""
+"""Full disks, failing disks and short writes: nothing acknowledged is lost or incomplete."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ SMALL = TopicConfig(segment_bytes=1024, index_interval_bytes=0)
 
 
 def _fill(bench: Bench) -> int:
-    """Append until the disk is full; how many were acknowledged."""
+    """Append until the disk is full. Returns how many appends were acknowledged."""
     for acked in range(10_000):
         try:
             bench.append(batch_of(producer=(7, 0, acked)))
@@ -51,7 +51,7 @@ def test_a_full_disk_refuses_appends_and_loses_nothing(capacity: int) -> None:
 
 
 @pytest.mark.parametrize("capacity", range(2_000, 5_000, 111))
-def test_a_broker_that_dies_on_a_full_disk_comes_back_with_all_it_acknowledged(
+def test_a_broker_killed_on_a_full_disk_recovers_everything_it_acknowledged(
     capacity: int,
 ) -> None:
     bench = Bench(disk=SimDisk(capacity_bytes=capacity), config=SMALL)
@@ -91,7 +91,7 @@ def test_a_roll_that_fails_changes_nothing(operation: Operation, path: str) -> N
         assert [h.base_offset for h in bench.headers()] == list(range(34))
 
 
-def test_a_snapshot_that_cannot_be_written_stops_nothing() -> None:
+def test_a_snapshot_that_cannot_be_written_fails_nothing_else() -> None:
     bench = Bench(config=SMALL)
     bench.sim.faults.fail("write", errno.ENOSPC, path="*.snapshot*", times=None)
     for i in range(30):
@@ -101,7 +101,7 @@ def test_a_snapshot_that_cannot_be_written_stops_nothing() -> None:
 
 
 def test_an_index_that_cannot_be_written_does_not_fail_a_batch_that_is_in_the_log() -> None:
-    """It was answered with an error, stayed in the file, and its place was written twice."""
+    """Earlier it returned an error, stayed in the file, and its position was written twice."""
     bench = Bench(config=TopicConfig(index_interval_bytes=0))
     bench.sim.faults.fail("write", errno.ENOSPC, path="*.index", times=None)
     bench.append_many(1_200)
@@ -115,8 +115,8 @@ def test_an_index_that_cannot_be_written_does_not_fail_a_batch_that_is_in_the_lo
     assert len(bench.log.active.offset_index) >= 1_198
 
 
-def test_an_abort_on_a_full_disk_keeps_offsets_apart_and_the_transaction_aborted() -> None:
-    """The marker was in the log, its offset was given out again."""
+def test_an_abort_on_a_full_disk_keeps_offsets_unique_and_the_transaction_aborted() -> None:
+    """Earlier the marker was in the log, and its offset was assigned again."""
     bench = Bench()
     bench.append(batch_of(producer=(7, 0, 0), transactional=True))
     bench.sim.faults.fail("open", errno.ENOSPC, path="*.txnindex")
@@ -144,7 +144,7 @@ def test_epochs_that_could_not_be_written_are_written_later() -> None:
 
 
 def test_retention_frees_space_on_a_full_disk() -> None:
-    """It wanted to write the leader epochs first, which a full disk refused."""
+    """Earlier it wrote the leader epochs first, which failed on a full disk."""
     config = TopicConfig(segment_bytes=1024, retention_bytes=2_000)
     bench = Bench(disk=SimDisk(capacity_bytes=20_000), config=config)
     acked = _fill(bench)
@@ -157,7 +157,7 @@ def test_retention_frees_space_on_a_full_disk() -> None:
     assert bench.log.epochs.epoch_at(Offset(acked)) == 1
 
 
-# -- disks that fail ------------------------------------------------------------------------------
+# -- failing disks --------------------------------------------------------------------------------
 
 
 def _assert_offline(bench: Bench) -> None:
@@ -167,7 +167,7 @@ def _assert_offline(bench: Bench) -> None:
         bench.append,
         lambda: bench.log.read(Offset(0), 1, Offset(1), whole_batch=True),
         bench.log.finish,
-        lambda: bench.log.take_oldest(1),
+        lambda: bench.log.remove_oldest(1),
         lambda: bench.truncate_to(Offset(0)),
     ):
         with pytest.raises(KafkaStorageError):
@@ -187,7 +187,7 @@ def test_a_write_error_takes_the_directory_offline_and_loses_nothing() -> None:
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
 def test_a_failed_sync_takes_the_directory_offline_whatever_the_reason(error: int) -> None:
-    """The kernel may have dropped what it could not write: a second sync would lie."""
+    """The kernel may have dropped what it could not write: a second sync would succeed wrongly."""
     bench = Bench()
     bench.append_many(5)
     bench.sim.faults.fail("sync", error, path="*.log")
@@ -200,7 +200,7 @@ def test_a_failed_sync_takes_the_directory_offline_whatever_the_reason(error: in
     _assert_offline(bench)
 
 
-def test_a_torn_write_that_cannot_be_cut_back_takes_the_directory_offline() -> None:
+def test_a_torn_write_that_cannot_be_undone_takes_the_directory_offline() -> None:
     bench = Bench()
     bench.append_many(5)
     bench.sim.faults.shorten(path="*.log")
@@ -223,8 +223,8 @@ def test_a_read_error_takes_the_directory_offline() -> None:
     _assert_offline(bench)
 
 
-def test_a_truncation_is_whole_though_its_files_cannot_be_removed_yet() -> None:
-    """They have other names by then, and go when the log is opened the next time."""
+def test_a_truncation_is_complete_although_its_files_cannot_be_removed_yet() -> None:
+    """They were renamed, and are removed when the log is opened the next time."""
     bench = Bench(config=SMALL)
     bench.append_many(40)
     bench.sim.faults.fail("remove", errno.EACCES, path="*.log*")
@@ -250,16 +250,16 @@ def test_a_truncation_that_fails_takes_the_directory_offline(operation: Operatio
     assert len(after) >= 10
 
 
-def test_the_owner_is_told_once_when_a_directory_goes_offline() -> None:
-    told: list[Exception] = []
+def test_the_callback_is_called_once_when_a_directory_goes_offline() -> None:
+    called: list[Exception] = []
     bench = Bench()
-    bench.log.state._on_offline = told.append
+    bench.log.state._on_offline = called.append
     bench.append()
     bench.sim.faults.fail("write", errno.EIO, times=None)
     for _ in range(3):
         with pytest.raises(KafkaStorageError):
             bench.append()
-    assert len(told) == 1
+    assert len(called) == 1
 
 
 def test_short_writes_change_nothing() -> None:
@@ -272,10 +272,10 @@ def test_short_writes_change_nothing() -> None:
         assert [h.base_offset for h in bench.headers()] == list(range(100))
 
 
-# -- processes that die in the middle of any call -------------------------------------------------
+# -- processes killed in the middle of any call ---------------------------------------------------
 
 
-def _busy_life(bench: Bench, acked: list[int]) -> None:
+def _write_steadily(bench: Bench, acked: list[int]) -> None:
     for i in range(40):
         bench.epoch = i // 15
         bench.append(batch_of(producer=(7, 0, i), value=b"x" * (i % 5)))
@@ -286,8 +286,8 @@ def _busy_life(bench: Bench, acked: list[int]) -> None:
     bench.log.finish()
 
 
-def _deaths(life: Callable[[Bench, list[int]], None]) -> int:
-    """Let the process die in the middle of its first, second, third … change to the disk."""
+def _crash_at_every_step(work: Callable[[Bench, list[int]], None]) -> int:
+    """Kill the process in the middle of its first, second, third … change to the disk."""
     calls = 0
     while True:
         bench = Bench(config=TopicConfig(segment_bytes=1024, retention_bytes=1024))
@@ -295,7 +295,7 @@ def _deaths(life: Callable[[Bench, list[int]], None]) -> int:
         assert bench.log.end_offset == 0
         bench.sim.faults.crash_after(calls)
         try:
-            life(bench, acked)
+            work(bench, acked)
         except Revoked:
             pass
         else:
@@ -312,5 +312,5 @@ def _deaths(life: Callable[[Bench, list[int]], None]) -> int:
         calls += 1
 
 
-def test_a_process_may_die_in_the_middle_of_any_call() -> None:
-    assert _deaths(_busy_life) > 90
+def test_a_process_may_be_killed_in_the_middle_of_any_call() -> None:
+    assert _crash_at_every_step(_write_steadily) > 90

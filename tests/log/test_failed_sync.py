@@ -1,7 +1,7 @@
-"""A sync that failed, a new process without a reboot, and then a power loss.
+"""A failed sync, a new process without a reboot, and then a power loss.
 
-The kernel shows the new process all that was written, and calls it clean though it is not on the
-disk: a sync that succeeds then proves nothing, unless it was written again.
+The kernel shows the new process everything that was written, and considers it clean although it is
+not on the disk: a successful sync proves nothing, unless the data was written again.
 """
 
 import errno
@@ -31,7 +31,7 @@ def _begun(disk: SimDisk) -> LogDirectory:
     directory = LogDirectory(env, "/data", FileCache(disk, 100))
     directory.open()
     directory.begin()
-    directory.trust()
+    directory.clear_power_loss()
     return directory
 
 
@@ -57,7 +57,7 @@ def _sync(log: PartitionLog) -> None:
 
 
 def _after_a_failed_sync(disk: SimDisk) -> list[bytes]:
-    """Some that is synced, some whose sync failed; then the process is killed."""
+    """Some records are synced, the sync of others fails; then the process is killed."""
     directory = _begun(disk)
     log = _log(directory)
     _append(log, 0, 20)
@@ -73,12 +73,12 @@ def _after_a_failed_sync(disk: SimDisk) -> list[bytes]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_sync_after_a_failed_one_means_what_it_says(seed: int) -> None:
+def test_a_successful_sync_after_a_failed_one_is_durable(seed: int) -> None:
     disk = SimDisk(random=SimRandom(seed))
     written = _after_a_failed_sync(disk)
     disk = disk.crash()
     log = _log(_begun(disk))
-    assert values_in(log) == written, "the page cache has it all"
+    assert values_in(log) == written, "the page cache has everything"
     _append(log, 60, 65)
     written = values_in(log)
     _sync(log)
@@ -87,23 +87,23 @@ def test_a_sync_after_a_failed_one_means_what_it_says(seed: int) -> None:
     assert values_in(log) == written
 
 
-def test_a_life_after_a_failed_sync_is_in_doubt_until_it_was_told() -> None:
+def test_a_directory_is_suspect_after_a_failed_sync_until_it_is_cleared() -> None:
     disk = SimDisk()
     _after_a_failed_sync(disk)
     disk = disk.crash()
     env = Env(clock=ManualClock(), disk=disk, random=SystemRandom())
     directory = LogDirectory(env, "/data", FileCache(disk, 100))
     directory.open()
-    assert directory.lost_power, "what the kernel evicted since is gone"
+    assert directory.lost_power, "pages that the kernel evicted since are lost"
     directory.begin()
-    directory.trust()
+    directory.clear_power_loss()
     disk = disk.crash()
     directory = LogDirectory(Env(ManualClock(), disk, SystemRandom()), "/data", FileCache(disk, 9))
     directory.open()
     assert not directory.lost_power
 
 
-def test_a_failed_sync_is_remembered_on_a_full_disk() -> None:
+def test_a_failed_sync_is_recorded_on_a_full_disk() -> None:
     disk = SimDisk()
     directory = _begun(disk)
     log = _log(directory)
@@ -116,7 +116,7 @@ def test_a_failed_sync_is_remembered_on_a_full_disk() -> None:
     assert disk.peek(f"/data/{names.RUNNING}").startswith(b"unsynced")
 
 
-def test_where_writing_again_fails_too_the_directory_stays_in_doubt() -> None:
+def test_the_directory_stays_suspect_if_rewriting_fails_too() -> None:
     disk = SimDisk()
     _after_a_failed_sync(disk)
     disk = disk.crash()
@@ -127,7 +127,7 @@ def test_where_writing_again_fails_too_the_directory_stays_in_doubt() -> None:
     assert disk.peek(f"/data/{names.RUNNING}").startswith(b"unsynced")
 
 
-def test_what_was_synced_before_is_not_written_again() -> None:
+def test_synced_data_is_not_rewritten() -> None:
     clock = ManualClock()
     disk = SimDisk(clock=clock)
     _after_a_failed_sync(disk)
@@ -140,7 +140,7 @@ def test_what_was_synced_before_is_not_written_again() -> None:
 
 
 def test_another_brokers_directory_is_not_marked() -> None:
-    """It could not even be locked, so what failed says nothing of what is written there."""
+    """It could not be locked, so the failure says nothing about its contents."""
     disk = SimDisk()
     _begun(disk)
     disk.faults.fail("lock", errno.ENOLCK)

@@ -1,4 +1,4 @@
-"""Open files as a cache: the least recently used is closed, a pinned one never."""
+"""The cache of open files: the least recently used file is closed, a pinned one never."""
 
 import errno
 import resource
@@ -91,14 +91,14 @@ def test_a_whole_directory_can_be_forgotten() -> None:
 
 
 class _Unlisted(OrderedDict[str, File]):
-    """Open files that may be looked up, but not gone through."""
+    """Open files that can be looked up, but not iterated over."""
 
     def __iter__(self) -> Iterator[str]:
         raise AssertionError("went through all open files")
 
 
-def test_to_forget_a_directory_the_files_of_others_are_not_looked_at() -> None:
-    """A topic of a thousand partitions is deleted, and tens of thousands of files are open."""
+def test_forgetting_a_directory_does_not_scan_the_files_of_others() -> None:
+    """When a topic of a thousand partitions is deleted, tens of thousands of files may be open."""
     cache = _cache(5)
     cache.disk.make_dirs("/d2")
     other = cache.get("/d2/x", create=True)
@@ -108,7 +108,7 @@ def test_to_forget_a_directory_the_files_of_others_are_not_looked_at() -> None:
     assert (_is_open(a), _is_open(b), _is_open(other)) == (False, False, True)
 
 
-def test_all_below_a_directory_can_be_forgotten() -> None:
+def test_a_directory_tree_can_be_forgotten() -> None:
     cache = _cache(5)
     for directory in ("/d/below", "/d2"):
         cache.disk.make_dirs(directory)
@@ -132,7 +132,7 @@ def test_a_file_that_cannot_be_opened_leaves_the_cache_as_it_was() -> None:
     assert len(cache) == 0
 
 
-def test_the_limit_of_open_files_is_raised_as_far_as_it_may_be() -> None:
+def test_the_open_file_limit_is_raised_as_far_as_allowed() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         allowed = raise_open_file_limit()

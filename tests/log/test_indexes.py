@@ -1,4 +1,4 @@
-"""Offset, time and transaction index: what they find, and what their files hold."""
+"""Offset, time and transaction index: lookup, and the contents of their files."""
 
 import struct
 
@@ -45,7 +45,7 @@ def test_a_time_entry_is_twelve_bytes_timestamp_and_relative_offset(
     assert disk.read_bytes(f"{directory}/x.timeindex") == struct.pack(">qi", 1_700_000_000_000, 7)
 
 
-def test_a_time_entry_that_is_not_newer_is_left_out() -> None:
+def test_a_time_entry_that_is_not_newer_is_skipped() -> None:
     index = TimeIndex(_files(), "/d/t", BASE, create=True)
     index.maybe_append(50, Offset(1_001))
     index.maybe_append(50, Offset(1_002))
@@ -174,7 +174,7 @@ def test_a_transaction_index_without_entries_has_no_file() -> None:
     assert not disk.exists("/d/x")
 
 
-def test_aborted_transactions_are_found_by_overlap_and_cut_by_their_marker() -> None:
+def test_aborted_transactions_are_found_by_overlap_and_truncated_by_their_marker() -> None:
     disk = SimDisk()
     disk.make_dirs("/d")
     index = TxnIndex(disk, "/d/x")
@@ -196,7 +196,7 @@ def test_short_writes_do_not_tear_a_transaction_entry() -> None:
     assert TxnIndex(disk, "/d/x").entries() == index.entries()
 
 
-def test_an_aborted_transaction_waits_in_memory_while_the_disk_is_full() -> None:
+def test_an_aborted_transaction_is_buffered_while_the_disk_is_full() -> None:
     disk = SimDisk(capacity_bytes=34)
     disk.make_dirs("/d")
     index = TxnIndex(disk, "/d/x")

@@ -1,4 +1,4 @@
-"""Leader epochs: where each starts and ends, as Apache Kafka's LeaderEpochFileCache answers."""
+"""Leader epochs: start and end of each, as in Apache Kafka's LeaderEpochFileCache."""
 
 from itertools import pairwise
 
@@ -27,14 +27,14 @@ def test_an_epoch_is_kept_with_the_offset_it_starts_at() -> None:
     assert epochs.latest == 3
 
 
-def test_the_same_epoch_again_is_no_news() -> None:
+def test_assigning_the_same_epoch_again_changes_nothing() -> None:
     epochs = _epochs((2, 0))
     assert not epochs.assign(LeaderEpoch(2), Offset(0))
     assert not epochs.assign(LeaderEpoch(2), Offset(5))
     assert epochs.entries() == [(2, 0)]
 
 
-def test_an_epoch_without_records_gives_way_to_the_next_one() -> None:
+def test_an_epoch_without_records_is_replaced_by_the_next_one() -> None:
     epochs = _epochs((2, 0), (3, 10))
     epochs.assign(LeaderEpoch(4), Offset(10))
     assert epochs.entries() == [(2, 0), (4, 10)]
@@ -47,7 +47,7 @@ def test_an_epoch_that_starts_earlier_than_later_ones_replaces_them() -> None:
 
 
 @pytest.mark.parametrize(("epoch", "start"), [(-1, 0), (1, -1)])
-def test_an_undefined_epoch_or_offset_is_not_taken(epoch: int, start: int) -> None:
+def test_an_undefined_epoch_or_offset_is_ignored(epoch: int, start: int) -> None:
     epochs = _epochs()
     assert not epochs.assign(LeaderEpoch(epoch), Offset(start))
     assert epochs.entries() == []
@@ -61,8 +61,8 @@ def test_an_earlier_epoch_ends_where_the_next_one_starts() -> None:
     assert _end_of(_epochs((2, 0), (3, 10)), 2) == (2, 10)
 
 
-def test_a_missing_epoch_is_answered_with_the_largest_before_it() -> None:
-    """KIP-279: two quick fail-overs leave epochs that a leader has never seen."""
+def test_a_missing_epoch_returns_the_largest_one_before_it() -> None:
+    """KIP-279: after two quick fail-overs a leader may lack epochs that a follower has."""
     assert _end_of(_epochs((2, 0), (5, 10), (8, 20)), 6) == (5, 20)
     assert _end_of(_epochs((2, 0), (5, 10), (8, 20)), 4) == (2, 10)
 
@@ -71,7 +71,7 @@ def test_an_epoch_before_all_known_ones_ends_where_the_first_starts() -> None:
     assert _end_of(_epochs((5, 10), (6, 20)), 3) == (3, 10)
 
 
-def test_an_epoch_that_is_newer_than_all_is_not_known() -> None:
+def test_an_epoch_newer_than_all_is_unknown() -> None:
     assert _end_of(_epochs((5, 10)), 6) == (-1, -1)
     assert _end_of(_epochs(), 0) == (-1, -1)
     assert _end_of(_epochs((5, 10)), -1) == (-1, -1)
@@ -104,13 +104,13 @@ def test_truncation_at_the_start_moves_the_start_of_the_epoch_that_holds_it() ->
     assert epochs.entries() == [(4, 20)]
 
 
-def test_truncation_at_the_start_keeps_the_last_epoch_for_ever() -> None:
+def test_truncation_at_the_start_always_keeps_the_last_epoch() -> None:
     epochs = _epochs((2, 0), (3, 10))
     epochs.truncate_start(Offset(99))
     assert epochs.entries() == [(3, 99)]
 
 
-def test_a_batch_in_the_log_is_believed_over_the_checkpoint() -> None:
+def test_a_batch_in_the_log_overrides_the_checkpoint() -> None:
     epochs = _epochs((6, 5), (7, 10), (8, 30))
     epochs.observe(LeaderEpoch(6), Offset(20))
     assert epochs.entries() == [(6, 5), (8, 30)]
@@ -120,8 +120,8 @@ def test_a_batch_in_the_log_is_believed_over_the_checkpoint() -> None:
     assert epochs.entries() == [(6, 5), (7, 22), (8, 25)]
 
 
-def test_what_the_checkpoint_says_beyond_the_log_is_kept() -> None:
-    """Compaction can remove the first batches of an epoch; only the checkpoint knows its start."""
+def test_a_checkpointed_epoch_start_before_its_first_batch_is_kept() -> None:
+    """Compaction can remove the first batches of an epoch; only the checkpoint has its start."""
     epochs = _epochs((2, 0), (3, 100))
     epochs.observe(LeaderEpoch(2), Offset(50))
     epochs.observe(LeaderEpoch(3), Offset(150))
@@ -139,7 +139,7 @@ def test_what_the_checkpoint_says_beyond_the_log_is_kept() -> None:
         max_size=30,
     )
 )
-def test_epochs_and_their_starts_always_rise(steps: list[tuple[str, int, int]]) -> None:
+def test_epochs_and_their_starts_always_increase(steps: list[tuple[str, int, int]]) -> None:
     epochs = LeaderEpochCache()
     for step, first, second in steps:
         if step == "assign":

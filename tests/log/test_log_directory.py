@@ -1,4 +1,4 @@
-"""A data directory: whose it is, who may use it, and what it remembers from stop to start."""
+"""A data directory: its identity, its lock, and its state across restarts."""
 
 import errno
 import json
@@ -69,7 +69,7 @@ def _stop(directory: LogDirectory) -> None:
     directory.close(clean=True)
 
 
-# -- possession -----------------------------------------------------------------------------------
+# -- identity -------------------------------------------------------------------------------------
 
 
 def test_a_directory_has_one_owner_at_a_time(disk_and_dir: Place) -> None:
@@ -89,13 +89,13 @@ def test_a_dead_process_holds_no_lock() -> None:
     _begun(disk.crash(), "/data")
 
 
-def test_a_missing_directory_is_made(disk_and_dir: Place) -> None:
+def test_a_missing_directory_is_created(disk_and_dir: Place) -> None:
     disk, path = disk_and_dir
     _begun(disk, f"{path}/a/b").close(clean=True)
     assert disk.exists(f"{path}/a/b/.kafka_cleanshutdown")
 
 
-def test_a_new_directory_becomes_the_brokers_and_stays_so(disk_and_dir: Place) -> None:
+def test_a_new_directory_gets_the_brokers_identity_and_keeps_it(disk_and_dir: Place) -> None:
     disk, path = disk_and_dir
     directory = _begun(disk, path)
     identity = directory.identify(NodeId(3), "cluster-1")
@@ -115,7 +115,7 @@ def test_another_brokers_directory_is_refused(disk_and_dir: Place) -> None:
         directory.identify(NodeId(4), "cluster-1")
 
 
-def test_an_apache_kafka_directory_of_older_days_is_understood(disk_and_dir: Place) -> None:
+def test_an_older_apache_kafka_directory_is_accepted(disk_and_dir: Place) -> None:
     disk, path = disk_and_dir
     directory = _begun(disk, path)
     text = "#\n#Mon Jan 01 00:00:00 UTC 2024\nbroker.id=1\nversion=0\ncluster.id=abc\n"
@@ -124,7 +124,7 @@ def test_an_apache_kafka_directory_of_older_days_is_understood(disk_and_dir: Pla
 
 
 @pytest.mark.parametrize("text", ["", "cluster.id=x\n", "node.id=one\ncluster.id=x\n", "\0\0\0"])
-def test_a_damaged_identity_is_refused_clearly(disk_and_dir: Place, text: str) -> None:
+def test_a_damaged_identity_is_refused(disk_and_dir: Place, text: str) -> None:
     disk, path = disk_and_dir
     directory = _begun(disk, path)
     disk.write_atomically(f"{path}/meta.properties", text.encode())
@@ -132,10 +132,10 @@ def test_a_damaged_identity_is_refused_clearly(disk_and_dir: Place, text: str) -
         directory.identify(NodeId(1), "")
 
 
-# -- stops ----------------------------------------------------------------------------------------
+# -- shutdown -------------------------------------------------------------------------------------
 
 
-def test_a_clean_stop_is_marked_until_the_next_one_begins(disk_and_dir: Place) -> None:
+def test_a_clean_shutdown_is_marked_until_the_directory_is_used_again(disk_and_dir: Place) -> None:
     disk, path = disk_and_dir
     mark = f"{path}/{names.CLEAN_SHUTDOWN}"
     directory = _begun(disk, path)
@@ -163,7 +163,7 @@ def test_a_directory_that_went_offline_is_not_marked_clean() -> None:
 
 
 @pytest.mark.parametrize("path", ["*recovery-point*", "*log-start-offset*", "*cleanshutdown*"])
-def test_a_stop_whose_checkpoints_cannot_be_written_is_not_clean(path: str) -> None:
+def test_a_shutdown_whose_checkpoints_cannot_be_written_is_not_clean(path: str) -> None:
     disk = SimDisk()
     directory = _begun(disk, "/data")
     _append(_log(directory), 5)
@@ -178,7 +178,7 @@ def test_a_stop_whose_checkpoints_cannot_be_written_is_not_clean(path: str) -> N
     assert len(values_in(_log(again))) == 5
 
 
-def test_logs_come_back_after_a_stop(disk_and_dir: Place) -> None:
+def test_logs_are_the_same_after_a_restart(disk_and_dir: Place) -> None:
     disk, path = disk_and_dir
     directory = _begun(disk, path)
     log = _log(directory)
@@ -213,7 +213,7 @@ def test_the_checkpoints_have_apache_kafkas_names_and_form(disk_and_dir: Place) 
         assert disk.read_bytes(f"{path}/{name}") == f"0\n1\norders 0 {offset}\n".encode()
 
 
-def test_recovery_starts_at_the_recovery_point_that_was_written() -> None:
+def test_recovery_starts_at_the_checkpointed_recovery_point() -> None:
     disk = SimDisk()
     directory = _begun(disk, "/data")
     log = _log(directory)
@@ -274,14 +274,14 @@ def test_a_deleted_partition_is_renamed_as_apache_kafka_does(disk_and_dir: Place
     disk, path = disk_and_dir
     directory = _begun(disk, path)
     _append(_log(directory), 3)
-    gone = directory.mark_for_deletion(ORDERS)
-    assert gone is not None
-    name = gone.rsplit("/", 1)[1]
+    renamed = directory.mark_for_deletion(ORDERS)
+    assert renamed is not None
+    name = renamed.rsplit("/", 1)[1]
     assert name.startswith("orders-0.")
     assert name.endswith("-delete")
     assert len(name) == len("orders-0.") + 32 + len("-delete")
     assert directory.found_partitions() == []
-    assert directory.leftovers() == [gone]
+    assert directory.leftovers() == [renamed]
     assert directory.mark_for_deletion(ORDERS) is None
 
 
@@ -292,7 +292,7 @@ def test_the_longest_topic_name_still_gives_a_valid_directory_name() -> None:
     assert name.endswith(f"t-12345.{'0' * 32}-delete")
 
 
-def test_a_reader_of_a_deleted_partition_is_told(disk_and_dir: Place) -> None:
+def test_reading_a_deleted_partition_raises_an_error(disk_and_dir: Place) -> None:
     disk, path = disk_and_dir
     directory = _begun(disk, path)
     log = _log(directory)
@@ -305,8 +305,8 @@ def test_a_reader_of_a_deleted_partition_is_told(disk_and_dir: Place) -> None:
     release()
 
 
-def test_deleting_a_partition_during_its_sync_does_not_harm_the_directory() -> None:
-    """The sync ran into names that were gone, and that looked like a broken disk."""
+def test_deleting_a_partition_during_its_sync_does_not_take_the_directory_offline() -> None:
+    """Earlier the sync found renamed files, and that counted as a disk failure."""
     disk = SimDisk()
     directory = _begun(disk, "/data")
     log = _log(directory)
@@ -319,8 +319,8 @@ def test_deleting_a_partition_during_its_sync_does_not_harm_the_directory() -> N
     directory.state.check()
 
 
-def test_an_earlier_topics_directory_is_put_away() -> None:
-    """Hazard 21: data of a deleted topic must not come back under a new one's name."""
+def test_a_directory_of_an_earlier_topic_is_marked_for_deletion() -> None:
+    """Hazard 21: data of a deleted topic must not reappear under a new topic with its name."""
     disk = SimDisk()
     directory = _begun(disk, "/data")
     _append(_log(directory), 10, b"old")
@@ -334,8 +334,8 @@ def test_an_earlier_topics_directory_is_put_away() -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_an_earlier_topics_records_that_outlived_their_topic_id_are_put_away(seed: int) -> None:
-    """A power loss may leave records and of `partition.metadata` only the name (sim seed 13664)."""
+def test_records_of_an_earlier_topic_with_a_lost_topic_id_are_set_aside(seed: int) -> None:
+    """A power loss may leave records and an empty `partition.metadata` (sim seed 13664)."""
     disk = SimDisk(random=SimRandom(seed))
     directory = _begun(disk, "/data")
     _append(_log(directory), 10, b"old")
@@ -344,17 +344,17 @@ def test_an_earlier_topics_records_that_outlived_their_topic_id_are_put_away(see
 
 
 def _blank_topic_id(disk: SimDisk) -> None:
-    """What a power loss can leave of the file, and damage make of it."""
+    """What a power loss or damage can leave of the file."""
     file = disk.open(f"/data/orders-0/{names.PARTITION_METADATA}")
     file.truncate(0)
     file.close()
 
 
 def _unreadable(*, records: int = 10, power_loss: bool = False) -> tuple[SimDisk, LogDirectory]:
-    """A partition whose topic id cannot be read, in a directory that has lost its checkpoints."""
+    """A partition with an unreadable topic id, in a directory without checkpoints."""
     disk = SimDisk()
     directory = _begun(disk, "/data")
-    directory.trust()
+    directory.clear_power_loss()
     _append(_log(directory), records)
     _sync(_log(directory))
     _blank_topic_id(disk)
@@ -370,10 +370,10 @@ def _strays(disk: SimDisk) -> list[str]:
 
 
 @pytest.mark.parametrize("power_loss", [False, True])
-def test_records_whose_topic_id_is_unreadable_are_kept_and_nobody_leads_them(
+def test_records_with_an_unreadable_topic_id_are_kept_and_not_opened(
     power_loss: bool,
 ) -> None:
-    """They were put away for deletion."""
+    """Earlier they were marked for deletion."""
     disk, directory = _unreadable(power_loss=power_loss)
     for _ in range(2):
         with pytest.raises(UnreadableTopicId, match="suwi repair partition-metadata"):
@@ -383,15 +383,15 @@ def test_records_whose_topic_id_is_unreadable_are_kept_and_nobody_leads_them(
     directory.state.check()
 
 
-def test_a_replica_that_is_not_suspect_does_not_start_empty_though_there_are_others() -> None:
-    """The controller would take it for whole, and might let it lead."""
+def test_a_replica_that_is_not_suspect_does_not_start_empty_although_there_are_others() -> None:
+    """The controller would consider it complete, and might make it the leader."""
     disk, directory = _unreadable()
     with pytest.raises(UnreadableTopicId):
         _log(directory, has_other_replicas=True)
     assert _strays(disk) == []
 
 
-def test_a_suspect_replica_starts_empty_beside_its_records_where_there_are_others() -> None:
+def test_a_suspect_replica_starts_empty_and_keeps_its_records_if_there_are_others() -> None:
     disk, directory = _unreadable(power_loss=True)
     assert _log(directory, has_other_replicas=True).end_offset == 0
     assert directory.leftovers() == []
@@ -400,13 +400,13 @@ def test_a_suspect_replica_starts_empty_beside_its_records_where_there_are_other
     assert directory.found_partitions() == [ORDERS]
 
 
-def test_a_topic_id_that_is_unreadable_beside_no_record_is_written_again() -> None:
+def test_an_unreadable_topic_id_without_records_is_rewritten() -> None:
     _, directory = _unreadable(records=0, power_loss=True)
     assert _log(directory).end_offset == 0
     assert directory.topic_id_of(ORDERS) == FIRST_ID
 
 
-def test_bytes_that_are_no_batch_are_no_records() -> None:
+def test_bytes_that_are_no_batch_do_not_count_as_records() -> None:
     disk, directory = _unreadable(power_loss=True)
     disk.overwrite("/data/orders-0/00000000000000000000.log", b"\xff" * 30, 20)
     assert _log(directory).end_offset == 0
@@ -434,7 +434,7 @@ def test_synced_records_keep_their_topic_id(seed: int) -> None:
     assert _log(again).end_offset == 10
 
 
-def test_a_recreated_topic_does_not_write_into_files_of_one_whose_opening_failed() -> None:
+def test_a_recreated_topic_does_not_write_into_files_of_a_topic_that_failed_to_open() -> None:
     disk = SimDisk()
     directory = _begun(disk, "/data")
     disk.faults.fail("write", errno.ENOSPC, path=f"*{names.PARTITION_METADATA}*")
@@ -447,7 +447,7 @@ def test_a_recreated_topic_does_not_write_into_files_of_one_whose_opening_failed
 
 
 def test_a_recreated_topic_does_not_inherit_checkpoints_after_a_crash() -> None:
-    """The old start offset hid its records, the old recovery point left them unchecked."""
+    """Earlier the old start offset hid its records, and the old recovery point their damage."""
     disk = SimDisk()
     directory = _begun(disk, "/data")
     log = _log(directory)
@@ -488,7 +488,7 @@ def test_a_directory_without_a_topic_id_is_adopted(disk_and_dir: Place) -> None:
 @pytest.mark.parametrize(
     "name", ["orders", "orders-", "-0", "orders-x", "orders-0.abc-delete", "orders-0-future"]
 )
-def test_other_names_are_no_partitions(name: str) -> None:
+def test_other_directory_names_are_no_partitions(name: str) -> None:
     assert names.parse_partition_dir_name(name) is None
 
 
@@ -499,7 +499,7 @@ def test_a_topic_may_have_dashes_in_its_name() -> None:
     assert names.partition_dir_name(parsed) == "peter-test01-12"
 
 
-def test_a_power_loss_keeps_what_was_synced_and_who_owns_it() -> None:
+def test_synced_records_and_the_identity_survive_a_power_loss() -> None:
     disk = SimDisk()
     directory = _begun(disk, "/srv/data")
     identity = directory.identify(NodeId(1), "cluster")
@@ -515,7 +515,7 @@ def test_a_power_loss_keeps_what_was_synced_and_who_owns_it() -> None:
     assert again.leftovers() == []
 
 
-def test_a_clean_stop_survives_a_power_loss_with_its_mark() -> None:
+def test_the_clean_shutdown_file_survives_a_power_loss() -> None:
     disk = SimDisk()
     directory = _begun(disk, "/srv/data")
     _append(_log(directory), 10)
@@ -527,31 +527,31 @@ def test_a_clean_stop_survives_a_power_loss_with_its_mark() -> None:
 
 
 @pytest.mark.parametrize("records", [0, 10])
-def test_a_directory_of_nobody_knows_which_topic_goes_only_if_it_has_no_records(
+def test_a_directory_of_an_unknown_topic_is_deleted_only_if_it_has_no_records(
     records: int,
 ) -> None:
     disk, directory = _unreadable(records=records)
-    gone = directory.mark_unknown_for_deletion(ORDERS)
+    renamed = directory.mark_unknown_for_deletion(ORDERS)
     assert directory.found_partitions() == []
-    assert directory.leftovers() == ([] if records else [gone])
+    assert directory.leftovers() == ([] if records else [renamed])
     assert len(_strays(disk)) == (1 if records else 0)
 
 
-def test_what_was_synced_says_nothing_of_whose_it_is_where_the_topic_was_made_anew() -> None:
+def test_a_forgotten_recovery_point_does_not_confirm_the_topic_of_synced_records() -> None:
     disk = SimDisk()
     directory = _begun(disk, "/data")
-    directory.trust()
+    directory.clear_power_loss()
     _append(_log(directory), 10)
     _sync(_log(directory))
     directory.write_recovery_points()
     _blank_topic_id(disk)
     again = _begun(disk.crash(), "/data")
-    again.doubt(ORDERS)
+    again.forget_recovery_point(ORDERS)
     with pytest.raises(UnreadableTopicId):
         _log(again)
 
 
-def test_one_write_serves_all_that_wait_for_a_checkpoint() -> None:
+def test_one_write_serves_all_logs_that_wait_for_a_checkpoint() -> None:
     """A thousand logs are truncated at once when a leader changes."""
     disk = SimDisk()
     directory = _begun(disk, "/data")
@@ -569,20 +569,20 @@ def test_one_write_serves_all_that_wait_for_a_checkpoint() -> None:
     assert set(_begun(disk, "/data").high_watermarks.values()) == {3}
 
 
-def test_what_is_not_lower_than_what_is_written_down_need_not_be_written() -> None:
+def test_an_offset_that_is_not_below_the_checkpoint_need_not_be_written() -> None:
     directory = _begun(SimDisk(), "/data")
     log = _log(directory)
     _append(log, 10)
     run_steps(log.truncating(Offset(5)))
-    assert directory.became_shorter(log) == []
+    assert directory.log_truncated(log) == []
     _sync(log)
     directory.write_recovery_points()
     run_steps(log.truncating(Offset(4)))
-    assert [due.checkpoint for due in directory.became_shorter(log)] == [names.RECOVERY_POINTS]
+    assert [due.checkpoint for due in directory.log_truncated(log)] == [names.RECOVERY_POINTS]
 
 
-def test_partitions_made_anew_at_the_same_time_wait_for_one_write_of_the_checkpoints() -> None:
-    """Until then a crash could give each the offsets of the deleted one that had its name."""
+def test_partitions_recreated_at_the_same_time_wait_for_one_checkpoint_write() -> None:
+    """Until then a crash could give each the offsets of the deleted partition with its name."""
     disk = SimDisk()
     directory = _begun(disk, "/data")
     both = [TopicPartition("orders", PartitionIndex(index)) for index in range(2)]
@@ -595,7 +595,7 @@ def test_partitions_made_anew_at_the_same_time_wait_for_one_write_of_the_checkpo
         directory.opening(partition, SECOND_ID, TopicConfig(), None) for partition in both
     )
     job = next(first)
-    assert next(second) is not TURN, "it does not go on before the first has written"
+    assert next(second) is not TURN, "it continues only after the first has written"
     job()
     assert directory.high_watermarks == {}
     assert b"orders" not in disk.read_bytes(f"/data/{names.HIGH_WATERMARKS}")

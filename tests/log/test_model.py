@@ -1,4 +1,4 @@
-"""A log against a plain list: whatever happens to it, they say the same."""
+"""A log compared with a plain list: they always have the same records."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -150,7 +150,7 @@ class LogMachine(RuleBasedStateMachine):
         found = self.bench.log.end_offset
         assert self.synced_end <= found
         if self.truncated_unsynced:
-            # It may have come undone: all that is promised is what was synced.
+            # It may be undone: only synced data is guaranteed.
             safe = [entry for entry in self.model if entry.end <= self.synced_end]
             now = [_entry(data) for data, _ in batches_in(self.bench.log)]
             readable = [entry for entry in safe if entry.end > self.start]
@@ -161,7 +161,7 @@ class LogMachine(RuleBasedStateMachine):
             assert found <= self.end
             self._cut(found)
 
-    # -- what must hold ------------------------------------------------------------------------
+    # -- invariants ----------------------------------------------------------------------------
 
     @invariant()
     def reads_are_the_same(self) -> None:
@@ -211,7 +211,7 @@ class LogMachine(RuleBasedStateMachine):
         self.end = self.model[-1].end
 
     def _cut(self, offset: int) -> None:
-        """Batches above `offset` are gone, and so is one that holds it."""
+        """Batches above `offset` are removed, and the one that contains it."""
         self.model = [entry for entry in self.model if entry.end <= offset]
         self.end = self.bench.log.end_offset
         assert self.end <= offset
@@ -221,7 +221,7 @@ class LogMachine(RuleBasedStateMachine):
         self._take_over()
 
     def _take_over(self) -> None:
-        """What the producer sent last may be gone: it goes on where the log knows it to be."""
+        """The producer's last batches may be lost: it continues with the sequence in the log."""
         self.start = self.bench.log.start_offset
         known = self.bench.log.producers.get(7)  # type: ignore[arg-type]
         self.sequence = 0 if known is None else known.last_sequence + 1

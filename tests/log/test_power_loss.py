@@ -1,4 +1,4 @@
-"""A power loss: what was synced stays, and what is found is a prefix of what was written."""
+"""A power loss: synced data survives, and recovery finds a prefix of what was written."""
 
 import pytest
 
@@ -11,8 +11,8 @@ from tests.log.kit import NOW_MS, Bench, batch_of, seeded, values_in
 SMALL = TopicConfig(segment_bytes=1024, index_interval_bytes=100)
 
 
-def test_what_was_synced_survives_with_everything_that_belongs_to_it() -> None:
-    """Names too: a segment whose directory entry was not synced vanished whole."""
+def test_synced_records_survive_with_their_directory_entries() -> None:
+    """Directory entries too: earlier a segment whose entry was not synced was lost."""
     bench = Bench(config=SMALL)
     for i in range(60):
         bench.epoch = i // 25
@@ -31,8 +31,8 @@ def test_what_was_synced_survives_with_everything_that_belongs_to_it() -> None:
     assert bench.append(batch_of(producer=(7, 0, 59))).is_duplicate
 
 
-def test_what_was_aborted_is_synced_with_its_records() -> None:
-    """The segment is finished after the sync, and then nothing of it needs syncing any more."""
+def test_aborted_transactions_are_synced_with_their_records() -> None:
+    """The segment is finished after the sync, and then no later sync includes it."""
     bench = Bench(config=SMALL)
     bench.append(batch_of(producer=(8, 0, 0), transactional=True))
     bench.append_marker(8, 0, MarkerType.ABORT)
@@ -70,13 +70,13 @@ def test_the_topic_id_is_synced_with_the_first_records() -> None:
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_what_is_found_is_a_valid_prefix_with_all_that_was_synced(seed: int) -> None:
+def test_recovery_finds_a_valid_prefix_with_everything_that_was_synced(seed: int) -> None:
     bench = seeded(seed, config=SMALL)
     random = bench.sim.drive.tears.stream("workload")
-    for life in range(3):
+    for run in range(3):
         synced = bench.log.recovery_point
         for _ in range(random.below(60)):
-            bench.epoch = max(bench.epoch, random.below(4) + life)
+            bench.epoch = max(bench.epoch, random.below(4) + run)
             bench.append(batch_of(1 + random.below(3), value=b"v" * random.below(200)))
             if random.chance(0.1):
                 bench.sync()
@@ -94,7 +94,7 @@ def test_what_is_found_is_a_valid_prefix_with_all_that_was_synced(seed: int) -> 
 
 @pytest.mark.parametrize("seed", range(150))
 def test_synced_records_survive_truncations_before_them(seed: int) -> None:
-    """Segments that were truncated away came back beside the new ones, which were then dropped."""
+    """Earlier truncated segments reappeared beside the new ones, which were then removed."""
     bench = seeded(seed, config=SMALL)
     random = bench.sim.drive.tears.stream("workload")
     for _ in range(4):
@@ -114,7 +114,7 @@ def test_synced_records_survive_truncations_before_them(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_a_follower_that_lost_power_after_truncating_can_follow_again(seed: int) -> None:
+def test_a_follower_that_lost_power_after_truncating_can_fetch_again(seed: int) -> None:
     bench = seeded(seed, config=SMALL)
     for base in range(40):
         batch = batch_of(base_offset=base, epoch=6 if base < 20 else 7)
@@ -132,7 +132,7 @@ def test_a_follower_that_lost_power_after_truncating_can_follow_again(seed: int)
 
 @pytest.mark.parametrize("seed", range(50))
 def test_a_truncation_survives_a_power_loss_once_synced(seed: int) -> None:
-    """Nothing above the recovery point was left to sync, so the truncation itself never was."""
+    """Earlier nothing above the recovery point was left to sync, so the truncation never was."""
     bench = seeded(seed, config=SMALL)
     bench.append_many(60)
     bench.sync()
@@ -144,7 +144,7 @@ def test_a_truncation_survives_a_power_loss_once_synced(seed: int) -> None:
     assert values_in(bench.log) == before
 
 
-def test_a_clean_stop_survives_a_power_loss() -> None:
+def test_a_cleanly_closed_log_survives_a_power_loss() -> None:
     bench = Bench(config=SMALL)
     bench.append_many(50)
     before = values_in(bench.log)

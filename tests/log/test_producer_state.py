@@ -1,4 +1,4 @@
-"""What a partition knows of its producers: retries, gaps, epochs, transactions, snapshots."""
+"""The producer state of a partition: retries, gaps, epochs, transactions, snapshots."""
 
 import struct
 
@@ -21,7 +21,7 @@ SEQUENCE_MAX = 2**31 - 1
 
 
 class Writer:
-    """Appends batches the way a leader does: judged first, then taken in."""
+    """Appends batches the way a leader does: `check`, then `replay`."""
 
     def __init__(self) -> None:
         self.producers = ProducerStates()
@@ -36,7 +36,7 @@ class Writer:
     def send(
         self, sequence: int, count: int = 1, *, epoch: int = 0, transactional: bool = False
     ) -> int:
-        """The offset it is answered with."""
+        """Returns the offset for the response."""
         header = self.header(sequence, count, epoch=epoch, transactional=transactional)
         earlier = self.producers.check(header)
         if earlier is not None:
@@ -60,7 +60,7 @@ class Writer:
         return self.producers.replay(header, Marker(kind, 3))
 
 
-def test_sequences_follow_on_each_other() -> None:
+def test_consecutive_sequences_are_accepted() -> None:
     writer = Writer()
     assert [writer.send(0, 3), writer.send(3, 2), writer.send(5)] == [0, 3, 5]
 
@@ -106,7 +106,7 @@ def test_an_older_epoch_is_refused_with_47() -> None:
     assert refused.value.code == 47
 
 
-def test_a_retry_from_an_older_epoch_is_refused_not_taken_for_a_duplicate() -> None:
+def test_a_retry_from_an_older_epoch_is_refused_and_not_treated_as_a_duplicate() -> None:
     writer = Writer()
     writer.send(0, epoch=1)
     writer.send(0, epoch=2)
@@ -123,8 +123,8 @@ def test_a_new_epoch_must_start_with_sequence_zero() -> None:
     assert writer.send(1, epoch=2) == 4
 
 
-def test_an_unknown_producer_may_start_anywhere() -> None:
-    """KIP-360: retention may have removed all that it wrote before."""
+def test_an_unknown_producer_may_start_at_any_sequence() -> None:
+    """KIP-360: retention may have removed everything that it wrote before."""
     writer = Writer()
     assert writer.send(42, 2, epoch=5) == 0
     assert writer.send(44, epoch=5) == 2
@@ -146,7 +146,7 @@ def test_a_batch_can_span_the_largest_sequence() -> None:
     assert writer.send(SEQUENCE_MAX - 1, 4) == 0, "a retry"
 
 
-def test_producers_do_not_disturb_each_other() -> None:
+def test_producers_are_independent_of_each_other() -> None:
     writer = Writer()
     writer.send(0)
     other = read_header(batch_of(producer=(8, 0, 0)))
@@ -160,7 +160,7 @@ def test_batches_without_a_producer_change_nothing_but_the_end() -> None:
     assert producers.end_offset == 3
 
 
-def test_a_silent_producer_is_forgotten_and_may_then_start_anywhere() -> None:
+def test_an_inactive_producer_expires_and_may_then_start_at_any_sequence() -> None:
     writer = Writer()
     writer.send(0)
     writer.producers.expire(NOW_MS + 999, 1_000)
@@ -170,7 +170,7 @@ def test_a_silent_producer_is_forgotten_and_may_then_start_anywhere() -> None:
     writer.send(99)
 
 
-def test_a_producer_with_an_open_transaction_is_not_forgotten() -> None:
+def test_a_producer_with_an_open_transaction_does_not_expire() -> None:
     writer = Writer()
     writer.send(0, transactional=True)
     writer.producers.expire(NOW_MS + 10**9, 1)
@@ -194,7 +194,7 @@ def test_a_transaction_is_open_from_its_first_batch_to_its_marker() -> None:
     assert writer.producers.first_open_txn_offset is None
 
 
-def test_an_abort_tells_what_was_aborted_and_how_far_all_is_decided() -> None:
+def test_an_abort_returns_the_aborted_transaction_and_the_last_stable_offset() -> None:
     writer = Writer()
     writer.send(0, 2, transactional=True)
     other = read_header(batch_of(producer=(8, 0, 0), transactional=True))
@@ -208,7 +208,7 @@ def test_an_abort_tells_what_was_aborted_and_how_far_all_is_decided() -> None:
     )
 
 
-def test_an_abort_of_nothing_aborts_nothing() -> None:
+def test_an_abort_without_an_open_transaction_returns_nothing() -> None:
     writer = Writer()
     writer.send(0)
     assert writer.end(MarkerType.ABORT) is None
@@ -255,13 +255,13 @@ def test_a_snapshot_has_apache_kafkas_bytes() -> None:
     assert encode_snapshot([producer]) == struct.pack(">hI", 1, crc32c(body)) + body
 
 
-def test_a_snapshot_of_nobody_is_ten_bytes() -> None:
+def test_an_empty_snapshot_has_ten_bytes() -> None:
     assert encode_snapshot([]) == struct.pack(">hIi", 1, crc32c(b"\0\0\0\0"), 0)
     assert decode_snapshot(encode_snapshot([])) == []
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), max_size=30), st.data())
-def test_a_snapshot_keeps_the_last_batch_epoch_and_transaction_of_everyone(
+def test_a_snapshot_keeps_the_last_batch_epoch_and_transaction_of_every_producer(
     sent: list[tuple[int, int]], data: st.DataObject
 ) -> None:
     producers = ProducerStates()
@@ -295,7 +295,7 @@ def test_a_producer_that_only_has_a_marker_survives_a_snapshot() -> None:
     assert not producer.has_open_txn
 
 
-def test_every_cut_and_every_flipped_bit_of_a_snapshot_is_noticed() -> None:
+def test_every_truncation_and_every_flipped_bit_of_a_snapshot_is_detected() -> None:
     writer = Writer()
     writer.send(0, 3)
     whole = encode_snapshot(writer.producers.all())
@@ -316,7 +316,7 @@ def test_every_cut_and_every_flipped_bit_of_a_snapshot_is_noticed() -> None:
 
 @st.composite
 def rows_of_headers(draw: st.DrawFn) -> list[list[BatchHeader]]:
-    """Batches of a log in rows of any length: epochs, gaps, transactions, some of no producer."""
+    """Rows of batches of any length: epochs, gaps, transactions, some without a producer."""
     offset, rows = 0, []
     for length in draw(st.lists(st.integers(0, 12), max_size=5)):
         row = []
@@ -335,7 +335,7 @@ def rows_of_headers(draw: st.DrawFn) -> list[list[BatchHeader]]:
 
 
 @given(rows_of_headers())
-def test_batches_taken_in_many_at_a_time_leave_what_they_leave_one_by_one(
+def test_replaying_many_batches_at_a_time_equals_replaying_them_one_by_one(
     rows: list[list[BatchHeader]],
 ) -> None:
     singly, together = ProducerStates(), ProducerStates()

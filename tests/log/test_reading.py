@@ -1,4 +1,4 @@
-"""Looking records up by offset and by time, within limits."""
+"""Lookup of records by offset and by timestamp, within limits."""
 
 import dataclasses
 
@@ -45,7 +45,7 @@ def test_every_offset_is_found(bench: Bench) -> None:
         assert _read(bench, offset)[0] == offset
 
 
-def test_an_offset_inside_a_batch_gives_the_whole_batch(bench: Bench) -> None:
+def test_reading_an_offset_inside_a_batch_returns_the_whole_batch(bench: Bench) -> None:
     for _ in range(5):
         bench.append(batch_of(10))
     assert [_read(bench, offset)[0] for offset in (0, 9, 10, 15, 49)] == [0, 0, 10, 10, 40]
@@ -53,7 +53,7 @@ def test_an_offset_inside_a_batch_gives_the_whole_batch(bench: Bench) -> None:
     assert [_read(bench, offset)[0] for offset in (0, 9, 10, 15, 49)] == [0, 0, 10, 10, 40]
 
 
-def test_an_offset_in_a_gap_gives_the_next_batch(bench: Bench) -> None:
+def test_reading_an_offset_in_a_gap_returns_the_next_batch(bench: Bench) -> None:
     """Compaction leaves gaps."""
     _follow(_small_segments(bench), *range(0, 500, 10), count=2)
     for offset in range(490):
@@ -70,7 +70,7 @@ def test_a_gap_between_two_segments_is_crossed(bench: Bench) -> None:
     assert [_read(bench, offset)[0] for offset in (1, 2, 49, 50, 51)] == [1, 50, 50, 50, 99]
 
 
-def test_reading_at_the_end_gives_nothing_and_beyond_it_an_error(bench: Bench) -> None:
+def test_reading_at_the_end_returns_nothing_and_beyond_it_an_error(bench: Bench) -> None:
     bench.append_many(3)
     assert bench.log.read(Offset(3), 1000, Offset(3), whole_batch=True) is None
     with pytest.raises(OffsetOutOfRange):
@@ -91,7 +91,7 @@ def test_nothing_at_or_above_the_limit_is_read(bench: Bench) -> None:
         assert found == list(range(limit))
 
 
-def test_a_limit_inside_a_batch_keeps_that_batch_back(bench: Bench) -> None:
+def test_a_limit_inside_a_batch_excludes_that_batch(bench: Bench) -> None:
     bench.append(batch_of(10))
     bench.append(batch_of(10))
     assert _read(bench, 0, limit=15) == [0]
@@ -100,7 +100,7 @@ def test_a_limit_inside_a_batch_keeps_that_batch_back(bench: Bench) -> None:
     assert _read(bench, 12, limit=15) == []
 
 
-def test_a_limit_in_a_gap_keeps_back_what_comes_after_it(bench: Bench) -> None:
+def test_a_limit_in_a_gap_excludes_the_batches_after_it(bench: Bench) -> None:
     _follow(bench, 0, 50)
     assert _read(bench, 0, limit=20) == [0]
     assert _read(bench, 10, limit=20) == []
@@ -109,7 +109,9 @@ def test_a_limit_in_a_gap_keeps_back_what_comes_after_it(bench: Bench) -> None:
     assert _read(bench, 60, limit=70) == []
 
 
-def test_the_first_batch_comes_whole_however_few_bytes_are_asked_for(bench: Bench) -> None:
+def test_with_whole_batch_the_first_batch_is_complete_however_few_bytes_are_requested(
+    bench: Bench,
+) -> None:
     bench.append_many(3)
     size = len(batch_of())
     for bytes_max in (0, 1, size - 1, size):
@@ -118,7 +120,7 @@ def test_the_first_batch_comes_whole_however_few_bytes_are_asked_for(bench: Benc
         assert part.size_bytes == size
 
 
-def test_without_that_a_batch_that_does_not_fit_is_not_given(bench: Bench) -> None:
+def test_without_whole_batch_a_batch_larger_than_the_limit_is_not_returned(bench: Bench) -> None:
     bench.append_many(3)
     size = len(batch_of())
     assert bench.log.read(Offset(0), size - 1, Offset(3), whole_batch=False) is None
@@ -127,7 +129,7 @@ def test_without_that_a_batch_that_does_not_fit_is_not_given(bench: Bench) -> No
     assert part.size_bytes == size
 
 
-def test_the_last_batch_may_be_cut(bench: Bench) -> None:
+def test_the_last_batch_may_be_incomplete(bench: Bench) -> None:
     bench.append_many(3)
     size = len(batch_of())
     part = bench.log.read(Offset(0), size + 20, Offset(3), whole_batch=True)
@@ -144,10 +146,10 @@ def test_a_read_ends_with_its_segment(bench: Bench) -> None:
     assert _read(bench, 2) == [2, 3]
 
 
-# -- what is being sent -------------------------------------------------------------------------
+# -- sending ------------------------------------------------------------------------------------
 
 
-def test_a_pinned_range_stays_readable_after_retention_took_its_segment(bench: Bench) -> None:
+def test_a_pinned_range_stays_readable_after_retention_removed_its_segment(bench: Bench) -> None:
     bench.append(batch_of(value=b"old"))
     bench.log.roll(NOW_MS)
     bench.append()
@@ -155,14 +157,14 @@ def test_a_pinned_range_stays_readable_after_retention_took_its_segment(bench: B
     assert part is not None
     before = part.read()
     region, release = part.pin()
-    for path in bench.log.take_oldest(1):
+    for path in bench.log.remove_oldest(1):
         bench.disk.remove(path)
     assert region.is_current()
     assert bytes_of(region) == before
     release()
 
 
-def test_a_pinned_range_is_void_after_a_truncation(bench: Bench) -> None:
+def test_a_pinned_range_is_not_current_after_a_truncation(bench: Bench) -> None:
     bench.append_many(3)
     part = bench.log.read(Offset(0), 1000, Offset(3), whole_batch=True)
     assert part is not None
@@ -172,7 +174,7 @@ def test_a_pinned_range_is_void_after_a_truncation(bench: Bench) -> None:
     release()
 
 
-# -- by time ------------------------------------------------------------------------------------
+# -- by timestamp -------------------------------------------------------------------------------
 
 
 def _at_time(bench: Bench, timestamp: int) -> int | None:
@@ -180,7 +182,7 @@ def _at_time(bench: Bench, timestamp: int) -> int | None:
     return found[0] if found else None
 
 
-def test_a_time_is_found_wherever_it_lies(bench: Bench) -> None:
+def test_a_timestamp_is_found_anywhere_in_the_log(bench: Bench) -> None:
     _small_segments(bench)
     for i in range(60):
         bench.append(batch_of(timestamps=[1000 + 10 * i]))
@@ -193,7 +195,9 @@ def test_a_time_is_found_wherever_it_lies(bench: Bench) -> None:
         bench.reopen()
 
 
-def test_times_out_of_order_give_the_first_record_that_is_new_enough(bench: Bench) -> None:
+def test_with_timestamps_out_of_order_the_first_record_that_is_new_enough_is_found(
+    bench: Bench,
+) -> None:
     times = [500, 100, 900, 200, 900, 300, 700, 1000, 50] * 8
     _small_segments(bench)
     for time in times:
@@ -218,8 +222,8 @@ def test_nothing_below_the_start_of_the_log_is_found_by_time(bench: Bench) -> No
     assert _at_time(bench, 0) == 2
 
 
-def test_the_search_goes_on_behind_a_batch_that_had_nothing(bench: Bench) -> None:
-    """The record that made a batch look new enough may lie below the start of the log."""
+def test_the_search_continues_after_a_batch_without_a_match(bench: Bench) -> None:
+    """The record that made the batch match may be below the start of the log."""
     bench.append(batch_of(2, timestamps=[900, 100]))
     bench.append(batch_of(timestamps=[800]))
     bench.log.advance_start(Offset(1))
@@ -237,7 +241,7 @@ def test_the_newest_record_is_found(bench: Bench) -> None:
     assert _bases(batch_of_max_timestamp(bench.log)) == [1]
 
 
-def test_records_without_a_time_have_no_newest_one(bench: Bench) -> None:
+def test_records_without_timestamps_have_no_newest_one(bench: Bench) -> None:
     bench.append(batch_of(timestamps=[-1]))
     assert batch_of_max_timestamp(bench.log) is None
     assert _at_time(bench, 0) is None
@@ -246,7 +250,7 @@ def test_records_without_a_time_have_no_newest_one(bench: Bench) -> None:
 # -- appends ------------------------------------------------------------------------------------
 
 
-def test_a_leader_gives_offsets_and_its_epoch(bench: Bench) -> None:
+def test_a_leader_assigns_offsets_and_its_epoch(bench: Bench) -> None:
     bench.epoch = 5
     assert bench.append(batch_of(3)).last_offset == 2
     assert bench.append(batch_of(2)).base_offset == 3
@@ -263,7 +267,7 @@ def test_nothing_is_appended_in_an_older_epoch(bench: Bench) -> None:
     assert bench.log.end_offset == 1
 
 
-def test_a_duplicate_is_answered_with_the_first_copy_and_not_stored(bench: Bench) -> None:
+def test_a_duplicate_returns_the_original_offset_and_is_not_stored(bench: Bench) -> None:
     first = bench.append(batch_of(2, producer=(7, 0, 0)))
     bench.append(batch_of(3, producer=(7, 0, 2)))
     again = bench.append(batch_of(2, producer=(7, 0, 0)))
@@ -272,7 +276,7 @@ def test_a_duplicate_is_answered_with_the_first_copy_and_not_stored(bench: Bench
     assert bench.log.end_offset == 5
 
 
-def test_a_follower_takes_offsets_and_epochs_as_they_come(bench: Bench) -> None:
+def test_a_follower_keeps_the_leaders_offsets_and_epochs(bench: Bench) -> None:
     records = (
         batch_of(2, epoch=3) + batch_of(base_offset=2, epoch=3) + batch_of(base_offset=9, epoch=4)
     )
@@ -282,13 +286,13 @@ def test_a_follower_takes_offsets_and_epochs_as_they_come(bench: Bench) -> None:
     assert bench.log.end_offset == 10
 
 
-def test_a_follower_ignores_half_a_batch_at_the_end(bench: Bench) -> None:
+def test_a_follower_ignores_an_incomplete_batch_at_the_end(bench: Bench) -> None:
     records = batch_of(epoch=0) + batch_of(base_offset=1, epoch=0)[:-1]
     bench.log.append_as_follower(memoryview(records), LeaderEpoch(0), NOW_MS)
     assert bench.log.end_offset == 1
 
 
-def test_a_follower_refuses_what_does_not_follow_on(bench: Bench) -> None:
+def test_a_follower_refuses_batches_out_of_order(bench: Bench) -> None:
     for epoch, base, fetched_under, error in [
         (3, 0, 3, None),
         (3, 0, 3, InvalidRecord),
@@ -305,7 +309,7 @@ def test_a_follower_refuses_what_does_not_follow_on(bench: Bench) -> None:
     assert bench.log.epochs.entries() == [(3, 0)]
 
 
-def test_a_follower_refuses_a_batch_that_was_damaged_on_its_way(bench: Bench) -> None:
+def test_a_follower_refuses_a_damaged_batch(bench: Bench) -> None:
     good, bad = batch_of(epoch=0), batch_of(base_offset=1, epoch=0)
     bad[-1] ^= 1
     with pytest.raises(CorruptMessage):

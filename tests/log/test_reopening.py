@@ -1,4 +1,4 @@
-"""What a log is after it was closed, killed, or left with damaged or missing files."""
+"""The state of a log after it was closed, killed, or left with damaged or missing files."""
 
 import dataclasses
 
@@ -31,7 +31,7 @@ def _filled(bench: Bench | None = None, count: int = 60) -> Bench:
 
 
 def _state(bench: Bench) -> dict[str, object]:
-    """All that anybody can learn of a log."""
+    """The complete visible state of a log."""
     log = bench.log
     return {
         "values": values_in(log),
@@ -56,7 +56,7 @@ def _state(bench: Bench) -> dict[str, object]:
     }
 
 
-def test_a_log_is_the_same_after_a_clean_stop(bench: Bench) -> None:
+def test_a_log_is_the_same_after_a_clean_shutdown(bench: Bench) -> None:
     _filled(bench)
     before = _state(bench)
     bench.reopen()
@@ -71,7 +71,7 @@ def test_a_log_is_the_same_after_a_process_crash() -> None:
     assert _state(bench) == before
 
 
-def test_a_log_is_the_same_when_nothing_is_trusted(bench: Bench) -> None:
+def test_a_log_is_the_same_after_a_full_recovery(bench: Bench) -> None:
     _filled(bench)
     before = _state(bench)
     bench.recover()
@@ -87,7 +87,7 @@ def test_one_open_file_at_a_time_is_enough(bench: Bench) -> None:
 
 
 def test_opening_a_clean_log_reads_only_its_end() -> None:
-    """A topic without idempotent producers had no snapshot, and all its headers were read."""
+    """Earlier a topic without idempotent producers had no snapshot, and all headers were read."""
     bench = Bench(config=SMALL)
     bench.append_many(200)
     bench.close()
@@ -108,8 +108,8 @@ def test_recovery_reads_nothing_before_the_recovery_points_segment() -> None:
     assert bench.open(clean=False, recovery_point=100).end_offset == 200
 
 
-def test_a_tail_that_was_cut_after_a_clean_stop_is_noticed(bench: Bench) -> None:
-    """It would have been appended to, and everything after it lost."""
+def test_a_tail_that_was_truncated_after_a_clean_shutdown_is_detected(bench: Bench) -> None:
+    """Otherwise batches would be appended to it, and everything after it lost."""
     bench.append_many(20)
     bench.close()
     file = bench.disk.open(bench.path(0))
@@ -122,7 +122,7 @@ def test_a_tail_that_was_cut_after_a_clean_stop_is_noticed(bench: Bench) -> None
     assert [h.base_offset for h in bench.headers()] == list(range(24))
 
 
-def test_garbage_after_a_clean_stop_is_cut_off(bench: Bench) -> None:
+def test_garbage_after_a_clean_shutdown_is_truncated(bench: Bench) -> None:
     bench.append_many(20)
     bench.close()
     file = bench.disk.open(bench.path(0))
@@ -134,7 +134,7 @@ def test_garbage_after_a_clean_stop_is_cut_off(bench: Bench) -> None:
     assert len(bench.headers()) == 21
 
 
-# -- files that are gone or damaged ---------------------------------------------------------------
+# -- missing or damaged files ---------------------------------------------------------------------
 
 
 def _files_beside_the_log() -> list[str]:
@@ -164,7 +164,7 @@ def test_any_file_beside_the_log_may_be_missing(name: str, clean: bool) -> None:
 
 @pytest.mark.parametrize("name", _AUXILIARY)
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
-def test_any_file_beside_the_log_may_be_empty_or_cut(name: str, clean: bool) -> None:
+def test_any_file_beside_the_log_may_be_empty_or_truncated(name: str, clean: bool) -> None:
     for keep in (0.0, 0.3, 0.99):
         bench = _filled()
         before = _state(bench)
@@ -213,7 +213,7 @@ def test_a_flipped_bit_of_a_time_index_never_misplaces_a_record(name: str) -> No
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 64, b"\xff" * 64, b"0\n1\n5", b"garbage\n"])
-def test_damaged_leader_epochs_are_found_in_the_log_again(content: bytes) -> None:
+def test_damaged_leader_epochs_are_rebuilt_from_the_log(content: bytes) -> None:
     bench = _filled()
     before = _state(bench)
     bench.close()
@@ -233,7 +233,7 @@ def test_all_files_beside_the_log_may_be_missing_at_once(bench: Bench) -> None:
     assert _state(bench) == before
 
 
-def test_an_index_that_is_damaged_while_the_log_is_open_is_mended() -> None:
+def test_an_index_that_is_damaged_while_the_log_is_open_is_rebuilt() -> None:
     bench = Bench(config=dataclasses.replace(TopicConfig(), index_interval_bytes=50))
     bench.append_many(100)
     bench.reopen()
@@ -249,8 +249,8 @@ def test_an_index_that_is_damaged_while_the_log_is_open_is_mended() -> None:
         bench.reopen()
 
 
-def test_a_header_that_rots_in_an_old_segment_is_reported_not_skipped() -> None:
-    """Records after it must not silently vanish from between two others."""
+def test_a_damaged_header_in_an_old_segment_is_reported_and_not_skipped() -> None:
+    """Records after it must not silently disappear from between two others."""
     bench = Bench(config=dataclasses.replace(SMALL, index_interval_bytes=1 << 20))
     bench.append_many(40)
     bench.close()
@@ -263,7 +263,7 @@ def test_a_header_that_rots_in_an_old_segment_is_reported_not_skipped() -> None:
 # -- leftovers ------------------------------------------------------------------------------------
 
 
-def test_work_in_progress_of_a_dead_process_is_removed(bench: Bench) -> None:
+def test_temporary_files_of_a_crashed_process_are_removed(bench: Bench) -> None:
     _filled(bench)
     bench.close()
     before = bench.names()
@@ -281,7 +281,7 @@ def test_work_in_progress_of_a_dead_process_is_removed(bench: Bench) -> None:
     assert bench.names() == before
 
 
-def test_files_of_other_kinds_are_left_alone(bench: Bench) -> None:
+def test_unknown_files_are_not_touched(bench: Bench) -> None:
     bench.append()
     bench.close()
     for name in ("README", "1.log", "x.log", "0000000000000000000a.log"):
@@ -291,8 +291,8 @@ def test_files_of_other_kinds_are_left_alone(bench: Bench) -> None:
     assert {"README", "1.log", "x.log"} <= set(bench.names())
 
 
-def test_an_empty_segment_in_the_middle_hides_nothing(bench: Bench) -> None:
-    """A roll that went wrong left one behind; records above it became unreadable."""
+def test_an_empty_segment_in_the_middle_hides_no_records(bench: Bench) -> None:
+    """Earlier a failed roll left one behind, and records above it became unreadable."""
     bench.append_many(10)
     bench.close()
     bench.disk.open(bench.path(5), create=True).close()
@@ -306,7 +306,7 @@ def test_an_empty_segment_in_the_middle_hides_nothing(bench: Bench) -> None:
         assert [h.base_offset for h in bench.headers()] == list(range(12))
 
 
-def test_an_old_transaction_index_does_not_speak_for_a_new_segment_of_its_name() -> None:
+def test_an_old_transaction_index_is_not_used_for_a_new_segment_with_its_name() -> None:
     bench = Bench()
     bench.append(batch_of(producer=(7, 0, 0)))
     bench.disk.write_atomically(bench.path(1, names.TXN_INDEX), b"\0" * 34)
@@ -315,7 +315,7 @@ def test_an_old_transaction_index_does_not_speak_for_a_new_segment_of_its_name()
     assert bench.log.aborted_between(Offset(0), Offset(9)) == []
 
 
-def test_snapshots_of_many_restarts_do_not_pile_up(bench: Bench) -> None:
+def test_snapshots_of_many_restarts_do_not_accumulate(bench: Bench) -> None:
     _filled(bench)
     for i in range(5):
         bench.append(batch_of(producer=(7, 0, 60 + i)))
@@ -330,7 +330,7 @@ def test_snapshots_of_many_restarts_do_not_pile_up(bench: Bench) -> None:
     assert max(kept) == bench.log.end_offset
 
 
-def test_the_start_of_the_log_is_kept(bench: Bench) -> None:
+def test_the_log_start_offset_is_kept_after_a_restart(bench: Bench) -> None:
     _filled(bench)
     bench.log.advance_start(Offset(33))
     bench.reopen()
@@ -338,18 +338,18 @@ def test_the_start_of_the_log_is_kept(bench: Bench) -> None:
     assert bench.headers()[0].base_offset == 33
 
 
-def test_a_start_beyond_the_end_is_brought_back_to_it(bench: Bench) -> None:
+def test_a_start_offset_beyond_the_end_is_lowered_to_the_end(bench: Bench) -> None:
     bench.append_many(5)
     bench.close()
     assert bench.open(start_offset=99).start_offset == 5
 
 
-def test_a_log_that_lost_everything_begins_at_its_start(bench: Bench) -> None:
+def test_a_log_that_lost_everything_starts_at_its_start_offset(bench: Bench) -> None:
     assert bench.open(start_offset=50).end_offset == 50
     assert bench.append().base_offset == 50
 
 
-def test_an_epoch_newer_than_the_cluster_knows_cannot_be_real(bench: Bench) -> None:
+def test_a_batch_with_an_epoch_newer_than_the_clusters_is_removed(bench: Bench) -> None:
     bench.append_many(5)
     bench.epoch = 1 << 20
     bench.append_many(2)
@@ -360,8 +360,8 @@ def test_an_epoch_newer_than_the_cluster_knows_cannot_be_real(bench: Bench) -> N
     assert bench.log.epochs.entries() == [(0, 0)]
 
 
-def test_what_one_disk_holds_the_other_can_hold(tmp_path: object) -> None:
-    """The simulated disk and the machine's own give the same files, byte for byte."""
+def test_the_simulated_and_the_local_disk_have_the_same_files(tmp_path: object) -> None:
+    """The simulated disk and the local disk have the same files, byte for byte."""
     simulated, local = _filled(), _filled(Bench(disk=LocalDisk(), dir=f"{tmp_path}/orders-0"))
     simulated.close()
     local.close()
@@ -372,8 +372,8 @@ def test_what_one_disk_holds_the_other_can_hold(tmp_path: object) -> None:
         )
 
 
-def test_a_start_that_a_crash_moved_back_gets_its_epochs_back() -> None:
-    """The start was moved, the epochs before it were forgotten, the start not written down."""
+def test_a_start_offset_that_a_crash_lowered_gets_its_epochs_back() -> None:
+    """The start offset advanced and earlier epochs were removed, but the start was not written."""
     bench = _filled()
     epochs = bench.log.epochs.entries()
     bench.sync()

@@ -1,4 +1,4 @@
-"""Which segments go, and what is left of the log then."""
+"""Which segments retention deletes, and the remaining log."""
 
 import dataclasses
 
@@ -48,13 +48,13 @@ FOUR = _facts((10, 100, 9), (20, 100, 7), (30, 100, 3), (40, 100, 0))
 @pytest.mark.parametrize(
     ("days", "expected"), [(-1, 0), (0, 3), (1, 3), (3, 2), (5, 2), (7, 1), (8, 1), (9, 0)]
 )
-def test_segments_whose_newest_record_is_older_than_retention_ms_go(
+def test_segments_whose_newest_record_is_older_than_retention_ms_are_deleted(
     days: int, expected: int
 ) -> None:
     assert _count(FOUR, retention_ms=days * DAY_MS if days >= 0 else -1) == expected
 
 
-def test_a_young_segment_protects_older_ones_behind_it() -> None:
+def test_a_recent_segment_protects_the_segments_after_it() -> None:
     segments = _facts((10, 100, 1), (20, 100, 9), (30, 100, 0))
     assert _count(segments, retention_ms=5 * DAY_MS) == 0
 
@@ -74,7 +74,7 @@ def test_a_young_segment_protects_older_ones_behind_it() -> None:
         (900, 0),
     ],
 )
-def test_segments_go_while_the_log_stays_no_smaller_than_retention_bytes(
+def test_segments_are_deleted_while_the_log_keeps_at_least_retention_bytes(
     bytes_max: int, expected: int
 ) -> None:
     assert _count(FOUR, retention_bytes=bytes_max) == expected
@@ -83,7 +83,7 @@ def test_segments_go_while_the_log_stays_no_smaller_than_retention_bytes(
 @pytest.mark.parametrize(
     ("start_offset", "expected"), [(0, 0), (9, 0), (10, 1), (29, 2), (30, 3), (40, 3)]
 )
-def test_segments_below_the_start_of_the_log_go_but_never_the_active_one(
+def test_segments_below_the_start_offset_are_deleted_but_never_the_active_one(
     start_offset: int, expected: int
 ) -> None:
     assert _count(FOUR, start_offset=start_offset) == expected
@@ -92,7 +92,9 @@ def test_segments_below_the_start_of_the_log_go_but_never_the_active_one(
 @pytest.mark.parametrize(
     ("high_watermark", "expected"), [(0, 0), (9, 0), (10, 1), (35, 3), (39, 3), (40, 4)]
 )
-def test_nothing_at_or_above_the_high_watermark_goes(high_watermark: int, expected: int) -> None:
+def test_nothing_at_or_above_the_high_watermark_is_deleted(
+    high_watermark: int, expected: int
+) -> None:
     assert _count(FOUR, retention_bytes=0, high_watermark=high_watermark) == expected
 
 
@@ -102,7 +104,7 @@ def test_the_strictest_rule_wins() -> None:
     assert _count(FOUR, retention_ms=8 * DAY_MS, retention_bytes=-1, start_offset=30) == 3
 
 
-def test_a_log_that_is_only_compacted_loses_only_what_nobody_may_read() -> None:
+def test_a_log_that_is_only_compacted_loses_only_segments_below_its_start_offset() -> None:
     assert _count(FOUR, policy=("compact",), retention_ms=0, retention_bytes=0) == 0
     assert _count(FOUR, policy=("compact",), retention_ms=0, start_offset=20) == 2
     assert _count(FOUR, policy=("compact", "delete"), retention_bytes=0) == 4
@@ -118,7 +120,7 @@ def test_an_empty_active_segment_stays() -> None:
 
 
 def _log_with(bench: Bench, *days_old: int, **settings: int) -> Bench:
-    """A segment for each age; the last is the active one."""
+    """A segment for each age; the last one is active."""
     bench.config = dataclasses.replace(TopicConfig(retention_ms=-1), **settings)  # type: ignore[arg-type]
     for number, days in enumerate(days_old):
         if number:
@@ -133,17 +135,17 @@ def _retain(bench: Bench, high_watermark: int | None = None, now_ms: int = NOW_M
     return apply_retention(bench.log, limit, now_ms)
 
 
-def test_old_segments_leave_the_log_and_their_files_wait_for_removal(bench: Bench) -> None:
+def test_old_segments_are_removed_from_the_log_and_their_files_are_renamed(bench: Bench) -> None:
     _log_with(bench, 9, 8, 1, retention_ms=3 * DAY_MS)
-    gone = _retain(bench)
+    deleted = _retain(bench)
     assert bench.log.start_offset == 10
     assert [h.base_offset for h in bench.headers()] == list(range(10, 15))
-    assert len([path for path in gone if path.endswith(".log.deleted")]) == 2
-    assert all(bench.disk.exists(path) for path in gone)
+    assert len([path for path in deleted if path.endswith(".log.deleted")]) == 2
+    assert all(bench.disk.exists(path) for path in deleted)
     assert _retain(bench) == []
 
 
-def test_when_all_is_old_a_new_active_segment_is_made_first(bench: Bench) -> None:
+def test_if_all_segments_are_old_a_new_active_segment_is_created_first(bench: Bench) -> None:
     _log_with(bench, 9, 8, retention_ms=3 * DAY_MS)
     assert _retain(bench) != []
     assert (bench.log.start_offset, bench.log.end_offset) == (10, 10)
@@ -153,7 +155,7 @@ def test_when_all_is_old_a_new_active_segment_is_made_first(bench: Bench) -> Non
     assert bench.append().base_offset == 10
 
 
-def test_nothing_that_is_not_committed_goes(bench: Bench) -> None:
+def test_uncommitted_records_are_not_deleted(bench: Bench) -> None:
     _log_with(bench, 9, 8, 7, retention_ms=3 * DAY_MS)
     _retain(bench, high_watermark=9)
     assert bench.log.start_offset == 5
@@ -162,7 +164,7 @@ def test_nothing_that_is_not_committed_goes(bench: Bench) -> None:
     assert bench.log.end_offset == 15
 
 
-def test_an_empty_log_is_left_as_it_is(bench: Bench) -> None:
+def test_an_empty_log_is_not_changed(bench: Bench) -> None:
     _log_with(bench, retention_ms=0, retention_bytes=0)
     assert _retain(bench) == []
     assert bench.names()
@@ -176,7 +178,7 @@ def test_size_counts_the_whole_log(bench: Bench) -> None:
     assert bench.log.start_offset == 10
 
 
-def test_records_without_a_time_age_with_their_file() -> None:
+def test_records_without_timestamps_use_the_age_of_their_file() -> None:
     bench = Bench(config=TopicConfig(retention_ms=DAY_MS))
     bench.append(batch_of(timestamps=[-1]))
     bench.log.roll(NOW_MS)
@@ -195,7 +197,7 @@ def test_the_age_of_a_segment_is_known_after_a_restart(bench: Bench) -> None:
     assert bench.log.start_offset == 5
 
 
-def test_segments_below_the_start_go_whatever_the_policy(bench: Bench) -> None:
+def test_segments_below_the_start_offset_are_deleted_with_any_policy(bench: Bench) -> None:
     _log_with(bench, 0, 0, 0, 0)
     bench.config = dataclasses.replace(bench.config, cleanup_policy=("compact",))
     bench.log.config = bench.config
@@ -205,7 +207,7 @@ def test_segments_below_the_start_go_whatever_the_policy(bench: Bench) -> None:
     assert bench.log.start_offset == 12
 
 
-def test_epochs_and_producers_outlive_the_records_that_made_them(bench: Bench) -> None:
+def test_epochs_and_producer_state_outlive_the_deleted_records(bench: Bench) -> None:
     """KIP-360, hazard 17: the producer's next batch must not be refused."""
     bench.config = TopicConfig(retention_bytes=0)
     bench.epoch = 4

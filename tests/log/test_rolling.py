@@ -61,7 +61,7 @@ def test_the_first_batchs_newest_record_counts(bench: Bench) -> None:
     assert _bases(bench) == [0]
 
 
-def test_records_without_a_time_are_rolled_by_the_clock(bench: Bench) -> None:
+def test_records_without_timestamps_are_rolled_by_the_clock(bench: Bench) -> None:
     _configure(bench, segment_ms=HOUR_MS)
     bench.append(batch_of(timestamps=[-1]))
     bench.append(batch_of(timestamps=[-1]), now_ms=NOW_MS + HOUR_MS)
@@ -70,7 +70,7 @@ def test_records_without_a_time_are_rolled_by_the_clock(bench: Bench) -> None:
     assert _bases(bench) == [0, 2]
 
 
-def test_jitter_takes_something_off_the_time(bench: Bench) -> None:
+def test_jitter_shortens_the_roll_time(bench: Bench) -> None:
     _configure(bench, segment_ms=HOUR_MS)
     bench.log.roll_jitter_ms = 1_000
     bench.append(batch_of(timestamps=[NOW_MS]))
@@ -98,7 +98,7 @@ def test_a_segment_is_rolled_before_an_index_grows_past_its_limit(bench: Bench) 
     assert len(bench.headers()) == 40
 
 
-def test_a_segment_is_rolled_where_an_offset_would_not_fit_into_an_index_entry(
+def test_a_segment_is_rolled_if_an_offset_would_not_fit_into_an_index_entry(
     bench: Bench,
 ) -> None:
     for base in (0, 2**31 - 1, 2**31, 2**33):
@@ -145,7 +145,7 @@ def test_a_finished_segments_time_index_ends_with_its_newest_record(bench: Bench
     assert list(struct.iter_unpack(">qi", entries)) == [(90, 1)]
 
 
-def test_a_roll_keeps_the_producers_at_the_new_segments_start(bench: Bench) -> None:
+def test_a_roll_writes_a_producer_snapshot_at_the_new_segments_start(bench: Bench) -> None:
     bench.append(batch_of(3, producer=(7, 0, 0)))
     bench.log.roll(NOW_MS)
     assert names.offset_name(Offset(3)) + names.SNAPSHOT in bench.names()

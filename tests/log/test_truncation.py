@@ -33,7 +33,7 @@ def test_exactly_the_records_below_the_offset_stay(bench: Bench, offset: int) ->
     assert [h.base_offset for h in bench.headers()] == list(range(kept + 3))
 
 
-def test_a_batch_that_holds_the_offset_goes_whole(bench: Bench) -> None:
+def test_a_batch_that_contains_the_offset_is_removed_completely(bench: Bench) -> None:
     for _ in range(3):
         bench.append(batch_of(10))
     bench.truncate_to(Offset(15))
@@ -41,7 +41,7 @@ def test_a_batch_that_holds_the_offset_goes_whole(bench: Bench) -> None:
     assert [h.base_offset for h in bench.headers()] == [0]
 
 
-def test_segments_above_go_with_all_their_files(bench: Bench) -> None:
+def test_segments_above_the_offset_are_removed_with_all_their_files(bench: Bench) -> None:
     _small_segments(bench).append_many(40)
     bench.truncate_to(Offset(5))
     assert [n for n in bench.names() if n.startswith("0")] == [
@@ -49,9 +49,9 @@ def test_segments_above_go_with_all_their_files(bench: Bench) -> None:
     ]
 
 
-def test_a_truncation_below_the_first_segment_starts_over_at_the_offset(bench: Bench) -> None:
+def test_a_truncation_below_the_first_segment_restarts_the_log_at_the_offset(bench: Bench) -> None:
     _small_segments(bench).append_many(40)
-    bench.log.take_oldest(2)
+    bench.log.remove_oldest(2)
     assert bench.log.start_offset == 28
     bench.truncate_to(Offset(10))
     assert (bench.log.start_offset, bench.log.end_offset) == (10, 10)
@@ -61,7 +61,7 @@ def test_a_truncation_below_the_first_segment_starts_over_at_the_offset(bench: B
     assert [h.base_offset for h in bench.headers()] == [10]
 
 
-def test_epochs_above_go(bench: Bench) -> None:
+def test_epochs_above_the_offset_are_removed(bench: Bench) -> None:
     for epoch in (1, 2, 3):
         bench.epoch = epoch
         bench.append_many(5)
@@ -73,7 +73,7 @@ def test_epochs_above_go(bench: Bench) -> None:
     assert bench.disk.read_bytes(path) == b"0\n2\n1 0\n2 5\n"
 
 
-def test_producers_are_as_they_were_at_the_offset(bench: Bench) -> None:
+def test_the_producer_state_is_that_at_the_offset(bench: Bench) -> None:
     _small_segments(bench)
     for sequence in range(40):
         bench.append(batch_of(producer=(7, 0, sequence)))
@@ -84,7 +84,7 @@ def test_producers_are_as_they_were_at_the_offset(bench: Bench) -> None:
     assert bench.append(batch_of(producer=(7, 0, 20))).base_offset == 20
 
 
-def test_a_transaction_whose_marker_went_is_open_again(bench: Bench) -> None:
+def test_a_transaction_whose_marker_was_truncated_is_open_again(bench: Bench) -> None:
     bench.append(batch_of(producer=(7, 0, 0), transactional=True))
     bench.append_marker(7, 0, MarkerType.ABORT)
     assert len(bench.log.aborted_between(Offset(0), Offset(9))) == 1
@@ -93,7 +93,7 @@ def test_a_transaction_whose_marker_went_is_open_again(bench: Bench) -> None:
     assert bench.log.aborted_between(Offset(0), Offset(9)) == []
 
 
-def test_the_newest_time_is_that_of_what_is_left(bench: Bench) -> None:
+def test_the_newest_timestamp_is_that_of_the_remaining_records(bench: Bench) -> None:
     bench.config = dataclasses.replace(TopicConfig(), index_interval_bytes=100)
     for i in range(30):
         bench.append(batch_of(timestamps=[1000 + i if i < 20 else 500]))
@@ -106,7 +106,7 @@ def test_the_newest_time_is_that_of_what_is_left(bench: Bench) -> None:
     assert bench.log.active.max_timestamp == -1
 
 
-def test_the_recovery_point_never_lies_beyond_the_end(bench: Bench) -> None:
+def test_the_recovery_point_is_never_beyond_the_end(bench: Bench) -> None:
     bench.append_many(10)
     bench.sync()
     assert bench.log.recovery_point == 10
@@ -114,7 +114,9 @@ def test_the_recovery_point_never_lies_beyond_the_end(bench: Bench) -> None:
     assert bench.log.recovery_point == 4
 
 
-def test_a_sync_that_was_under_way_during_a_truncation_proves_nothing(bench: Bench) -> None:
+def test_a_sync_in_progress_during_a_truncation_does_not_advance_the_recovery_point(
+    bench: Bench,
+) -> None:
     bench.append_many(10)
     job = bench.log.sync_job()
     assert job is not None
@@ -125,8 +127,8 @@ def test_a_sync_that_was_under_way_during_a_truncation_proves_nothing(bench: Ben
     assert bench.log.recovery_point == 0
 
 
-def test_a_follower_can_take_an_older_epoch_again_after_it_truncated_a_newer_one() -> None:
-    """The checkpoint still named the truncated epoch, and every batch before it was refused."""
+def test_a_follower_can_append_an_older_epoch_after_it_truncated_a_newer_one() -> None:
+    """Earlier the checkpoint still had the truncated epoch, and every older batch was refused."""
     bench = Bench()
     for base, epoch in ((0, 6), (1, 7)):
         batch = batch_of(base_offset=base, epoch=epoch)
@@ -144,7 +146,7 @@ def test_a_follower_can_take_an_older_epoch_again_after_it_truncated_a_newer_one
 # -- the start ----------------------------------------------------------------------------------
 
 
-def test_the_start_moves_within_a_segment_without_touching_it(bench: Bench) -> None:
+def test_the_start_offset_moves_within_a_segment_without_changing_it(bench: Bench) -> None:
     bench.epoch = 3
     bench.append_many(10)
     bench.log.advance_start(Offset(6))
@@ -154,11 +156,11 @@ def test_the_start_moves_within_a_segment_without_touching_it(bench: Bench) -> N
     assert [h.base_offset for h in bench.headers()] == [6, 7, 8, 9]
 
 
-def test_the_oldest_segments_are_taken_with_all_their_files(bench: Bench) -> None:
+def test_the_oldest_segments_are_removed_with_all_their_files(bench: Bench) -> None:
     _small_segments(bench)
     for sequence in range(40):
         bench.append(batch_of(producer=(7, 0, sequence)))
-    renamed = bench.log.take_oldest(2)
+    renamed = bench.log.remove_oldest(2)
     assert bench.log.start_offset == bench.log.segments()[0].base_offset
     assert all(path.endswith(".deleted") for path in renamed)
     assert {path.rsplit(".", 2)[1] for path in renamed} == {
@@ -173,7 +175,7 @@ def test_the_oldest_segments_are_taken_with_all_their_files(bench: Bench) -> Non
     assert bench.headers()[0].base_offset == bench.log.start_offset
 
 
-def test_a_truncation_that_crashes_anywhere_leaves_no_hole() -> None:
+def test_a_truncation_that_crashes_at_any_step_leaves_no_hole() -> None:
     for calls in range(60):
         bench = Bench(config=TopicConfig(segment_bytes=1024))
         bench.append_many(60)

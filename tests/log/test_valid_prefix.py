@@ -1,4 +1,4 @@
-"""How far a segment may be believed: usual batches are accepted many at a time, or one by one."""
+"""The valid prefix of a segment: regular batches are accepted many at a time, or one by one."""
 
 from itertools import takewhile
 
@@ -15,7 +15,7 @@ from tests.log.kit import batch_of
 
 Batches = list[tuple[int, BatchHeader]]
 
-# Mostly what a log holds, and now and then what no log should.
+# Mostly valid batches, and occasionally invalid ones.
 _STEPS = st.sampled_from([0, 0, 0, 0, 0, 0, 1, 5, -1, -4, 2**31])
 _EPOCH_STEPS = st.sampled_from([0, 0, 0, 0, 0, 0, 0, 1, -1, 7])
 _DELTAS = st.sampled_from([0, 0, 0, 1, 9, -1, 2**31 - 1])
@@ -78,7 +78,7 @@ def test_no_control_batch_is_accepted_before_its_record_is_read(batches: Batches
 
 
 @given(any_batches(), st.data())
-def test_batches_noted_many_at_a_time_make_the_same_indexes(
+def test_noting_many_batches_at_a_time_builds_the_same_indexes(
     batches: Batches, data: st.DataObject
 ) -> None:
     batches = list(takewhile(lambda batch: 0 <= batch[1].last_offset < 2**31, batches))

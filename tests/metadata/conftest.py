@@ -13,7 +13,7 @@ Run = Callable[[Scenario], None]
 
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a ZooKeeper server that runs as long as the tests."""
+    """The address of a ZooKeeper server for all tests."""
     reason = why_unavailable()
     if reason:
         pytest.skip(reason)
@@ -25,7 +25,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     params=["memory", "embedded", pytest.param("zookeeper", marks=pytest.mark.zookeeper)]
 )
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
-    """Runs a scenario in a fresh world, once for each kind of store."""
+    """Runs a scenario with a new store, once for each kind of store."""
     kind = request.param
     address = request.getfixturevalue("zookeeper") if kind == "zookeeper" else ""
 
@@ -38,7 +38,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
         else:
             world = ZookeeperWorld(address)
         if getattr(scenario, "needs_cut", False) and not world.can_disconnect:
-            pytest.skip("a store in the same process cannot be cut off")
+            pytest.skip("a store in the same process cannot be disconnected")
         try:
             await scenario(world)
         finally:

@@ -1,4 +1,4 @@
-"""What is on disk: the embedded store across restarts, crashes and failures."""
+"""The embedded store across restarts, crashes and failures of the disk."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ from suwi.model.ids import NodeId
 
 ONE = NodeId(1)
 
-# Writes without end and says on stdout what was applied; killed from outside.
+# Writes for ever and prints what was applied; the test kills it.
 _WRITER = """
 import asyncio, sys
 from suwi.metadata.embedded import EmbeddedStore
@@ -53,7 +53,7 @@ asyncio.run(main())
 
 
 def open_and_kill(path: Path, answers_before_kill: int) -> tuple[int, int, int]:
-    """Kill -9 a writing process; return its broker epoch, controller epoch, last applied."""
+    """Kill -9 a writing process; returns its broker epoch, controller epoch and last sequence."""
     source = Path(__file__).parents[2] / "src"
     process = subprocess.Popen(
         [sys.executable, "-c", _WRITER, str(path)],
@@ -79,7 +79,7 @@ def test_a_killed_writer_loses_nothing_that_was_applied(tmp_path: Path) -> None:
         store = await EmbeddedStore.open(str(path))
         view = store.view()
         snapshot = await view.read_all()
-        # The one write whose answer the kill took away may be there as well.
+        # The write whose response was lost by the kill may have been applied too.
         assert snapshot.sequence in (applied, applied + 1)
         assert snapshot.entries["last"] == Entry(
             "last", b"%d" % snapshot.sequence, snapshot.sequence
@@ -162,7 +162,7 @@ def test_a_newer_format_is_refused_with_its_name(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_cancelled_write_is_applied_or_not_but_never_half_known(tmp_path: Path) -> None:
+def test_a_cancelled_write_is_consistent_in_memory_and_on_disk(tmp_path: Path) -> None:
     path = str(tmp_path / "metadata.db")
 
     async def scenario() -> int:
@@ -189,7 +189,7 @@ def test_a_cancelled_write_is_applied_or_not_but_never_half_known(tmp_path: Path
 
 
 class FailingFile:
-    """Stands before the store's file and fails its next commit, as SQLite would."""
+    """Wraps the store's file and fails its next commit as SQLite would."""
 
     def __init__(self, file: object, error_code: int) -> None:
         self._file = file
@@ -222,7 +222,7 @@ def test_a_full_disk_refuses_writes_until_there_is_space(tmp_path: Path) -> None
     asyncio.run(scenario())
 
 
-def test_a_write_that_fails_after_its_caller_has_gone_is_nobodys_surprise(tmp_path: Path) -> None:
+def test_a_failed_write_of_a_cancelled_caller_raises_no_warning(tmp_path: Path) -> None:
     complaints = []
 
     async def scenario() -> None:
@@ -232,12 +232,12 @@ def test_a_write_that_fails_after_its_caller_has_gone_is_nobodys_surprise(tmp_pa
         whole = store._file
         store._file = FailingFile(whole, sqlite3.SQLITE_FULL)  # type: ignore[assignment]
         writing = asyncio.create_task(view.write([Put("a", b"")]))
-        while not store._commits:  # noqa: ASYNC110 (nothing tells us)
+        while not store._commits:  # noqa: ASYNC110 (there is no event)
             await asyncio.sleep(0)
         writing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await writing
-        while store._commits:  # noqa: ASYNC110 (nothing tells us)
+        while store._commits:  # noqa: ASYNC110 (there is no event)
             await asyncio.sleep(0.001)
         store._file = whole
         await store.close()
@@ -247,7 +247,7 @@ def test_a_write_that_fails_after_its_caller_has_gone_is_nobodys_surprise(tmp_pa
     assert complaints == []
 
 
-def test_after_a_failed_sync_nothing_is_believed_any_more(tmp_path: Path) -> None:
+def test_after_a_failed_sync_the_store_is_unavailable(tmp_path: Path) -> None:
     async def scenario() -> None:
         store = await EmbeddedStore.open(str(tmp_path / "metadata.db"))
         view = store.view()
@@ -268,7 +268,7 @@ def test_after_a_failed_sync_nothing_is_believed_any_more(tmp_path: Path) -> Non
     asyncio.run(scenario())
 
 
-def test_a_store_that_has_failed_lets_go_of_its_file_when_it_is_closed(tmp_path: Path) -> None:
+def test_a_failed_store_closes_its_file(tmp_path: Path) -> None:
     path = str(tmp_path / "metadata.db")
 
     async def scenario() -> None:
@@ -277,13 +277,13 @@ def test_a_store_that_has_failed_lets_go_of_its_file_when_it_is_closed(tmp_path:
         store._file = FailingFile(whole, sqlite3.SQLITE_IOERR_FSYNC)  # type: ignore[assignment]
         assert await store.view().write([Put("a", b"")]) == Unknown()
         await store.close()
-        await store.close()  # Whoever closes it twice is not told of it.
+        await store.close()  # Closing it twice is not an error.
         await (await EmbeddedStore.open(path)).close()
 
     asyncio.run(scenario())
 
 
-def test_a_file_that_cannot_be_read_is_let_go_of(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_closed(tmp_path: Path) -> None:
     path = str(tmp_path / "metadata.db")
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA user_version = 1")  # And no tables.
@@ -293,15 +293,13 @@ def test_a_file_that_cannot_be_read_is_let_go_of(tmp_path: Path) -> None:
             await EmbeddedStore.open(path)
         with contextlib.closing(sqlite3.connect(path, timeout=10)) as db:
             db.execute("PRAGMA user_version = 2")
-        assert refused.value is not None  # It holds the frames that had the file.
+        assert refused.value is not None  # The traceback refers to the frames that had the file.
 
     asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("turns", [1, 2, 5])
-def test_a_file_whose_opening_nobody_waits_for_any_more_is_let_go_of(
-    tmp_path: Path, turns: int
-) -> None:
+def test_a_file_is_closed_when_opening_it_is_cancelled(tmp_path: Path, turns: int) -> None:
     path = str(tmp_path / "metadata.db")
 
     async def scenario() -> None:
@@ -316,7 +314,7 @@ def test_a_file_whose_opening_nobody_waits_for_any_more_is_let_go_of(
                 try:
                     await (await EmbeddedStore.open(path)).close()
                     break
-                except StoreInUse:  # It is being opened in the thread.
+                except StoreInUse:  # The thread still has it open.
                     await asyncio.sleep(0.01)
 
     asyncio.run(scenario())
@@ -334,21 +332,23 @@ async def until_gone(view: EmbeddedView, key: str) -> None:
 def test_the_session_of_a_killed_broker_ends_after_the_timeout(tmp_path: Path) -> None:
     async def scenario() -> None:
         store = await EmbeddedStore.open(str(tmp_path / "metadata.db"), session_timeout_s=0.02)
-        dead, living = store.view(), store.view()
-        session = await dead.open_session()
+        killed, living = store.view(), store.view()
+        session = await killed.open_session()
         await session.register("brokers/1", b"")
-        dead.kill()
+        killed.kill()
         with pytest.raises(Closed):
-            await dead.write([Put("a", b"")])
+            await killed.write([Put("a", b"")])
         assert "brokers/1" in await living.registrations()
         await until_gone(living, "brokers/1")
-        assert not session.lost.is_set()  # nobody is left to tell
+        assert not session.lost.is_set()  # a killed broker is not notified
         await store.close()
 
     asyncio.run(scenario())
 
 
-def test_a_broker_that_stood_still_too_long_learns_it_when_it_goes_on(tmp_path: Path) -> None:
+def test_a_broker_suspended_too_long_notices_the_lost_session_when_it_resumes(
+    tmp_path: Path,
+) -> None:
     async def scenario() -> None:
         store = await EmbeddedStore.open(str(tmp_path / "metadata.db"), session_timeout_s=0.02)
         slow, other = store.view(), store.view()
@@ -364,7 +364,7 @@ def test_a_broker_that_stood_still_too_long_learns_it_when_it_goes_on(tmp_path: 
     asyncio.run(scenario())
 
 
-def test_a_broker_that_stood_still_shortly_keeps_its_session(tmp_path: Path) -> None:
+def test_a_broker_suspended_briefly_keeps_its_session(tmp_path: Path) -> None:
     async def scenario() -> None:
         store = await EmbeddedStore.open(str(tmp_path / "metadata.db"), session_timeout_s=60)
         view = store.view()
@@ -379,7 +379,7 @@ def test_a_broker_that_stood_still_shortly_keeps_its_session(tmp_path: Path) -> 
     asyncio.run(scenario())
 
 
-def test_a_refusal_is_an_answer_and_no_error_in_the_log(
+def test_a_refused_write_is_not_logged_as_an_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""The image and the entries it is made of."""
+"""The metadata image and its store entries."""
 
 from uuid import UUID
 
@@ -31,7 +31,7 @@ _STATES = st.builds(
 
 
 @given(states=st.lists(_STATES, min_size=1, max_size=5))
-def test_a_topic_comes_back_from_its_entries_as_it_was(states: list[PartitionState]) -> None:
+def test_a_topic_is_decoded_as_it_was_encoded(states: list[PartitionState]) -> None:
     topic = Topic("orders", TopicId(UUID(int=1)), {"retention.ms": "1"}, tuple(states))
     entries = {TOPICS + topic.name: encode_topic(topic), **encode_shards(topic)}
     assert ImageBuilder().load(1, entries).topics["orders"] == topic
@@ -50,7 +50,7 @@ def test_a_large_topic_is_kept_in_shards() -> None:
 
 
 def test_a_change_in_a_large_topic_leaves_the_states_of_other_shards_as_they_are() -> None:
-    """The same objects: what follows the image sees at once that nothing happened to them."""
+    """The same objects, so that subscribers of the image see cheaply that they are unchanged."""
     states = [
         PartitionState(NodeId(1), LeaderEpoch(0), 0, (NodeId(1),), (NodeId(1),))
         for _ in range(2500)
@@ -71,7 +71,7 @@ def test_a_change_in_a_large_topic_leaves_the_states_of_other_shards_as_they_are
     assert builder.apply(3, values).topics["orders"] == grown
 
 
-def test_a_topic_made_anew_has_nothing_of_the_one_before_it() -> None:
+def test_a_recreated_topic_has_no_state_of_the_deleted_one() -> None:
     state = PartitionState(NodeId(1), LeaderEpoch(7), 0, (NodeId(1),), (NodeId(1),))
     old = Topic("orders", TopicId(UUID(int=1)), {}, (state,))
     new = Topic("orders", TopicId(UUID(int=2)), {}, (state._replace(leader_epoch=LeaderEpoch(0)),))

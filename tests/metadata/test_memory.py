@@ -1,4 +1,4 @@
-"""The nasty cases that the memory store makes on demand, and that a caller must survive."""
+"""The faults of the memory store, which callers must survive."""
 
 import asyncio
 import selectors
@@ -29,20 +29,20 @@ T = TypeVar("T")
 
 
 class VirtualTime(selectors.DefaultSelector):
-    """Nothing to wait for but timers: jumps to the next one instead."""
+    """Advances the time to the next timer instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        assert timeout is not None, "nothing will ever happen again"
+        assert timeout is not None, "deadlock: no timer is scheduled"
         self.now_s += max(timeout, 0.0)
         return []
 
 
 def play(scenario: Coroutine[Any, Any, T]) -> T:
-    """Run in virtual time, so that nothing depends on how fast the machine is."""
+    """Run in virtual time, so that nothing depends on the speed of the machine."""
     time = VirtualTime()
 
     def make_loop() -> asyncio.AbstractEventLoop:
@@ -74,7 +74,7 @@ def test_an_unknown_write_may_have_been_applied_or_not() -> None:
 
 
 @pytest.mark.parametrize("mishap", list(Mishap))
-def test_registration_and_election_settle_an_unknown_answer_themselves(mishap: Mishap) -> None:
+def test_registration_and_election_resolve_an_unknown_outcome(mishap: Mishap) -> None:
     async def scenario() -> None:
         store = make_store()
         view = store.view()
@@ -97,7 +97,7 @@ def test_registration_and_election_settle_an_unknown_answer_themselves(mishap: M
 
 
 @pytest.mark.parametrize("mishap", list(Mishap))
-def test_a_block_of_ids_is_given_once_whatever_became_of_the_write(mishap: Mishap) -> None:
+def test_ids_are_allocated_once_even_if_the_outcome_of_the_write_is_unknown(mishap: Mishap) -> None:
     async def scenario() -> None:
         store = make_store()
         view = store.view()
@@ -133,7 +133,7 @@ def faulty(view: MemoryView) -> MemoryView:
     return view
 
 
-def test_a_lagging_view_reads_the_past_until_it_syncs_or_is_called() -> None:
+def test_a_lagging_view_reads_stale_state_until_it_syncs_or_is_notified() -> None:
     async def scenario() -> None:
         store = make_store()
         writer, reader = store.view(), store.view()
@@ -150,7 +150,7 @@ def test_a_lagging_view_reads_the_past_until_it_syncs_or_is_called() -> None:
     play(scenario())
 
 
-def test_a_notice_shows_what_caused_it_even_to_a_lagging_view() -> None:
+def test_a_read_after_a_notification_shows_its_cause_even_on_a_lagging_view() -> None:
     async def scenario() -> None:
         store = make_store()
         writer, reader = store.view(), store.view()
@@ -192,7 +192,7 @@ def test_a_new_session_may_read_older_state_than_the_last_one_did() -> None:
     play(scenario())
 
 
-def test_a_cut_on_the_way_loses_the_request_and_on_the_way_back_the_answer() -> None:
+def test_a_disconnect_loses_the_request_or_the_response() -> None:
     async def scenario() -> None:
         store = make_store()
         view = store.view()
@@ -218,7 +218,7 @@ def test_a_cut_on_the_way_loses_the_request_and_on_the_way_back_the_answer() -> 
     play(scenario())
 
 
-def test_a_session_cut_off_past_its_timeout_ends_for_others_first() -> None:
+def test_a_session_disconnected_past_its_timeout_ends_for_others_first() -> None:
     async def scenario() -> None:
         store = make_store(session_timeout_s=0.01)
         view, other = store.view(), store.view()
@@ -241,7 +241,7 @@ def test_a_session_cut_off_past_its_timeout_ends_for_others_first() -> None:
     play(scenario())
 
 
-def test_a_session_back_within_its_timeout_goes_on() -> None:
+def test_a_session_that_reconnects_within_its_timeout_continues() -> None:
     async def scenario() -> None:
         store = make_store(session_timeout_s=0.05)
         view = store.view()
@@ -255,7 +255,7 @@ def test_a_session_back_within_its_timeout_goes_on() -> None:
     play(scenario())
 
 
-def test_nothing_passes_a_killed_view_and_its_session_times_out() -> None:
+def test_a_killed_view_is_closed_and_its_session_times_out() -> None:
     async def scenario() -> None:
         store = make_store(session_timeout_s=0.01)
         view, other = store.view(), store.view()
@@ -282,7 +282,7 @@ def test_nothing_passes_a_killed_view_and_its_session_times_out() -> None:
     play(scenario())
 
 
-def test_the_same_seed_gives_the_same_story() -> None:
+def test_the_same_seed_gives_the_same_history() -> None:
     async def story(seed: int) -> list[object]:
         store = make_store(seed)
         told: list[object] = []
@@ -301,7 +301,7 @@ def test_the_same_seed_gives_the_same_story() -> None:
     assert play(story(7)) != play(story(8))
 
 
-def test_a_notice_outlives_the_broker_whose_write_caused_it() -> None:
+def test_a_notification_is_delivered_after_its_author_was_killed() -> None:
     simulation = Simulation(1)
     one, two = simulation.machine("b1"), simulation.machine("b2")
 
@@ -321,7 +321,7 @@ def test_a_notice_outlives_the_broker_whose_write_caused_it() -> None:
     simulation.run(scenario())
 
 
-def test_a_process_that_stood_still_past_its_session_learns_so_when_it_is_back() -> None:
+def test_a_process_suspended_past_its_session_notices_when_it_resumes() -> None:
     async def scenario() -> None:
         store = make_store(session_timeout_s=5.0)
         view = store.view()
@@ -329,7 +329,7 @@ def test_a_process_that_stood_still_past_its_session_learns_so_when_it_is_back()
         view.suspend()
         await asyncio.sleep(6)
         assert store.ledger.sessions == {}
-        assert session.state is SessionState.CONNECTED, "it has not looked"
+        assert session.state is SessionState.CONNECTED, "it has not noticed yet"
         with pytest.raises(Unavailable):
             await view.read("a")
         view.reconnect()
@@ -338,7 +338,7 @@ def test_a_process_that_stood_still_past_its_session_learns_so_when_it_is_back()
     play(scenario())
 
 
-def test_observers_are_told_who_made_each_transaction() -> None:
+def test_observers_get_the_author_of_each_transaction() -> None:
     async def scenario() -> None:
         store = make_store()
         view = store.view()

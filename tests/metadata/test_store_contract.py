@@ -1,4 +1,4 @@
-"""The contract of store.py, kept by every store."""
+"""The contract of store.py, tested with every store."""
 
 import asyncio
 import random
@@ -91,7 +91,7 @@ class TestEntries:
 
         run(scenario)
 
-    def test_a_deleted_entry_made_again_has_another_version(self, run: Run) -> None:
+    def test_a_recreated_entry_has_another_version(self, run: Run) -> None:
         async def scenario(world: World) -> None:
             store = await world.connect()
             assert await store.write([Put("a", b"1")]) == Applied(1)
@@ -104,7 +104,7 @@ class TestEntries:
 
         run(scenario)
 
-    def test_checks_alone_are_no_change(self, run: Run) -> None:
+    def test_a_write_of_checks_alone_is_not_a_change(self, run: Run) -> None:
         async def scenario(world: World) -> None:
             store = await world.connect()
             assert await store.write([Put("a", b"1")]) == Applied(1)
@@ -114,7 +114,7 @@ class TestEntries:
 
         run(scenario)
 
-    def test_deleting_what_is_not_there_is_a_change_all_the_same(self, run: Run) -> None:
+    def test_deleting_a_missing_entry_is_a_change(self, run: Run) -> None:
         async def scenario(world: World) -> None:
             store = await world.connect()
             assert await store.write([Delete("a")]) == Applied(1)
@@ -122,7 +122,7 @@ class TestEntries:
 
         run(scenario)
 
-    def test_senseless_writes_are_refused_as_mistakes(self, run: Run) -> None:
+    def test_invalid_writes_raise_value_error(self, run: Run) -> None:
         async def scenario(world: World) -> None:
             store = await world.connect()
             for operations in (
@@ -150,7 +150,7 @@ class TestEntries:
 
         run(scenario)
 
-    def test_racing_writers_take_turns_without_losing_an_update(self, run: Run) -> None:
+    def test_concurrent_writers_lose_no_update(self, run: Run) -> None:
         async def scenario(world: World) -> None:
             stores = [await world.connect() for _ in range(3)]
             await stores[0].write([Put("count", b"0")])
@@ -222,7 +222,9 @@ class TestChanges:
 
         run(scenario)
 
-    def test_a_subscriber_who_reads_after_each_notice_sees_the_last_change(self, run: Run) -> None:
+    def test_a_subscriber_that_reads_after_each_notification_sees_the_last_change(
+        self, run: Run
+    ) -> None:
         async def scenario(world: World) -> None:
             writer, reader = await world.connect(), await world.connect()
             seen = 0
@@ -244,9 +246,7 @@ class TestChanges:
 
         run(scenario)
 
-    def test_one_notice_may_stand_for_many_changes_and_none_comes_after_leaving(
-        self, run: Run
-    ) -> None:
+    def test_notifications_are_coalesced_and_end_when_unsubscribed(self, run: Run) -> None:
         async def scenario(world: World) -> None:
             writer, reader = await world.connect(), await world.connect()
             notices = 0
@@ -298,7 +298,7 @@ class TestIds:
 
 
 class TestRegistrations:
-    def test_a_registration_lives_as_long_as_its_session(self, run: Run) -> None:
+    def test_a_registration_ends_with_its_session(self, run: Run) -> None:
         async def scenario(world: World) -> None:
             store, other = await world.connect(), await world.connect()
             session = await store.open_session()
@@ -365,25 +365,25 @@ class TestRegistrations:
 
         run(scenario)
 
-    def test_subscribers_hear_of_births_and_deaths(self, run: Run) -> None:
+    def test_subscribers_are_notified_of_registrations_and_unregistrations(self, run: Run) -> None:
         async def scenario(world: World) -> None:
             store, other = await world.connect(), await world.connect()
             session = await store.open_session()
 
-            async def born() -> bool:
+            async def is_registered() -> bool:
                 return "brokers/1" in await other.registrations()
 
-            async def dead() -> bool:
-                return not await born()
+            async def is_unregistered() -> bool:
+                return not await is_registered()
 
-            await asyncio.gather(until(other, born), session.register("brokers/1", b""))
-            await asyncio.gather(until(other, dead), session.close())
+            await asyncio.gather(until(other, is_registered), session.register("brokers/1", b""))
+            await asyncio.gather(until(other, is_unregistered), session.close())
 
         run(scenario)
 
 
 class TestController:
-    def test_epochs_rise_with_every_election(self, run: Run) -> None:
+    def test_each_election_has_a_greater_epoch(self, run: Run) -> None:
         async def scenario(world: World) -> None:
             store = await world.connect()
             assert await store.current_controller() is None
@@ -400,7 +400,7 @@ class TestController:
 
         run(scenario)
 
-    def test_of_racing_campaigners_one_wins_and_each_gets_its_turn(self, run: Run) -> None:
+    def test_of_concurrent_candidates_one_is_elected_at_a_time(self, run: Run) -> None:
         async def scenario(world: World) -> None:
             stores = [await world.connect() for _ in range(3)]
             sessions = [await store.open_session() for store in stores]
@@ -444,7 +444,7 @@ class TestController:
 
         run(scenario)
 
-    def test_deposing_a_former_controller_leaves_the_present_one(self, run: Run) -> None:
+    def test_deposing_a_former_controller_does_not_affect_the_current_one(self, run: Run) -> None:
         async def scenario(world: World) -> None:
             store, other = await world.connect(), await world.connect()
             session, rival = await store.open_session(), await other.open_session()
@@ -458,7 +458,7 @@ class TestController:
 
         run(scenario)
 
-    def test_the_next_in_line_is_elected_when_the_controllers_session_ends(self, run: Run) -> None:
+    def test_another_candidate_is_elected_when_the_controllers_session_ends(self, run: Run) -> None:
         async def scenario(world: World) -> None:
             store, other = await world.connect(), await world.connect()
             session, rival = await store.open_session(), await other.open_session()
@@ -502,7 +502,7 @@ class TestController:
 
 
 class TestSessions:
-    def test_an_expired_session_takes_its_registrations_along(self, run: Run) -> None:
+    def test_an_expired_session_loses_its_registrations(self, run: Run) -> None:
         async def scenario(world: World) -> None:
             store, other = await world.connect(), await world.connect()
             session = await store.open_session()
@@ -531,7 +531,7 @@ class TestSessions:
 
         run(scenario)
 
-    def test_a_disconnected_session_comes_back_with_all_it_held(self, run: Run) -> None:
+    def test_a_disconnected_session_reconnects_with_its_registrations(self, run: Run) -> None:
         @needs_cut
         async def scenario(world: World) -> None:
             store, other = await world.connect(), await world.connect()
@@ -562,7 +562,7 @@ class TestSessions:
 
         run(scenario)
 
-    def test_expiry_while_disconnected_is_known_after_reconnecting(self, run: Run) -> None:
+    def test_expiry_while_disconnected_is_noticed_after_reconnecting(self, run: Run) -> None:
         @needs_cut
         async def scenario(world: World) -> None:
             store, other = await world.connect(), await world.connect()
@@ -599,7 +599,7 @@ class TestSessions:
 
         run(scenario)
 
-    def test_a_closed_connection_says_so_and_has_ended_its_session(self, run: Run) -> None:
+    def test_a_closed_connection_raises_closed_and_has_ended_its_session(self, run: Run) -> None:
         async def scenario(world: World) -> None:
             store, other = await world.connect(), await world.connect()
             session = await store.open_session()

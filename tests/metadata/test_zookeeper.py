@@ -1,4 +1,4 @@
-"""What only a store behind a network does."""
+"""Behaviour of the ZooKeeper store alone: lost responses, hanging event loops, several roots."""
 
 import asyncio
 import time
@@ -13,12 +13,12 @@ from tests.metadata.worlds import PATIENCE_S, ZookeeperWorld, until
 
 
 @pytest.mark.zookeeper
-def test_a_write_whose_answer_is_lost_is_unknown_and_found_by_comparing(zookeeper: str) -> None:
+def test_a_write_whose_response_is_lost_is_unknown_and_found_by_comparing(zookeeper: str) -> None:
     async def scenario() -> None:
         world = ZookeeperWorld(zookeeper)
         store, other = await world.connect(), await world.connect()
         operations = [Put("a", b"mine")]
-        # The reads before the multi are answered, the multi itself is not.
+        # The reads before the multi get responses, the multi does not.
         connection = store._connection
         multi = connection.multi
 
@@ -89,7 +89,7 @@ def test_an_event_loop_that_hangs_loses_its_session(zookeeper: str) -> None:
 
 
 @pytest.mark.zookeeper
-def test_two_roots_do_not_see_each_other_and_data_outlives_connections(zookeeper: str) -> None:
+def test_roots_are_separate_and_data_survives_connections(zookeeper: str) -> None:
     async def scenario() -> None:
         one = await ZookeeperStore.open(zookeeper, root="/test-roots/one")
         two = await ZookeeperStore.open(zookeeper, root="/test-roots/two")
@@ -105,7 +105,7 @@ def test_two_roots_do_not_see_each_other_and_data_outlives_connections(zookeeper
     asyncio.run(scenario())
 
 
-def test_where_no_zookeeper_answers_opening_says_so() -> None:
+def test_opening_without_a_zookeeper_server_raises_unavailable() -> None:
     async def scenario() -> None:
         with pytest.raises(Unavailable, match="no ZooKeeper at"):
             await ZookeeperStore.open("127.0.0.1:1", connect_timeout_s=0.2)
@@ -113,6 +113,6 @@ def test_where_no_zookeeper_answers_opening_says_so() -> None:
     asyncio.run(scenario())
 
 
-def test_a_change_survives_its_encoding() -> None:
+def test_a_change_is_decoded_as_it_was_encoded() -> None:
     values = {"a": b"", "topics/ü": bytes(range(256)), "gone": None}
     assert decode_change(encode_change(7, values)) == Change(7, values)

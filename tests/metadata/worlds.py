@@ -1,4 +1,4 @@
-"""Each kind of store, with the accidents that a test can make happen to its connections."""
+"""Test environments for each kind of store: connections that can be disconnected or expired."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from suwi.metadata.store import MetadataStore
 from suwi.metadata.zookeeper import ZookeeperStore
 
 PATIENCE_S = 30.0
-"""When to give up waiting for what must happen."""
+"""Time limit for waiting."""
 
 
 class SeededRandom:
@@ -54,7 +54,7 @@ class World(Protocol):
 
 
 async def until(store: MetadataStore, condition: Callable[[], Awaitable[bool]]) -> None:
-    """Return when the condition holds, looking at it after each notice of the store only."""
+    """Return when the condition holds; checks it only after notifications of the store."""
     woken = asyncio.Event()
     unsubscribe = store.subscribe(woken.set)
     try:
@@ -115,7 +115,7 @@ class EmbeddedWorld:
 
 
 class Proxy:
-    """Stands between one client and the server; `cut` breaks and refuses its connections."""
+    """A proxy between one client and the server; `cut` breaks and refuses its connections."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
@@ -149,7 +149,7 @@ class Proxy:
             finally:
                 up_writer.transport.abort()
         except asyncio.CancelledError:
-            pass  # Cut.
+            pass  # The connection was cut.
         finally:
             writer.transport.abort()
             self._pumps.discard(task)
@@ -198,7 +198,7 @@ class ZookeeperWorld:
         await self._stores[store][0].open()
 
     async def expire(self, store: Any) -> None:
-        """Take the session over in another client and close it there."""
+        """Attach another client to the session and close it there."""
         client = KazooClient(self._hosts, client_id=self._stores[store][1], timeout=8.0)
 
         def take_over() -> None:

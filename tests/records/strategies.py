@@ -15,7 +15,7 @@ headers = st.lists(st.tuples(st.text(max_size=10), maybe_bytes), max_size=2).map
 def record_lists(
     timestamps: st.SearchStrategy[int] = timestamps,
 ) -> st.SearchStrategy[list[Record]]:
-    """At least one record, without offsets of their own."""
+    """At least one record, without explicit offsets."""
     record = st.builds(
         Record,
         offset=st.just(NO_OFFSET),

@@ -69,7 +69,7 @@ def test_a_header_is_61_bytes_in_the_order_of_the_file_format() -> None:
 
 
 def test_the_crc_is_castagnolis_over_everything_from_the_attributes_on() -> None:
-    # The check value of CRC-32C, at a position of our choice.
+    # The check value of CRC-32C, at a chosen position.
     buffer = bytes(5 + 21) + b"123456789" + b"beyond"
     assert compute_crc(buffer, 5, 21 + 9) == 0xE3069283
 
@@ -83,7 +83,7 @@ def test_sequences_wrap_after_the_largest_int32() -> None:
 
 
 @pytest.mark.parametrize("number", [5, 6, 7])
-def test_an_unknown_codec_is_named_as_such(number: int) -> None:
+def test_an_unknown_codec_is_reported(number: int) -> None:
     with pytest.raises(UnsupportedCompressionType):
         _ = a_header(attributes=number).codec
 
@@ -102,7 +102,7 @@ def test_a_header_at_the_end_of_a_buffer_needs_all_its_bytes() -> None:
 
 
 @pytest.mark.parametrize("length", [-(2**31), -1, 0, 48])
-def test_a_length_below_a_headers_is_corrupt(length: int) -> None:
+def test_a_length_smaller_than_a_header_is_corrupt(length: int) -> None:
     batch = build_batch(ONE)
     struct.pack_into(">i", batch, 8, length)
     with pytest.raises(CorruptMessage):
@@ -122,7 +122,7 @@ def test_a_header_can_be_read_without_its_records() -> None:
     assert read_header(batch[:HEADER_BYTES]).size_bytes == len(batch)
 
 
-def test_batches_are_walked_and_an_incomplete_one_at_the_end_is_left_out() -> None:
+def test_iteration_returns_complete_batches_and_skips_an_incomplete_one_at_the_end() -> None:
     first, second = build_batch(THREE), build_batch(ONE, base_offset=3)
     whole = bytes(first + second)
     expected = [(0, read_header(first)), (len(first), read_header(second))]
@@ -132,7 +132,7 @@ def test_batches_are_walked_and_an_incomplete_one_at_the_end_is_left_out() -> No
     assert list(batches(b"")) == []
 
 
-def test_walking_stops_loudly_at_a_broken_header() -> None:
+def test_iteration_raises_at_a_damaged_header() -> None:
     first = build_batch(ONE)
     broken = bytearray(first)
     broken[16] = 9
@@ -192,7 +192,7 @@ def test_any_flipped_bit_under_the_crc_is_detected(
     with pytest.raises(CorruptMessage):
         validate_produced_batch(
             batch,
-            # As far as the CRC goes: the other fields as they were sent.
+            # The fields under the CRC; the others as they were sent.
             header._replace(crc=read_header(batch).crc),
             rules=BatchRules(),
             now_ms=2**45,

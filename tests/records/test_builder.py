@@ -1,4 +1,4 @@
-"""Building batches: what goes in comes out."""
+"""Building batches: records survive the round trip."""
 
 import pytest
 from hypothesis import given
@@ -43,18 +43,18 @@ def test_gaps_between_offsets_are_kept(deltas: set[int], beyond: int) -> None:
     assert [record.offset for record in iter_records(batch, header)] == offsets
 
 
-def test_a_record_without_offset_takes_the_next() -> None:
+def test_a_record_without_an_offset_gets_the_next_one() -> None:
     batch = build_batch([Record(offset=3), Record(), Record(offset=9), Record()])
     assert [r.offset for r in iter_records(batch, read_header(batch))] == [3, 4, 9, 10]
 
 
 @pytest.mark.parametrize("offsets", [[5, 5], [6, 5], [4]])
-def test_offsets_that_do_not_rise_are_a_mistake_of_ours(offsets: list[int]) -> None:
-    with pytest.raises(ValueError, match="does not rise"):
+def test_offsets_that_do_not_increase_raise_value_error(offsets: list[int]) -> None:
+    with pytest.raises(ValueError, match="is not increasing"):
         build_batch([Record(offset=offset) for offset in offsets], base_offset=5)
 
 
-def test_an_empty_batch_needs_to_know_where_it_ends() -> None:
+def test_an_empty_batch_needs_a_last_offset() -> None:
     with pytest.raises(ValueError, match="needs a last offset"):
         build_batch([])
     batch = build_batch([], base_offset=10, last_offset=14)
@@ -63,7 +63,7 @@ def test_an_empty_batch_needs_to_know_where_it_ends() -> None:
     assert list(iter_records(batch, header)) == []
 
 
-def test_a_last_offset_before_the_last_record_is_a_mistake_of_ours() -> None:
+def test_a_last_offset_before_the_last_record_raises_value_error() -> None:
     with pytest.raises(ValueError, match="before the last record"):
         build_batch([Record(), Record()], last_offset=0)
 

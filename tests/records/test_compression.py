@@ -1,4 +1,4 @@
-"""The codecs: both ways, both snappy framings, and inputs that mean harm."""
+"""The codecs: both directions, both snappy framings, and hostile inputs."""
 
 import os
 import struct
@@ -26,13 +26,15 @@ XERIAL_HEADER = b"\x82SNAPPY\0\0\0\0\1\0\0\0\1"
 
 
 @given(codecs, st.binary(max_size=5000), st.integers(1, 60))
-def test_what_is_compressed_comes_back(codec: Compression, data: bytes, times: int) -> None:
+def test_compressed_data_decompresses_to_the_original(
+    codec: Compression, data: bytes, times: int
+) -> None:
     plain = data * times
     assert decompress(codec, compress(codec, plain), len(plain)) == plain
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-def test_any_kind_of_buffer_is_taken(codec: Compression) -> None:
+def test_any_kind_of_buffer_is_accepted(codec: Compression) -> None:
     plain = b"some records " * 20
     packed = compress(codec, plain)
     for kind in (bytes, bytearray, memoryview):
@@ -43,7 +45,7 @@ def test_any_kind_of_buffer_is_taken(codec: Compression) -> None:
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-def test_the_cap_is_exact(codec: Compression) -> None:
+def test_the_output_limit_is_exact(codec: Compression) -> None:
     plain = os.urandom(1000) + bytes(2 * MEGABYTE)
     packed = compress(codec, plain)
     assert decompress(codec, packed, len(plain)) == plain
@@ -97,7 +99,7 @@ def test_snappy_is_written_with_java_framing_in_blocks_of_32_kib() -> None:
     assert b"".join(blocks) == plain
 
 
-def test_snappy_is_read_as_a_bare_block_too() -> None:
+def test_snappy_is_read_as_a_raw_block_too() -> None:
     plain = b"0123456789" * 5000
     assert decompress(Compression.SNAPPY, bytes(cramjam.snappy.compress_raw(plain)), MEGABYTE) == (
         plain
@@ -155,7 +157,7 @@ def test_levels_are_passed_on(codec: Compression, fast: int, small: int) -> None
     assert decompress(codec, loose, MEGABYTE) == decompress(codec, tight, MEGABYTE) == plain
 
 
-def test_the_cap_grows_with_the_input_between_a_floor_and_a_ceiling() -> None:
+def test_the_output_limit_grows_with_the_input_between_a_minimum_and_a_maximum() -> None:
     assert decompressed_bytes_max(0) == 16 * MEGABYTE
     assert decompressed_bytes_max(2 * MEGABYTE) == 32 * MEGABYTE
     assert decompressed_bytes_max(1000 * MEGABYTE) == 256 * MEGABYTE
@@ -184,7 +186,7 @@ else:
 
 @pytest.mark.skipif(not os.path.exists(MEMORY_PEAK_FILE), reason="needs Linux's /proc")
 @pytest.mark.parametrize("codec", COMPRESSING)
-def test_a_bomb_takes_no_more_memory_than_the_cap(codec: Compression) -> None:
+def test_a_decompression_bomb_takes_no_more_memory_than_the_limit(codec: Compression) -> None:
     packed = compress(codec, bytes(100 * MEGABYTE), level=1)
 
     def explode(cap: int) -> tuple[str, int]:
@@ -200,9 +202,9 @@ def test_a_bomb_takes_no_more_memory_than_the_cap(codec: Compression) -> None:
 
     outcome, grown_bytes = explode(8 * MEGABYTE)
     assert outcome == "refused"
-    # The cap, the buffer it grew out of, and some for the codec itself.
+    # The limit, the smaller buffer before it, and some memory for the codec itself.
     assert grown_bytes < 24 * MEGABYTE
-    # The measure itself works: without a cap the memory shows.
+    # The measurement itself works: without a limit the memory use shows.
     outcome, grown_bytes = explode(200 * MEGABYTE)
     assert outcome == "accepted"
     assert grown_bytes > 100 * MEGABYTE
@@ -210,6 +212,6 @@ def test_a_bomb_takes_no_more_memory_than_the_cap(codec: Compression) -> None:
 
 def test_gzip_in_very_many_members_is_read_in_linear_time() -> None:
     empty = zlib.compress(b"", wbits=31)
-    # Were what follows copied for each member, this would move 50 gigabytes.
+    # If the remaining input were copied for each member, this would move 50 gigabytes.
     packed = empty * (MEGABYTE // len(empty)) + zlib.compress(b"end", wbits=31)
     assert decompress(Compression.GZIP, packed, 3) == b"end"

@@ -13,7 +13,7 @@ from tests.records.strategies import codecs, record_lists
 
 
 @given(record_lists(), codecs, codecs)
-def test_a_recompressed_batch_differs_in_nothing_but_its_codec(
+def test_a_recompressed_batch_differs_only_in_its_codec(
     records: list[Record], codec: Compression, target: Compression
 ) -> None:
     batch = build_batch(
@@ -50,7 +50,7 @@ def test_a_batch_that_has_the_codec_already_is_copied(
     assert converted is not batch
 
 
-def test_recompression_has_the_cap_of_decompression() -> None:
+def test_recompression_has_the_output_limit_of_decompression() -> None:
     batch = build_batch([Record(value=bytes(100_000))], codec=Compression.ZSTD)
     with pytest.raises(InvalidRecord):
         recompress(batch, read_header(batch), Compression.LZ4, decompressed_bytes=50_000)

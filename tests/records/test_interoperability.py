@@ -1,4 +1,4 @@
-"""Batches of other implementations are ours, and ours are theirs, with every codec."""
+"""Batches of other implementations are readable here, and ours there, with every codec."""
 
 import warnings
 from typing import Any
@@ -20,12 +20,12 @@ from suwi.records.validate import (
 from tests.records.strategies import record_lists
 
 with warnings.catch_warnings():
-    # kafka-python reads its schemas with a call that Python 3.11 calls deprecated.
+    # kafka-python reads its schemas with a call that Python 3.11 deprecates.
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka.codec
     import kafka.record.default_records as kp
 
-# kafka-python finds its codecs in optional packages.
+# kafka-python uses optional packages for its codecs.
 KAFKA_PYTHON_HAS = {
     Compression.NONE: lambda: True,
     Compression.GZIP: kafka.codec.has_gzip,
@@ -65,7 +65,7 @@ def as_ours(theirs: Any) -> Record:
 
 @every_implementation
 @given(records=record_lists(), times=st.integers(1, 20))
-def test_they_read_what_we_write(
+def test_other_implementations_read_our_batches(
     reader: Any, builder: Any, codec: Compression, records: list[Record], times: int
 ) -> None:
     batch = build_batch(
@@ -89,7 +89,7 @@ def test_they_read_what_we_write(
 
 @every_implementation
 @given(records=record_lists(), times=st.integers(1, 20))
-def test_we_read_and_accept_what_they_write(
+def test_batches_of_other_implementations_are_read_and_accepted(
     reader: Any, builder: Any, codec: Compression, records: list[Record], times: int
 ) -> None:
     theirs = builder(
@@ -108,7 +108,7 @@ def test_we_read_and_accept_what_they_write(
     rules = BatchRules()
     validate_produced_batch(batch, header, rules=rules, now_ms=2**45, produce_version=7)
     validate_produced_records(batch, header, needs_keys=False)
-    assert header.codec in (codec, Compression.NONE)  # they send plain what does not shrink
+    assert header.codec in (codec, Compression.NONE)  # they do not compress what does not shrink
     assert header.is_transactional
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (5, 6, 7)
     assert list(iter_records(batch, header)) == [

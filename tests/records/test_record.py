@@ -1,4 +1,4 @@
-"""Decoding records: strict, and bounded by the bytes that are there."""
+"""Decoding records: strict, and with bounded memory."""
 
 import tracemalloc
 
@@ -40,7 +40,7 @@ def with_length(*body: int) -> bytes:
     return bytes([len(body) * 2, *body])
 
 
-def test_the_smallest_record_is_read_as_written_down() -> None:
+def test_the_smallest_record_is_read() -> None:
     assert decode(MINIMAL) == [Record(0, 50, None, b"v", ())]
 
 
@@ -83,23 +83,23 @@ def test_a_malformed_record_is_invalid(section: bytes) -> None:
 
 
 @pytest.mark.parametrize("count", [-(2**31), -1, 0, 1, 3, 2**31 - 1])
-def test_the_count_must_be_that_of_the_header(count: int) -> None:
+def test_the_record_count_must_match_the_header(count: int) -> None:
     second = bytes([14, 0, 0, 2, 1, 2, ord("w"), 0])
     assert len(decode(MINIMAL + second, count=2)) == 2
     with pytest.raises(InvalidRecord):
         decode(MINIMAL + second, count=count, last_offset_delta=1)
 
 
-def test_offsets_must_rise() -> None:
+def test_offsets_must_increase() -> None:
     with pytest.raises(InvalidRecord):
         decode(MINIMAL + MINIMAL, count=2)
 
 
-def test_the_longest_numbers_that_are_allowed_are_read() -> None:
+def test_the_longest_allowed_varints_are_read() -> None:
     padded = b"\x8e\x80\x80\x80\x00" + MINIMAL[1:]  # a varint may be padded to 5 bytes
     assert decode(padded) == decode(MINIMAL)
     largest = with_length(0, *[0xFE] + [0xFF] * 8 + [1], 0, 1, 1, 0)
-    # 50 + (2^63 - 1) wraps around, as it does in Java.
+    # 50 + (2^63 - 1) wraps around, as in Java.
     assert decode(largest)[0].timestamp == 50 - 2**63 - 1
 
 
@@ -110,12 +110,12 @@ def test_a_batch_that_ends_early_is_invalid() -> None:
             list(iter_records(batch[:size], read_header(batch)))
 
 
-def test_what_follows_the_batch_is_not_looked_at() -> None:
+def test_bytes_after_the_batch_are_ignored() -> None:
     batch = build_batch([Record(value=b"v")])
     assert [r.value for r in iter_records(batch + b"more", read_header(batch))] == [b"v"]
 
 
-def test_a_header_key_that_is_no_utf8_survives_being_written_again() -> None:
+def test_a_header_key_that_is_not_utf8_survives_a_round_trip() -> None:
     odd = with_length(0, 0, 0, 1, 1, 2, 4, 0xFF, 0xC0, 1)
     (record,) = decode(odd)
     assert build_batch([record])[HEADER_BYTES:] == odd
@@ -194,7 +194,7 @@ def test_a_control_batch_that_compaction_emptied_has_no_marker() -> None:
     assert read_marker(batch, read_header(batch)) is None
 
 
-def test_headers_may_be_checked_without_being_kept() -> None:
+def test_headers_can_be_checked_without_being_returned() -> None:
     headers = (("a", b"1"), ("b", None))
     batch = build_batch([Record(value=b"v", headers=headers)])
     (kept,) = iter_records(batch, read_header(batch))
@@ -214,7 +214,7 @@ def test_a_batch_of_nothing_but_headers_is_invalid(records: int) -> None:
         decode(section, count=records)
 
 
-def test_the_headers_of_a_hostile_batch_take_no_memory_where_nobody_reads_them() -> None:
+def test_the_headers_of_a_hostile_batch_take_no_memory_if_they_are_not_returned() -> None:
     count = 200_000
     body = bytes([0, 0, 0, 0, 1]) + _varint(count) + b"\x00\x01" * count
     header = read_header(build_batch([Record(key=b"")]))

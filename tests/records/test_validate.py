@@ -1,4 +1,4 @@
-"""What a client may not send, and the answer it gets."""
+"""Which batches of clients are refused, and with which error."""
 
 from collections.abc import Callable
 
@@ -49,13 +49,13 @@ def validate(
 
 
 def altered(**fields: int) -> bytearray:
-    """A good batch with these header fields and a CRC that fits them."""
+    """A valid batch with these header fields and a matching CRC."""
     batch = build_batch(RECORDS)
     return seal(read_header(batch)._replace(**fields), bytes(batch[HEADER_BYTES:]))
 
 
 @given(record_lists(), codecs)
-def test_what_the_builder_makes_is_accepted(records: list[Record], codec: Compression) -> None:
+def test_batches_from_the_builder_are_accepted(records: list[Record], codec: Compression) -> None:
     records.sort(key=lambda record: record.timestamp)
     batch = build_batch(records, codec=codec)
     header = read_header(batch)
@@ -72,7 +72,7 @@ def test_a_wrong_crc_is_corrupt() -> None:
 
 
 @pytest.mark.parametrize("tail", [b"x", bytes(build_batch(RECORDS))])
-def test_a_partition_takes_exactly_one_batch(tail: bytes) -> None:
+def test_a_partition_accepts_exactly_one_batch(tail: bytes) -> None:
     with pytest.raises(InvalidRecord):
         validate(build_batch(RECORDS) + tail)
 
@@ -107,7 +107,7 @@ def test_a_batch_that_is_cut_off_is_refused() -> None:
         ({"max_timestamp": 2**63 - 1}, InvalidTimestamp),
     ],
 )
-def test_a_header_that_lies_is_refused(fields: dict[str, int], error: type[BrokerError]) -> None:
+def test_a_wrong_header_is_refused(fields: dict[str, int], error: type[BrokerError]) -> None:
     with pytest.raises(error):
         validate(altered(**fields))
 
@@ -120,10 +120,10 @@ def test_a_header_that_lies_is_refused(fields: dict[str, int], error: type[Broke
         {"base_sequence": 0},  # some clients leave it 0 when they are not idempotent
         {"partition_leader_epoch": 99},
         {"base_timestamp": -1, "max_timestamp": -1},
-        {"attributes": 0x80},  # bits without a meaning are no fault
+        {"attributes": 0x80},  # unused bits are allowed
     ],
 )
-def test_unusual_but_honest_headers_are_accepted(fields: dict[str, int]) -> None:
+def test_unusual_but_valid_headers_are_accepted(fields: dict[str, int]) -> None:
     validate(altered(**fields))
 
 
@@ -177,7 +177,7 @@ def test_timestamps_stay_within_the_topics_bounds(timestamps: list[int], accepte
             validate(batch, rules)
 
 
-def test_client_timestamps_do_not_matter_where_the_broker_sets_them() -> None:
+def test_client_timestamps_are_ignored_with_log_append_time() -> None:
     batch = build_batch([Record(timestamp=2**60)])
     validate(batch, BatchRules(check_timestamps=False))
     with pytest.raises(InvalidTimestamp):
@@ -188,7 +188,7 @@ def validate_records(batch: bytearray, *, needs_keys: bool = True) -> None:
     validate_produced_records(batch, read_header(batch), needs_keys=needs_keys)
 
 
-def test_a_compacted_topic_takes_no_null_key() -> None:
+def test_a_compacted_topic_refuses_a_null_key() -> None:
     batch = build_batch([*RECORDS, Record(key=None, value=b"v")])
     validate_records(batch, needs_keys=False)
     with pytest.raises(InvalidRecord):
@@ -196,17 +196,17 @@ def test_a_compacted_topic_takes_no_null_key() -> None:
 
 
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP])
-def test_records_without_a_key_are_named_by_their_place_in_the_batch(codec: Compression) -> None:
+def test_records_without_a_key_are_listed_by_their_index_in_the_batch(codec: Compression) -> None:
     """KIP-467."""
     keys = [None, b"a", None, b"b"]
     batch = build_batch([Record(key=key, value=b"v") for key in keys], codec=codec)
-    with pytest.raises(RejectedRecords, match="2 of the batch") as refused:
+    with pytest.raises(RejectedRecords, match="2 records of the batch") as refused:
         validate_records(batch)
     assert list(refused.value.reasons) == [0, 2]
 
 
-def test_no_more_than_some_records_are_named() -> None:
-    with pytest.raises(RejectedRecords, match="5000 of the batch") as refused:
+def test_the_number_of_listed_records_is_limited() -> None:
+    with pytest.raises(RejectedRecords, match="5000 records of the batch") as refused:
         validate_records(build_batch([Record(value=b"v")] * 5000))
     assert list(refused.value.reasons) == list(range(100))
 
@@ -245,7 +245,7 @@ def test_broken_records_are_found_inside_every_codec(
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Compression if codec])
-def test_a_bomb_is_refused(codec: Compression) -> None:
+def test_a_decompression_bomb_is_refused(codec: Compression) -> None:
     batch = build_batch([Record(key=b"k", value=bytes(200_000))], codec=codec)
     with pytest.raises(InvalidRecord):
         validate_produced_records(
@@ -253,8 +253,8 @@ def test_a_bomb_is_refused(codec: Compression) -> None:
         )
 
 
-def test_a_count_of_more_records_than_the_bytes_can_hold_is_refused() -> None:
-    """Compaction makes room for as many keys as the headers of a log say."""
+def test_a_record_count_too_large_for_the_batch_is_refused() -> None:
+    """Compaction allocates memory for as many keys as the headers of a log claim."""
     section_bytes = len(build_batch(RECORDS)) - HEADER_BYTES
     most = section_bytes // 7
     validate(altered(record_count=most, last_offset_delta=most - 1))
@@ -264,7 +264,9 @@ def test_a_count_of_more_records_than_the_bytes_can_hold_is_refused() -> None:
 
 
 @pytest.mark.parametrize("codec", [c for c in Compression if c is not Compression.NONE])
-def test_a_compressed_batch_may_say_as_much_as_it_may_unpack_to(codec: Compression) -> None:
+def test_the_record_count_of_a_compressed_batch_is_limited_by_its_output_limit(
+    codec: Compression,
+) -> None:
     header = read_header(build_batch(RECORDS, codec=codec))
     section = compress(codec, b"x" * 100)
     most = 16 * 1024 * 1024 // 7

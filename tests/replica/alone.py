@@ -32,18 +32,18 @@ def partition_and_directory(
     propose: Callable[[Partition, Proposal], None] = lambda *_: None,
     path: str = "/data",
 ) -> tuple[Partition, LogDirectory]:
-    directories, around = _surroundings(on_loss, disk or SimDisk(), propose, path)
+    directories, context = _context(on_loss, disk or SimDisk(), propose, path)
     (directory,) = directories
-    return _partition(0, directories, around), directory
+    return _partition(0, directories, context), directory
 
 
 def partitions(count: int) -> list[Partition]:
-    """Several of one topic, on one broker."""
-    directories, around = _surroundings(lambda _: None, SimDisk(), lambda *_: None, "/data")
-    return [_partition(index, directories, around) for index in range(count)]
+    """Several partitions of one topic, on one broker."""
+    directories, context = _context(lambda _: None, SimDisk(), lambda *_: None, "/data")
+    return [_partition(index, directories, context) for index in range(count)]
 
 
-def _surroundings(
+def _context(
     on_loss: Callable[[Loss], None],
     disk: Disk,
     propose: Callable[[Partition, Proposal], None],
@@ -56,14 +56,14 @@ def _surroundings(
     for directory in directories:
         directory.begin()
     tasks = tasks_that_must_not_fail()
-    around = PartitionContext(
+    context = PartitionContext(
         ONE, clock, Turns(), 10.0, lambda node, epoch: True, tasks, propose=propose, on_loss=on_loss
     )
-    return directories, around
+    return directories, context
 
 
-def _partition(index: int, directories: LogDirectories, around: PartitionContext) -> Partition:
+def _partition(index: int, directories: LogDirectories, context: PartitionContext) -> Partition:
     topic_id = TopicId(UUID(int=1))
     tp = TopicPartition("orders", PartitionIndex(index))
     storage = PartitionStorage(directories, tp, topic_id, lambda _: None, is_new=True)
-    return Partition(tp, topic_id, TopicConfig(), storage, around)
+    return Partition(tp, topic_id, TopicConfig(), storage, context)

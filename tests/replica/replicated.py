@@ -9,7 +9,7 @@ from suwi.wire.versions import ApiKey
 
 
 async def begin(simulation: Simulation, **given: Any) -> tuple[SimCluster, PeerConnection]:
-    """Three brokers with the topic `orders`, and a connection to b1, which leads it."""
+    """Three brokers with the topic `orders`, and a connection to its leader b1."""
     cluster = SimCluster(simulation, **given)
     await cluster.start()
     client = await PeerConnection.open("b1", 9092)

@@ -1,4 +1,4 @@
-"""Only a leader that is one says of an offset that it does not exist: consumers reset by it."""
+"""Only the current leader may report an offset as out of range: consumers reset because of it."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from suwi.client.connection import PeerConnection
 from suwi.sim.simulation import Simulation
 from tests.broker.simulated import produce
 from tests.replica.replicated import begin
-from tests.replica.test_reading_elsewhere import fetch
+from tests.replica.test_replica_selector import fetch
 
 
 async def error_of_fetch(client: PeerConnection, offset: int, epoch: int = -1) -> int:
@@ -16,9 +16,9 @@ async def error_of_fetch(client: PeerConnection, offset: int, epoch: int = -1) -
     return read.error_code
 
 
-def test_a_leader_that_slept_does_not_call_an_offset_of_its_successor_unknown() -> None:
-    """Found by the simulation (seed 26735): the consumer would have gone back to the beginning, or
-    skipped what came since."""
+def test_a_stale_leader_does_not_report_an_offset_of_its_successor_as_out_of_range() -> None:
+    """Found by the simulation (seed 26735): the consumer would have reset to the beginning, or
+    skipped records."""
     simulation = Simulation(9)
 
     async def scenario() -> None:
@@ -42,7 +42,7 @@ def test_a_leader_that_slept_does_not_call_an_offset_of_its_successor_unknown() 
     simulation.run(scenario())
 
 
-def test_a_leader_calls_an_offset_unknown_that_is_and_a_follower_sends_to_the_leader() -> None:
+def test_a_leader_reports_an_offset_beyond_the_end_and_a_follower_redirects_to_the_leader() -> None:
     simulation = Simulation(10)
 
     async def scenario() -> None:
@@ -52,13 +52,13 @@ def test_a_leader_calls_an_offset_unknown_that_is_and_a_follower_sends_to_the_le
         assert await error_of_fetch(leader, 1) == 0
         follower = await PeerConnection.open("b2", 9092)
         assert await error_of_fetch(follower, 2) == ErrorCode.not_leader_or_follower
-        # Who reads from a follower by choice (KIP-392) goes back to the leader.
+        # A consumer that reads from a follower (KIP-392) goes back to the leader.
         assert await error_of_fetch(follower, 2, epoch=0) == ErrorCode.offset_out_of_range
 
     simulation.run(scenario())
 
 
-def test_without_the_metadata_store_nothing_is_sure() -> None:
+def test_without_the_metadata_store_a_leader_reports_no_offset_as_out_of_range() -> None:
     simulation = Simulation(11)
 
     async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""A leader whose data directory is out of use vouches for nothing that lies in it."""
+"""A leader whose data directory is offline does not count its own records as committed."""
 
 import asyncio
 
@@ -20,20 +20,21 @@ def leading(*isr: NodeId, partition_epoch: int) -> PartitionState:
 
 
 def append(partition: Partition) -> Offset:
-    """One record, of which the follower knows nothing yet."""
+    """One record that the follower does not have yet."""
     batch = memoryview(build_batch([Record(value=b"a", timestamp=1)]))
     return Offset(partition.append(batch, read_header(batch), 1).base_offset + 1)
 
 
-def test_a_leader_on_a_broken_disk_does_not_commit_what_nobody_else_has() -> None:
-    """Found by the simulation (seed 62792): its disk broke, the follower died, and what only the
-    broken disk held was acknowledged. Then another led."""
-    told: list[BrokerError | None] = []
+def test_a_leader_on_a_failed_disk_does_not_commit_records_that_no_other_replica_has() -> None:
+    """Found by the simulation (seed 62792): the leader's disk failed, the follower died, and
+    records that only the failed disk had were acknowledged. Then another replica became the
+    leader."""
+    called: list[BrokerError | None] = []
 
     async def scenario() -> None:
         partition, directory = partition_and_directory()
         partition.make_leader(leading(ONE, TWO, partition_epoch=0), broker_epoch=5)
-        partition.when_committed(append(partition), told.append)
+        partition.when_committed(append(partition), called.append)
         directory.state.take_offline(OSError(5, "Input/output error"))
         partition.make_leader(leading(ONE, partition_epoch=1), broker_epoch=5)
         partition.live_brokers_changed()
@@ -41,12 +42,12 @@ def test_a_leader_on_a_broken_disk_does_not_commit_what_nobody_else_has() -> Non
         assert partition.watermark_as_it_is == 0
 
     asyncio.run(scenario())
-    assert told == []
+    assert called == []
 
 
 @pytest.mark.parametrize("is_behind", [False, True])
-def test_a_leader_on_a_broken_disk_asks_for_another_one(is_behind: bool) -> None:
-    """Who cannot copy from it any more is no laggard: it is not the leader that should stay."""
+def test_a_leader_on_a_failed_disk_resigns(is_behind: bool) -> None:
+    """A follower that cannot fetch is not removed from the ISR: the leader is the one to go."""
     proposals: list[Proposal] = []
 
     async def scenario() -> None:

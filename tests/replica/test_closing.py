@@ -1,4 +1,4 @@
-"""A replica whose broker stops is not given new duties, whatever the controller says meanwhile."""
+"""A replica of a stopping broker does not change its role, whatever the controller decides."""
 
 import asyncio
 import errno
@@ -15,7 +15,7 @@ from suwi.sim import SimDisk
 from tests.replica.alone import ONE, ORDERS, TWO, make_partition, partition_and_directory
 
 
-def test_a_replica_that_is_elected_while_its_broker_stops_can_still_be_closed_cleanly() -> None:
+def test_a_replica_elected_while_its_broker_stops_can_still_be_closed_cleanly() -> None:
     async def scenario() -> None:
         partition = make_partition()
         replicas = (TWO, ONE)
@@ -31,8 +31,8 @@ def test_a_replica_that_is_elected_while_its_broker_stops_can_still_be_closed_cl
     asyncio.run(scenario())
 
 
-def test_a_leader_that_a_full_disk_keeps_from_its_office_can_still_be_closed_cleanly() -> None:
-    """Found by the simulation: a broker's stop failed, and nothing of it was marked as whole."""
+def test_a_leader_whose_epoch_cannot_start_on_a_full_disk_can_still_be_closed_cleanly() -> None:
+    """Found by the simulation: a shutdown failed, and no clean-shutdown file was written."""
 
     async def scenario() -> None:
         partition, directory = partition_and_directory()
@@ -57,9 +57,10 @@ def test_a_leader_that_a_full_disk_keeps_from_its_office_can_still_be_closed_cle
     asyncio.run(scenario())
 
 
-def test_a_replica_that_was_deleted_is_not_synced_any_more() -> None:
+def test_a_deleted_replica_is_not_synced() -> None:
     """Found by the simulation: a follower had several logs to sync, and while it synced the first
-    the topic of the second was deleted. Its files were gone, and the disk was taken for broken."""
+    the topic of the second was deleted. Its files were missing, and that counted as a disk
+    failure."""
 
     async def scenario() -> None:
         partition, directory = partition_and_directory()

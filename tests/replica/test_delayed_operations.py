@@ -1,4 +1,4 @@
-"""Who waits for a partition is told of it, each for himself."""
+"""Delayed operations of a partition are completed independently of each other."""
 
 import pytest
 
@@ -8,17 +8,17 @@ from suwi.replica.delayed_operations import DelayedOperations, OnCommit
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_one_who_cannot_be_told_keeps_nobody_else_from_hearing_it(
+def test_a_failing_callback_does_not_prevent_the_other_callbacks(
     fails: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told: list[tuple[int, BrokerError | None]] = []
+    called: list[tuple[int, BrokerError | None]] = []
     waiting = DelayedOperations()
 
     def listener(number: int) -> OnCommit:
         def on_commit(error: BrokerError | None) -> None:
             if number == 1:
                 raise ZeroDivisionError
-            told.append((number, error))
+            called.append((number, error))
 
         return on_commit
 
@@ -30,38 +30,38 @@ def test_one_who_cannot_be_told_keeps_nobody_else_from_hearing_it(
     else:
         waiting.committed(Offset(3))
         waiting.committed(Offset(4))
-    assert told == [(0, error), (2, error), (3, error)]
-    assert [record.message for record in caplog.records] == ["a commit could not be answered"]
+    assert called == [(0, error), (2, error), (3, error)]
+    assert [record.message for record in caplog.records] == ["commit callback failed"]
 
 
-def test_a_lower_offset_that_comes_after_higher_ones_is_told_when_it_is_committed() -> None:
-    """A duplicate is answered with the offset of the batch that came first."""
-    told: list[int] = []
+def test_a_lower_offset_added_after_higher_ones_completes_when_it_is_committed() -> None:
+    """A duplicate waits for the offset of the original batch."""
+    called: list[int] = []
 
     def listener(number: int) -> OnCommit:
-        return lambda error: told.append(number)
+        return lambda error: called.append(number)
 
     waiting = DelayedOperations()
     for end_offset in (10, 20, 5, 10, 15):
         waiting.add(Offset(end_offset), listener(end_offset))
     waiting.committed(Offset(4))
-    assert told == []
+    assert called == []
     waiting.committed(Offset(5))
-    assert told == [5]
+    assert called == [5]
     waiting.committed(Offset(10))
-    assert told == [5, 10, 10]
+    assert called == [5, 10, 10]
     waiting.committed(Offset(20))
-    assert told == [5, 10, 10, 15, 20]
+    assert called == [5, 10, 10, 15, 20]
 
 
-def test_those_who_wait_for_the_same_offset_are_told_in_the_order_they_came() -> None:
-    told: list[int] = []
+def test_callbacks_for_the_same_offset_are_called_in_the_order_they_were_added() -> None:
+    called: list[int] = []
 
     def listener(number: int) -> OnCommit:
-        return lambda error: told.append(number)
+        return lambda error: called.append(number)
 
     waiting = DelayedOperations()
     for number, end_offset in enumerate((7, 9, 7, 9, 7)):
         waiting.add(Offset(end_offset), listener(number))
     waiting.committed(Offset(9))
-    assert told == [0, 2, 4, 1, 3]
+    assert called == [0, 2, 4, 1, 3]

@@ -1,4 +1,4 @@
-"""Records that were deleted are deleted on every replica before the client is told."""
+"""DeleteRecords is answered when every replica has deleted the records."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ async def delete(client: PeerConnection, before: int) -> None:
     assert answer.topics[0].partitions[0].low_watermark == before
 
 
-def test_every_replica_has_deleted_before_the_answer() -> None:
+def test_every_replica_has_deleted_the_records_before_the_response() -> None:
     simulation = Simulation(3)
 
     async def scenario() -> None:
@@ -34,13 +34,13 @@ def test_every_replica_has_deleted_before_the_answer() -> None:
             (partition,) = node.broker.replicas
             assert partition.log.start_offset == 2, node.name
         took_s = asyncio.get_running_loop().time() - began_s
-        assert took_s < 0.4, "virtual time: followers are told at once, not with their next fetch"
+        assert took_s < 0.4, "virtual time: followers learn it at once, not with their next fetch"
 
     simulation.run(scenario())
 
 
-def test_deleted_records_are_not_back_after_a_crash_once_that_is_written_down() -> None:
-    """Found by the simulation: it was written down only when retention removed a segment."""
+def test_deleted_records_do_not_reappear_after_a_crash_once_the_checkpoint_is_written() -> None:
+    """Found by the simulation: the checkpoint was written only when retention removed a segment."""
     simulation = Simulation(3)
 
     async def scenario() -> None:

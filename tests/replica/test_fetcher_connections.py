@@ -1,4 +1,4 @@
-"""How often a follower connects to its leader: each time it may have to log in again."""
+"""How often a follower connects to its leader: each connection may need a new login."""
 
 import asyncio
 from collections import Counter

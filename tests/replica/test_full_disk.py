@@ -1,4 +1,4 @@
-"""A leader that a full disk keeps from its office: nothing but office is kept from it."""
+"""A leader whose epoch cannot start because the disk is full: everything else still works."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ from tests.replica.alone import ONE, TWO, partition_and_directory
 
 
 def elected_on_a_full_disk() -> Partition:
-    """It has copied three batches, each in a segment of its own, and all of it is committed."""
+    """It has fetched three batches, each in its own segment, and all are committed."""
     partition, directory = partition_and_directory()
     partition.configure(TopicConfig(segment_bytes=100, retention_ms=1_000))
     replicas = (TWO, ONE)
@@ -32,7 +32,7 @@ def elected_on_a_full_disk() -> Partition:
     return partition
 
 
-def test_it_is_described_with_its_problem() -> None:
+def test_a_leader_on_a_full_disk_is_described_with_its_problem() -> None:
     """Found by the simulation (seed 72209): the request failed, and its connection was closed."""
 
     async def scenario() -> None:
@@ -43,8 +43,8 @@ def test_it_is_described_with_its_problem() -> None:
     asyncio.run(scenario())
 
 
-def test_it_removes_what_is_too_old() -> None:
-    """Which makes the room that it lacks."""
+def test_a_leader_on_a_full_disk_still_applies_retention() -> None:
+    """This frees the space that it needs."""
 
     async def scenario() -> None:
         partition = elected_on_a_full_disk()

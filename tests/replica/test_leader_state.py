@@ -1,4 +1,4 @@
-"""The leader's view of its followers: what is committed, who is in sync."""
+"""The leader's view of its followers: the high watermark and the ISR."""
 
 import pytest
 from hypothesis import strategies as st
@@ -68,19 +68,19 @@ def everyone(node: NodeId, epoch: int) -> bool:
     return True
 
 
-def test_committed_is_what_the_slowest_in_sync_replica_has() -> None:
+def test_the_high_watermark_is_the_end_offset_of_the_slowest_in_sync_replica() -> None:
     leader_state = lead(1, 2, 3)
     progress(leader_state, 2, 8, leader_end=10, now_s=1)
     progress(leader_state, 3, 5, leader_end=10, now_s=1)
     assert committed(leader_state, 10, now_s=1) == 5
 
 
-def test_a_member_that_has_not_spoken_yet_holds_everything_back() -> None:
+def test_an_isr_member_that_has_not_fetched_yet_holds_the_high_watermark_back() -> None:
     leader_state = lead(1, 2)
     assert committed(leader_state, 10) == NO_OFFSET
 
 
-def test_a_lonely_leader_commits_alone() -> None:
+def test_a_leader_alone_in_the_isr_commits_alone() -> None:
     assert committed(lead(1), 10, live=(1,)) == 10
 
 
@@ -94,14 +94,16 @@ def test_min_insync_replicas_cannot_ask_for_more_than_there_are_replicas() -> No
     assert committed(leader_state, 10, members_min=2) == 10
 
 
-def test_a_follower_that_keeps_up_is_waited_for_before_it_has_joined() -> None:
+def test_the_high_watermark_waits_for_a_follower_that_keeps_up_before_it_has_joined_the_isr() -> (
+    None
+):
     leader_state = lead(1)
     progress(leader_state, 2, 10, leader_end=10, now_s=1)
     assert committed(leader_state, 12, now_s=2) == 10
     assert committed(leader_state, 12, now_s=2 + LAG_S) == 12, "not for ever"
 
 
-def test_a_dead_follower_that_had_kept_up_is_not_waited_for() -> None:
+def test_the_high_watermark_does_not_wait_for_a_dead_follower_that_had_kept_up() -> None:
     leader_state = lead(1)
     progress(leader_state, 2, 10, leader_end=10, now_s=1)
     assert committed(leader_state, 12, now_s=2, live=(1, 3)) == 12
@@ -116,33 +118,33 @@ def test_a_follower_joins_only_past_the_watermark_and_the_start_of_the_epoch() -
     assert not leader_state.can_join_isr(TWO, Offset(21), everyone)
 
 
-def test_a_broker_that_the_controller_does_not_know_alive_does_not_join() -> None:
+def test_a_broker_that_is_not_live_does_not_join_the_isr() -> None:
     leader_state = lead(1)
     progress(leader_state, 2, 10, leader_end=10, now_s=1)
     assert not leader_state.can_join_isr(TWO, Offset(10), lambda node, epoch: False)
 
 
-def test_a_proposal_carries_the_life_that_each_follower_last_fetched_in() -> None:
+def test_a_proposal_has_the_broker_epoch_of_each_followers_last_fetch() -> None:
     leader_state = lead(1)
     progress(leader_state, 2, 10, leader_end=10, now_s=1, epoch=222)
     assert leader_state.expand(TWO) == Proposal(LeaderEpoch(7), 5, ((ONE, 100), (TWO, 222)))
 
 
-def test_word_from_an_earlier_life_of_a_follower_counts_for_nothing() -> None:
+def test_a_fetch_with_an_older_broker_epoch_is_ignored() -> None:
     leader_state = lead(1, 2)
     progress(leader_state, 2, 3, leader_end=10, now_s=1, epoch=300)
     assert not progress(leader_state, 2, 10, leader_end=10, now_s=2, epoch=299)
     assert leader_state.followers[TWO].end_offset == 3
 
 
-def test_a_new_life_of_a_follower_must_catch_up_anew() -> None:
+def test_a_restarted_follower_must_catch_up_again() -> None:
     leader_state = lead(1)
     progress(leader_state, 2, 10, leader_end=10, now_s=1, epoch=300)
     progress(leader_state, 2, 4, leader_end=10, now_s=2, epoch=301)
     assert not leader_state.followers[TWO].is_caught_up(Offset(10), 2, LAG_S)
 
 
-def test_while_an_expansion_is_not_confirmed_the_newcomer_is_waited_for() -> None:
+def test_the_high_watermark_waits_for_a_joining_follower_before_the_isr_is_confirmed() -> None:
     leader_state = lead(1, 3)
     progress(leader_state, 2, 10, leader_end=10, now_s=1)
     progress(leader_state, 3, 12, leader_end=12, now_s=1)
@@ -150,7 +152,7 @@ def test_while_an_expansion_is_not_confirmed_the_newcomer_is_waited_for() -> Non
     assert committed(leader_state, 12, now_s=1 + 2 * LAG_S) == 10
 
 
-def test_while_a_shrink_is_not_confirmed_those_who_leave_are_waited_for() -> None:
+def test_the_high_watermark_waits_for_leaving_followers_until_the_shrink_is_confirmed() -> None:
     leader_state = lead(1, 2)
     progress(leader_state, 2, 10, leader_end=10, now_s=1)
     leaving = leader_state.out_of_sync_replicas(Offset(15), 1 + 2 * LAG_S, LAG_S)
@@ -181,19 +183,21 @@ def test_an_idle_follower_that_has_everything_does_not_lag() -> None:
     assert not leader_state.out_of_sync_replicas(Offset(10), 1000, LAG_S)
 
 
-def test_a_settled_refusal_leaves_the_confirmed_set() -> None:
+def test_a_final_refusal_restores_the_confirmed_isr() -> None:
     leader_state = lead(1)
     progress(leader_state, 2, 10, leader_end=10, now_s=1)
     proposal = leader_state.expand(TWO)
-    leader_state.refused(proposal, settled=True)
+    leader_state.refused(proposal, is_final=True)
     assert leader_state.isr == Stable(frozenset({ONE}))
     assert leader_state.can_join_isr(TWO, Offset(10), everyone), "it may be tried again"
 
 
-def test_an_unsettled_refusal_keeps_waiting_for_those_who_may_be_members() -> None:
+def test_after_a_refusal_that_is_not_final_the_high_watermark_waits_for_all_possible_members() -> (
+    None
+):
     leader_state = lead(1)
     progress(leader_state, 2, 10, leader_end=10, now_s=1)
-    leader_state.refused(leader_state.expand(TWO), settled=False)
+    leader_state.refused(leader_state.expand(TWO), is_final=False)
     assert isinstance(leader_state.isr, Expanding)
     assert not leader_state.can_join_isr(TWO, Offset(10), everyone), (
         "not before the image has spoken"
@@ -202,7 +206,7 @@ def test_an_unsettled_refusal_keeps_waiting_for_those_who_may_be_members() -> No
     assert leader_state.isr == Stable(frozenset({ONE, TWO}))
 
 
-def test_an_older_word_of_the_controller_changes_nothing() -> None:
+def test_a_state_with_an_older_partition_epoch_is_ignored() -> None:
     leader_state = lead(1, 2)
     assert not leader_state.confirm(a_state(1, epoch=5))
     assert leader_state.members == {ONE, TWO}
@@ -216,20 +220,20 @@ def test_an_older_word_of_the_controller_changes_nothing() -> None:
         (Shrinking(frozenset({ONE, TWO}), frozenset({TWO})), {ONE, TWO}),
     ],
 )
-def test_a_commit_waits_for_everyone_who_may_be_in_sync(
+def test_the_high_watermark_waits_for_every_possible_isr_member(
     isr: Stable | Expanding | Shrinking, possible: set[NodeId]
 ) -> None:
     assert possible_members(isr) == possible
 
 
 class LeadershipMachine(RuleBasedStateMachine):
-    """Any order of fetches, proposals and answers, beside what the controller has confirmed."""
+    """Any order of fetches, proposals and responses, compared with the confirmed ISR."""
 
     def __init__(self) -> None:
         super().__init__()
         self.leader_state = lead(1, 2, 3)
         self.truth = a_state(1, 2, 3)
-        """The controller's state; proposals under way may be in it or not."""
+        """The controller's state; it may or may not contain proposals in flight."""
         self.now_s = 0.0
         self.end = 0
         self.has = {TWO: 0, THREE: 0}
@@ -252,7 +256,7 @@ class LeadershipMachine(RuleBasedStateMachine):
             self.proposal = self.leader_state.expand(node)
 
     @rule(wait_s=st.integers(0, 15))
-    def look_for_laggards(self, wait_s: int) -> None:
+    def maybe_shrink_isr(self, wait_s: int) -> None:
         self.now_s += wait_s
         leaving = self.leader_state.out_of_sync_replicas(Offset(self.end), self.now_s, LAG_S)
         if leaving and self.proposal is None:
@@ -260,7 +264,7 @@ class LeadershipMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.proposal is not None)
     @rule()
-    def controller_takes_it_but_nobody_hears(self) -> None:
+    def controller_applies_the_proposal_and_the_response_is_lost(self) -> None:
         assert self.proposal is not None
         if self.proposal.partition_epoch == self.truth.partition_epoch:
             self.truth = self.truth._replace(
@@ -270,12 +274,12 @@ class LeadershipMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.proposal is not None)
     @rule()
-    def the_answer_arrives(self) -> None:
+    def response_arrives(self) -> None:
         assert self.proposal is not None
         if self.truth.partition_epoch > self.proposal.partition_epoch:
             self.leader_state.confirm(self.truth)
         else:
-            self.leader_state.refused(self.proposal, settled=True)
+            self.leader_state.refused(self.proposal, is_final=True)
         self.proposal = None
         self.advance()
 
@@ -285,13 +289,13 @@ class LeadershipMachine(RuleBasedStateMachine):
         )
 
     @invariant()
-    def every_member_the_controller_knows_has_what_is_committed(self) -> None:
+    def every_confirmed_isr_member_has_what_is_committed(self) -> None:
         for node in self.truth.isr:
             if node != ONE:
                 assert self.has[node] >= self.high_watermark
 
     @invariant()
-    def the_watermark_does_not_pass_the_end(self) -> None:
+    def the_high_watermark_does_not_pass_the_end_offset(self) -> None:
         assert self.high_watermark <= self.end
 
 

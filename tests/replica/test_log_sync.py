@@ -1,4 +1,4 @@
-"""Bringing a log to disk in a thread, whatever happens meanwhile to it or to whoever waits."""
+"""Syncing a log in a thread, while the log changes or the caller is cancelled."""
 
 import asyncio
 import errno
@@ -25,7 +25,7 @@ def _one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class HeldThread:
-    """The one thread that there is for jobs does nothing until it is let go."""
+    """Blocks the only thread for jobs until it is released."""
 
     def __init__(self) -> None:
         self.let_go = threading.Event()
@@ -38,7 +38,7 @@ def pins(bench: Bench) -> int:
 
 async def until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
-        while not is_so():  # noqa: ASYNC110 - a thread tells nobody
+        while not is_so():  # noqa: ASYNC110 - a thread sets no event
             await asyncio.sleep(0.001)
 
 
@@ -51,7 +51,7 @@ def run(scenario: Callable[[Bench], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-def test_a_sync_whose_waiter_was_cancelled_pins_its_files_until_it_ends_and_counts() -> None:
+def test_a_sync_whose_caller_was_cancelled_keeps_its_files_pinned_and_is_recorded() -> None:
     async def scenario(bench: Bench) -> None:
         thread = HeldThread()
         syncing = asyncio.ensure_future(sync_log(bench.log))
@@ -67,7 +67,7 @@ def test_a_sync_whose_waiter_was_cancelled_pins_its_files_until_it_ends_and_coun
     run(scenario)
 
 
-def test_a_sync_that_fails_takes_the_directory_offline_even_if_nobody_waits_any_more() -> None:
+def test_a_failed_sync_takes_the_directory_offline_even_if_its_caller_was_cancelled() -> None:
     async def scenario(bench: Bench) -> None:
         thread = HeldThread()
         bench.sim.faults.fail("sync", errno.EIO)
@@ -93,7 +93,7 @@ def truncate(bench: Bench) -> None:
 
 @pytest.mark.parametrize("change", [delete, truncate])
 @pytest.mark.parametrize("error", [errno.ENOENT, errno.EBADF])
-def test_files_that_are_gone_are_no_fault_of_the_disk_where_the_log_has_changed(
+def test_missing_files_are_no_disk_failure_if_the_log_was_truncated_or_deleted(
     change: Callable[[Bench], None], error: int
 ) -> None:
     async def scenario(bench: Bench) -> None:
@@ -112,10 +112,10 @@ def test_files_that_are_gone_are_no_fault_of_the_disk_where_the_log_has_changed(
 
 
 @pytest.mark.parametrize("change", [delete, truncate, lambda _: None])
-def test_a_lost_write_is_a_fault_of_the_disk_whatever_became_of_the_log(
+def test_a_lost_write_is_a_disk_failure_even_if_the_log_was_truncated_or_deleted(
     change: Callable[[Bench], None],
 ) -> None:
-    """The kernel reports it once; what was lost may be another log's name in the directory."""
+    """The kernel reports it once; the lost write may be another log's directory entry."""
 
     async def scenario(bench: Bench) -> None:
         thread = HeldThread()
@@ -131,7 +131,7 @@ def test_a_lost_write_is_a_fault_of_the_disk_whatever_became_of_the_log(
     run(scenario)
 
 
-def test_a_file_that_is_gone_from_a_log_as_it_was_is_a_fault() -> None:
+def test_a_missing_file_of_an_unchanged_log_is_a_disk_failure() -> None:
     async def scenario(bench: Bench) -> None:
         bench.sim.faults.fail("sync", errno.ENOENT, path="*.log")
         with pytest.raises(KafkaStorageError):
@@ -141,7 +141,7 @@ def test_a_file_that_is_gone_from_a_log_as_it_was_is_a_fault() -> None:
     run(scenario)
 
 
-def test_a_log_that_may_not_be_read_any_more_takes_no_other_log_with_it() -> None:
+def test_a_log_without_read_permission_does_not_affect_other_logs() -> None:
     async def scenario(bench: Bench) -> None:
         bench.files.forget_dir(bench.dir)
         fault = bench.sim.faults.fail("open", errno.EACCES, path="*.log", times=None)
@@ -160,7 +160,7 @@ def test_a_log_that_may_not_be_read_any_more_takes_no_other_log_with_it() -> Non
     run(scenario)
 
 
-def test_a_deleted_log_reads_nothing_not_even_from_its_successors_files() -> None:
+def test_a_deleted_log_does_not_read_from_its_successors_files() -> None:
     async def scenario(bench: Bench) -> None:
         old = bench.log
         delete(bench)

@@ -1,4 +1,4 @@
-"""What takes long on a partition's log does not hold up the loop that all partitions share."""
+"""Long work on a partition's log does not block the event loop that all partitions share."""
 
 import asyncio
 import errno
@@ -39,7 +39,7 @@ BATCHES = 400
 
 
 class Clock:
-    """Counts the turns of the loop, and in which of them things were done."""
+    """Counts the event loop's iterations, and in which of them work was done."""
 
     def __init__(self) -> None:
         self.turn = 0
@@ -80,7 +80,7 @@ def watch(
 
 
 def copy_many(partition: Partition, count: int = BATCHES) -> None:
-    """As many batches of an idempotent producer, one record each."""
+    """As many batches of an idempotent producer, with one record each."""
     for number in range(count):
         batch = build_batch(
             [Record(value=b"x" * 50, timestamp=1)],
@@ -95,7 +95,7 @@ def copy_many(partition: Partition, count: int = BATCHES) -> None:
 # -- truncation -----------------------------------------------------------------------------------
 
 
-def test_a_truncation_replays_producers_a_row_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_truncation_replays_producers_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer_loading, "BATCHES_AT_ONCE", 10)
 
     async def scenario() -> None:
@@ -105,7 +105,7 @@ def test_a_truncation_replays_producers_a_row_at_a_time(monkeypatch: pytest.Monk
         async with counting() as clock:
             watch(monkeypatch, producer_loading, "header_row", clock.note)
             partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(BATCHES - 1))
-            await partition.replica_log.settled()
+            await partition.replica_log.wait_for_preparation()
         assert len(clock.done_in) >= BATCHES // 10
         assert clock.most_in_a_turn() <= preparation._SLICES_A_TURN
         producer = partition.log.producers.all()[0]
@@ -114,7 +114,7 @@ def test_a_truncation_replays_producers_a_row_at_a_time(monkeypatch: pytest.Monk
     asyncio.run(scenario())
 
 
-def test_while_it_truncates_a_replica_neither_reads_nor_writes() -> None:
+def test_a_replica_neither_reads_nor_writes_while_it_truncates() -> None:
     async def scenario() -> None:
         partition = make_partition()
         partition.make_follower(following(1))
@@ -126,13 +126,13 @@ def test_while_it_truncates_a_replica_neither_reads_nor_writes() -> None:
         with pytest.raises(NotLeaderOrFollower):
             copy_many(partition, 1)
         assert partition.watermark_as_it_is <= partition.log_as_it_is.end_offset == 10
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
         assert partition.log.end_offset == 10
 
     asyncio.run(scenario())
 
 
-def test_a_replica_that_is_elected_while_it_truncates_takes_office_when_that_is_done(
+def test_a_replica_elected_while_it_truncates_starts_its_epoch_after_the_truncation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(producer_loading, "BATCHES_AT_ONCE", 10)
@@ -147,7 +147,7 @@ def test_a_replica_that_is_elected_while_it_truncates_takes_office_when_that_is_
         )
         with pytest.raises(NotLeaderOrFollower):
             assert partition.high_watermark
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
         assert partition.log.epochs.latest == 2
         assert partition.leader_state is not None
         assert partition.leader_state.epoch_start == 300
@@ -155,16 +155,16 @@ def test_a_replica_that_is_elected_while_it_truncates_takes_office_when_that_is_
     asyncio.run(scenario())
 
 
-def test_a_replica_that_is_closed_while_it_truncates_stops_there() -> None:
+def test_a_replica_closed_while_it_truncates_stops_truncating() -> None:
     async def scenario() -> None:
         partition = make_partition()
         partition.make_follower(following(1))
         copy_many(partition, 20)
         partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(10))
         partition.close()
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
         before = partition.log_as_it_is.dir
-        # What it knows of producers is not what the log says: it must not be kept.
+        # The producer state does not match the log: it must not be written.
         partition.log_as_it_is.finish()
         disk = partition.log_as_it_is.files.disk
         assert not [name for name in disk.list_dir(before) if name.endswith(".snapshot")]
@@ -197,7 +197,7 @@ def test_a_truncation_of_many_segments_leaves_a_log_without_holes_at_every_step(
 
 
 class _NoSyncOnTheLoop(LocalDisk):
-    """Notes which of the calls that wait for the disk are made by the loop's own thread."""
+    """Records which blocking disk calls are made in the event loop's thread."""
 
     def __init__(self) -> None:
         self.loop_thread = threading.current_thread()
@@ -219,7 +219,7 @@ class _NoSyncOnTheLoop(LocalDisk):
             self.on_loop.append(path)
 
 
-def test_what_a_truncation_has_to_sync_is_synced_in_a_thread(tmp_path: Path) -> None:
+def test_a_truncation_syncs_in_a_thread(tmp_path: Path) -> None:
     disk = _NoSyncOnTheLoop()
 
     async def scenario() -> None:
@@ -232,22 +232,22 @@ def test_what_a_truncation_has_to_sync_is_synced_in_a_thread(tmp_path: Path) -> 
         directory.write_high_watermarks([(ORDERS, partition.high_watermark)])
         disk.synced, disk.on_loop = 0, []
         partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(10))
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
         partition.follower.truncate_fully_and_start_at(Offset(30))
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
         assert (disk.synced > 4, disk.on_loop) == (True, [])
         assert partition.log.truncation_is_safe
 
     asyncio.run(scenario())
 
 
-def test_a_truncation_whose_sync_fails_for_a_reason_nobody_foresaw_leaves_no_file_pinned(
+def test_a_truncation_whose_sync_fails_unexpectedly_leaves_no_file_pinned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Seed 100090 of the simulation."""
 
     def fails(_: SyncJob) -> None:
-        raise RuntimeError("nobody thought of this")
+        raise RuntimeError("unexpected")
 
     async def scenario() -> None:
         failures: list[str] = []
@@ -258,7 +258,7 @@ def test_a_truncation_whose_sync_fails_for_a_reason_nobody_foresaw_leaves_no_fil
         monkeypatch.setattr(SyncJob, "run", fails)
         partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(10))
         with pytest.raises(KafkaStorageError):
-            await partition.replica_log.settled()
+            await partition.replica_log.wait_for_preparation()
         assert failures == ["log preparation"]
         assert not partition.log_as_it_is.files._pins
 
@@ -268,7 +268,7 @@ def test_a_truncation_whose_sync_fails_for_a_reason_nobody_foresaw_leaves_no_fil
 # -- opening --------------------------------------------------------------------------------------
 
 
-def test_of_many_replicas_that_are_to_lead_a_few_take_office_in_each_turn() -> None:
+def test_of_many_new_leaders_a_few_start_their_epoch_in_each_loop_iteration() -> None:
     async def scenario() -> None:
         many = partitions(100)
         state = PartitionState(ONE, LeaderEpoch(1), 1, (ONE, TWO), (ONE,))
@@ -278,14 +278,16 @@ def test_of_many_replicas_that_are_to_lead_a_few_take_office_in_each_turn() -> N
             at_once = sum(partition.is_open for partition in many)
             assert at_once <= preparation._SLICES_AT_ONCE_A_TURN
             began = clock.turn
-            await asyncio.gather(*(partition.replica_log.settled() for partition in many))
+            await asyncio.gather(
+                *(partition.replica_log.wait_for_preparation() for partition in many)
+            )
             assert clock.turn - began >= (len(many) - at_once) // preparation._SLICES_A_TURN
         assert all(partition.log.epochs.latest == 1 for partition in many)
 
     asyncio.run(scenario())
 
 
-def test_a_replica_whose_log_is_open_takes_office_at_once() -> None:
+def test_a_replica_whose_log_is_open_starts_its_epoch_at_once() -> None:
     async def scenario() -> None:
         partition = make_partition()
         partition.make_follower(following(0))
@@ -299,7 +301,7 @@ def test_a_replica_whose_log_is_open_takes_office_at_once() -> None:
     asyncio.run(scenario())
 
 
-def test_a_log_of_many_segments_is_opened_in_several_turns() -> None:
+def test_a_log_of_many_segments_is_opened_over_several_loop_iterations() -> None:
     disk = SimDisk()
 
     async def written() -> None:
@@ -322,7 +324,7 @@ def test_a_log_of_many_segments_is_opened_in_several_turns() -> None:
     asyncio.run(opened())
 
 
-def test_a_replica_that_cannot_be_opened_says_why_and_tries_again() -> None:
+def test_a_replica_that_cannot_be_opened_raises_the_reason_and_tries_again() -> None:
     disk = SimDisk()
 
     async def scenario() -> None:
@@ -340,18 +342,18 @@ def test_a_replica_that_cannot_be_opened_says_why_and_tries_again() -> None:
 # -- retention ------------------------------------------------------------------------------------
 
 
-def test_retention_of_many_segments_lets_others_have_their_turns() -> None:
+def test_retention_of_many_segments_yields_the_event_loop() -> None:
     async def scenario() -> None:
         partition = make_partition()
         partition.configure(TopicConfig(segment_bytes=100, retention_ms=1_000))
         partition.make_follower(following(1))
         copy_many(partition, 100)
         partition.follower.append_fetched(memoryview(b""), LeaderEpoch(1), Offset(100), Offset(0))
-        gone: list[str] = []
+        deleted: list[str] = []
         seen = [0]
         seen += [
-            sum(path.endswith(".log.deleted") for path in gone)
-            for _ in partition.replica_log.retaining(10_000_000, gone)
+            sum(path.endswith(".log.deleted") for path in deleted)
+            for _ in partition.replica_log.retaining(10_000_000, deleted)
         ]
         steps = [after - before for before, after in pairwise(seen)]
         assert max(steps) == partition_log.SEGMENTS_AT_ONCE
@@ -360,7 +362,7 @@ def test_retention_of_many_segments_lets_others_have_their_turns() -> None:
     asyncio.run(scenario())
 
 
-def test_retention_stops_where_the_log_was_truncated_meanwhile() -> None:
+def test_retention_stops_if_the_log_was_truncated_meanwhile() -> None:
     async def scenario() -> None:
         partition = make_partition()
         partition.configure(TopicConfig(segment_bytes=100, retention_ms=1_000))
@@ -371,7 +373,7 @@ def test_retention_stops_where_the_log_was_truncated_meanwhile() -> None:
         next(steps)
         start = partition.log.start_offset
         partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(50))
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
         run_steps(steps)
         assert (partition.log.start_offset, partition.log.end_offset) == (start, 50)
 

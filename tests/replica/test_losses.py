@@ -1,4 +1,4 @@
-"""What a replica says of records that it has to give up."""
+"""What a replica reports about truncated records."""
 
 import asyncio
 
@@ -39,8 +39,9 @@ def ranges(losses: list[Loss]) -> list[tuple[int, int, int]]:
 
 
 def lost_by(*copies: tuple[int, int, int], unclean: int, epoch: int, at: int) -> list[Loss]:
-    """What a replica reports that copied batches (offset, epoch, watermark) from one leader, and
-    hears from the next that the logs part at `at`, the end of `epoch` there."""
+    """The losses reported by a replica that fetched batches (offset, epoch, high watermark) from
+    one leader, and then learns from the next that the logs diverge at `at`, the end of `epoch`
+    there."""
     losses: list[Loss] = []
 
     async def scenario() -> None:
@@ -50,28 +51,30 @@ def lost_by(*copies: tuple[int, int, int], unclean: int, epoch: int, at: int) ->
             copy(partition, offset, written_in, watermark=watermark)
         partition.make_follower(following(3, unclean=unclean))
         partition.follower.truncate_to_divergence(LeaderEpoch(epoch), Offset(at))
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
 
     asyncio.run(scenario())
     return losses
 
 
-def test_after_an_unclean_election_all_that_is_given_up_is_reported_by_epoch() -> None:
+def test_after_an_unclean_election_all_truncated_records_are_reported_by_epoch() -> None:
     losses = lost_by((0, 0, 3), (3, 0, 3), (6, 1, 4), unclean=2, epoch=0, at=3)
     assert ranges(losses) == [(0, 3, 6), (1, 6, 9)]
     assert [loss.committed_below for loss in losses] == [4]
 
 
-def test_a_batch_that_goes_whole_is_reported_whole() -> None:
-    """Found by the simulation (seed 35007): where the logs part within a batch all of it goes, and
-    only what comes after that point was reported."""
+def test_a_batch_that_is_truncated_completely_is_reported_completely() -> None:
+    """Found by the simulation (seed 35007): if the logs diverge within a batch, the whole batch is
+    truncated, but only the part after that point was reported."""
     losses = lost_by((0, 0, 3), (3, 0, 6), unclean=2, epoch=0, at=4)
     assert ranges(losses) == [(0, 3, 6)]
 
 
 @pytest.mark.parametrize("unclean", [NO_EPOCH, 1])
-def test_what_is_younger_than_the_unclean_election_is_given_up_in_silence(unclean: int) -> None:
-    """A later leader, who was in sync, does not have it: so it was not committed."""
+def test_records_newer_than_the_unclean_election_are_truncated_without_a_report(
+    unclean: int,
+) -> None:
+    """A later leader from the ISR does not have them, so they were not committed."""
     assert lost_by((0, 0, 3), (3, 1, 3), unclean=unclean, epoch=1, at=3) == []
 
 
@@ -86,7 +89,7 @@ def test_deleted_records_are_not_lost() -> None:
         partition.follower.append_fetched(memoryview(b""), LeaderEpoch(0), Offset(6), Offset(4))
         partition.make_follower(following(1, unclean=1))
         partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(3))
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
 
     asyncio.run(scenario())
     assert ranges(losses) == [(0, 4, 6)]

@@ -1,4 +1,4 @@
-"""A watermark on the disk is no promise for other records that are written below it later."""
+"""A checkpointed high watermark does not apply to other records that are appended below it."""
 
 import asyncio
 import errno
@@ -18,10 +18,10 @@ def written(disk: SimDisk) -> int | None:
     return None if found is None else found.get(ORDERS)
 
 
-def test_a_truncation_below_the_watermark_is_written_down_before_other_records() -> None:
-    """Found by the simulation (seed 23343): after an unclean election a replica gave up what was
-    committed, copied other records, and died before the next checkpoint. It came back with all of
-    these as committed, and reported one that never was as lost."""
+def test_a_truncation_below_the_high_watermark_is_checkpointed_before_the_next_append() -> None:
+    """Found by the simulation (seed 23343): after an unclean election a replica truncated committed
+    records, fetched other records, and died before the next checkpoint. After its restart all of
+    these counted as committed, and one that never was committed was reported as lost."""
     disk = SimDisk()
 
     async def scenario() -> None:
@@ -32,7 +32,7 @@ def test_a_truncation_below_the_watermark_is_written_down_before_other_records()
         directory.write_high_watermarks([(ORDERS, partition.high_watermark)])
         partition.make_follower(following(3, unclean=2))
         partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(3))
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
         copy(partition, 3, 2, watermark=3)
         assert written(disk) == 3
 
@@ -42,14 +42,14 @@ def test_a_truncation_below_the_watermark_is_written_down_before_other_records()
     assert again.high_watermark <= 3
 
 
-def test_what_a_power_loss_took_is_not_committed_when_others_write_there() -> None:
+def test_offsets_lost_in_a_power_loss_are_not_committed_when_new_records_use_them() -> None:
     disk = SimDisk()
 
     async def copied(disk: SimDisk, epoch: int) -> None:
         partition, directory = partition_and_directory(disk=disk)
         partition.make_follower(following(epoch))
         partition.replica_log.prepare()
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
         copy(partition, 0, epoch, watermark=0)
         if epoch == 0:
             directory.write_high_watermarks([(ORDERS, Offset(3))])
@@ -63,7 +63,7 @@ def test_what_a_power_loss_took_is_not_committed_when_others_write_there() -> No
     assert again.high_watermark == 0
 
 
-def test_on_a_full_disk_no_records_are_taken_until_it_is_written_down() -> None:
+def test_on_a_full_disk_nothing_is_appended_until_the_checkpoint_is_written() -> None:
     disk = SimDisk()
 
     async def scenario() -> None:
@@ -75,12 +75,12 @@ def test_on_a_full_disk_no_records_are_taken_until_it_is_written_down() -> None:
         disk.faults.fail("write", errno.ENOSPC, path=f"*{names.HIGH_WATERMARKS}*")
         partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(0))
         with pytest.raises(KafkaStorageError):
-            await partition.replica_log.settled()
+            await partition.replica_log.wait_for_preparation()
         with pytest.raises(NotLeaderOrFollower):
             copy(partition, 0, 2, watermark=0)
         assert (written(disk), partition.log_as_it_is.end_offset) == (3, 0)
         disk.faults.clear()
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
         copy(partition, 0, 2, watermark=0)
         assert (written(disk), partition.log.end_offset) == (0, 3)
 

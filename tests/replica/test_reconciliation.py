@@ -1,6 +1,6 @@
-"""Leaders and followers whose logs have parted come together again, whatever happened before.
+"""Diverged logs of leaders and followers are reconciled, whatever happened before.
 
-A record is named by the epoch that wrote it and its offset, so a log is a list of epochs.
+A record is identified by its epoch and offset, so a log is a list of epochs.
 """
 
 from dataclasses import dataclass, field
@@ -47,7 +47,7 @@ def common_prefix(one: list[int], other: list[int]) -> int:
 
 
 def reconcile(follower: Log, leader: Log) -> int:
-    """As a follower's fetches do it; how many it took."""
+    """Reconcile as a follower's fetches do. Returns how many rounds it took."""
     rounds = 0
     while True:
         rounds += 1
@@ -62,9 +62,9 @@ def reconcile(follower: Log, leader: Log) -> int:
 
 
 step = st.tuples(
-    st.integers(0, REPLICAS - 1),  # who leads next
-    st.integers(0, 3),  # how much it writes
-    st.lists(st.tuples(st.integers(0, REPLICAS - 1), st.integers(0, 4)), max_size=3),  # who copies
+    st.integers(0, REPLICAS - 1),  # the next leader
+    st.integers(0, 3),  # how many records it writes
+    st.lists(st.tuples(st.integers(0, REPLICAS - 1), st.integers(0, 4)), max_size=3),  # who fetches
 )
 
 
@@ -84,13 +84,13 @@ def test_a_follower_keeps_exactly_what_it_has_in_common_with_its_leader(
             epochs_before = len(follower.epochs.entries())
             rounds = reconcile(follower, leader)
             assert len(follower.records) == common
-            assert rounds <= epochs_before + 1, "each round gives up an epoch"
+            assert rounds <= epochs_before + 1, "each round removes an epoch"
             follower.copy(leader, count)
             assert follower.records == leader.records[: follower.end]
 
 
 def test_two_quick_fail_overs_leave_an_epoch_that_the_leader_has_never_seen() -> None:
-    """Hazard 3 (KIP-279): asked for epoch 2, the leader names 1, which it has further."""
+    """Hazard 3 (KIP-279): asked for epoch 2, the leader returns 1, which it has further."""
     a, b = Log(), Log()
     a.lead(0, 3)
     b.copy(a, 3)

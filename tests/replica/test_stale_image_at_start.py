@@ -1,4 +1,4 @@
-"""A broker that starts with an old view of the metadata believes its own log all the same."""
+"""A broker that starts with a stale metadata image does not truncate its log because of it."""
 
 import asyncio
 
@@ -8,8 +8,8 @@ from tests.broker.simulated import produce
 from tests.replica.replicated import begin
 
 
-class _AlwaysTheMost:
-    """Reads lag behind as far as they may."""
+class _AlwaysMaximal:
+    """Reads are as stale as allowed."""
 
     def below(self, limit: int) -> int:
         return limit - 1
@@ -19,8 +19,9 @@ class _AlwaysTheMost:
 
 
 def test_records_of_an_epoch_that_the_first_read_does_not_show_are_kept() -> None:
-    """Found by the simulation (seed 250063): a new session may read older state than the last one
-    did. Recovery took the newest records, which were committed, for impossible and cut them off."""
+    """Found by the simulation (seed 250063): a new session may read older state than the previous
+    one. Recovery considered the newest records, which were committed, impossible and truncated
+    them."""
     simulation = Simulation(2)
 
     async def scenario() -> None:
@@ -36,7 +37,7 @@ def test_records_of_an_epoch_that_the_first_read_does_not_show_are_kept() -> Non
         assert cluster[2].broker.replicas.replica_of("orders", 0).leader_epoch > 0
         cluster[2].kill()
         cluster.store_faults.read_lag_max = cluster.store.ledger.transaction - created
-        cluster.store.random = _AlwaysTheMost()  # type: ignore[assignment]
+        cluster.store.random = _AlwaysMaximal()  # type: ignore[assignment]
         await cluster[2].start()
         assert cluster[2].broker.replicas.replica_of("orders", 0).log.end_offset == 1
 

@@ -1,6 +1,6 @@
-"""An idempotent producer with several batches under way, and a disk that fills and has room again.
+"""An idempotent producer with several batches in flight, and a disk that fills and has space again.
 
-What follows a batch that was refused for storage is refused for storage too: see
+Batches after one that was refused for storage reasons are refused too: see
 `suwi.replica.storage_refusals`.
 """
 
@@ -36,7 +36,7 @@ IN_FLIGHT_MAX = 5
 
 
 class Bench:
-    """A partition that is led here, and its disk."""
+    """A partition led here, and its disk."""
 
     def __init__(self) -> None:
         self.partition, self._directory = partition_and_directory()
@@ -62,7 +62,7 @@ class Bench:
         try:
             done = self.partition.append(memoryview(batch), read_header(batch), 1)
         except LogNotReady:
-            return FULL  # As a refusal for storage: all that follow it are refused, too.
+            return FULL  # Like a storage error: all following batches are refused too.
         except BrokerError as error:
             return next(
                 kind.__name__
@@ -106,7 +106,7 @@ def run(scenario: Callable[[Bench], None]) -> None:
     asyncio.run(main())
 
 
-def test_what_is_pipelined_behind_a_batch_that_a_full_disk_refused_is_refused_for_storage() -> None:
+def test_batches_in_flight_behind_one_refused_by_a_full_disk_get_a_storage_error() -> None:
     def scenario(bench: Bench) -> None:
         assert [bench.send(n) for n in range(3)] == ["stored"] * 3
         bench.fill()
@@ -118,7 +118,7 @@ def test_what_is_pipelined_behind_a_batch_that_a_full_disk_refused_is_refused_fo
     run(scenario)
 
 
-def test_a_disk_that_has_room_again_between_two_batches_does_not_put_them_out_of_order() -> None:
+def test_a_disk_that_has_space_again_between_two_batches_does_not_reorder_them() -> None:
     def scenario(bench: Bench) -> None:
         bench.send(0)
         bench.fill()
@@ -131,7 +131,7 @@ def test_a_disk_that_has_room_again_between_two_batches_does_not_put_them_out_of
 
 
 def test_a_new_producer_whose_first_batch_was_refused_does_not_start_with_its_second() -> None:
-    """The log does not know it yet, and would take any start (KIP-360)."""
+    """The log has no state of it yet, and would accept any sequence (KIP-360)."""
 
     def scenario(bench: Bench) -> None:
         bench.send(0, producer_id=8)
@@ -193,7 +193,7 @@ def test_a_new_epoch_that_does_not_start_at_zero_is_out_of_order() -> None:
     run(scenario)
 
 
-def test_a_producer_that_is_really_out_of_order_is_told_in_the_end() -> None:
+def test_a_producer_that_is_really_out_of_order_finally_gets_the_error() -> None:
     def scenario(bench: Bench) -> None:
         bench.send(0)
         bench.fill()
@@ -206,7 +206,7 @@ def test_a_producer_that_is_really_out_of_order_is_told_in_the_end() -> None:
     run(scenario)
 
 
-def test_a_refusal_is_over_when_another_leader_took_the_missing_batch() -> None:
+def test_a_refusal_ends_when_another_leader_stored_the_missing_batch() -> None:
     def scenario(bench: Bench) -> None:
         bench.send(0)
         bench.fill()
@@ -233,7 +233,7 @@ def test_a_refusal_is_over_when_another_leader_took_the_missing_batch() -> None:
     run(scenario)
 
 
-def test_a_refusal_outlasts_a_change_of_the_leader_that_took_nothing() -> None:
+def test_a_refusal_outlasts_a_leader_change_without_new_batches() -> None:
     def scenario(bench: Bench) -> None:
         bench.send(0)
         bench.fill()
@@ -245,9 +245,7 @@ def test_a_refusal_outlasts_a_change_of_the_leader_that_took_nothing() -> None:
     run(scenario)
 
 
-def test_what_is_pipelined_behind_a_batch_that_too_few_replicas_refused_is_not_out_of_order() -> (
-    None
-):
+def test_batches_in_flight_behind_one_refused_with_too_few_replicas_are_not_out_of_order() -> None:
     both = (ONE, TWO)
 
     def scenario(bench: Bench) -> None:
@@ -264,7 +262,7 @@ def test_what_is_pipelined_behind_a_batch_that_too_few_replicas_refused_is_not_o
     run(scenario)
 
 
-def test_an_offline_directory_refuses_for_storage_whatever_the_sequence() -> None:
+def test_an_offline_directory_returns_a_storage_error_for_any_sequence() -> None:
     def scenario(bench: Bench) -> None:
         bench.send(0)
         bench.partition.log.state.take_offline(OSError(errno.EIO, "broken"))
@@ -273,7 +271,7 @@ def test_an_offline_directory_refuses_for_storage_whatever_the_sequence() -> Non
     run(scenario)
 
 
-def test_sequences_go_round() -> None:
+def test_sequences_wrap_around() -> None:
     refusals = StorageRefusals()
     last = read_header(build_batch([Record()], producer_id=7, producer_epoch=0, base_sequence=0))
     refusals.note(last._replace(base_sequence=SEQUENCE_MAX))
@@ -281,7 +279,7 @@ def test_sequences_go_round() -> None:
     assert not refusals.holds_back(last._replace(base_sequence=SEQUENCE_MAX - 1), ProducerStates())
 
 
-def test_only_so_many_producers_are_remembered() -> None:
+def test_the_number_of_remembered_producers_is_limited() -> None:
     refusals = StorageRefusals()
     header = read_header(build_batch([Record()], producer_id=7, producer_epoch=0, base_sequence=0))
     for producer_id in range(PRODUCERS_MAX + 10):
@@ -290,7 +288,7 @@ def test_only_so_many_producers_are_remembered() -> None:
 
 
 class PipeliningClient:
-    """Sends up to five batches at once; where one fails it goes back to that one, as clients do."""
+    """Sends up to five batches at once; after a failure it resends from that batch on."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -324,7 +322,7 @@ class PipeliningClient:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_nothing_is_lost_doubled_or_out_of_order_while_a_disk_fills_and_empties(seed: int) -> None:
+def test_nothing_is_lost_duplicated_or_reordered_while_a_disk_fills_and_empties(seed: int) -> None:
     async def scenario() -> None:
         bench = Bench()
         random = SimRandom(seed)
@@ -340,7 +338,7 @@ def test_nothing_is_lost_doubled_or_out_of_order_while_a_disk_fills_and_empties(
                 client.let_one_arrive(bench, loses_answer=random.chance(0.02))
             if random.chance(0.3):
                 with suppress(BrokerError):
-                    await bench.partition.replica_log.settled()
+                    await bench.partition.replica_log.wait_for_preparation()
         assert bench.stored() == [str(n) for n in range(100)]
 
     asyncio.run(scenario())

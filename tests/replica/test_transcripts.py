@@ -1,7 +1,7 @@
-"""Every scenario in `transcripts/` runs as it is written there.
+"""Runs every scenario in `transcripts/` and compares the results.
 
-`SUWI_REWRITE=1 pytest tests/replica/test_transcripts.py` writes what happens into the files; then
-`git diff` shows what has changed.
+`SUWI_REWRITE=1 pytest tests/replica/test_transcripts.py` writes the actual results into the files;
+then `git diff` shows the changes.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""A power loss cannot bring back what a follower has truncated, where other records are now."""
+"""A power loss cannot restore records that a follower has truncated and replaced."""
 
 import asyncio
 
@@ -8,15 +8,15 @@ from tests.broker.simulated import produce
 from tests.replica.replicated import begin
 
 
-def test_a_follower_syncs_a_truncation_before_it_says_that_it_has_more() -> None:
+def test_a_follower_syncs_a_truncation_before_its_next_fetch() -> None:
     """Found by the simulation (seed 150022): the old records were on the disk, the truncation and
-    the new ones were not; after the power loss the old ones were back, below the watermark."""
+    the new ones were not; after the power loss the old ones were back, below the high watermark."""
     simulation = Simulation(11)
 
     async def scenario() -> None:
         cluster, client = await begin(simulation, session_timeout_s=2.0)
         assert (await produce(client, "orders", [b"a"])).error_code == 0
-        # Nobody follows b1 any more: what it takes in is its own, and goes to its disk.
+        # b1 has no followers any more: what it appends is on its disk only.
         for other in ("b2", "b3"):
             simulation.network.cut("b1", other)
             simulation.network.cut(other, "b1")
@@ -40,7 +40,7 @@ def test_a_follower_syncs_a_truncation_before_it_says_that_it_has_more() -> None
             if partition.is_open and partition.log.epochs.latest > 0:
                 break
             await asyncio.sleep(0.1)
-        assert partition.log.epochs.latest > 0, "it has followed the new leader"
+        assert partition.log.epochs.latest > 0, "it has fetched from the new leader"
         assert partition.log.truncation_is_safe
 
     simulation.run(scenario())

@@ -1,35 +1,35 @@
 """Runs a transcript: commands to a simulated cluster, and after each block what they changed.
 
-A transcript is text. Blocks are separated by empty lines; a block is commands, a line `----`, and
-what then has changed. Lines that begin with `#` are for people. Time stands still between commands;
-at the end of a block the cluster gets a second to settle, unless its last command is `until` or
+A transcript is text. Blocks are separated by empty lines; a block has commands, a line `----`, and
+the changes that follow. Lines that begin with `#` are comments. Time does not pass between
+commands; at the end of a block the cluster runs for a second, unless the last command is `until` or
 `wait`. These are the commands; topics have one partition:
 
     topic orders b1 b2 b3 min.insync.replicas=2   create it, with these replicas
-    topic-at b4 other b1                          ask b4 for it; the answer is shown when it comes
+    topic-at b4 other b1                          send to b4; the response is shown when it arrives
     delete orders
-    produce b1 acks=all "x"                       send to b1; the answer is shown when it comes
+    produce b1 acks=all "x"                       send to b1; the response is shown when it arrives
     delete-records b1 2                           those below offset 2
-    read b1                                       what b1 gives a consumer
-    fetch-at b1 epoch=0                           what b1 says to who believes in that leader epoch
-    latest b1 / latest b1 v4                      where b1 says that the log ends, in that version
-    logs                                          what lies in every replica's log
+    read b1                                       what b1 returns to a consumer
+    fetch-at b1 epoch=0                           what b1 returns to a fetch with that leader epoch
+    latest b1 / latest b1 v4                      the end offset that b1 returns, in that version
+    logs                                          the records in every replica's log
     kill b1 / start b1 / stop b1 / power-off b1   its process, or its machine
     begin b1                                      as start, without waiting for it
     freeze b1 / thaw b1
     cut b1 -> b2 / cut b1 <-> b2                  one way, or both
     heal / heal b1 b2                             all links, or those between two
-    cut-store b1 / heal-store b1 / expire b1      its way to the metadata store, its session
-    slow-store b1 500ms                           how long its word to the store takes
+    cut-store b1 / heal-store b1 / expire b1      its link to the metadata store, its session
+    slow-store b1 500ms                           the delay of its writes to the store
     slow b1 200ms
-    until b1 hw 1 / until b2 end 1                time goes on up to the very step after which
-    until leader b2 / until in-sync b1 b2         this is so
+    until b1 hw 1 / until b2 end 1                run until exactly the step after which
+    until leader b2 / until in-sync b1 b2         this is true
     until b1 connects b2
     wait 5s
 
-There are four brokers. b4 is the controller and has no replicas, unless a topic says otherwise.
-The network takes half a millisecond for everything and nothing is left to chance, so the same
-transcript always runs the same.
+There are four brokers. b4 is the controller and has no replicas, unless a topic says otherwise. The
+network always takes half a millisecond and nothing is random, so the same transcript always runs
+the same.
 """
 
 import asyncio
@@ -71,13 +71,13 @@ class Block:
 
 
 def parse(text: str) -> list[Block]:
-    """The blocks of a transcript, each with the comments that stand before and in it."""
+    """The blocks of a transcript, each with the comments before and in it."""
     blocks = []
     for part in re.split(r"\n\s*\n", text.strip("\n")):
         lines = part.splitlines()
-        told = lines.index(RESULT) if RESULT in lines else len(lines)
-        commands = [line for line in lines[:told] if line.strip()]
-        blocks.append(Block(commands, [line for line in lines[told + 1 :] if line.strip()]))
+        result_at = lines.index(RESULT) if RESULT in lines else len(lines)
+        commands = [line for line in lines[:result_at] if line.strip()]
+        blocks.append(Block(commands, [line for line in lines[result_at + 1 :] if line.strip()]))
     return blocks
 
 
@@ -91,7 +91,7 @@ def render(blocks: list[Block], found: list[list[str]]) -> str:
 
 
 def play(blocks: list[Block]) -> list[list[str]]:
-    """Run a transcript; what each block changed. Raises what a checker finds."""
+    """Run a transcript. Returns what each block changed. Raises what a checker finds."""
     simulation = Simulation(0, schedule="fifo")
     simulation.network.delay_ms = (0.5, 0.5)
     simulation.network.chop_chance = 0.0
@@ -106,13 +106,13 @@ class Stage:
             simulation, brokers=4, session_timeout_s=SESSION_S, settings=SETTINGS
         )
         self.watch = InvariantMonitor(self.cluster, all_checkers(Committed()))
-        self.told: list[str] = []
+        self.results: list[str] = []
         self._background: dict[asyncio.Task[None], None] = {}
         self._waits: list[tuple[Callable[[], bool], asyncio.Event]] = []
         simulation.add_checker(self._look)
 
     async def play(self, blocks: list[Block]) -> list[list[str]]:
-        # One after the other: who comes first is the controller.
+        # One after the other: the first one becomes the controller.
         for node in reversed(self.cluster.nodes.values()):
             await node.start()
         await asyncio.sleep(SETTLE_S)
@@ -126,19 +126,19 @@ class Stage:
 
     async def _play_block(self, commands: list[str]) -> list[str]:
         before = self._state()
-        self.told = []
+        self.results = []
         for command in commands:
             words = shlex.split(command, comments=True)
             await getattr(self, "do_" + words[0].replace("-", "_"))(*words[1:])
         if commands[-1].split()[0] not in ("until", "wait"):
             await asyncio.sleep(SETTLE_S)
         changed = _differences(before, self._state())
-        return [*changed, *self.told] or ["nothing changes"]
+        return [*changed, *self.results] or ["nothing changes"]
 
-    # -- what is to be seen ----------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------
 
     def _state(self) -> dict[str, dict[str, str]]:
-        """Everything that a transcript tells about, as text, by whom it concerns."""
+        """The state that a transcript shows, as text, by broker or partition."""
         state: dict[str, dict[str, str]] = {}
         for log, partition in self.watch.world.states.items():
             leader = "none" if partition.leader == NO_NODE else f"b{partition.leader}"
@@ -193,7 +193,7 @@ class Stage:
         async def ask() -> None:
             error = await self._create(client, name, words)
             outcome = f"is refused by {broker}: {error}" if error else f"is made by {broker}"
-            self.told.append(f"topic {name} {outcome}")
+            self.results.append(f"topic {name} {outcome}")
 
         self._later(ask())
         await asyncio.sleep(0)
@@ -236,12 +236,12 @@ class Stage:
             answer = await produce(client, topic, [v.encode() for v in values], acks=acks)
             await client.close()
         except OSError:
-            self.told.append(f"{what} gets no answer from {broker}")
+            self.results.append(f"{what} gets no answer from {broker}")
             return
         if answer.error_code:
-            self.told.append(f"{what} is refused by {broker}: {_error(answer.error_code)}")
+            self.results.append(f"{what} is refused by {broker}: {_error(answer.error_code)}")
         else:
-            self.told.append(f"{what} is acknowledged at offset {answer.base_offset}")
+            self.results.append(f"{what} is acknowledged at offset {answer.base_offset}")
 
     async def do_read(self, broker: str, topic: str | None = None) -> None:
         topic = topic or next(log.name.topic for log in self.watch.world.states)
@@ -249,11 +249,11 @@ class Stage:
         fetched = await fetch_once(client, topic, 0)
         await client.close()
         if fetched.error_code:
-            self.told.append(f"{broker} shows nothing: {_error(fetched.error_code)}")
+            self.results.append(f"{broker} shows nothing: {_error(fetched.error_code)}")
             return
         records = visible_records(bytes(fetched.records or b""), Offset(0)).records
         shown = ", ".join(f'{r.offset} "{(r.value or b"").decode()}"' for r in records)
-        self.told.append(f"{broker} shows {shown or 'nothing'}")
+        self.results.append(f"{broker} shows {shown or 'nothing'}")
 
     async def do_delete_records(self, broker: str, before: str) -> None:
         topic = next(log.name.topic for log in self.watch.world.states)
@@ -266,7 +266,7 @@ class Stage:
         )
         await client.close()
         error = _error(answer.topics[0].partitions[0].error_code)
-        self.told.append(
+        self.results.append(
             error or f"{topic} starts at {answer.topics[0].partitions[0].low_watermark}"
         )
 
@@ -275,7 +275,7 @@ class Stage:
         client = await PeerConnection.open(broker, PORT)
         fetched = await fetch_once(client, topic, 0, epoch=int(epoch.removeprefix("epoch=")))
         await client.close()
-        self.told.append(f"{broker} answers {_error(fetched.error_code) or 'with records'}")
+        self.results.append(f"{broker} answers {_error(fetched.error_code) or 'with records'}")
 
     async def do_latest(self, broker: str, version: str = "v11") -> None:
         topic = next(log.name.topic for log in self.watch.world.states)
@@ -289,15 +289,15 @@ class Stage:
         )
         await client.close()
         (found,) = answer.topics[0].partitions
-        self.told.append(f"{broker} answers {_error(found.error_code) or found.offset}")
+        self.results.append(f"{broker} answers {_error(found.error_code) or found.offset}")
 
     async def do_logs(self) -> None:
-        """What lies on the disks, whoever runs."""
+        """The records on the disks, also of brokers that are not running."""
         for log, state in self.watch.world.states.items():
             for node in self.cluster.nodes.values():
                 if node.id in state.replicas:
                     held = ", ".join(_records_in(node.machine.disk, f"/data/{log.name}"))
-                    self.told.append(f"{self._name(node, log)} has {held or 'nothing'}")
+                    self.results.append(f"{self._name(node, log)} has {held or 'nothing'}")
 
     # -- processes -------------------------------------------------------------------------------
 
@@ -308,7 +308,7 @@ class Stage:
         self._node(broker).power_off(tear=False)
 
     async def do_start(self, broker: str) -> None:
-        """Returns when it is in service, or after a while without."""
+        """Returns when the broker is in service, or after a time limit."""
         await asyncio.wait([self._node(broker).begin()], timeout=2 * SESSION_S)
 
     async def do_begin(self, broker: str) -> None:
@@ -316,7 +316,7 @@ class Stage:
 
     async def do_stop(self, broker: str) -> None:
         clean = await self._node(broker).stop()
-        self.told.append(f"{broker} stops{'' if clean else ', but not cleanly'}")
+        self.results.append(f"{broker} stops{'' if clean else ', but not cleanly'}")
 
     async def do_freeze(self, broker: str) -> None:
         self._node(broker).freeze()
@@ -360,7 +360,7 @@ class Stage:
         await asyncio.sleep(_seconds(duration))
 
     async def do_until(self, *words: str) -> None:
-        """Go on at the very step after which it is so."""
+        """Run until exactly the step after which the condition is true."""
         condition = self._condition(*words)
         if condition():
             return
@@ -384,7 +384,7 @@ class Stage:
                 nodes = {NodeId(int(broker[1:])) for broker in brokers}
                 return lambda: any(set(state.isr) == nodes for state in states.values())
             case (broker, "connects", other):
-                return lambda: self._takes_for_a_broker(other, broker)
+                return lambda: self._has_authenticated(other, broker)
             case (broker, mark, value):
                 node = NodeId(int(broker[1:]))
                 attribute = {"hw": "watermark", "end": "end"}[mark]
@@ -395,13 +395,13 @@ class Stage:
                 )
         raise AssertionError(f"until what? {words}")
 
-    def _takes_for_a_broker(self, broker: str, other: str) -> bool:
-        """Whether the other one has connected and proven to be a broker."""
-        life = self.cluster[int(broker[1:])].broker
-        assert life is not None
+    def _has_authenticated(self, broker: str, other: str) -> bool:
+        """Whether the other broker has connected and authenticated as a broker."""
+        running = self.cluster[int(broker[1:])].broker
+        assert running is not None
         return any(
             connection.client.is_peer and connection.peer_host == other
-            for listener in life.listeners
+            for listener in running.listeners
             for connection in listener.connections
         )
 

@@ -41,11 +41,11 @@ class Identity(NamedTuple):
     certificate: Path
     key: Path
     both: Path
-    """Certificate and key in one file, as ssl.keystore.location wants them."""
+    """Certificate and key in one file, for ssl.keystore.location."""
 
 
 class Authority:
-    """Signs certificates that its own vouches for."""
+    """A certificate authority."""
 
     def __init__(self, folder: Path, name: str = "Suwi tests") -> None:
         if shutil.which("openssl") is None:
@@ -64,7 +64,7 @@ class Authority:
     def issue(
         self, name: str, subject: str = "", *, password: str = "", expired: bool = False
     ) -> Identity:
-        """A certificate for localhost, or one that was valid long ago."""
+        """A certificate for localhost, or an expired one."""
         folder = self._folder
         protection = ("-passout", f"pass:{password}") if password else ("-nodes",)
         self._run(

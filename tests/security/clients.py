@@ -1,4 +1,4 @@
-"""The same few things through every client: write, read, and fail to get in."""
+"""A common interface to several Kafka clients: produce, consume, fail to authenticate."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 
 
 class Access(NamedTuple):
-    """How to get in."""
+    """Protocol and credentials."""
 
     protocol: str
     ca: Path | None = None
@@ -51,7 +51,7 @@ class Client(Protocol):
     def consume(self, address: str, access: Access, topic: str, count: int) -> list[bytes]: ...
 
     def failure(self, address: str, access: Access) -> str:
-        """Try to get in where that must fail; what the client says."""
+        """Connect where that must fail; returns the client's error."""
 
 
 class Confluent:
@@ -221,7 +221,7 @@ class AioKafka:
 
 
 class Suwi:
-    """Our own: it logs in and asks for the users; what it sends is tested elsewhere."""
+    """Suwi's client: logs in and describes users; the rest is tested elsewhere."""
 
     def ask_users(self, address: str, access: Access) -> list[str]:
         async def work() -> list[str]:
@@ -240,7 +240,7 @@ class Suwi:
 
 
 def client_properties(access: Access) -> dict[str, str]:
-    """Kafka's keys for a Java client, which ours reads as well."""
+    """Properties for a Java client, which Suwi's client reads too."""
     properties = {"security.protocol": access.protocol}
     if access.ca is not None:
         properties["ssl.truststore.type"] = "PEM"

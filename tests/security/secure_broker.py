@@ -28,7 +28,7 @@ def jaas(passwords: Mapping[str, str]) -> str:
 
 
 class SecureBroker(BrokerProcess):
-    """Its key store is a file of its own, which a test may replace."""
+    """Its key store is a separate file, which a test may replace."""
 
     def __init__(self, folder: Path, authority: Authority, identity: Identity) -> None:
         super().__init__(folder / "data")
@@ -63,6 +63,6 @@ class SecureBroker(BrokerProcess):
         return f"localhost:{found[-1]}"
 
     def _arguments(self) -> list[str]:
-        # At debug level, because secrets must not be there either.
+        # At debug level, because even there the log must not have secrets.
         level = ("--log-level", "debug")
         return ["--config", str(self._config), "--data", str(self.data), *level]

@@ -1,4 +1,4 @@
-"""Real clients over every protocol: what one writes it reads back; who may not is kept out."""
+"""Real clients over every protocol: produce and consume, and failed authentication."""
 
 import pytest
 
@@ -21,10 +21,10 @@ def client(request: pytest.FixtureRequest) -> Client:
 
 
 @pytest.fixture(params=ACCESSES)
-def way_in(
+def listener_access(
     request: pytest.FixtureRequest, authority: Authority, alice: Identity
 ) -> tuple[str, Access]:
-    """A listener, and what it takes to get through it."""
+    """A listener and the credentials for it."""
     listener, _, mechanism = request.param.partition(" ")
     if listener == "MTLS":
         return listener, Access("SSL", authority.certificate, alice)
@@ -40,13 +40,13 @@ def alice(authority: Authority) -> Identity:
 
 
 def test_what_is_written_is_read(
-    broker: SecureBroker, client: Client, way_in: tuple[str, Access]
+    broker: SecureBroker, client: Client, listener_access: tuple[str, Access]
 ) -> None:
-    listener, access = way_in
+    listener, access = listener_access
     topic = unique_name("secure")
     with RawClient(broker.address) as raw:
         raw.create_topic(topic)
-    # The larger ones leave in pieces, which without TLS would be by sendfile.
+    # The larger ones are sent in parts; without TLS with sendfile.
     values = [b"small", bytes(range(256)) * 800, b"", b"x" * 300_000, b"last"]
     client.produce(broker.at(listener), access, topic, values)
     assert client.consume(broker.at(listener), access, topic, len(values)) == values
@@ -54,8 +54,8 @@ def test_what_is_written_is_read(
         assert raw.fetch(topic, 0, partition_max_bytes=1 << 22).high_watermark == len(values)
 
 
-def test_our_own_client_gets_in(broker: SecureBroker, way_in: tuple[str, Access]) -> None:
-    listener, access = way_in
+def test_suwis_client_logs_in(broker: SecureBroker, listener_access: tuple[str, Access]) -> None:
+    listener, access = listener_access
     users = Suwi().ask_users(broker.at(listener), access)
     assert set(SCRAM_PASSWORDS) <= set(users)
 
@@ -66,7 +66,7 @@ ANYBODY = {**CLIENTS, "suwi": Suwi}
 @pytest.mark.parametrize("name", ANYBODY)
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 @pytest.mark.parametrize("user", ["known", "unknown"])
-def test_a_wrong_password_and_an_unknown_user_are_kept_out(
+def test_a_wrong_password_and_an_unknown_user_are_refused(
     broker: SecureBroker, name: str, mechanism: str, user: str
 ) -> None:
     users = PASSWORDS if mechanism == "PLAIN" else SCRAM_PASSWORDS
@@ -85,7 +85,7 @@ def test_a_mechanism_that_is_not_enabled_is_named(broker: SecureBroker, name: st
 
 
 @pytest.mark.parametrize("name", ANYBODY)
-def test_mutual_tls_wants_a_certificate(
+def test_mutual_tls_requires_a_certificate(
     broker: SecureBroker, authority: Authority, name: str
 ) -> None:
     access = Access("SSL", authority.certificate)
@@ -94,7 +94,7 @@ def test_mutual_tls_wants_a_certificate(
 
 @pytest.mark.parametrize("name", ANYBODY)
 @pytest.mark.parametrize("kind", ["expired", "foreign"])
-def test_certificates_that_are_not_valid_are_kept_out(
+def test_invalid_certificates_are_refused(
     broker: SecureBroker,
     authority: Authority,
     tmp_path_factory: pytest.TempPathFactory,

@@ -25,9 +25,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
         ("/CN=plus\\+sign/OU=a\\,b", "OU=a\\,b,CN=plus\\+sign"),
     ],
 )
-def test_a_subject_is_written_as_java_writes_it(
-    authority: Authority, subject: str, text: str
-) -> None:
+def test_a_subject_is_formatted_as_in_java(authority: Authority, subject: str, text: str) -> None:
     identity = authority.issue(f"n{abs(hash(subject))}", subject)
     assert subject_of(der(identity.certificate)) == text
 

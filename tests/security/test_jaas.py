@@ -1,4 +1,4 @@
-"""`sasl.jaas.config`, as people write it and as they mistype it."""
+"""`sasl.jaas.config`, valid and with common mistakes."""
 
 import pytest
 
@@ -21,13 +21,13 @@ def test_users_are_read(text: str) -> None:
     assert module.users == {"alice": "secret", "bob": "hidden"}
 
 
-def test_other_options_are_no_users() -> None:
+def test_other_options_are_not_users() -> None:
     module = parse_jaas('PlainLoginModule required username="u" password="p" user_a="b";')
     assert module.users == {"a": "b"}
     assert module.options["username"] == "u"
 
 
-def test_passwords_may_hold_anything_in_quotes() -> None:
+def test_quoted_passwords_may_contain_any_character() -> None:
     module = parse_jaas(r'PlainLoginModule required user_a="; = \" \\ x" user_b="수위";')
     assert module.users == {"a": '; = " \\ x', "b": "수위"}
 

@@ -1,4 +1,4 @@
-"""Brokers that prove to be brokers, and those that cannot."""
+"""Mutual authentication of brokers by the cluster secret."""
 
 import asyncio
 import struct
@@ -13,9 +13,9 @@ from suwi.security.peer_proof import PeerProver
 from suwi.sim import Simulation
 from suwi.sim.cluster import PORT, SimCluster
 from suwi.wire.versions import ApiKey
-from tests.broker.test_between_brokers import heartbeat_fields
+from tests.broker.test_clients_posing_as_brokers import REFUSED, is_disconnected_by
+from tests.broker.test_inter_broker_requests import heartbeat_fields
 from tests.broker.test_simulated_cluster import controller, image, run, until
-from tests.broker.test_strangers import REFUSED, is_hung_up_on
 
 B1, B2, B3 = (NodeId(number) for number in (1, 2, 3))
 SECRET, CLUSTER = b"a secret of the store", "cluster"
@@ -29,7 +29,7 @@ def prover(
     return made
 
 
-# -- what is proven --------------------------------------------------------------------------------
+# -- proofs ----------------------------------------------------------------------------------------
 
 
 def test_two_brokers_of_a_cluster_prove_themselves_to_each_other() -> None:
@@ -41,26 +41,26 @@ def test_two_brokers_of_a_cluster_prove_themselves_to_each_other() -> None:
 
 
 @pytest.mark.parametrize(
-    "stranger", [prover(B2, secret=b"guess"), prover(B2, cluster_id="another"), prover(B3)]
+    "outsider", [prover(B2, secret=b"guess"), prover(B2, cluster_id="another"), prover(B3)]
 )
-def test_who_accepts_must_be_the_broker_that_was_meant(stranger: PeerProver) -> None:
+def test_the_accepting_side_must_be_the_intended_broker(outsider: PeerProver) -> None:
     one = prover(B1)
     hello = one.hello()
-    _, answer = stranger.accept(hello)
+    _, answer = outsider.accept(hello)
     with pytest.raises(Refused, match="not broker 2"):
         one.respond(B2, hello, answer)
 
 
 @pytest.mark.parametrize(
-    "stranger", [prover(B1, secret=b"guess"), prover(B1, cluster_id="another")]
+    "outsider", [prover(B1, secret=b"guess"), prover(B1, cluster_id="another")]
 )
-def test_who_connects_must_know_the_secret_of_the_cluster(stranger: PeerProver) -> None:
+def test_the_connecting_side_must_know_the_clusters_secret(outsider: PeerProver) -> None:
     other = prover(B2)
-    challenge, _ = other.accept(stranger.hello())
-    assert not other.is_proven(challenge, stranger._proof(b"suwi peer 1, connecting\0", challenge))
+    challenge, _ = other.accept(outsider.hello())
+    assert not other.is_proven(challenge, outsider._proof(b"suwi peer 1, connecting\0", challenge))
 
 
-def test_a_proof_is_good_for_one_connection_and_one_broker() -> None:
+def test_a_proof_is_valid_for_one_connection_and_one_broker() -> None:
     one, other, third = prover(B1), prover(B2), prover(B3)
     hello = one.hello()
     challenge, answer = other.accept(hello)
@@ -74,7 +74,7 @@ def test_a_proof_is_good_for_one_connection_and_one_broker() -> None:
     assert not other.is_proven(as_another, proof)
 
 
-def test_what_a_broker_has_proven_cannot_be_sent_back_to_it() -> None:
+def test_a_proof_cannot_be_reflected_to_its_sender() -> None:
     other = prover(B2)
     challenge, answer = other.accept(prover(B1).hello())
     assert not other.is_proven(challenge, answer[32:])
@@ -109,7 +109,7 @@ async def is_taken_for_a_peer(client: PeerConnection) -> bool:
     return bool(answer.error_code != REFUSED)
 
 
-def test_a_connection_with_a_proof_is_a_brokers_and_others_are_not() -> None:
+def test_only_a_connection_with_a_proof_counts_as_a_brokers() -> None:
     async def scenario(cluster: SimCluster) -> None:
         prover = broker_prover(cluster, 2)
         client, other = [await PeerConnection.open("b1", PORT) for _ in range(2)]
@@ -120,8 +120,8 @@ def test_a_connection_with_a_proof_is_a_brokers_and_others_are_not() -> None:
         client.send_unanswered(ApiKey.PEER_PROOF, 0, [proof])
         assert await is_taken_for_a_peer(client)
         assert not await is_taken_for_a_peer(other)
-        # What was proven elsewhere is worth nothing here.
-        assert await is_hung_up_on(other, ApiKey.PEER_PROOF, proof)
+        # A proof from another connection is not valid here.
+        assert await is_disconnected_by(other, ApiKey.PEER_PROOF, proof)
 
     run(scenario)
 
@@ -131,7 +131,7 @@ def test_a_wrong_proof_closes_the_connection_and_is_counted(proof: bytes) -> Non
     async def scenario(cluster: SimCluster) -> None:
         client = await PeerConnection.open("b1", PORT)
         await client.send(ApiKey.PEER_CHALLENGE, 0, [struct.pack(">i32s", 2, b"nonce")])
-        assert await is_hung_up_on(client, ApiKey.PEER_PROOF, proof)
+        assert await is_disconnected_by(client, ApiKey.PEER_PROOF, proof)
         broker = cluster[1].broker
         assert broker is not None
         assert broker.listeners[0].failed_authentications.by_mechanism == {"PEER": 1}
@@ -139,23 +139,23 @@ def test_a_wrong_proof_closes_the_connection_and_is_counted(proof: bytes) -> Non
     run(scenario)
 
 
-def test_who_introduces_itself_twice_or_wrongly_is_hung_up_on() -> None:
+def test_a_repeated_or_malformed_hello_closes_the_connection() -> None:
     async def scenario(cluster: SimCluster) -> None:
         hello = struct.pack(">i32s", 2, b"nonce")
         for first, second in [(hello, hello), (hello[1:], b""), (b"", b"")]:
             client = await PeerConnection.open("b1", PORT)
             if first is hello:
                 await client.send(ApiKey.PEER_CHALLENGE, 0, [first])
-                assert await is_hung_up_on(client, ApiKey.PEER_CHALLENGE, second)
+                assert await is_disconnected_by(client, ApiKey.PEER_CHALLENGE, second)
             else:
-                assert await is_hung_up_on(client, ApiKey.PEER_CHALLENGE, first)
+                assert await is_disconnected_by(client, ApiKey.PEER_CHALLENGE, first)
         client = await PeerConnection.open("b1", PORT)
-        assert await is_hung_up_on(client, ApiKey.PEER_PROOF, bytes(32))
+        assert await is_disconnected_by(client, ApiKey.PEER_PROOF, bytes(32))
 
     run(scenario)
 
 
-def test_a_listener_that_is_not_between_brokers_takes_nobody_for_a_broker() -> None:
+def test_a_proof_is_not_accepted_on_other_listeners() -> None:
     settings = {
         "listeners": "INSIDE://127.0.0.1:9092",
         "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
@@ -178,18 +178,18 @@ def test_a_listener_that_is_not_between_brokers_takes_nobody_for_a_broker() -> N
         hello = broker_prover(cluster, 2).hello()
         outside = await PeerConnection.open("b1", PORT + 1)
         assert not await is_taken_for_a_peer(outside)
-        assert await is_hung_up_on(outside, ApiKey.PEER_CHALLENGE, hello)
+        assert await is_disconnected_by(outside, ApiKey.PEER_CHALLENGE, hello)
         inside = await PeerConnection.open("b1", PORT)
         assert len(await inside.send(ApiKey.PEER_CHALLENGE, 0, [hello])) == 64
 
     simulation.run(main())
 
 
-def test_a_broker_does_not_talk_to_one_that_cannot_prove_itself() -> None:
+def test_a_broker_disconnects_from_a_peer_without_a_proof() -> None:
     async def scenario(cluster: SimCluster) -> None:
         broker = cluster[2].broker
         assert broker is not None
-        # Who listens there says that it is broker 3, and is broker 1.
+        # Broker 1 listens there, and claims to be broker 3.
         impostor = BrokerInfo(B3, (Endpoint("PLAINTEXT", "b1", PORT),))
         with pytest.raises(ConnectionError, match="not broker 3 of this cluster"):
             await broker._peers.connect_to(impostor)
@@ -210,7 +210,7 @@ def test_a_broker_does_not_talk_to_one_that_cannot_prove_itself() -> None:
     run(scenario)
 
 
-def test_the_secret_is_made_once_and_is_in_no_image() -> None:
+def test_the_secret_is_created_once_and_is_in_no_image() -> None:
     async def scenario(cluster: SimCluster) -> None:
         secret = cluster.store.ledger.entries[PEER_SECRET].value
         assert len(secret) == 32

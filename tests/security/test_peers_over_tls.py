@@ -1,4 +1,4 @@
-"""A cluster whose brokers talk to each other over TLS, with a certificate for each, or a log-in."""
+"""A cluster with TLS between brokers, with a certificate for each broker, or with SASL."""
 
 import asyncio
 from pathlib import Path
@@ -15,9 +15,9 @@ from suwi.model.ids import NodeId
 from suwi.sim import SimRandom
 from suwi.wire.versions import ApiKey
 from tests.broker.simulated import produce
-from tests.broker.test_between_brokers import heartbeat_fields
+from tests.broker.test_clients_posing_as_brokers import REFUSED
+from tests.broker.test_inter_broker_requests import heartbeat_fields
 from tests.broker.test_simulated_cluster import create
-from tests.broker.test_strangers import REFUSED
 from tests.net.support import until
 from tests.security.certificates import Authority
 from tests.security.clients import Access, client_properties
@@ -29,7 +29,7 @@ _JAAS = (
 
 
 def properties(authority: Authority, data: Path, protocol: str, node: int) -> dict[str, str]:
-    # Each broker has a certificate of its own name.
+    # Each broker has a certificate with its own name.
     identity = authority.issue(f"{protocol}-{node}".lower(), f"/CN=broker-{node}")
     return {
         "node.id": str(node),
@@ -47,7 +47,7 @@ def properties(authority: Authority, data: Path, protocol: str, node: int) -> di
 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
-def test_brokers_replicate_and_a_client_with_a_certificate_is_no_broker(
+def test_brokers_replicate_over_tls_and_a_client_certificate_is_not_a_brokers(
     authority: Authority, tmp_path: Path, protocol: str
 ) -> None:
     async def scenario() -> None:
@@ -57,8 +57,8 @@ def test_brokers_replicate_and_a_client_with_a_certificate_is_no_broker(
                 local_env(),
                 parse_broker_config(properties(authority, tmp_path, protocol, node)).config,
                 store.view(),
-                sharing=2,
-                beside=[NodeId(1), NodeId(2)],
+                brokers_in_process=2,
+                start_together=[NodeId(1), NodeId(2)],
             )
             for node in (1, 2)
         ]

@@ -1,4 +1,4 @@
-"""The gate before a SASL listener, with a clock in the test's hand."""
+"""The SASL gate of a listener, with a fake clock."""
 
 import asyncio
 import struct
@@ -28,8 +28,8 @@ class ConnectionRegistry:
     def closed(self, connection: Connection) -> None: ...
 
 
-class Door:
-    """A gate, a connection before it, and what came through."""
+class GatedConnection:
+    """A gate, a connection, and the requests that passed the gate."""
 
     def __init__(self, reauthenticate_ms: int = SESSION_S * 1000) -> None:
         rules = SaslRules({"PLAIN": MechanismRules(lambda: PlainServer(USERS), reauthenticate_ms)})
@@ -69,25 +69,25 @@ class Door:
         return self.connection.sasl
 
     def log_in(self) -> None:
-        """What the two handlers do."""
+        """Authenticate as the two SASL handlers do."""
         self.session.choose("PLAIN", self.now_s, bare_tokens=False)
         self.session.respond(ALICE, self.now_s)
 
 
-def test_only_three_apis_are_served_before() -> None:
-    allowed = [key for key in ApiKey if not Door().is_closed_by(key)]
+def test_only_three_apis_are_served_before_authentication() -> None:
+    allowed = [key for key in ApiKey if not GatedConnection().is_closed_by(key)]
     assert allowed == [ApiKey.SASL_HANDSHAKE, ApiKey.API_VERSIONS, ApiKey.SASL_AUTHENTICATE]
 
 
 def test_a_frame_too_short_for_an_api_is_not_served() -> None:
-    door = Door()
+    door = GatedConnection()
     for frame in (b"", b"\0"):
         with pytest.raises(CloseConnection):
             door.gate(door.connection, memoryview(bytearray(frame)))
 
 
-def test_everything_is_served_after() -> None:
-    door = Door()
+def test_every_api_is_served_after_authentication() -> None:
+    door = GatedConnection()
     door.send(ApiKey.SASL_HANDSHAKE)
     door.log_in()
     for key in ApiKey:
@@ -95,8 +95,8 @@ def test_everything_is_served_after() -> None:
     assert door.served[1:] == list(ApiKey)
 
 
-def test_an_authentication_holds_until_its_end_and_not_longer() -> None:
-    door = Door()
+def test_an_authentication_is_valid_until_its_end() -> None:
+    door = GatedConnection()
     door.send(ApiKey.API_VERSIONS)
     door.log_in()
     door.now_s += SESSION_S - 0.001
@@ -107,8 +107,8 @@ def test_an_authentication_holds_until_its_end_and_not_longer() -> None:
         assert door.is_closed_by(key) is not allowed
 
 
-def test_an_authentication_that_was_repeated_holds_anew() -> None:
-    door = Door()
+def test_a_reauthentication_extends_the_validity() -> None:
+    door = GatedConnection()
     door.send(ApiKey.API_VERSIONS)
     door.log_in()
     for _ in range(3):
@@ -119,7 +119,7 @@ def test_an_authentication_that_was_repeated_holds_anew() -> None:
 
 
 def test_after_a_refusal_nothing_is_served() -> None:
-    door = Door()
+    door = GatedConnection()
     door.send(ApiKey.API_VERSIONS)
     door.session.choose("PLAIN", door.now_s, bare_tokens=False)
     with pytest.raises(Exception, match="Invalid username or password"):
@@ -128,7 +128,7 @@ def test_after_a_refusal_nothing_is_served() -> None:
 
 
 def test_a_bare_token_reaches_no_handler() -> None:
-    door = Door(reauthenticate_ms=0)
+    door = GatedConnection(reauthenticate_ms=0)
     door.send(ApiKey.SASL_HANDSHAKE)
     door.session.choose("PLAIN", door.now_s, bare_tokens=True)
     assert door.connection.client.principal == ANONYMOUS
@@ -142,17 +142,17 @@ def test_a_bare_token_reaches_no_handler() -> None:
     assert door.served == [ApiKey.SASL_HANDSHAKE, ApiKey.METADATA]
 
 
-def test_limits_are_narrow_until_the_peer_is_known() -> None:
-    connection = Door().connection
+def test_limits_are_lower_until_the_peer_is_authenticated() -> None:
+    connection = GatedConnection().connection
     assert connection._limits.request_bytes_max == 512_000
     connection.authenticated(user("alice"))
     assert connection._limits.request_bytes_max == 100_000_000
     assert connection._limits.authenticated is None
 
 
-def test_who_does_not_say_who_it_is_is_cut_off() -> None:
+def test_a_peer_that_does_not_authenticate_is_disconnected() -> None:
     async def scenario() -> None:
-        connection, wire = Door().connection, Wire()
+        connection, wire = GatedConnection().connection, Wire()
         wire.connect(connection)
         opened_s = connection._opened_at
         limit_s = Limits().authenticate_ms_max / 1000

@@ -1,4 +1,4 @@
-"""A connection's way through SASL, without a connection."""
+"""The SASL state of a connection, without a connection."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def authenticated(reauthenticate_ms: int = 0) -> SaslSession:
 # -- PLAIN ----------------------------------------------------------------------------------------
 
 
-def test_a_user_with_its_password_is_let_in() -> None:
+def test_a_user_with_its_password_is_authenticated() -> None:
     token = PlainClient("alice", "secret").first()
     assert PlainServer(USERS).respond(token) == Authenticated("alice", b"")
 
@@ -50,14 +50,14 @@ def test_a_user_with_its_password_is_let_in() -> None:
         b"\xff\0\xff\0\xff",
     ],
 )
-def test_anybody_else_is_refused(token: bytes) -> None:
+def test_other_credentials_are_refused(token: bytes) -> None:
     with pytest.raises(Refused) as refused:
         PlainServer(USERS).respond(token)
     assert "alice" not in str(refused.value)
     assert "secret" not in str(refused.value)
 
 
-def test_a_wrong_password_and_an_unknown_user_are_told_the_same() -> None:
+def test_a_wrong_password_and_an_unknown_user_get_the_same_error() -> None:
     texts = set()
     for token in (b"\0alice\0wrong", b"\0nobody\0secret"):
         with pytest.raises(Refused) as refused:
@@ -69,20 +69,20 @@ def test_a_wrong_password_and_an_unknown_user_are_told_the_same() -> None:
 # -- sessions -------------------------------------------------------------------------------------
 
 
-def test_nobody_is_authenticated_at_first() -> None:
+def test_a_new_session_is_not_authenticated() -> None:
     made = session()
     assert made.principal is None
     assert made.open_until_s < 0
 
 
-def test_an_authentication_holds_for_ever_by_default() -> None:
+def test_an_authentication_does_not_expire_by_default() -> None:
     made = authenticated()
     assert made.principal == user("alice")
     assert made.open_until_s == float("inf")
     assert made.lifetime_ms == 0
 
 
-def test_an_authentication_holds_as_long_as_it_is_configured() -> None:
+def test_an_authentication_expires_as_configured() -> None:
     made = authenticated(reauthenticate_ms=60_000)
     assert made.open_until_s == 160.0
     assert made.lifetime_ms == 60_000
@@ -106,7 +106,7 @@ def test_a_second_handshake_before_the_first_has_ended_is_illegal() -> None:
         made.choose("PLAIN", 0.0, bare_tokens=False)
 
 
-def test_who_fails_is_not_authenticated() -> None:
+def test_a_failed_authentication_sets_no_principal() -> None:
     made = session()
     made.choose("PLAIN", 0.0, bare_tokens=False)
     with pytest.raises(Refused):
@@ -115,7 +115,7 @@ def test_who_fails_is_not_authenticated() -> None:
     assert made.open_until_s < 0
 
 
-def test_who_fails_gets_no_second_try() -> None:
+def test_there_is_no_second_attempt_after_a_failed_authentication() -> None:
     made = session()
     made.choose("PLAIN", 0.0, bare_tokens=False)
     with pytest.raises(Refused):
@@ -127,7 +127,7 @@ def test_who_fails_gets_no_second_try() -> None:
         made.choose("PLAIN", 0.0, bare_tokens=False)
 
 
-def test_only_the_handshake_without_requests_leads_to_bare_tokens() -> None:
+def test_only_handshake_v0_is_followed_by_bare_tokens() -> None:
     for bare in (True, False):
         made = session()
         made.choose("PLAIN", 0.0, bare_tokens=bare)
@@ -136,7 +136,7 @@ def test_only_the_handshake_without_requests_leads_to_bare_tokens() -> None:
         assert not made.expects_bare_token
 
 
-def test_an_authentication_is_repeated_in_time() -> None:
+def test_reauthentication_is_allowed() -> None:
     made = authenticated(reauthenticate_ms=60_000)
     made.choose("PLAIN", 150.0, bare_tokens=False)
     assert made.open_until_s == 160.0
@@ -147,9 +147,9 @@ def test_an_authentication_is_repeated_in_time() -> None:
 @pytest.mark.parametrize(
     ("reauthenticate_ms", "now_s", "bare_tokens"),
     [(0, 150.0, False), (60_000, 100.5, False), (60_000, 150.0, True)],
-    ids=["where nobody asks for it", "too soon", "without requests"],
+    ids=["not configured", "too soon", "with bare tokens"],
 )
-def test_an_authentication_is_not_repeated(
+def test_reauthentication_is_refused(
     reauthenticate_ms: int, now_s: float, bare_tokens: bool
 ) -> None:
     made = authenticated(reauthenticate_ms)
@@ -158,7 +158,7 @@ def test_an_authentication_is_not_repeated(
     assert made.principal == user("alice")
 
 
-def test_the_user_cannot_change_when_it_is_repeated() -> None:
+def test_reauthentication_cannot_change_the_user() -> None:
     made = authenticated(reauthenticate_ms=60_000)
     made.choose("PLAIN", 150.0, bare_tokens=False)
     with pytest.raises(Refused, match="cannot change its user"):
@@ -167,7 +167,7 @@ def test_the_user_cannot_change_when_it_is_repeated() -> None:
     assert made.open_until_s < 0
 
 
-def test_the_mechanism_cannot_change_when_it_is_repeated() -> None:
+def test_reauthentication_cannot_change_the_mechanism() -> None:
     made = authenticated(reauthenticate_ms=60_000)
     with pytest.raises(UnsupportedSaslMechanism, match="cannot change its mechanism"):
         made.choose("OTHER", 150.0, bare_tokens=False)

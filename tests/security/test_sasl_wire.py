@@ -1,4 +1,4 @@
-"""SASL by hand, byte by byte: what is served before it, what after it, and for how long."""
+"""SASL on the wire: what is served before and after authentication, and for how long."""
 
 import struct
 import time
@@ -44,7 +44,7 @@ def address(broker: SecureBroker) -> str:
     return broker.at("SASL_PLAINTEXT")
 
 
-# -- before ---------------------------------------------------------------------------------------
+# -- before authentication ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,13 @@ def test_nothing_is_served_before_authentication(address: str, api: Any) -> None
 
 
 @pytest.mark.parametrize("frame", [b"", b"\0", b"\xff\xff", bytes(100), b"\x16\x03\x01\x02\0\x01"])
-def test_bytes_that_are_no_request_close_the_connection(address: str, frame: bytes) -> None:
+def test_a_malformed_frame_closes_the_connection(address: str, frame: bytes) -> None:
     with RawClient(address) as client:
         client.send_frame(frame)
         assert client.is_closed_by_broker
 
 
-def test_the_versions_are_told_to_anybody(address: str) -> None:
+def test_api_versions_is_served_before_authentication(address: str) -> None:
     with RawClient(address) as client:
         for _ in range(2):
             answer = client.ask(ApiKey.API_VERSIONS, 0, {})
@@ -105,7 +105,7 @@ def test_a_token_without_a_handshake_is_illegal(address: str) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_who_is_authenticated_is_served(address: str, version: int) -> None:
+def test_an_authenticated_client_is_served(address: str, version: int) -> None:
     with RawClient(address) as client:
         answer = handshake(client)
         assert answer.error_code == 0
@@ -156,7 +156,7 @@ def test_a_proof_that_was_used_before_is_refused(address: str) -> None:
         assert client.is_closed_by_broker
 
 
-def test_a_refusal_comes_late_and_ends_the_connection(address: str) -> None:
+def test_a_failed_authentication_is_delayed_and_closes_the_connection(address: str) -> None:
     with RawClient(address) as client:
         handshake(client)
         began_s = time.monotonic()
@@ -177,7 +177,7 @@ def test_requests_behind_a_refused_token_are_not_served(address: str) -> None:
         assert client.is_closed_by_broker
 
 
-def test_a_mechanism_that_is_not_enabled_is_told_what_is(address: str) -> None:
+def test_an_unknown_mechanism_gets_the_enabled_ones(address: str) -> None:
     with RawClient(address) as client:
         answer = handshake(client, "GSSAPI")
         assert answer.error_code == UNSUPPORTED_MECHANISM
@@ -185,7 +185,7 @@ def test_a_mechanism_that_is_not_enabled_is_told_what_is(address: str) -> None:
         assert client.is_closed_by_broker
 
 
-def test_an_authenticated_connection_cannot_begin_again(address: str) -> None:
+def test_an_authenticated_connection_cannot_start_another_handshake(address: str) -> None:
     with RawClient(address) as client:
         handshake(client)
         authenticate(client, TOKEN)
@@ -194,7 +194,7 @@ def test_an_authenticated_connection_cannot_begin_again(address: str) -> None:
         assert metadata(client).brokers
 
 
-# -- without requests, as the oldest clients do it ------------------------------------------------
+# -- bare tokens, as with the oldest clients ------------------------------------------------------
 
 
 def test_bare_tokens_after_the_oldest_handshake(address: str) -> None:
@@ -227,7 +227,7 @@ def test_a_bad_bare_token_closes_the_connection_late(address: str) -> None:
         assert time.monotonic() - began_s >= FAILURE_DELAY_MS / 1000
 
 
-# -- sessions that end (KIP-368) ------------------------------------------------------------------
+# -- sessions that expire (KIP-368) ---------------------------------------------------------------
 
 
 def test_a_session_ends_unless_it_is_renewed(broker: SecureBroker) -> None:
@@ -251,10 +251,10 @@ def test_a_session_that_has_ended_may_still_be_renewed(broker: SecureBroker) -> 
         assert metadata(client).brokers
 
 
-# -- elsewhere ------------------------------------------------------------------------------------
+# -- a listener without SASL ----------------------------------------------------------------------
 
 
-def test_a_listener_without_sasl_says_so(broker: SecureBroker) -> None:
+def test_a_listener_without_sasl_refuses_sasl_requests(broker: SecureBroker) -> None:
     with RawClient(broker.address) as client:
         for version in (0, 1):
             answer = handshake(client, version=version)

@@ -1,4 +1,4 @@
-"""SCRAM against the vectors of its RFC, against itself, and against whoever does not keep to it."""
+"""SCRAM against the test vectors of its RFC, against itself, and with invalid messages."""
 
 import base64
 
@@ -59,14 +59,14 @@ CLIENT_FINAL = (
 SERVER_FINAL = "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 
 
-def test_the_server_says_what_the_rfc_says() -> None:
+def test_the_server_sends_the_messages_of_the_rfc() -> None:
     lookup = users(ScramMechanism.SHA_256, user="pencil")
     machine = ScramServer(ScramMechanism.SHA_256, lookup, SERVER_NONCE)
     assert machine.respond(CLIENT_FIRST.encode()) == Challenge(SERVER_FIRST.encode())
     assert machine.respond(CLIENT_FINAL.encode()) == Authenticated("user", SERVER_FINAL.encode())
 
 
-def test_the_client_says_what_the_rfc_says() -> None:
+def test_the_client_sends_the_messages_of_the_rfc() -> None:
     client = ScramClient(ScramMechanism.SHA_256, "user", "pencil", CLIENT_NONCE)
     assert client.first() == CLIENT_FIRST.encode()
     assert client.respond(SERVER_FIRST.encode()) == CLIENT_FINAL.encode()
@@ -92,7 +92,7 @@ def test_both_sides_agree(mechanism: ScramMechanism, name: str) -> None:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize(("name", "password"), [("user", "wrong"), ("nobody", "pencil")])
-def test_wrong_passwords_and_unknown_users_get_the_same_answers(
+def test_wrong_passwords_and_unknown_users_get_the_same_responses(
     mechanism: ScramMechanism, name: str, password: str
 ) -> None:
     machine = server(mechanism)
@@ -122,7 +122,7 @@ def test_an_unknown_user_looks_like_the_known_ones() -> None:
     assert (len(decoy.salt), decoy.iterations) == (64, 16384)
 
 
-# -- peers that do not keep to it -----------------------------------------------------------------
+# -- invalid messages -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -152,14 +152,14 @@ def test_channel_binding_is_refused(flag: str) -> None:
         server().respond(f"{flag},,n=user,r=abc".encode())
 
 
-def test_another_ones_name_as_authorization_id_is_refused() -> None:
+def test_another_users_name_as_authorization_id_is_refused() -> None:
     with pytest.raises(Refused, match="authorization id"):
         server().respond(b"n,a=admin,n=user,r=abc")
     assert challenge(server(), "n,a=user,n=user,r=abc")
 
 
 def proof_for(machine: ScramServer, first: str, final: str) -> str:
-    """A final message with the proof that fits it, whatever else is wrong with it."""
+    """A final message with a matching proof, even if another part is wrong."""
     mechanism = ScramMechanism.SHA_256
     server_first = challenge(machine, first)
     bare = first.split(",", 2)[2]
@@ -185,9 +185,9 @@ def test_another_nonce_is_refused_even_with_a_fitting_proof(nonce: str) -> None:
         machine.respond(final.encode())
 
 
-def test_a_flag_that_was_changed_on_the_way_is_noticed() -> None:
+def test_a_modified_channel_binding_flag_is_detected() -> None:
     machine = server()
-    # The client said "y" (it could bind), somebody made it "n".
+    # The client sent "y" (supports channel binding), an attacker changed it to "n".
     final = proof_for(machine, "n,,n=user,r=abc", "c=eSws,r=abcserver")
     with pytest.raises(Refused, match="invalid credentials"):
         machine.respond(final.encode())
@@ -217,15 +217,15 @@ def test_whatever_is_sent_ends_in_a_challenge_or_a_refusal(tokens: list[bytes]) 
 @pytest.mark.parametrize(
     ("first", "message"),
     [
-        ("r=server,s=AAAA,i=4096", "nonce that is not ours"),
-        ("r=client,s=AAAA,i=4096", "nonce that is not ours"),
+        ("r=server,s=AAAA,i=4096", "does not start with the client's"),
+        ("r=client,s=AAAA,i=4096", "does not start with the client's"),
         ("r=clientserver,s=AAAA,i=1", "1 SCRAM iterations"),
         ("r=clientserver,s=AAAA,i=2000000000", "2000000000 SCRAM iterations"),
-        ("r=clientserver,s=!,i=4096", "no SCRAM message"),
-        ("e=other-error", "no SCRAM message"),
+        ("r=clientserver,s=!,i=4096", "malformed SCRAM message"),
+        ("e=other-error", "malformed SCRAM message"),
     ],
 )
-def test_the_client_does_not_trust_a_broker_that_breaks_the_rules(first: str, message: str) -> None:
+def test_the_client_refuses_invalid_broker_messages(first: str, message: str) -> None:
     client = ScramClient(ScramMechanism.SHA_256, "user", "pencil", "client")
     client.first()
     with pytest.raises(Refused, match=message):

@@ -1,4 +1,4 @@
-"""Users of SCRAM in the metadata: who there is, who may be added, and what is kept of them."""
+"""SCRAM users in the metadata: describing and changing them, and what is stored."""
 
 from base64 import b64encode
 from collections.abc import Iterator
@@ -61,7 +61,7 @@ def describe(client: RawClient, *names: str) -> dict[str, Any]:
     return {result.user: result for result in answer.results}
 
 
-def test_users_are_told_with_their_mechanisms_only(client: RawClient) -> None:
+def test_describing_users_shows_only_their_mechanisms(client: RawClient) -> None:
     users = describe(client)
     assert set(SCRAM_PASSWORDS) <= users.keys()
     infos = users["carol"].credential_infos
@@ -75,7 +75,7 @@ def test_a_user_that_does_not_exist_is_not_described(client: RawClient) -> None:
     assert described["carol"].error_code == 0
 
 
-def test_a_user_asked_for_twice_is_described_once(client: RawClient) -> None:
+def test_a_user_requested_twice_is_described_once(client: RawClient) -> None:
     described = describe(client, "carol", "carol")
     assert described["carol"].error_code == DUPLICATE
 
@@ -95,7 +95,7 @@ def test_a_user_asked_for_twice_is_described_once(client: RawClient) -> None:
         ({"mechanism": -1}, UNSUPPORTED_MECHANISM),
     ],
 )
-def test_credentials_that_are_not_safe_are_refused(
+def test_unsafe_credentials_are_refused(
     client: RawClient, broken: dict[str, Any], code: int
 ) -> None:
     name = unique_name("user")
@@ -104,12 +104,12 @@ def test_credentials_that_are_not_safe_are_refused(
 
 
 @pytest.mark.parametrize("name", ["", "x" * 1025])
-def test_names_that_cannot_be_are_refused(client: RawClient, name: str) -> None:
+def test_invalid_user_names_are_refused(client: RawClient, name: str) -> None:
     assert alter(client, upsertion(name)) == {name: UNACCEPTABLE}
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", "수위", "a b", "%2F", "a,b=c", "\x00"])
-def test_odd_names_are_names(client: RawClient, name: str) -> None:
+def test_unusual_user_names_are_accepted(client: RawClient, name: str) -> None:
     assert alter(client, upsertion(name)) == {name: 0}
     assert describe(client, name)[name].error_code == 0
     assert name in describe(client)
@@ -128,7 +128,7 @@ def test_one_refusal_does_not_stop_the_others(client: RawClient) -> None:
     assert not {bad, twice} & described.keys()
 
 
-def test_what_is_not_there_cannot_be_deleted(client: RawClient) -> None:
+def test_a_missing_credential_cannot_be_deleted(client: RawClient) -> None:
     name = unique_name("user")
     assert alter(client, deletions=[(name, SHA_256)]) == {name: NOT_FOUND}
     alter(client, upsertion(name))
@@ -137,7 +137,7 @@ def test_what_is_not_there_cannot_be_deleted(client: RawClient) -> None:
     assert alter(client, deletions=[(name, SHA_256)]) == {name: 0}
 
 
-def test_an_administrator_adds_a_user_that_gets_in_until_it_is_removed(
+def test_an_added_user_can_log_in_until_it_is_removed(
     broker: SecureBroker,
 ) -> None:
     name, password = unique_name("user"), "for now"
@@ -160,7 +160,7 @@ def test_an_administrator_adds_a_user_that_gets_in_until_it_is_removed(
     assert "SaslAuthenticationFailed" in AioKafka().failure(broker.at("SASL_PLAINTEXT"), access)
 
 
-def test_the_store_holds_neither_passwords_nor_what_equals_them(broker: SecureBroker) -> None:
+def test_the_store_has_neither_passwords_nor_salted_passwords(broker: SecureBroker) -> None:
     raw = b"".join(file.read_bytes() for file in broker.data.glob("*.sqlite*"))
     assert b"stored_key" in raw
     for password in SCRAM_PASSWORDS.values():

@@ -1,4 +1,4 @@
-"""What is secret stays so: in answers, errors, representations and logs."""
+"""Secrets are not shown in responses, errors, representations and logs."""
 
 import pytest
 
@@ -70,17 +70,17 @@ JAAS_KEY = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
-        ({}, "set .*sasl.enabled.mechanisms|with sasl.enabled.mechanisms="),
+        ({}, "set for example sasl.enabled.mechanisms="),
         ({"sasl.enabled.mechanisms": "PLAIN"}, f"PLAIN has no users: set {JAAS_KEY}="),
         ({JAAS_KEY: f'PlainLoginModule user_a="{SECRET}";'}, f"{JAAS_KEY}: it must start with"),
         ({JAAS_KEY: f'ScramLoginModule required user_a="{SECRET}";'}, "must be PlainLoginModule"),
-        ({JAAS_KEY: f'PlainLoginModule required password="{SECRET}";'}, "name the users"),
-        ({JAAS_KEY: 'PlainLoginModule required user_a="";'}, "none of them empty"),
-        ({JAAS_KEY: jaas({"": SECRET})}, "none of them empty"),
+        ({JAAS_KEY: f'PlainLoginModule required password="{SECRET}";'}, "list the users"),
+        ({JAAS_KEY: 'PlainLoginModule required user_a="";'}, "must not be empty"),
+        ({JAAS_KEY: jaas({"": SECRET})}, "must not be empty"),
         ({"sasl.jaas.config": jaas({"a": SECRET})}, "PLAIN has no users"),
     ],
 )
-def test_sasl_settings_that_cannot_work_are_explained(
+def test_invalid_sasl_settings_are_refused_with_a_reason(
     properties: dict[str, str], message: str
 ) -> None:
     given = {"listeners": "SASL_PLAINTEXT://127.0.0.1:0", **properties}
@@ -104,7 +104,9 @@ def test_sasl_settings_that_cannot_work_are_explained(
         ("listener.name.x.ssl.truststore.password", SECRET, "PEM files have no store password"),
     ],
 )
-def test_keys_that_are_not_allowed_are_explained(key: str, value: str, message: str) -> None:
+def test_invalid_security_settings_are_refused_with_a_reason(
+    key: str, value: str, message: str
+) -> None:
     with pytest.raises(BadConfig, match=message) as refused:
         parse_broker_config({key: value})
     assert SECRET not in str(refused.value)

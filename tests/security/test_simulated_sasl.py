@@ -1,4 +1,4 @@
-"""SASL with our own client under simulated time: sessions that end and are renewed in time."""
+"""SASL with Suwi's client in simulated time: sessions that expire and reauthentication."""
 
 import asyncio
 import logging
@@ -55,7 +55,7 @@ async def ask(connection: PeerConnection) -> None:
     assert len(answer.brokers) == 1
 
 
-def test_a_log_in_is_repeated_for_as_long_as_the_connection_lives() -> None:
+def test_a_client_reauthenticates_as_long_as_the_connection_is_open() -> None:
     simulation = Simulation(1)
 
     async def scenario() -> None:
@@ -63,7 +63,7 @@ def test_a_log_in_is_repeated_for_as_long_as_the_connection_lives() -> None:
         await broker.start()
         connection = await connect(simulation, ALICE)
         for _ in range(60):
-            # Several at once, so that some are made while the log-in is repeated.
+            # Several at once, so that some are sent during the reauthentication.
             await asyncio.gather(*(ask(connection) for _ in range(5)))
             await asyncio.sleep(SESSION_S / 10)
         assert connection.is_open
@@ -73,7 +73,7 @@ def test_a_log_in_is_repeated_for_as_long_as_the_connection_lives() -> None:
     simulation.run(scenario())
 
 
-def test_without_a_repeated_log_in_the_next_request_ends_the_connection() -> None:
+def test_without_reauthentication_the_next_request_closes_the_connection() -> None:
     simulation = Simulation(2)
 
     async def scenario() -> None:
@@ -96,7 +96,7 @@ def test_without_a_repeated_log_in_the_next_request_ends_the_connection() -> Non
     simulation.run(scenario())
 
 
-def test_a_peer_that_does_not_log_in_is_cut_off() -> None:
+def test_a_peer_that_does_not_log_in_is_disconnected() -> None:
     simulation = Simulation(3)
 
     async def scenario() -> None:
@@ -115,7 +115,7 @@ def test_a_peer_that_does_not_log_in_is_cut_off() -> None:
 
 
 @pytest.mark.parametrize("mechanism", list(ScramMechanism))
-def test_a_user_made_over_sasl_logs_in_until_it_is_removed(mechanism: ScramMechanism) -> None:
+def test_a_user_added_over_sasl_can_log_in_until_it_is_removed(mechanism: ScramMechanism) -> None:
     simulation = Simulation(4)
     bob = Access("SASL_PLAINTEXT", None, None, mechanism.sasl_name, "bob", "hidden")
 
@@ -131,7 +131,7 @@ def test_a_user_made_over_sasl_logs_in_until_it_is_removed(mechanism: ScramMecha
             with pytest.raises(AuthenticationFailed):
                 await connect(simulation, bob)
             await users.set("bob", "hidden", [mechanism], 4096)
-            assert [user.name for user in await users.known()] == ["bob"]
+            assert [user.name for user in await users.describe()] == ["bob"]
             connection = await connect(simulation, bob)
             await ask(connection)
             await users.remove("bob", [mechanism])
@@ -146,7 +146,9 @@ def test_a_user_made_over_sasl_logs_in_until_it_is_removed(mechanism: ScramMecha
 
 @pytest.mark.parametrize("user", ["alice", "nobody"])
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_every_refusal_takes_the_same_time_and_says_the_same(user: str, mechanism: str) -> None:
+def test_every_failed_login_takes_the_same_time_with_the_same_error(
+    user: str, mechanism: str
+) -> None:
     simulation = Simulation(5)
     access = Access("SASL_PLAINTEXT", None, None, mechanism, user, "guess")
 
@@ -162,14 +164,14 @@ def test_every_refusal_takes_the_same_time_and_says_the_same(user: str, mechanis
     simulation.run(scenario())
 
 
-def test_a_mechanism_that_is_not_enabled_is_told_with_those_that_are() -> None:
+def test_the_error_for_a_disabled_mechanism_lists_the_enabled_ones() -> None:
     simulation = Simulation(6)
 
     async def scenario() -> None:
         broker = sasl_broker(simulation, listener_name_sasl_sasl_enabled_mechanisms="PLAIN")
         await broker.start()
         access = ALICE._replace(mechanism="SCRAM-SHA-256")
-        with pytest.raises(UnsupportedSaslMechanism, match=r"but PLAIN$"):
+        with pytest.raises(UnsupportedSaslMechanism, match=r"only PLAIN$"):
             await connect(simulation, access)
         await broker.stop()
 
@@ -201,7 +203,7 @@ def test_a_failed_log_in_is_counted_and_logged_with_its_user_but_not_its_passwor
     assert "a-guess" not in repr(facts)
 
 
-def test_an_unknown_mechanism_does_not_become_a_label() -> None:
+def test_an_unknown_mechanism_does_not_become_a_metric_label() -> None:
     simulation = Simulation(8)
 
     async def scenario() -> None:

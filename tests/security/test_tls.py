@@ -1,4 +1,4 @@
-"""PEM files, text and settings into TLS contexts; what is wrong is said, secrets are not."""
+"""TLS contexts from PEM files, PEM text and settings; errors do not contain secrets."""
 
 import os
 import shutil
@@ -73,7 +73,7 @@ def client(authority: Authority) -> ssl.SSLContext:
     return make_client_context(settings(trusted=trusted), DISK)
 
 
-# -- what works -----------------------------------------------------------------------------------
+# -- valid settings -------------------------------------------------------------------------------
 
 
 def test_a_key_store_in_one_file(server: Identity, client: ssl.SSLContext) -> None:
@@ -127,7 +127,7 @@ def test_cipher_suites_of_tls_1_3_only(server: Identity, client: ssl.SSLContext)
     assert shake_hands(context, client)[0] == "TLSv1.3"
 
 
-# -- what does not --------------------------------------------------------------------------------
+# -- invalid settings -----------------------------------------------------------------------------
 
 
 def refusal(tls: TlsSettings) -> str:
@@ -149,8 +149,8 @@ def test_a_file_that_is_missing(tmp_path: Path) -> None:
 
 
 def test_a_certificate_without_its_key(server: Identity) -> None:
-    assert "must both be there" in refusal(settings(in_file(server.certificate)))
-    assert "must both be there" in refusal(settings(in_file(server.key)))
+    assert "certificate and its private key" in refusal(settings(in_file(server.certificate)))
+    assert "certificate and its private key" in refusal(settings(in_file(server.key)))
 
 
 def test_a_key_of_another_certificate(
@@ -158,10 +158,10 @@ def test_a_key_of_another_certificate(
 ) -> None:
     mixed = tmp_path / "mixed.pem"
     mixed.write_bytes(encrypted.certificate.read_bytes() + server.key.read_bytes())
-    assert "do not belong together" in refusal(settings(in_file(mixed)))
+    assert "does not match the certificate" in refusal(settings(in_file(mixed)))
 
 
-def test_an_encrypted_key_without_its_password_asks_nobody(encrypted: Identity) -> None:
+def test_an_encrypted_key_without_its_password_does_not_prompt(encrypted: Identity) -> None:
     assert "ssl.key.password" in refusal(settings(in_file(encrypted.both)))
 
 
@@ -171,7 +171,7 @@ def test_an_encrypted_key_with_a_wrong_password(encrypted: Identity) -> None:
 
 def test_a_key_without_a_certificate(server: Identity) -> None:
     store = Store("ssl.keystore", key=server.key.read_text())
-    assert "go together" in refusal(settings(store))
+    assert "must be set together" in refusal(settings(store))
 
 
 def test_client_certificates_without_anything_to_trust(server: Identity) -> None:
@@ -184,22 +184,27 @@ def test_client_certificates_without_anything_to_trust(server: Identity) -> None
     [
         (["RC4-MD5"], "'RC4-MD5' is not among TLS_AES_128_GCM_SHA256"),
         (["TLS_RSA_WITH_AES_128_CBC_SHA"], "is not among"),
-        (["TLS_AES_256_GCM_SHA384"], "go together: add TLS_AES_128_GCM_SHA256, TLS_CHACHA20"),
+        (
+            ["TLS_AES_256_GCM_SHA384"],
+            "only be enabled together: add TLS_AES_128_GCM_SHA256, TLS_CHACHA20",
+        ),
     ],
 )
-def test_cipher_suites_that_cannot_be_had(server: Identity, suites: list[str], words: str) -> None:
+def test_unsupported_cipher_suites_are_refused(
+    server: Identity, suites: list[str], words: str
+) -> None:
     said = refusal(settings(in_file(server.both), cipher_suites=suites))
     assert said.startswith("ssl.cipher.suites: ")
     assert words in said
 
 
-def test_cipher_suites_that_do_not_fit_the_versions(server: Identity) -> None:
+def test_cipher_suites_for_disabled_tls_versions_are_refused(server: Identity) -> None:
     suites = ["TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"]
     tls = settings(in_file(server.both), cipher_suites=suites, versions=["TLSv1.3"])
-    assert "none of them is for a version" in refusal(tls)
+    assert "none of the suites is for a version" in refusal(tls)
 
 
-def test_java_key_stores_are_refused_with_the_way_out(
+def test_java_key_stores_are_refused_with_a_conversion_hint(
     authority: Authority, server: Identity, tmp_path: Path
 ) -> None:
     pkcs12 = authority.pkcs12(server, PASSWORD)
@@ -214,10 +219,10 @@ def test_java_key_stores_are_refused_with_the_way_out(
     assert refusal(settings(odd)) == "ssl.keystore.type=BKS: allowed: PEM"
 
 
-# -- renewal --------------------------------------------------------------------------------------
+# -- reloading ------------------------------------------------------------------------------------
 
 
-def test_a_certificate_is_renewed_when_its_file_changes(
+def test_a_certificate_is_reloaded_when_its_file_changes(
     authority: Authority, server: Identity, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "live.pem"
@@ -226,14 +231,14 @@ def test_a_certificate_is_renewed_when_its_file_changes(
     first = renewed.current()
     assert renewed.current() is first
     shutil.copy(authority.issue("next").both, path)
-    os.utime(path, (1, 1))  # whatever the clock's resolution is
+    os.utime(path, (1, 1))  # independent of the clock's resolution
     second = renewed.current()
     assert second is not first
     assert renewed.current() is second
     assert "the old ones stay" not in caplog.text
 
 
-def test_a_broken_certificate_leaves_the_old_one_in_force_and_is_logged_once(
+def test_after_an_invalid_certificate_the_old_one_stays_in_use_and_it_is_logged_once(
     server: Identity, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "live.pem"

@@ -1,4 +1,4 @@
-"""TLS listeners: names in certificates, renewal under a connection, peers that only knock."""
+"""TLS listeners: principals from certificates, reloading, peers without a complete handshake."""
 
 import asyncio
 import errno
@@ -83,7 +83,7 @@ async def ask_name(listener: Listener, context: ssl.SSLContext) -> str:
         ("required", True, user("CN=alice,O=Example")),
     ],
 )
-def test_a_certificate_that_was_asked_for_names_the_principal(
+def test_the_subject_of_a_requested_certificate_is_the_principal(
     authority: Authority, server: Identity, client_auth: str, shows: bool, principal: Principal
 ) -> None:
     identity = authority.issue(unique_name("alice"), "/O=Example/CN=alice") if shows else None
@@ -98,7 +98,7 @@ def test_a_certificate_that_was_asked_for_names_the_principal(
 
 
 @pytest.mark.parametrize("client_auth", ["requested", "required"])
-def test_an_expired_certificate_is_refused_even_where_none_is_needed(
+def test_an_expired_certificate_is_refused_even_if_none_is_required(
     authority: Authority, server: Identity, client_auth: str
 ) -> None:
     identity = authority.issue(unique_name("old"), "/CN=alice", expired=True)
@@ -114,10 +114,10 @@ def test_an_expired_certificate_is_refused_even_where_none_is_needed(
     run(scenario())
 
 
-# -- peers that only knock ------------------------------------------------------------------------
+# -- peers without a complete handshake -----------------------------------------------------------
 
 
-def test_a_peer_without_a_handshake_counts_and_is_cut_off(
+def test_a_peer_without_a_handshake_counts_as_a_connection_and_is_disconnected(
     authority: Authority, server: Identity, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -131,7 +131,7 @@ def test_a_peer_without_a_handshake_counts_and_is_cut_off(
         second = socket.create_connection(("127.0.0.1", listener.port))
         for peer in (silent, second):
             peer.setblocking(False)
-        # The second one is refused while the first is at the door; then that is cut off as well.
+        # The second is refused while the first is in its handshake; then that times out too.
         assert await _ends(loop, second)
         assert "too many connections" in _reasons(caplog)
         assert await _ends(loop, silent)
@@ -160,7 +160,7 @@ def _reasons(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.mark.parametrize(
     "sent", [b"\0\0\0\x10" + bytes(16), b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff" * 100]
 )
-def test_bytes_that_are_no_tls_close_the_connection(
+def test_bytes_that_are_not_tls_close_the_connection(
     authority: Authority, server: Identity, sent: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -181,7 +181,7 @@ def test_bytes_that_are_no_tls_close_the_connection(
     assert any(reason.startswith("TLS handshake failed: ") for reason in _reasons(caplog))
 
 
-def test_a_listener_stops_with_peers_at_its_door(authority: Authority, server: Identity) -> None:
+def test_a_listener_stops_during_tls_handshakes(authority: Authority, server: Identity) -> None:
     async def scenario() -> None:
         listener = serving(contexts(authority, server))
         await listener.start()
@@ -195,7 +195,7 @@ def test_a_listener_stops_with_peers_at_its_door(authority: Authority, server: I
     run(scenario())
 
 
-def test_a_peer_that_comes_while_the_listener_stops_is_let_go(
+def test_a_peer_that_connects_while_the_listener_stops_is_disconnected(
     authority: Authority, server: Identity
 ) -> None:
     async def scenario() -> None:
@@ -203,8 +203,8 @@ def test_a_peer_that_comes_while_the_listener_stops_is_let_go(
         await listener.start()
         peer = socket.create_connection(("127.0.0.1", listener.port))
         peer.setblocking(False)
-        while not listener._handshakes:  # noqa: ASYNC110 (nothing tells us)
-            await asyncio.sleep(0)  # just accepted: its handshake has not begun
+        while not listener._handshakes:  # noqa: ASYNC110 (there is no event)
+            await asyncio.sleep(0)  # just accepted: its handshake has not started
         await listener.stop(0)
         assert await _ends(asyncio.get_running_loop(), peer)
         assert listener._budget.connections == 0
@@ -213,7 +213,7 @@ def test_a_peer_that_comes_while_the_listener_stops_is_let_go(
     run(scenario())
 
 
-def test_a_peer_for_whom_no_descriptor_is_left_is_let_go(
+def test_a_peer_is_disconnected_if_no_file_descriptor_is_left(
     authority: Authority, server: Identity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def none_left(fd: int) -> int:
@@ -248,7 +248,7 @@ class TlsClient(RawClient):
         return serial
 
 
-def test_what_is_read_from_files_is_the_same_with_and_without_tls(
+def test_fetched_records_are_the_same_with_and_without_tls(
     broker: SecureBroker, authority: Authority
 ) -> None:
     name = unique_name("files")
@@ -272,7 +272,7 @@ def test_what_is_read_from_files_is_the_same_with_and_without_tls(
             assert len(frames[0]) > 30_000
 
 
-def test_a_certificate_is_renewed_under_a_connected_client(
+def test_a_certificate_is_reloaded_while_a_client_is_connected(
     authority: Authority, tmp_path: Path
 ) -> None:
     first, second = authority.issue("first"), authority.issue("second")
@@ -280,21 +280,21 @@ def test_a_certificate_is_renewed_under_a_connected_client(
         with TlsClient(broker.at("SSL"), trusting(authority)) as connected:
             name = unique_name("renewed")
             connected.create_topic(name)
-            # In place, as a mounted secret is replaced.
+            # Replaced in place, as a mounted secret is.
             shutil.copy(second.both, tmp_path / "next.pem")
             os.replace(tmp_path / "next.pem", broker.key_store)
             with TlsClient(broker.at("SSL"), trusting(authority)) as late:
                 assert late.serial != connected.serial
                 renewed = late.serial
             assert connected.produce(name, build_batch([Record(value=b"still here")])) == (0, 0)
-            # A broken one changes nothing.
+            # An invalid one changes nothing.
             broker.key_store.write_text("-----BEGIN nothing")
             for _ in range(2):
                 with TlsClient(broker.at("SSL"), trusting(authority)) as late:
                     assert late.serial == renewed
             assert b"still here" in connected.fetch(name, 0).records
-        assert broker.log.count("certificates renewed") == 1
-        # Each listener that has met the broken file says so once.
+        assert broker.log.count("certificates reloaded") == 1
+        # Each listener that has read the invalid file logs it once.
         assert broker.log.count("the old ones stay") == 1
         assert "Traceback" not in broker.log
 
@@ -314,7 +314,7 @@ def test_an_expired_certificate_of_the_broker_is_not_trusted(
 
 
 def _refusal(port: int, context: ssl.SSLContext) -> str:
-    """What a blocking client is told, in its handshake or after it (TLS 1.3 tells it late)."""
+    """The TLS alert that a blocking client gets, in its handshake or (TLS 1.3) after it."""
     with socket.create_connection(("localhost", port), timeout=10) as plain:
         try:
             with context.wrap_socket(plain, server_hostname="localhost") as tls:
@@ -335,7 +335,7 @@ def _refusal(port: int, context: ssl.SSLContext) -> str:
         ("an expired one", "CERTIFICATE_EXPIRED"),
     ],
 )
-def test_a_peer_whose_handshake_fails_is_told_why(
+def test_a_peer_whose_handshake_fails_gets_a_tls_alert(
     authority: Authority,
     server: Identity,
     tmp_path: Path,
@@ -365,7 +365,7 @@ def test_a_peer_whose_handshake_fails_is_told_why(
     run(scenario())
 
 
-def test_a_peer_that_wants_an_older_tls_is_told_that_it_is_not_served(
+def test_a_peer_with_an_old_tls_version_gets_a_tls_alert(
     authority: Authority, server: Identity
 ) -> None:
     context = trusting(authority)

@@ -1,4 +1,4 @@
-"""A busy little world that prints its trace hash: `python chatter.py SEED`.
+"""A small busy simulation that prints its trace hash: `python chatter.py SEED`.
 
 It uses what could differ from run to run: sets of strings, task groups that cancel, generators,
 jobs, connections, kills and power losses.

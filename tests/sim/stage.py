@@ -1,4 +1,4 @@
-"""A cluster of facts, played by hand before the checkers of the simulation."""
+"""A cluster made of facts, changed by hand, for the tests of the checkers."""
 
 from uuid import UUID
 
@@ -15,7 +15,7 @@ LOG = LogId(UUID(int=1), TopicPartition("orders", PartitionIndex(0)))
 
 
 class Stage:
-    """Three replicas of one partition, led by b1 in epoch 0, and the checkers that look at them."""
+    """Three replicas of one partition, led by b1 in epoch 0, and the checkers."""
 
     def __init__(self, *, unclean: bool = False) -> None:
         self.world = World()
@@ -26,7 +26,7 @@ class Stage:
         self.change(PartitionState(ONE, LeaderEpoch(0), 0, ALL, ALL), author=ONE)
         for node in ALL:
             self.world.replicas[node, LOG] = Replica(
-                node, LOG, life=f"b{node}#1", leads=node == ONE, leader_epoch=0
+                node, LOG, incarnation=f"b{node}#1", leads=node == ONE, leader_epoch=0
             )
 
     def __getitem__(self, node: NodeId) -> Replica:
@@ -49,7 +49,7 @@ class Stage:
             checker.on_states(self.world, [change], author)
 
     def move(self, leader: NodeId, **fields: object) -> None:
-        """A clean election, told to everybody."""
+        """A clean election that all brokers have seen."""
         state = self.state._replace(
             leader=leader,
             leader_epoch=LeaderEpoch(self.state.leader_epoch + 1),
@@ -92,7 +92,7 @@ class Stage:
     def reopen(self, node: NodeId, kept: list[Batch], *, safe_end: int | None = None) -> None:
         replica = self[node]
         before, replica.batches = replica.batches, kept
-        replica.life, replica.leads = f"b{node}#2", False
+        replica.incarnation, replica.leads = f"b{node}#2", False
         replica.end = kept[-1].last + 1 if kept else 0
         for checker in self.checkers:
             checker.on_reopened(self.world, replica, before, safe_end)
@@ -126,7 +126,7 @@ def three_committed(stage: Stage) -> None:
 
 
 def lose_a_record(stage: Stage) -> None:
-    """The first two have committed one and written another; the third is elected without them."""
+    """The first two have committed one batch and written another; the third is elected without."""
     stage.change(stage.state._replace(partition_epoch=1, isr=(ONE, TWO)))
     for node in (ONE, TWO):
         stage.append(node, batch(0), batch(1))

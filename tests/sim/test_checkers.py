@@ -1,4 +1,4 @@
-"""Each checker is itself checked: a good cluster passes, and every planted fault is found."""
+"""The checkers are tested: a correct cluster passes, and every planted fault is found."""
 
 from collections.abc import Callable
 from uuid import UUID
@@ -31,7 +31,7 @@ def test_a_cluster_that_does_everything_right_passes() -> None:
 
 
 def test_after_a_power_loss_counts_what_a_replica_had_and_not_what_it_never_had() -> None:
-    """The leader cannot know yet that a member lost what it has told to have."""
+    """The leader cannot know yet that a member lost what it had fetched."""
     stage = Stage()
     stage.change(stage.state._replace(partition_epoch=1, isr=(ONE, TWO)))
     for node in (ONE, TWO):
@@ -101,7 +101,7 @@ def a_member_let_in_without_what_is_committed(stage: Stage) -> None:
     stage.change(stage.state._replace(partition_epoch=2, isr=ALL))
 
 
-def a_suspect_elected_without_what_is_committed(stage: Stage) -> None:
+def an_unclean_replica_elected_without_what_is_committed(stage: Stage) -> None:
     three_committed(stage)
     stage[TWO].was_unclean_shutdown = True
     stage.reopen(TWO, stage[TWO].batches[:2], safe_end=2)
@@ -129,9 +129,9 @@ def two_leaders(stage: Stage) -> None:
     stage.look(TWO)
 
 
-def a_leader_in_the_epoch_of_its_last_life(stage: Stage) -> None:
+def a_leader_in_the_epoch_of_its_earlier_incarnation(stage: Stage) -> None:
     stage.look(ONE)
-    stage[ONE].life = "b1#2"
+    stage[ONE].incarnation = "b1#2"
     stage.look(ONE)
 
 
@@ -252,7 +252,7 @@ def an_empty_in_sync_set(stage: Stage) -> None:
     stage.change(stage.state._replace(leader=NO_NODE, partition_epoch=1, isr=()))
 
 
-def a_stranger_in_sync(stage: Stage) -> None:
+def a_broker_in_sync_that_is_no_replica(stage: Stage) -> None:
     stage.change(stage.state._replace(partition_epoch=1, isr=(ONE, NodeId(4))))
 
 
@@ -279,32 +279,32 @@ PLANTED: dict[Callable[[Stage], None], str] = {
     a_commit_that_one_replica_has: "only",
     a_commit_that_a_member_does_not_have: "does not have",
     a_member_let_in_without_what_is_committed: "does not have",
-    a_suspect_elected_without_what_is_committed: "is elected without",
-    a_watermark_that_falls: "the watermark falls",
+    an_unclean_replica_elected_without_what_is_committed: "is elected without",
+    a_watermark_that_falls: "the high watermark decreases",
     a_watermark_beyond_the_end: "does not hold",
     a_stable_offset_beyond_the_watermark: "does not hold",
     two_leaders: "two leaders",
-    a_leader_in_the_epoch_of_its_last_life: "two leaders",
+    a_leader_in_the_epoch_of_its_earlier_incarnation: "two leaders",
     an_append_that_no_leader_made: "the leader of that epoch wrote",
-    an_append_from_the_future: "in epoch 0, takes in",
+    an_append_from_the_future: "in epoch 0, appends",
     a_leader_that_writes_an_offset_twice: "was written in that epoch",
-    a_gap: "does not follow on",
-    an_epoch_that_falls: "the epoch falls",
+    a_gap: "does not follow",
+    an_epoch_that_falls: "the epoch decreases",
     epochs_that_the_log_does_not_have: "is not in the epochs",
     a_duplicate: "sequence",
     a_reordering: "sequence",
     a_crash_that_loses_what_was_written: "recovery lost",
     a_power_loss_that_loses_what_was_synced: "recovery lost",
-    a_recovery_that_invents: "recovery made",
+    a_recovery_that_invents: "recovery turned",
     a_recovery_that_finds_more_than_was_written: "recovery found",
     a_record_of_a_deleted_topic: "of an earlier topic",
-    an_election_from_outside: "outside the in-sync set",
-    an_unclean_election_that_nobody_allowed: "outside the in-sync set",
+    an_election_from_outside: "outside the ISR",
+    an_unclean_election_that_nobody_allowed: "outside the ISR",
     a_leader_change_in_the_same_epoch: "the same epoch",
-    a_leader_epoch_that_falls: "the leader epoch falls",
-    a_partition_epoch_that_stays: "does not rise",
-    an_empty_in_sync_set: "nobody in sync",
-    a_stranger_in_sync: "strangers",
+    a_leader_epoch_that_falls: "the leader epoch decreases",
+    a_partition_epoch_that_stays: "does not increase",
+    an_empty_in_sync_set: "empty ISR",
+    a_broker_in_sync_that_is_no_replica: "that are no replicas",
     a_leader_that_is_not_in_sync: "not in sync",
     a_deposed_controller_that_writes: "is the controller",
     a_controller_epoch_twice: "controller epoch",
@@ -325,21 +325,21 @@ def test_an_unclean_election_that_is_allowed_gives_up_what_the_leader_lacks() ->
 
 
 @pytest.mark.parametrize(
-    ("life", "is_live", "was_unclean_shutdown"),
+    ("incarnation", "is_live", "was_unclean_shutdown"),
     [("b2#2", False, True), ("b2#3", True, True), ("b2#2", True, False), ("b2#1", False, False)],
     ids=["just died", "just began", "goes on", "another is registered"],
 )
-def test_who_is_let_in_is_whole_unless_its_life_has_just_ended(
-    life: str, is_live: bool, was_unclean_shutdown: bool
+def test_a_replica_that_joins_has_everything_unless_its_incarnation_has_just_ended(
+    incarnation: str, is_live: bool, was_unclean_shutdown: bool
 ) -> None:
-    """Simulation seed 80965: a replica was about to be let in when it lost power, and what it had
-    lost was held against it. Where the next life is known already, it is."""
+    """Simulation seed 80965: a replica was about to join when it lost power, and the checker
+    blamed it for what it had lost. If the next incarnation is registered already, it must."""
     stage = Stage()
-    stage.world.lives = {TWO: "b2#2"}
+    stage.world.incarnations = {TWO: "b2#2"}
     replica = stage[TWO]
-    replica.life, replica.is_live, replica.was_unclean_shutdown = life, is_live, True
+    replica.incarnation, replica.is_live, replica.was_unclean_shutdown = incarnation, is_live, True
     before = stage.state._replace(isr=(ONE, THREE))
-    stage.world.absolve(StateChange(LOG, before, stage.state))
+    stage.world.clear_unclean_shutdown(StateChange(LOG, before, stage.state))
     assert replica.was_unclean_shutdown == was_unclean_shutdown
 
 
@@ -356,16 +356,16 @@ def test_what_an_unclean_election_gave_up_may_come_back_with_the_next() -> None:
     assert stage.committed.end_of(LOG) == 1
 
 
-def test_the_election_of_a_life_that_is_over_is_no_fault_of_the_next() -> None:
+def test_the_election_of_an_ended_incarnation_is_no_fault_of_the_next() -> None:
     """Found by the simulation: a preferred leader lost power, started again, and was elected before
-    the controller had heard of either."""
+    the controller knew of either."""
     stage = Stage()
     three_committed(stage)
-    stage.world.lives[TWO] = stage[TWO].life
+    stage.world.incarnations[TWO] = stage[TWO].incarnation
     stage[TWO].was_unclean_shutdown = True
     stage.reopen(TWO, stage[TWO].batches[:2], safe_end=2)
     stage.move(TWO)
-    stage.world.lives[TWO] = stage[TWO].life
+    stage.world.incarnations[TWO] = stage[TWO].incarnation
     with pytest.raises(Broken, match="is elected without"):
         stage.move(TWO)
 
@@ -391,8 +391,8 @@ def test_a_dead_member_need_not_have_everything() -> None:
 
 
 def test_a_follower_without_a_record_may_begin_its_copy_anew_further_back() -> None:
-    """Simulation seed 24680: the leader's log starts in the middle of a batch, a full disk keeps
-    the follower from taking that batch in after it has made room for it."""
+    """Simulation seed 24680: the leader's log starts in the middle of a batch, and a full disk
+    refuses that batch after the follower has truncated its log for it."""
     stage = Stage()
     follower = stage[TWO]
     for at in (53, 51):

@@ -1,4 +1,4 @@
-"""Whole clusters in trouble, from 200 seeds: nothing is lost, doubled, reordered or left unhealed.
+"""Clusters with faults, from 200 seeds: no record is lost, duplicated or reordered; all recover.
 
 `make sim` runs many more. A failure names its seed: `python -m suwi.sim --seed N --trouble 6`.
 """
@@ -19,7 +19,7 @@ SHORT = Options(trouble_s=6.0)
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
-def test_a_cluster_in_trouble_keeps_its_promises(first: int) -> None:
+def test_a_cluster_with_faults_keeps_its_guarantees(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         run = run_seed(seed, SHORT)
         assert run.acked
@@ -27,7 +27,7 @@ def test_a_cluster_in_trouble_keeps_its_promises(first: int) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_of_trouble_alone_is_survived(kind: str) -> None:
+def test_each_kind_of_fault_alone_is_survived(kind: str) -> None:
     run_seed(4711, Options(trouble_s=5.0, kinds=[kind]))
 
 

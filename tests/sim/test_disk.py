@@ -1,4 +1,4 @@
-"""What survives on a simulated disk, and how its calls go wrong."""
+"""What survives on a simulated disk, and how its calls fail."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""The simulated disk answers as the real one does: the same operations, the same outcomes."""
+"""The simulated disk behaves as the real one: the same operations, the same results."""
 
 import os
 import sys
@@ -39,7 +39,7 @@ _OPERATIONS = st.one_of(
 
 
 class Driver:
-    """Applies operations to a disk below a directory and says how each ended."""
+    """Applies operations to a disk below a directory and returns how each ended."""
 
     def __init__(self, disk: Disk, base: str) -> None:
         self.disk = disk
@@ -54,7 +54,7 @@ class Driver:
         except AlreadyLocked:
             return "locked"
         except OSError as error:
-            # Other kernels than Linux differ in which error they find first.
+            # Other kernels than Linux check in another order.
             return error.errno if sys.platform == "linux" else "error"
 
     def _apply(self, operation: tuple[Any, ...]) -> object:

@@ -1,4 +1,4 @@
-"""The judge of client histories is itself judged: each planted fault is found, and by its name."""
+"""The checker of client histories is tested: each planted fault is found, under its name."""
 
 import pytest
 
@@ -187,7 +187,7 @@ def test_what_was_deleted_before_a_reader_came_there_may_be_back_after_a_crash()
 
 
 def test_a_write_that_was_reported_lost_may_be_stored_again() -> None:
-    """A cluster with unclean elections lost it before its writer was told, and was sent it anew."""
+    """A cluster with unclean elections lost it before it was acknowledged; the writer retried."""
     history = History()
     history.send("w", "t-0", b"a", idempotent=True).acked(13)
     reader = history.reader("r")

@@ -1,4 +1,4 @@
-"""The simulated loop is an asyncio loop, in virtual time, with an order that a seed decides."""
+"""The simulated loop is an asyncio loop in virtual time, with an order that a seed decides."""
 
 import asyncio
 import gc

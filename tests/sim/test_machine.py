@@ -1,4 +1,4 @@
-"""Machines: a life begins, ends, and changes nothing afterwards."""
+"""Machines: processes start, are killed, and change nothing afterwards."""
 
 import asyncio
 import gc
@@ -320,7 +320,7 @@ def test_each_machine_has_its_own_clock_disk_and_chance() -> None:
     _simulate(scenario)
 
 
-def test_lives_draw_different_ids_and_the_same_seed_the_same() -> None:
+def test_incarnations_draw_different_ids_and_the_same_seed_the_same() -> None:
     def ids(machine: Machine) -> list[str]:
         first = str(machine.start().random.uuid())
         machine.kill()

@@ -1,4 +1,4 @@
-"""Runs that came to faults of the brokers, each with the kinds of trouble that led there."""
+"""Runs that found bugs of the brokers, each with the kinds of faults that led there."""
 
 import pytest
 

@@ -5,6 +5,8 @@ Mutants of faults and of tasks that fail have no transcript: a seed of their fau
 them, and pass without them.
 """
 
+from pathlib import Path
+
 import pytest
 
 from suwi.sim.one_seed import Failure, try_seed
@@ -25,6 +27,18 @@ BY_HAZARD = [(int(path.stem[:2]), path) for path in TRANSCRIPTS if path.stem[:2]
 def test_every_hazard_has_a_mutant_and_a_transcript() -> None:
     assert sorted({mutant.hazard for mutant in MUTANTS}) == HAZARDS
     assert sorted({hazard for hazard, _ in BY_HAZARD}) == HAZARDS
+
+
+def test_the_page_on_the_simulation_lists_every_mutant() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "simulation.md").read_text()
+    assert [m.name for m in ALL if f"`{m.name}`" not in page and "silent-" not in m.name] == []
+
+
+@pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
+def test_a_mutant_patches_what_exists(mutant: Mutant) -> None:
+    """Else it would be caught by the error that the patch itself raises."""
+    with mutant.applied():
+        pass
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

@@ -79,7 +79,7 @@ async def _receive(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 
 
 async def _converse(simulation: Simulation, requests: int) -> None:
-    """Send everything at once, read slowly, expect every answer in order."""
+    """Send everything at once, read slowly, expect every response in order."""
     workload = simulation.workload
     kinds = [bytes([workload.choice(b"nlxfr")]) for _ in range(requests)]
     reader, writer = await asyncio.open_connection("b1", 9092)

@@ -1,4 +1,4 @@
-"""Connections over the simulated network: whole and in order, or broken, never anything else."""
+"""Connections over the simulated network: bytes arrive complete and in order, or it breaks."""
 
 import asyncio
 import errno
@@ -17,7 +17,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Receiver(asyncio.Protocol):
-    """Remembers everything that happened to it."""
+    """Records everything that happened to it."""
 
     def __init__(self) -> None:
         self.events: list[str] = []

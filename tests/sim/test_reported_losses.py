@@ -1,4 +1,4 @@
-"""The checker of losses: what is lost is reported, and nothing else. Faults are planted."""
+"""The checker of losses: all losses are reported, and nothing else. Faults are planted."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ def come_back(stage: Stage, node: NodeId) -> None:
 
 
 def test_a_replica_that_reports_all_that_it_gives_up_is_right() -> None:
-    """Whatever the leader had committed when it died, it is among that."""
+    """The report covers whatever the leader had committed when it was killed."""
     stage = Stage(unclean=True)
     lose_a_record(stage)
     come_back(stage, ONE)
@@ -27,7 +27,7 @@ def test_a_replica_that_reports_all_that_it_gives_up_is_right() -> None:
 
 
 def test_deleted_records_need_not_be_reported_though_their_batch_goes() -> None:
-    """Simulation seed 35007: the log starts within the batch that the truncation takes whole, and
+    """Simulation seed 35007: the log starts within the batch that is truncated as a whole, and
     so starts before it afterwards."""
     stage = Stage(unclean=True)
     lose_a_record(stage)
@@ -36,12 +36,12 @@ def test_deleted_records_need_not_be_reported_though_their_batch_goes() -> None:
     stage.at_end()
 
 
-def test_a_process_that_dies_with_its_report_is_forgiven() -> None:
+def test_a_process_that_is_killed_before_its_report_is_excused() -> None:
     stage = Stage(unclean=True)
     lose_a_record(stage)
     come_back(stage, ONE)
     stage.reopen(ONE, [])
-    stage[ONE].life = "b1#3"
+    stage[ONE].incarnation = "b1#3"
     stage.at_end()
 
 
@@ -51,7 +51,7 @@ def a_loss_that_is_not_reported(stage: Stage) -> None:
 
 
 def a_loss_of_which_only_a_part_is_reported(stage: Stage) -> None:
-    stage[ONE].leads, stage[ONE].leader_epoch = True, 0  # It has not heard of the election yet.
+    stage[ONE].leads, stage[ONE].leader_epoch = True, 0  # It does not know of the election yet.
     stage.commit(ONE, 2)
     come_back(stage, ONE)
     stage.report_lost(ONE, 0, 1, committed_below=1)
@@ -86,11 +86,11 @@ def a_report_of_what_came_after_the_election(stage: Stage) -> None:
 
 
 PLANTED_LOSSES: dict[Callable[[Stage], None], str] = {
-    a_loss_that_is_not_reported: r"gave up \[0\]",
-    a_loss_of_which_only_a_part_is_reported: r"gave up \[1\]",
-    a_loss_that_another_has_reported: "on b2 gave up",
+    a_loss_that_is_not_reported: r"truncated \[0\]",
+    a_loss_of_which_only_a_part_is_reported: r"truncated \[1\]",
+    a_loss_that_another_has_reported: "on b2 truncated",
     a_report_of_what_was_never_committed: "but it is not",
-    a_report_of_what_was_not_given_up: "did not give it up",
+    a_report_of_what_was_not_given_up: "did not truncate it",
     a_report_of_what_came_after_the_election: "not written before",
 }
 
@@ -103,8 +103,8 @@ def test_a_loss_that_is_reported_wrongly_is_found(plant: Callable[[Stage], None]
         plant(stage)
 
 
-def test_what_a_replica_gave_up_whose_disk_failed_in_it_is_believed() -> None:
-    """Simulation seed 33125: it truncates, and the sync of that fails."""
+def test_the_report_of_a_replica_whose_disk_failed_in_the_truncation_is_accepted() -> None:
+    """Simulation seed 33125: it truncates, and the sync of the truncation fails."""
     stage = Stage(unclean=True)
     lose_a_record(stage)
     stage[ONE].is_live = stage[ONE].is_offline = True

@@ -1,6 +1,6 @@
-"""Tasks that fail for a reason nobody foresaw: how that is injected, and what is let pass.
+"""Tasks that fail for an unexpected reason: how that is injected, and what is excused.
 
-That what must follow does follow, for every task, is shown by `mutants/tasks.py`.
+`mutants/tasks.py` shows for every task that what must follow does follow.
 """
 
 import asyncio
@@ -12,13 +12,13 @@ from suwi.env.tasks import RESTART, Tasks
 from suwi.sim.cluster import SimCluster
 from suwi.sim.scenario import Scenario, _is_injected
 from suwi.sim.simulation import Machine, Simulation
-from suwi.sim.task_failures import Sabotage, Unforeseen
+from suwi.sim.task_failures import InjectedFailure, TaskFaults
 from tests.sim.mutants.tasks import TRIED, script
 
 
 def test_what_was_injected_is_not_taken_for_an_error_of_the_broker() -> None:
     wrapped = KeyError("follow-up")
-    wrapped.__context__ = Unforeseen("injected")
+    wrapped.__context__ = InjectedFailure("injected")
     assert _is_injected(wrapped)
     assert not _is_injected(KeyError("its own"))
 
@@ -28,10 +28,10 @@ def run_fetchers(scenario: Any) -> None:
     simulation = Simulation(1)
 
     async def main() -> None:
-        sabotage = Sabotage(SimCluster(simulation))
+        task_faults = TaskFaults(SimCluster(simulation))
         machines = simulation.machine("c1"), simulation.machine("c2")
         started = [begin(machine) for machine in machines]
-        await scenario(sabotage, machines, started)
+        await scenario(task_faults, machines, started)
 
     simulation.run(main())
 
@@ -52,22 +52,22 @@ def begin(machine: Machine) -> Tasks:
 
 
 def test_tasks_fail_once_by_their_names_and_processes() -> None:
-    async def scenario(sabotage: Sabotage, machines: Any, tasks: list[Tasks]) -> None:
+    async def scenario(task_faults: TaskFaults, machines: Any, tasks: list[Tasks]) -> None:
         await asyncio.sleep(1)
-        sabotage.arm("replica fetcher", machines[1].incarnation)
-        sabotage.arm("log cleaner", machines[0].incarnation)
+        task_faults.arm("replica fetcher", machines[1].incarnation)
+        task_faults.arm("log cleaner", machines[0].incarnation)
         await asyncio.sleep(1)
         assert [each.failures["replica fetcher"] for each in tasks] == [0, 1]
-        assert not sabotage.is_armed("replica fetcher", machines[1].incarnation)
-        assert sabotage.is_armed("log cleaner", machines[0].incarnation)
+        assert not task_faults.is_armed("replica fetcher", machines[1].incarnation)
+        assert task_faults.is_armed("log cleaner", machines[0].incarnation)
 
     run_fetchers(scenario)
 
 
 def test_the_pause_before_work_begins_again_does_not_fail() -> None:
-    async def scenario(sabotage: Sabotage, machines: Any, tasks: list[Tasks]) -> None:
+    async def scenario(task_faults: TaskFaults, machines: Any, tasks: list[Tasks]) -> None:
         for failures in range(1, 5):
-            sabotage.arm("replica fetcher", machines[0].incarnation)
+            task_faults.arm("replica fetcher", machines[0].incarnation)
             await asyncio.sleep(5)  # Longer than the pause after the last failure.
             assert tasks[0].failures["replica fetcher"] == failures
 
@@ -76,10 +76,10 @@ def test_the_pause_before_work_begins_again_does_not_fail() -> None:
 
 @pytest.mark.parametrize("name", TRIED)
 def test_when_a_task_fails_its_unit_does_and_the_cluster_goes_on(name: str) -> None:
-    """In some run of its fault script the task is there and fails."""
+    """In some run of its fault script the task exists and fails."""
     for seed in range(10):
         run = Scenario(Simulation(seed), script(name))
         run.run()
-        if any(f"task {name!r}" in line and "has failed" in line for line in run.cluster.story):
+        if any(f"task {name!r}" in line and "has failed" in line for line in run.cluster.timeline):
             return
     pytest.fail(f"no task {name!r} took a step")

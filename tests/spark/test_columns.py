@@ -229,7 +229,7 @@ def test_a_checksum_that_does_not_fit_is_told(way: str, size: int) -> None:
     good = build_batch([Record(value=b"x" * size)])
     broken = bytearray(build_batch([Record(value=b"y" * size)], base_offset=1))
     broken[-2] ^= 1
-    with pytest.raises(CorruptMessage, match="the checksum of the batch at 1 does not fit"):
+    with pytest.raises(CorruptMessage, match="the batch at offset 1 has a wrong checksum"):
         decode(bytes(good + broken))
     opened = Decoder(PARTITION, include_headers=False).open(
         memoryview(bytes(good + broken)), check_crcs=False

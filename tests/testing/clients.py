@@ -1,4 +1,4 @@
-"""Short ways to write to a cluster and to count what it holds."""
+"""Helpers to write to a cluster and to read its records."""
 
 import threading
 import time
@@ -12,7 +12,7 @@ PATIENCE_S = 30.0
 def send(
     bootstrap_servers: str, topic: str, *values: str, acks: str = "all", timeout_s: float = 20
 ) -> list[KafkaError]:
-    """Send to partition 0, or to `topic:N`; the errors of those that were not acknowledged."""
+    """Send to partition 0, or to `topic:N`. Returns the errors of unacknowledged records."""
     name, _, partition = topic.partition(":")
     producer = Producer(
         {
@@ -37,7 +37,7 @@ def send(
 
 
 def read(bootstrap_servers: str, topic: str, end: int) -> list[str]:
-    """Everything below an offset, of partition 0, or of `topic:N`."""
+    """All records below an offset, of partition 0, or of `topic:N`."""
     name, _, partition = topic.partition(":")
     consumer = Consumer(
         {
@@ -54,7 +54,7 @@ def read(bootstrap_servers: str, topic: str, end: int) -> list[str]:
     try:
         while len(found) < end:
             message = consumer.poll(PATIENCE_S)
-            assert message is not None, f"nothing came after {found}"
+            assert message is not None, f"no record arrived after {found}"
             if message.error() is None:
                 found.append(message.value().decode())
             else:
@@ -65,13 +65,13 @@ def read(bootstrap_servers: str, topic: str, end: int) -> list[str]:
 
 
 def until(
-    is_so: Callable[[], bool],
+    is_met: Callable[[], bool],
     explain: Callable[[], object] = lambda: "",
     *,
-    patience_s: float = PATIENCE_S,
+    timeout_s: float = PATIENCE_S,
 ) -> None:
-    """Wait for something that can only be looked at, such as a file."""
-    ends = time.monotonic() + patience_s
-    while not is_so():
-        assert time.monotonic() < ends, explain()
+    """Poll until a condition is true, for state without notifications such as a file."""
+    deadline_s = time.monotonic() + timeout_s
+    while not is_met():
+        assert time.monotonic() < deadline_s, explain()
         threading.Event().wait(0.005)

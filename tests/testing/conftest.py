@@ -1,4 +1,4 @@
-"""Clusters for the tests of the test kit, and of brokers with it."""
+"""Clusters for tests of the test kit, and for tests of brokers that use it."""
 
 from collections.abc import Iterator
 

@@ -1,7 +1,7 @@
-"""Real clients that write and read for as long as a test wants, whatever happens to the cluster.
+"""Real clients that write and read until a test stops them, through all faults of the cluster.
 
-A `LongRunner` runs a writer and a reader in threads of their own, in the client's own words, and
-notes in a `History` what they did and were told.
+A `LongRunner` runs a writer and a reader in their own threads, with the API of the client, and
+records their requests and results in a `History`.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from aiokafka.structs import TopicPartition as AioTopicPartition
 from suwi.sim.history import History, Reading, Write
 
 with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
-    # kafka-python reads its schemas with a call that Python 3.11 calls deprecated.
+    # kafka-python reads its schemas with a call that is deprecated in Python 3.11.
     import kafka
     from kafka.structs import TopicPartition as PythonTopicPartition
 
@@ -30,22 +30,22 @@ _PAUSE_S = 0.01
 _IN_FLIGHT_MAX = 100
 _POLL_S = 0.05
 _TIMEOUT_MS = 1_500
-"""After which a client gives up on a broker that does not answer."""
+"""The timeout of a client for a broker that does not respond."""
 
 
 class Progress:
-    """What has been sent and acknowledged so far."""
+    """The numbers of records sent and acknowledged so far."""
 
     def __init__(
         self, history: History, writer: str, partition: str, *, bypasses_silence: bool
     ) -> None:
         self.bypasses_silence = bypasses_silence
-        """Whether it writes elsewhere when a broker accepts its requests and answers none."""
+        """Whether it switches to another broker if one accepts requests but does not respond."""
         self.sent = 0
         self.settled = 0
         self.acked = 0
         self.failure: BaseException | None = None
-        """What ended the writer or the reader before its time."""
+        """The error that ended the writer or the reader too early."""
         self._history = history
         self._writer = writer
         self._partition = partition
@@ -64,7 +64,7 @@ class Progress:
         return self._history.send(self._writer, self._partition, value, idempotent=True)
 
     def done(self, write: Write, offset: int | None) -> None:
-        """`offset` is None where the client gave up: what became of the record is not known."""
+        """`offset` is None if the client failed: it is unknown whether the record is stored."""
         with self._changed:
             self.settled += 1
             if offset is not None:
@@ -73,12 +73,12 @@ class Progress:
             self._changed.notify_all()
 
     def wait_acked(self, more: int) -> None:
-        """Wait for so many more acknowledgements."""
+        """Wait for this many more acknowledgements."""
         goal = self.acked + more
         self._wait(lambda: self.acked >= goal, lambda: f"{self.acked} acknowledged of {goal}")
 
     def wait_stuck(self, records: int) -> None:
-        """Wait until so many records are sent and not acknowledged."""
+        """Wait until this many records are sent but not acknowledged."""
         self._wait(lambda: self.in_flight >= records, lambda: f"{self.in_flight} in flight")
 
     def fail(self, error: BaseException) -> None:
@@ -86,9 +86,9 @@ class Progress:
             self.failure = self.failure or error
             self._changed.notify_all()
 
-    def _wait(self, is_so: Callable[[], bool], explain: Callable[[], str]) -> None:
+    def _wait(self, is_met: Callable[[], bool], explain: Callable[[], str]) -> None:
         with self._changed:
-            done = self._changed.wait_for(lambda: self.failure or is_so(), PATIENCE_S)
+            done = self._changed.wait_for(lambda: self.failure or is_met(), PATIENCE_S)
         if self.failure is not None:
             raise self.failure
         assert done, explain()
@@ -107,13 +107,13 @@ class LongRunner(ABC):
         self.reading: Reading = history.reader(self.name)
         self.reading.start_at(f"{topic}-0", 0)
         self.end: int | None = None
-        """Where the reader is done, once that is known."""
+        """The end offset for the reader, once it is known."""
         self._stop = threading.Event()
         self._position = 0
 
     @contextmanager
     def running(self) -> Iterator[Progress]:
-        """Write and read inside; the writer has finished when it ends, the reader goes on."""
+        """Write and read in the block; then the writer has finished and the reader continues."""
         self._writer = self._begin(self.write)
         self._reader = self._begin(self.read)
         try:
@@ -122,10 +122,10 @@ class LongRunner(ABC):
             self._stop.set()
             self._writer.join(PATIENCE_S)
         self._raise_failure()
-        assert not self._writer.is_alive(), f"{self.progress.in_flight} records never settled"
+        assert not self._writer.is_alive(), f"{self.progress.in_flight} records have no outcome"
 
     def read_up_to(self, end: int) -> None:
-        """Let the reader come to its end."""
+        """Wait until the reader has reached the end offset."""
         self.end = end
         self._reader.join(PATIENCE_S)
         self._raise_failure()
@@ -156,7 +156,7 @@ class LongRunner(ABC):
         return self.end is not None and self._position >= self.end
 
     def may_send(self) -> Iterator[int]:
-        """How many records to send now, again and again, until the test has seen enough."""
+        """Yields how many records to send now, until the test stops the writer."""
         while not self._stop.wait(_PAUSE_S):
             yield _AT_ONCE if self.progress.in_flight < _IN_FLIGHT_MAX else 0
 
@@ -188,12 +188,12 @@ class Confluent(LongRunner):
             for _ in range(records):
                 write = self.progress.next()
                 producer.produce(
-                    self.topic, write.value, partition=0, on_delivery=self._told(write)
+                    self.topic, write.value, partition=0, on_delivery=self._delivered(write)
                 )
             producer.poll(0)
         producer.flush(PATIENCE_S)
 
-    def _told(self, write: Write) -> Callable[[Any, Any], None]:
+    def _delivered(self, write: Write) -> Callable[[Any, Any], None]:
         return lambda error, message: self.progress.done(
             write, message.offset() if error is None else None
         )
@@ -240,13 +240,13 @@ class KafkaPython(LongRunner):
                     write = self.progress.next()
                     future = producer.send(self.topic, write.value, partition=0)
                     future.add_callback(self._stored(write))
-                    future.add_errback(self._gave_up(write))
+                    future.add_errback(self._failed(write))
             producer.flush(PATIENCE_S)
 
     def _stored(self, write: Write) -> Callable[[Any], None]:
         return lambda metadata: self.progress.done(write, metadata.offset)
 
-    def _gave_up(self, write: Write) -> Callable[[Any], None]:
+    def _failed(self, write: Write) -> Callable[[Any], None]:
         return lambda _: self.progress.done(write, None)
 
     def read(self) -> None:
@@ -273,8 +273,8 @@ class KafkaPython(LongRunner):
 
 class AioKafka(LongRunner):
     name = "aiokafka"
-    # It drops a batch, and with it the sequence of all later ones, when it is older than the time
-    # that a request may take: that must be long, and so is the wait for a broker that is silent.
+    # aiokafka drops a batch that is older than the request timeout, which breaks the sequence of
+    # all later ones. So the timeout is long, and so is the wait for a broker that is unresponsive.
     bypasses_silence = False
 
     def write(self) -> None:
@@ -297,12 +297,12 @@ class AioKafka(LongRunner):
                     for _ in range(_AT_ONCE):
                         write = self.progress.next()
                         future = await producer.send(self.topic, write.value, partition=0)
-                        future.add_done_callback(self._told(write))
+                        future.add_done_callback(self._delivered(write))
             await producer.flush()
         finally:
             await producer.stop()
 
-    def _told(self, write: Write) -> Callable[[Any], None]:
+    def _delivered(self, write: Write) -> Callable[[Any], None]:
         return lambda future: self.progress.done(
             write, future.result().offset if future.exception() is None else None
         )

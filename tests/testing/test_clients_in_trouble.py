@@ -1,7 +1,7 @@
-"""Real clients through kills, pauses, partitions, slow followers and full disks.
+"""Real clients during kills, pauses, partitions, slow followers and full disks.
 
-Nothing that was acknowledged is lost, nothing is stored twice, and in the end all replicas hold the
-same bytes. What the clients did and were told is judged by `suwi.sim.history_checker`.
+No acknowledged record is lost, none is stored twice, and in the end all replicas have the same
+bytes. `suwi.sim.history_checker` checks the requests and results of the clients.
 """
 
 import gc
@@ -20,7 +20,7 @@ from tests.testing.long_runners import Confluent as LongConfluent
 
 TOPIC = "in-trouble"
 SOME = 40
-"""Records that are acknowledged before and after each fault: the cluster works."""
+"""Records that must be acknowledged before and after each fault."""
 
 Fault = Callable[[Cluster, Progress], None]
 
@@ -41,7 +41,7 @@ def kill_the_controller(cluster: Cluster, progress: Progress) -> None:
 
 
 def kill_one_after_the_other(cluster: Cluster, progress: Progress) -> None:
-    """Until one is alone, and leads. Not all clients find it: some know only those who are dead."""
+    """Until one broker is left as leader. Some clients know only killed brokers and miss it."""
     dead = []
     for _ in range(2):
         dead.append(cluster.wait_leader(TOPIC))
@@ -52,7 +52,7 @@ def kill_one_after_the_other(cluster: Cluster, progress: Progress) -> None:
 
 
 def pause(cluster: Cluster, progress: Progress) -> None:
-    """Long enough that another leads; then the old leader wakes up and believes it still does."""
+    """Long enough for a new election; then the old leader resumes with stale leadership."""
     leader = cluster.wait_leader(TOPIC)
     cluster.pause(leader)
     assert cluster.wait_leader(TOPIC) != leader
@@ -62,7 +62,7 @@ def pause(cluster: Cluster, progress: Progress) -> None:
 
 
 def partition(cluster: Cluster, progress: Progress) -> None:
-    """The leader alone can commit nothing, whoever still reaches it."""
+    """An isolated leader cannot commit, even though clients still reach it."""
     leader = cluster.wait_leader(TOPIC)
     cluster.partition({leader}, set(cluster.brokers) - {leader})
     progress.wait_stuck(SOME)
@@ -70,7 +70,7 @@ def partition(cluster: Cluster, progress: Progress) -> None:
 
 
 def partition_and_session(cluster: Cluster, progress: Progress) -> None:
-    """Cut off and taken for dead: another leads while the old leader is still reached."""
+    """Isolated and failed: another broker leads while clients still reach the old leader."""
     leader = cluster.wait_leader(TOPIC)
     cluster.partition({leader}, set(cluster.brokers) - {leader})
     progress.wait_stuck(SOME)
@@ -88,15 +88,15 @@ def slow(cluster: Cluster, progress: Progress) -> None:
 
 
 def wait_for_another_leader(cluster: Cluster, last: int) -> None:
-    """What was appended before the disk was full may still be acknowledged by the last one."""
+    """The last leader may still acknowledge what was appended before the disk was full."""
     deadline_s = time.monotonic() + 60
     while cluster.wait_leader(TOPIC) == last:
-        assert time.monotonic() < deadline_s, "nobody else leads"
+        assert time.monotonic() < deadline_s, "there is no new leader"
         time.sleep(0.05)
 
 
 def full_disk(cluster: Cluster, progress: Progress) -> None:
-    """The leader cannot write: somebody else leads, and it comes back when there is space."""
+    """The leader cannot write: another broker leads, and the first returns when there is space."""
     leader = cluster.wait_leader(TOPIC)
     cluster.fill_disk(leader)
     wait_for_another_leader(cluster, leader)
@@ -105,7 +105,7 @@ def full_disk(cluster: Cluster, progress: Progress) -> None:
 
 
 def power_loss(cluster: Cluster, progress: Progress) -> None:
-    """The leader's machine goes dark, and what it had not synced is gone."""
+    """The leader's machine loses power and its unsynced data."""
     leader = cluster.wait_leader(TOPIC)
     cluster.power_loss(leader)
     assert cluster.wait_leader(TOPIC) != leader
@@ -129,7 +129,7 @@ FAULTS: tuple[Fault, ...] = (
     slow,
     full_disk,
     rolling_restart,
-    # The last: some clients now know one broker only, until they ask again.
+    # The last one: until they refresh the metadata, some clients know only one broker.
     kill_one_after_the_other,
 )
 
@@ -138,8 +138,8 @@ def log_bytes(directory: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
 
 
-def judge(cluster: Cluster, history: History, client: LongRunner) -> None:
-    """After everything has healed: what the cluster holds, and whether it may be so."""
+def check_history(cluster: Cluster, history: History, client: LongRunner) -> None:
+    """After all faults have ended: check the records of the cluster against the history."""
     cluster.wait_until_healthy()
     leader = cluster.wait_leader(TOPIC)
     end = cluster.replicas(TOPIC)[leader].high_watermark
@@ -165,17 +165,17 @@ def run(client_class: type[LongRunner], faults: Sequence[Fault], **configs: obje
                 cluster.wait_until_healthy()
             progress.wait_acked(SOME)
         assert progress.acked == progress.sent
-        judge(cluster, history, client)
+        check_history(cluster, history, client)
 
 
 # kafka-python does not close the sockets of connections that were refused.
 @pytest.mark.filterwarnings("ignore:unclosed <socket.socket.*laddr=.'0.0.0.0':ResourceWarning")
 @pytest.mark.parametrize("client_class", CLIENTS, ids=lambda each: each.name)
-def test_nothing_is_lost_nothing_is_stored_twice(client_class: type[LongRunner]) -> None:
+def test_no_acknowledged_record_is_lost_or_stored_twice(client_class: type[LongRunner]) -> None:
     run(client_class, FAULTS)
     gc.collect()
 
 
-def test_nothing_is_lost_when_one_after_the_other_loses_power() -> None:
-    """Each time one replica of two or more: the budget of min.insync.replicas=2."""
+def test_no_acknowledged_record_is_lost_when_brokers_lose_power_one_after_another() -> None:
+    """One replica of at least two each time, which min.insync.replicas=2 tolerates."""
     run(LongConfluent, [power_loss] * 3, **{"min.insync.replicas": 2})

@@ -1,4 +1,4 @@
-"""The test kit as its users see it."""
+"""The public API of the test kit."""
 
 import asyncio
 import gc
@@ -41,7 +41,7 @@ def read(bootstrap_servers: str, topic: str, count: int) -> list[str]:
         consumer.close()
 
 
-def test_three_brokers_replicate_what_is_sent(cluster: Cluster) -> None:
+def test_three_brokers_replicate_records(cluster: Cluster) -> None:
     send(cluster.bootstrap_servers, "water", "high", "low")
     assert read(cluster.bootstrap_servers, "water", 2) == ["high", "low"]
     cluster.wait_until_healthy()
@@ -52,7 +52,7 @@ def test_three_brokers_replicate_what_is_sent(cluster: Cluster) -> None:
     assert len(logs) == 1
 
 
-def test_nothing_is_left_behind() -> None:
+def test_no_files_are_left_behind() -> None:
     threads = set(threading.enumerate())
     with Cluster(brokers=2) as cluster:
         files = cluster.files(1)
@@ -61,7 +61,7 @@ def test_nothing_is_left_behind() -> None:
     assert set(threading.enumerate()) == threads
 
 
-def test_several_clusters_live_side_by_side() -> None:
+def test_several_clusters_run_side_by_side() -> None:
     with Cluster(brokers=1) as one, Cluster(brokers=1) as other:
         send(one.bootstrap_servers, "water", "of one")
         send(other.bootstrap_servers, "water", "of the other")
@@ -69,20 +69,20 @@ def test_several_clusters_live_side_by_side() -> None:
         assert read(other.bootstrap_servers, "water", 1) == ["of the other"]
 
 
-def test_a_directory_of_ones_own_is_kept(tmp_path: Path) -> None:
+def test_a_given_directory_is_kept(tmp_path: Path) -> None:
     with Cluster(brokers=2, directory=str(tmp_path)) as cluster:
         send(cluster.bootstrap_servers, "water", "high")
     with Cluster(brokers=2, directory=str(tmp_path)) as cluster:
         assert read(cluster.bootstrap_servers, "water", 1) == ["high"]
 
 
-def test_settings_are_kafkas() -> None:
+def test_settings_have_kafkas_keys() -> None:
     with Cluster(brokers=1, settings={"num.partitions": 4}) as cluster:
         send(cluster.bootstrap_servers, "water", "high")
         assert len(cluster.replicas("water", 3)) == 1
 
 
-def test_a_coroutine_awaits_the_same() -> None:
+def test_coroutines_can_use_the_same_methods() -> None:
     async def main() -> None:
         async with Cluster(brokers=3) as cluster:
             topic = await cluster.create_topic("water", 2)
@@ -110,7 +110,7 @@ def test_a_restarted_broker_has_its_old_address_and_its_data(cluster: Cluster) -
     assert cluster.replicas(topic)[2].log_end == 1
 
 
-def test_a_broker_that_lost_power_leaves_no_task_behind(
+def test_a_broker_that_lost_power_leaves_no_pending_task(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster.power_loss(1)
@@ -119,7 +119,7 @@ def test_a_broker_that_lost_power_leaves_no_task_behind(
     assert "Task was destroyed but it is pending" not in caplog.text
 
 
-def test_waiting_in_vain_says_how_things_stand(cluster: Cluster) -> None:
+def test_the_error_after_a_timeout_describes_the_state(cluster: Cluster) -> None:
     topic = cluster.create_topic("water")
     with pytest.raises(NotInTime, match=r"in-sync replicas \[1\] awaited"):
         cluster.wait_isr(topic, 0, {1}, timeout_s=0.05)
@@ -130,7 +130,7 @@ def test_waiting_in_vain_says_how_things_stand(cluster: Cluster) -> None:
         cluster.wait_until_healthy(timeout_s=0.05)
 
 
-def test_a_mistake_is_told(cluster: Cluster) -> None:
+def test_invalid_calls_raise(cluster: Cluster) -> None:
     with pytest.raises(ValueError, match="there is no broker 4"):
         cluster.kill(4)
     cluster.kill(1)
@@ -140,7 +140,7 @@ def test_a_mistake_is_told(cluster: Cluster) -> None:
         Cluster(brokers=0)
 
 
-def test_a_cluster_that_cannot_start_says_why_and_leaves_nothing() -> None:
+def test_a_cluster_that_cannot_start_raises_the_reason_and_leaves_no_files() -> None:
     threads = set(threading.enumerate())
     with (
         pytest.raises(Exception, match=r"num\.partitions"),
@@ -156,14 +156,14 @@ def test_brokers_that_start_together_agree_on_the_clusters_id(cluster: Cluster) 
     assert len(ids) == 1
 
 
-def test_a_controller_that_stops_leaves_its_office_once(
+def test_a_controller_that_stops_resigns_once(
     cluster: Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was deposed as soon as nobody reached it, and elected again until it had ended."""
+    """A regression: it was deposed when it was unreachable, and re-elected until it had ended."""
     stop = LogManager.stop
 
     async def stop_slowly(log_manager: LogManager) -> bool:
-        await asyncio.sleep(0.1)  # as if there were much to sync
+        await asyncio.sleep(0.1)  # as if there were much to flush
         return await stop(log_manager)
 
     monkeypatch.setattr(LogManager, "stop", stop_slowly)
@@ -177,7 +177,7 @@ def test_a_controller_that_stops_leaves_its_office_once(
     assert len(elected) == 1
 
 
-def test_a_topic_is_made_and_deleted_right_after_the_controller_died() -> None:
+def test_a_topic_is_created_and_deleted_right_after_the_controller_was_killed() -> None:
     with Cluster(brokers=3) as cluster:
         for topic in ("first", "second"):
             controller = cluster.controller()
@@ -196,7 +196,7 @@ def test_a_topic_is_made_and_deleted_right_after_the_controller_died() -> None:
 
 
 def test_a_consumer_reads_from_the_follower_in_its_rack() -> None:
-    """KIP-392, with librdkafka: only the leader's first answer says where to go."""
+    """KIP-392 with librdkafka: only the leader's first response has the preferred replica."""
     settings = {
         "broker.rack": "rack-{node}",
         "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",

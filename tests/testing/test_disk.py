@@ -1,4 +1,4 @@
-"""Real files that lose what was not synced, and a disk that fills."""
+"""Real files that lose unsynced data, and a full disk."""
 
 import errno
 from pathlib import Path
@@ -25,9 +25,7 @@ def disk(drive: Drive, process: Process) -> DriveDisk:
     return drive.disk(process)
 
 
-def test_a_power_loss_takes_what_was_not_synced(
-    disk: DriveDisk, drive: Drive, tmp_path: Path
-) -> None:
+def test_a_power_loss_removes_unsynced_data(disk: DriveDisk, drive: Drive, tmp_path: Path) -> None:
     file = disk.open(str(tmp_path / "log"), create=True)
     file.pwrite(b"synced", 0)
     file.sync()
@@ -37,7 +35,7 @@ def test_a_power_loss_takes_what_was_not_synced(
     assert (tmp_path / "log").read_bytes() == b"synced"
 
 
-def test_a_power_loss_brings_back_what_was_overwritten_and_cut_off(
+def test_a_power_loss_restores_overwritten_and_truncated_data(
     disk: DriveDisk, drive: Drive, tmp_path: Path
 ) -> None:
     file = disk.open(str(tmp_path / "log"), create=True)
@@ -62,7 +60,9 @@ def test_a_file_that_was_never_synced_is_empty_after_a_power_loss(
     assert (tmp_path / "lost").read_bytes() == b""
 
 
-def test_a_renamed_file_is_still_the_same(disk: DriveDisk, drive: Drive, tmp_path: Path) -> None:
+def test_a_renamed_file_keeps_its_unsynced_state(
+    disk: DriveDisk, drive: Drive, tmp_path: Path
+) -> None:
     file = disk.open(str(tmp_path / "old"), create=True)
     file.pwrite(b"synced", 0)
     file.sync()
@@ -72,7 +72,7 @@ def test_a_renamed_file_is_still_the_same(disk: DriveDisk, drive: Drive, tmp_pat
     assert (tmp_path / "new").read_bytes() == b"synced"
 
 
-def test_a_file_from_before_keeps_its_content(
+def test_a_preexisting_file_keeps_its_content(
     disk: DriveDisk, drive: Drive, tmp_path: Path
 ) -> None:
     (tmp_path / "log").write_bytes(b"from before")
@@ -81,18 +81,18 @@ def test_a_file_from_before_keeps_its_content(
     assert (tmp_path / "log").read_bytes() == b"from before"
 
 
-def test_each_power_loss_is_another_boot(disk: DriveDisk, drive: Drive) -> None:
+def test_each_power_loss_changes_the_boot_id(disk: DriveDisk, drive: Drive) -> None:
     before = disk.boot_id()
     drive.lose_power()
     assert disk.boot_id() != before
 
 
-def test_on_a_full_disk_nothing_grows(disk: DriveDisk, drive: Drive, tmp_path: Path) -> None:
+def test_no_file_grows_on_a_full_disk(disk: DriveDisk, drive: Drive, tmp_path: Path) -> None:
     file = disk.open(str(tmp_path / "log"), create=True)
     file.pwrite(b"0123", 0)
     drive.is_full = True
     assert disk.free_bytes(str(tmp_path)) == 0
-    assert file.pwrite(b"abcd", 2) == 2  # as much as there is room for
+    assert file.pwrite(b"abcd", 2) == 2  # as much as there is space for
     with pytest.raises(OSError, match="No space") as raised:
         file.pwrite(b"abcd", 4)
     assert raised.value.errno == errno.ENOSPC
@@ -101,7 +101,7 @@ def test_on_a_full_disk_nothing_grows(disk: DriveDisk, drive: Drive, tmp_path: P
     assert file.pread(100, 0) == b"01ababcd"
 
 
-def test_the_dead_touch_nothing(
+def test_a_killed_process_cannot_use_the_disk(
     disk: DriveDisk, drive: Drive, process: Process, tmp_path: Path
 ) -> None:
     file = disk.open(str(tmp_path / "log"), create=True)
@@ -117,6 +117,6 @@ def test_the_dead_touch_nothing(
         disk.remove(str(tmp_path / "log"))
     with pytest.raises(Revoked):
         disk.write_atomically(str(tmp_path / "log"), b"")
-    next_life = drive.disk(Process(1, 2))
-    assert next_life.read_bytes(str(tmp_path / "log")) == b"written"
-    next_life.lock(str(tmp_path / ".lock")).release()
+    next_disk = drive.disk(Process(1, 2))
+    assert next_disk.read_bytes(str(tmp_path / "log")) == b"written"
+    next_disk.lock(str(tmp_path / ".lock")).release()

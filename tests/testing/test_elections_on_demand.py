@@ -1,4 +1,4 @@
-"""What an administrator's ElectLeaders does: who leads afterwards, and what is left of the log."""
+"""ElectLeaders by an administrator: the new leader, and the records that remain."""
 
 from confluent_kafka import ElectionType, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -12,7 +12,7 @@ ON_DEMAND_ONLY = {"auto.leader.rebalance.enable": False}
 
 
 def elect(cluster: Cluster, kind: ElectionType) -> int:
-    """The error code that partition 0 is answered for with."""
+    """The error code for partition 0."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
     asked = TopicPartition(TOPIC, 0)
     answers = admin.elect_leaders(kind, [asked]).result(PATIENCE_S)
@@ -22,11 +22,11 @@ def elect(cluster: Cluster, kind: ElectionType) -> int:
 
 
 def replicas_of(cluster: Cluster) -> tuple[int, ...]:
-    """While all are in sync; the preferred leader is the first."""
+    """The replicas, after all are in sync; the first is the preferred leader."""
     return cluster.replicas(TOPIC)[cluster.wait_leader(TOPIC)].isr or ()
 
 
-def test_the_preferred_leader_gets_its_partition_back_when_asked_for() -> None:
+def test_a_preferred_election_makes_the_preferred_replica_leader() -> None:
     with Cluster(brokers=3, settings=ON_DEMAND_ONLY) as cluster:
         cluster.create_topic(TOPIC)
         preferred, second, _ = replicas_of(cluster)
@@ -47,7 +47,7 @@ def test_the_preferred_leader_gets_its_partition_back_when_asked_for() -> None:
         assert read(cluster.bootstrap_servers, TOPIC, 3) == ["a", "b", "c"]
 
 
-def test_an_unclean_leader_is_the_first_replica_that_lives_however_little_it_has() -> None:
+def test_an_unclean_election_chooses_the_first_live_replica_however_short_its_log() -> None:
     with Cluster(brokers=3, settings=ON_DEMAND_ONLY) as cluster:
         cluster.create_topic(TOPIC)
         leader, second, third = replicas_of(cluster)
@@ -67,7 +67,7 @@ def test_an_unclean_leader_is_the_first_replica_that_lives_however_little_it_has
             second: 1,
             third: 3,
         }
-        # Until a controller knows that the leader is dead, no election is needed.
+        # Until the controller notices the failure of the leader, no election is needed.
         until(lambda: elect(cluster, ElectionType.UNCLEAN) == KafkaError.NO_ERROR)
         assert cluster.wait_leader(TOPIC) == second
         cluster.wait_event(UNCLEAN_ELECTION)

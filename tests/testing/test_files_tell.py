@@ -1,4 +1,4 @@
-"""The files tell the story of a replicated partition, while it happens."""
+"""The checkpoint files of a replicated partition during commits and elections."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def wait_epochs(cluster: Cluster, broker: int, wanted: list[str]) -> None:
     until(lambda: epochs(cluster, broker) == wanted, lambda: epochs(cluster, broker))
 
 
-def test_checkpoints_tell_of_commits_and_of_leaders() -> None:
+def test_checkpoints_show_commits_and_leader_epochs() -> None:
     with Cluster(brokers=3, settings=SETTINGS) as cluster:
         cluster.create_topic(TOPIC)
         preferred = cluster.wait_leader(TOPIC)
@@ -44,25 +44,25 @@ def test_checkpoints_tell_of_commits_and_of_leaders() -> None:
 
         send(cluster.bootstrap_servers, TOPIC, *"abcdef")
         for broker in cluster.brokers:
-            wait_watermark(cluster, broker, f"{TOPIC} 0 6")  # the next offset, not the last
+            wait_watermark(cluster, broker, f"{TOPIC} 0 6")  # the next offset, not the last one
         assert [epochs(cluster, broker) for broker in cluster.brokers] == [["0 0"]] * 3
 
         cluster.kill(preferred)
         leader = cluster.wait_leader(TOPIC)
         (follower,) = [broker for broker in followers if broker != leader]
-        assert epochs(cluster, leader) == ["0 0", "1 6"]  # at once, before any record
+        assert epochs(cluster, leader) == ["0 0", "1 6"]  # at once, before the first record
         assert epochs(cluster, follower) == ["0 0"]
 
         send(cluster.bootstrap_servers, TOPIC, "g")
         assert epochs(cluster, follower) == ["0 0", "1 6"]  # with the record
         for broker in followers:
             wait_watermark(cluster, broker, f"{TOPIC} 0 7")
-        assert watermarks(cluster, preferred) == [f"{TOPIC} 0 6"]  # it is dead
+        assert watermarks(cluster, preferred) == [f"{TOPIC} 0 6"]  # it was killed
 
         cluster.restart(preferred)
         cluster.wait_isr(TOPIC, 0, {1, 2, 3})
         wait_watermark(cluster, preferred, f"{TOPIC} 0 7")
-        cluster.wait_leader(TOPIC, 0, preferred)  # by itself
+        cluster.wait_leader(TOPIC, 0, preferred)  # by automatic preferred election
         assert epochs(cluster, preferred) == ["0 0", "1 6", "2 7"]
 
         send(cluster.bootstrap_servers, TOPIC, "h")
@@ -71,7 +71,7 @@ def test_checkpoints_tell_of_commits_and_of_leaders() -> None:
             wait_watermark(cluster, broker, f"{TOPIC} 0 8")
 
 
-def test_a_watermark_that_rises_long_after_the_append_is_written_down() -> None:
+def test_a_high_watermark_that_rises_long_after_the_append_is_checkpointed() -> None:
     with Cluster(brokers=2, settings=SETTINGS) as cluster:
         cluster.create_topic(TOPIC)
         leader = cluster.wait_leader(TOPIC)

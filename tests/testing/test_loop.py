@@ -1,4 +1,4 @@
-"""Processes on one event loop: frozen, killed, gone dark, while the others go on."""
+"""Processes on one event loop: frozen, killed or cut off while the others run."""
 
 import asyncio
 import socket
@@ -29,7 +29,7 @@ def spawn(loop: ClusterLoop, process: Process, work: Coroutine[Any, Any, Any]) -
 
 
 class Echo(asyncio.Protocol):
-    """Sends back what it gets."""
+    """Sends received data back."""
 
     def __init__(self) -> None:
         self.ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
@@ -45,8 +45,8 @@ class Echo(asyncio.Protocol):
         self.ended.set_result(error)
 
 
-class Heard(Echo):
-    """Collects what it gets."""
+class Collector(Echo):
+    """Collects received data."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,14 +71,14 @@ async def listen(loop: ClusterLoop, process: Process) -> int:
     return int(await spawn(loop, process, serve()))
 
 
-async def connect(loop: ClusterLoop, port: int, process: Process | None = None) -> Heard:
-    work = loop.create_connection(Heard, "127.0.0.1", port)
+async def connect(loop: ClusterLoop, port: int, process: Process | None = None) -> Collector:
+    work = loop.create_connection(Collector, "127.0.0.1", port)
     _, protocol = await (work if process is None else spawn(loop, process, work))
-    assert isinstance(protocol, Heard)
+    assert isinstance(protocol, Collector)
     return protocol
 
 
-def test_a_frozen_process_stands_still_and_goes_on_where_it_was() -> None:
+def test_a_frozen_process_pauses_and_continues_where_it_was() -> None:
     async def main(loop: ClusterLoop) -> None:
         process, steps = Process(1, 1), []
 
@@ -91,7 +91,7 @@ def test_a_frozen_process_stands_still_and_goes_on_where_it_was() -> None:
         await asyncio.sleep(0)
         await loop.freeze(process)
         before = list(steps)
-        await asyncio.sleep(0.02)  # its timer is due long ago
+        await asyncio.sleep(0.02)  # its timer has been due for long
         assert steps == before
         await loop.thaw(process)
         await task
@@ -100,7 +100,7 @@ def test_a_frozen_process_stands_still_and_goes_on_where_it_was() -> None:
     run(main)
 
 
-def test_a_frozen_process_answers_when_it_goes_on() -> None:
+def test_a_frozen_process_responds_after_it_is_resumed() -> None:
     async def main(loop: ClusterLoop) -> None:
         process = Process(1, 1)
         port = await listen(loop, process)
@@ -109,7 +109,7 @@ def test_a_frozen_process_answers_when_it_goes_on() -> None:
         await client.until(b"before ")
         await loop.freeze(process)
         client.transport.write(b"during ")
-        late = await connect(loop, port)  # the kernel takes it in
+        late = await connect(loop, port)  # the kernel accepts it
         late.transport.write(b"knock")
         await asyncio.sleep(0.02)
         assert client.heard == b"before "
@@ -121,13 +121,13 @@ def test_a_frozen_process_answers_when_it_goes_on() -> None:
     run(main)
 
 
-def test_a_connection_that_was_just_accepted_ends_with_the_process() -> None:
+def test_a_just_accepted_connection_ends_with_the_process() -> None:
     async def main(loop: ClusterLoop) -> None:
         process = Process(1, 1)
         port = await listen(loop, process)
         with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as client:
             await asyncio.sleep(0)
-            await loop.kill(process)  # accepted in this round, and no transport yet
+            await loop.kill(process)  # accepted in this iteration, without a transport yet
             assert await loop.run_in_executor(None, client.recv, 1) == b""
 
     run(main)
@@ -152,7 +152,7 @@ def test_a_timer_that_is_cancelled_after_a_freeze_does_not_run() -> None:
     run(main)
 
 
-def test_after_its_death_nothing_of_a_process_runs() -> None:
+def test_no_code_of_a_killed_process_runs() -> None:
     async def main(loop: ClusterLoop) -> None:
         process, ran = Process(1, 1), []
 
@@ -187,7 +187,7 @@ def test_after_its_death_nothing_of_a_process_runs() -> None:
     run(main)
 
 
-def test_the_death_of_a_process_resets_its_connections_and_closes_its_port() -> None:
+def test_killing_a_process_resets_its_connections_and_closes_its_port() -> None:
     async def main(loop: ClusterLoop) -> None:
         process, other = Process(1, 1), Process(2, 1)
         port, other_port = await listen(loop, process), await listen(loop, other)
@@ -197,7 +197,7 @@ def test_the_death_of_a_process_resets_its_connections_and_closes_its_port() -> 
         await client.until(b"x")
         await loop.kill(process)
         assert isinstance(await client.ended, ConnectionResetError)
-        assert not outgoing.ended.done()  # the dead hear nothing
+        assert not outgoing.ended.done()  # a killed process is not notified
         with pytest.raises(ConnectionRefusedError):
             await connect(loop, port)
         bystander.transport.write(b"y")
@@ -207,7 +207,7 @@ def test_the_death_of_a_process_resets_its_connections_and_closes_its_port() -> 
     run(main)
 
 
-def test_a_machine_that_goes_dark_is_silent_until_it_is_back() -> None:
+def test_peers_of_a_cut_off_machine_notice_nothing_until_it_is_back() -> None:
     async def main(loop: ClusterLoop) -> None:
         process = Process(1, 1)
         port = await listen(loop, process)
@@ -219,13 +219,13 @@ def test_a_machine_that_goes_dark_is_silent_until_it_is_back() -> None:
         await asyncio.sleep(0.02)
         assert client.heard == b"x"
         assert not client.ended.done()
-        await loop.bury(process)
+        await loop.release_sockets(process)
         assert isinstance(await client.ended, ConnectionResetError)
 
     run(main)
 
 
-def test_what_is_sent_over_a_cut_link_arrives_when_it_is_healed() -> None:
+def test_data_sent_over_a_cut_link_arrives_when_it_is_healed() -> None:
     async def main(loop: ClusterLoop) -> None:
         one, two = Process(1, 1), Process(2, 1)
         port = await listen(loop, two)
@@ -246,7 +246,7 @@ def test_what_is_sent_over_a_cut_link_arrives_when_it_is_healed() -> None:
     run(main)
 
 
-def test_an_end_is_not_heard_over_a_cut_link() -> None:
+def test_a_close_is_not_delivered_over_a_cut_link() -> None:
     async def main(loop: ClusterLoop) -> None:
         one, two = Process(1, 1), Process(2, 1)
         port = await listen(loop, two)
@@ -262,8 +262,8 @@ def test_an_end_is_not_heard_over_a_cut_link() -> None:
     run(main)
 
 
-def test_what_the_dead_sent_over_a_cut_link_never_arrives() -> None:
-    """In a real network nobody would be left to send it again."""
+def test_data_sent_over_a_cut_link_by_a_killed_process_never_arrives() -> None:
+    """As in a real network, where the sender would have to retransmit it."""
 
     async def main(loop: ClusterLoop) -> None:
         one, two = Process(1, 1), Process(2, 1)
@@ -280,7 +280,7 @@ def test_what_the_dead_sent_over_a_cut_link_never_arrives() -> None:
     run(main)
 
 
-def test_who_hung_up_before_it_died_is_known_to_have_done_so() -> None:
+def test_a_close_before_a_kill_is_delivered() -> None:
     async def main(loop: ClusterLoop) -> None:
         one, two = Process(1, 1), Process(2, 1)
         port = await listen(loop, two)
@@ -290,7 +290,7 @@ def test_who_hung_up_before_it_died_is_known_to_have_done_so() -> None:
         loop.network.cut({1}, {2})
         for transport in list(two.transports):
             two.call(transport.close)
-        await asyncio.sleep(0.02)  # the end is on its way
+        await asyncio.sleep(0.02)  # the close is in transit
         await loop.kill(two)
         loop.network.heal()
         await peer.ended
@@ -317,7 +317,7 @@ def test_a_slow_link_keeps_the_order() -> None:
     run(main)
 
 
-def test_one_who_leaves_over_a_cut_link_need_not_wait_for_it() -> None:
+def test_closing_over_a_cut_link_does_not_wait() -> None:
     async def main(loop: ClusterLoop) -> None:
         one, two = Process(1, 1), Process(2, 1)
         port = await listen(loop, two)
@@ -331,8 +331,8 @@ def test_one_who_leaves_over_a_cut_link_need_not_wait_for_it() -> None:
     run(main)
 
 
-def test_what_a_process_asks_of_others_does_not_end_with_it() -> None:
-    """As the metadata store does: its work is nobody's, and others wait for it."""
+def test_work_that_a_process_requested_from_others_does_not_end_with_it() -> None:
+    """As with the metadata store: its tasks belong to no process, and others wait for them."""
 
     async def main(loop: ClusterLoop) -> None:
         process, answered = Process(1, 1), asyncio.Event()

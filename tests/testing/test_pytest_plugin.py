@@ -1,4 +1,4 @@
-"""The fixtures, as a project that uses them has them: in a pytest of its own."""
+"""The fixtures as a user's project uses them, in a separate pytest run."""
 
 import os
 import subprocess
@@ -77,7 +77,7 @@ filterwarnings = error
 
 
 def start(project: Path, *options: str) -> "subprocess.Popen[str]":
-    # Only what is asked for is loaded: whether Suwi is installed makes no difference.
+    # Plugins are loaded explicitly, so that it does not matter whether Suwi is installed.
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-m", "pytest", "-p", "suwi.testing.pytest_plugin", *options]
     return subprocess.Popen(
@@ -97,8 +97,8 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_two_runs_at_once_do_not_meet(project: Path) -> None:
-    """As workers of pytest-xdist: each is a process."""
+def test_two_concurrent_runs_are_independent(project: Path) -> None:
+    """As with workers of pytest-xdist, which are processes."""
     running = [start(project, "-p", "no:cacheprovider") for _ in range(2)]
     for process in running:
         said, _ = process.communicate(timeout=100)
@@ -106,7 +106,7 @@ def test_two_runs_at_once_do_not_meet(project: Path) -> None:
         assert "6 passed" in said
 
 
-def test_workers_of_xdist_have_clusters_of_their_own(project: Path) -> None:
+def test_workers_of_xdist_have_their_own_clusters(project: Path) -> None:
     for name in ("test_orders.py", "test_the_same_orders.py"):  # one for each worker
         (project / name).write_text(TESTS + TEST_OF_A_WORKER)
     process = start(project, "-p", "xdist.plugin", "-n", "2", "--dist", "loadfile")
@@ -118,7 +118,7 @@ def test_workers_of_xdist_have_clusters_of_their_own(project: Path) -> None:
     assert set(servers["gw0"]).isdisjoint(servers["gw1"])
 
 
-def test_the_fixtures_are_listed_and_cost_nothing_unused(project: Path) -> None:
+def test_the_fixtures_are_listed_and_load_nothing_unused(project: Path) -> None:
     (project / "test_orders.py").write_text(
         "import sys\n\ndef test_nothing_is_loaded():\n    assert 'suwi.broker' not in sys.modules\n"
     )

@@ -1,4 +1,4 @@
-"""What acks promise and what they do not: each case counts its records."""
+"""The guarantees of acks and their limits: each case counts its records."""
 
 import warnings
 
@@ -10,13 +10,13 @@ from suwi.testing import Cluster
 from tests.testing.clients import PATIENCE_S, read, send, until
 
 with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
-    # kafka-python reads its schemas with a call that Python 3.11 calls deprecated.
+    # kafka-python reads its schemas with a call that is deprecated in Python 3.11.
     from kafka import KafkaProducer
     from kafka.errors import NotEnoughReplicasAfterAppendError, NotEnoughReplicasError
 
 TOPIC = "promises"
 IN_SYNC = {"replica.lag.time.max.ms": 30_000}
-"""Nobody leaves the in-sync set for being late."""
+"""No replica leaves the ISR because of its lag."""
 
 
 def end_of(cluster: Cluster, partition: int = 0) -> int:
@@ -28,7 +28,7 @@ def others(cluster: Cluster, *but: int) -> list[int]:
     return [broker for broker in cluster.brokers if broker not in but]
 
 
-def test_acks_1_loses_what_only_the_leader_had() -> None:
+def test_acks_1_loses_records_that_only_the_leader_had() -> None:
     with Cluster(brokers=3, settings=IN_SYNC) as cluster:
         cluster.create_topic(TOPIC)
         assert send(cluster.bootstrap_servers, TOPIC, "a", "b", acks="all") == []
@@ -39,31 +39,31 @@ def test_acks_1_loses_what_only_the_leader_had() -> None:
         cluster.kill(leader)
         cluster.heal()
         assert cluster.wait_leader(TOPIC) != leader
-        assert end_of(cluster) == 2  # three acknowledged records are gone
+        assert end_of(cluster) == 2  # three acknowledged records are lost
         send(cluster.bootstrap_servers, TOPIC, "f")
         cluster.restart(leader)
         cluster.wait_until_healthy()
         assert read(cluster.bootstrap_servers, TOPIC, 3) == ["a", "b", "f"]
         assert {state.log_end for state in cluster.replicas(TOPIC).values()} == {3}
-        assert cluster.events() == []  # nothing that was committed is missing
+        assert cluster.events() == []  # no committed record is lost
 
 
-def test_acks_all_loses_nothing_in_the_same_story() -> None:
+def test_acks_all_loses_nothing_in_the_same_scenario() -> None:
     with Cluster(brokers=3, settings=IN_SYNC) as cluster:
         cluster.create_topic(TOPIC)
         assert send(cluster.bootstrap_servers, TOPIC, "a", "b") == []
         leader = cluster.wait_leader(TOPIC)
         cluster.partition({leader}, others(cluster, leader))
         refused = send(cluster.bootstrap_servers, TOPIC, "c", "d", "e", timeout_s=1)
-        assert len(refused) == 3  # none was acknowledged, so none is missed
+        assert len(refused) == 3  # none was acknowledged, so none is lost
         cluster.kill(leader)
         cluster.heal()
         assert cluster.wait_leader(TOPIC) != leader
         assert end_of(cluster) == 2
 
 
-def test_a_lonely_leader_acknowledges_and_nobody_else_may_lead() -> None:
-    """acks=all means all that are in sync, and that may be one."""
+def test_a_leader_alone_in_the_isr_acknowledges_and_no_other_replica_may_lead() -> None:
+    """acks=all means all in-sync replicas, which may be a single one."""
     with Cluster(brokers=3) as cluster:
         cluster.create_topic(TOPIC)
         leader = cluster.wait_leader(TOPIC)
@@ -75,13 +75,13 @@ def test_a_lonely_leader_acknowledges_and_nobody_else_may_lead() -> None:
         for broker in others(cluster, leader):
             cluster.restart(broker)
         refused = send(cluster.bootstrap_servers, TOPIC, "d", timeout_s=1)
-        assert len(refused) == 1  # they live, but they may not lead
+        assert len(refused) == 1  # they are live, but may not lead
         cluster.restart(leader)
         cluster.wait_until_healthy()
         assert read(cluster.bootstrap_servers, TOPIC, end_of(cluster)) == ["a", "b", "c"]
 
 
-def test_with_min_insync_replicas_2_a_lonely_leader_takes_nothing() -> None:
+def test_with_min_insync_replicas_2_a_leader_alone_in_the_isr_refuses_records() -> None:
     with Cluster(brokers=3) as cluster:
         cluster.create_topic(TOPIC, configs={"min.insync.replicas": 2})
         leader = cluster.wait_leader(TOPIC)
@@ -93,16 +93,16 @@ def test_with_min_insync_replicas_2_a_lonely_leader_takes_nothing() -> None:
         cluster.wait_isr(TOPIC, 0, {leader})
         refused = send(cluster.bootstrap_servers, TOPIC, "b", "c", timeout_s=1)
         assert len(refused) == 2
-        assert cluster.replicas(TOPIC)[leader].log_end == 1  # refused before it was written
+        assert cluster.replicas(TOPIC)[leader].log_end == 1  # refused before the append
         assert send(cluster.bootstrap_servers, TOPIC, "d", acks="1") == []
-        assert end_of(cluster) == 1  # acks=1 is taken, but nobody may read it yet
+        assert end_of(cluster) == 1  # acks=1 is accepted, but not readable yet
         cluster.restart(first)
         cluster.wait_isr(TOPIC, 0, {leader, first})
         assert read(cluster.bootstrap_servers, TOPIC, 2) == ["a", "d"]
 
 
-def test_records_caught_by_a_shrinking_set_are_not_acknowledged() -> None:
-    """They were written when two were in sync, and one of the two did not get them."""
+def test_records_appended_before_an_isr_shrink_are_not_acknowledged() -> None:
+    """They were appended while two replicas were in sync, and one of them did not get them."""
     with Cluster(brokers=3, settings={"replica.lag.time.max.ms": 500}) as cluster:
         cluster.create_topic(TOPIC, configs={"min.insync.replicas": 3})
         leader = cluster.wait_leader(TOPIC)
@@ -113,7 +113,7 @@ def test_records_caught_by_a_shrinking_set_are_not_acknowledged() -> None:
         assert end_of(cluster) == 0
 
 
-def test_a_client_that_does_not_retry_hears_whether_its_record_was_written() -> None:
+def test_a_client_without_retries_learns_whether_its_record_was_appended() -> None:
     with Cluster(brokers=3, session_timeout_s=10) as cluster:
         cluster.create_topic(TOPIC, configs={"min.insync.replicas": 3})
         leader = cluster.wait_leader(TOPIC)
@@ -138,18 +138,18 @@ def test_a_client_that_does_not_retry_hears_whether_its_record_was_written() -> 
         finally:
             producer.close()
         state = cluster.replicas(TOPIC)[leader]
-        assert (state.high_watermark, state.log_end) == (1, 2)  # "b" is there, but not committed
+        assert (state.high_watermark, state.log_end) == (1, 2)  # "b" is stored, but not committed
         cluster.resume(paused)
         until(lambda: end_of(cluster) == 2)
         assert read(cluster.bootstrap_servers, TOPIC, 2) == ["a", "b"]
 
 
-def test_an_unclean_election_reports_what_it_has_cost() -> None:
+def test_an_unclean_election_reports_the_lost_records() -> None:
     _elect_uncleanly(watermark_is_written=True)
 
 
-def test_a_leader_killed_before_its_checkpoint_reports_all_that_it_gives_up() -> None:
-    """It knows only the watermark that it last wrote down; any of the rest may be committed."""
+def test_a_leader_killed_before_its_checkpoint_reports_all_records_it_truncates() -> None:
+    """It has only the checkpointed high watermark; any later record may be committed."""
     _elect_uncleanly(watermark_is_written=False)
 
 
@@ -162,7 +162,7 @@ def _elect_uncleanly(*, watermark_is_written: bool) -> None:
     }
     with Cluster(brokers=3, settings=settings) as cluster:
         cluster.create_topic(TOPIC, 3)
-        # The controller leads it, so that it can take others out of the in-sync set when cut off.
+        # The controller leads it, so that it can shrink the ISR while it is cut off.
         controller = cluster.controller()
         led_by = {cluster.wait_leader(TOPIC, partition): partition for partition in range(3)}
         assert controller is not None
@@ -187,7 +187,7 @@ def _elect_uncleanly(*, watermark_is_written: bool) -> None:
         assert cluster.wait_leader(TOPIC, partition) == behind
         known = cluster.wait_event(UNCLEAN_ELECTION).facts
         assert known["partition"] == f"{TOPIC}-{partition}"
-        assert known["lost_at_least"] == [2, 5]  # what `ahead` knows to be committed
+        assert known["lost_at_least"] == [2, 5]  # the high watermark of `ahead`
         cluster.restart(controller)
         cluster.wait_isr(TOPIC, partition, {1, 2, 3})
         assert end_of(cluster, partition) == 2
@@ -200,14 +200,14 @@ def _elect_uncleanly(*, watermark_is_written: bool) -> None:
             controller: [{"epoch": 0, "first": 2, "end": 7}],
             ahead: [{"epoch": 0, "first": 2, "end": 5}],
         }
-        until(lambda: lost() == exactly, lost, patience_s=5)
+        until(lambda: lost() == exactly, lost, timeout_s=5)
 
 
 @pytest.mark.parametrize(("flush_messages", "left"), [(1, 3), (1_000_000, 0)])
-def test_a_lonely_replica_keeps_through_a_power_loss_what_it_synced(
+def test_a_single_replica_keeps_synced_records_in_a_power_loss(
     flush_messages: int, left: int
 ) -> None:
-    """No acknowledgement promises more than the replicas have on their disks."""
+    """An acknowledgement guarantees only what the replicas have synced to disk."""
     with Cluster(brokers=1) as cluster:
         cluster.create_topic(TOPIC, configs={"flush.messages": flush_messages})
         assert send(cluster.bootstrap_servers, TOPIC, "a", "b", "c") == []

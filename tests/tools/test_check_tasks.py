@@ -1,4 +1,4 @@
-"""The rule against background tasks that nobody owns."""
+"""The rule against background tasks without an owner."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""docs/configuration.md says what the code does."""
+"""docs/configuration.md matches the code."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""docs/spark-source.md says what the code does."""
+"""docs/spark-source.md matches the code."""
 
 from suwi.spark.option_table import TABLE
 from tools.spark_docs import TARGET, render

@@ -16,7 +16,7 @@ from suwi.wire.schema import Direction, Field, Structure, entity_type, structure
 from suwi.wire.versions import APIS, ApiKey
 
 KAFKAS = [key for key in APIS if key < ApiKey.DESCRIBE_REPLICAS]
-"""The APIs that Kafka has too, of which kio has schemas."""
+"""Kafka's APIs, for which kio has schemas; without Suwi's own."""
 
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "timedelta_i32": 32}
 _ERROR_CODES = [int(code) for code in ErrorCode]
@@ -68,7 +68,7 @@ def _scalar(field: Field, chance: random.Random) -> Any:
 
 
 def entity(cls: type[Any], values: dict[str, Any]) -> Any:
-    """kio's object for a dict of plain values."""
+    """kio's entity for a dict of plain values."""
     return cls(
         **{
             field.name: _native(field.type, field.metadata.get("kafka_type"), values[field.name])
@@ -98,7 +98,7 @@ def _native(annotation: Any, kafka_type: str | None, value: Any) -> Any:
 
 
 def kio_bytes(cls: type[Any], message: Any) -> bytes:
-    """What kio's own writer makes of a message."""
+    """A message encoded by kio's own writer."""
     buffer = io.BytesIO()
     entity_writer(cls)(buffer, message)
     return buffer.getvalue()

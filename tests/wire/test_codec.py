@@ -1,4 +1,4 @@
-"""Any message to and from bytes: the same bytes as kio's writer, for every version we speak."""
+"""Encoding and decoding any message: the same bytes as kio's writer, for every version."""
 
 import random
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _SAMPLES = 6
 
 
 @pytest.mark.parametrize("api_key", KAFKAS, ids=lambda key: APIS[key].name)
-def test_every_version_is_written_as_kio_writes_it_and_read_back(api_key: int) -> None:
+def test_every_version_is_encoded_as_kio_does_and_decoded_back(api_key: int) -> None:
     for version, direction in every_message(api_key):
         is_request = direction is Direction.REQUEST
         encode = codec.encode_request if is_request else codec.encode_response
@@ -46,7 +46,7 @@ def test_fields_of_other_versions_are_left_out(api_key: int) -> None:
 
 
 @pytest.mark.parametrize("api_key", KAFKAS, ids=lambda key: APIS[key].name)
-def test_an_array_written_piece_by_piece_is_the_same(api_key: int) -> None:
+def test_an_array_encoded_piece_by_piece_gives_the_same_bytes(api_key: int) -> None:
     for version, direction in every_message(api_key):
         if direction is Direction.REQUEST:
             continue
@@ -60,7 +60,7 @@ def test_an_array_written_piece_by_piece_is_the_same(api_key: int) -> None:
 def _in_pieces(
     values: dict[str, Any], described: Structure, message: tuple[int, int], path: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Every array of structures encoded one by one, from the innermost to the outermost."""
+    """Every array of structures encoded item by item, from the innermost to the outermost."""
     result = dict(values)
     for field in described.all_fields():
         items = values.get(field.name)
@@ -75,7 +75,7 @@ def _in_pieces(
 
 
 def _union(described: Sequence[Structure]) -> Structure:
-    """A structure with the fields of all of these, none of them null."""
+    """A structure with the fields of all versions, none of them null."""
     by_name: dict[str, list[Field]] = {}
     for one in described:
         for field in one.all_fields():
@@ -110,7 +110,7 @@ def test_a_missing_field_takes_the_default_of_the_schema() -> None:
     assert message.topics[0].topic_authorized_operations == -(2**31)
 
 
-def test_a_missing_field_without_a_default_is_named() -> None:
+def test_a_missing_field_without_a_default_is_an_error_that_names_it() -> None:
     with pytest.raises(InvalidFields, match=r"topics\.name is missing"):
         codec.encode_response(
             ApiKey.METADATA,
@@ -155,12 +155,12 @@ def test_times_may_be_milliseconds_and_error_codes_may_be_kio_s() -> None:
         {"key": "x" * 40_000, "key_type": 0, "coordinator_keys": []},
     ],
 )
-def test_values_that_do_not_fit_are_our_mistake(fields: dict[str, Any]) -> None:
+def test_values_that_do_not_fit_are_invalid_fields(fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidFields):
         codec.encode_request(ApiKey.FIND_COORDINATOR, 2, fields)
 
 
-def test_a_tagged_field_is_written_only_where_it_differs_from_its_default() -> None:
+def test_a_tagged_field_is_encoded_only_if_it_differs_from_its_default() -> None:
     base = {"throttle_time": 0, "error_code": 0, "api_keys": []}
     bare = codec.encode_response(ApiKey.API_VERSIONS, 3, base)
     same = codec.encode_response(
@@ -171,7 +171,7 @@ def test_a_tagged_field_is_written_only_where_it_differs_from_its_default() -> N
     assert codec.read_response(ApiKey.API_VERSIONS, 3, other).finalized_features_epoch == 4
 
 
-def test_a_zero_uuid_reads_as_none() -> None:
+def test_a_zero_uuid_is_decoded_as_none() -> None:
     body = codec.encode_request(
         ApiKey.DELETE_TOPICS,
         6,
@@ -191,7 +191,7 @@ def test_bytes_after_the_end_of_a_request_are_ignored() -> None:
     assert codec.read_request(ApiKey.LIST_GROUPS, 0, body) is not None
 
 
-def test_broken_bytes_are_named_by_api_and_version() -> None:
+def test_the_error_for_malformed_bytes_names_api_and_version() -> None:
     with pytest.raises(MalformedRequest, match="Metadata v1"):
         codec.read_request(ApiKey.METADATA, 1, b"\0\0")
     with pytest.raises(MalformedResponse, match="Metadata v1"):

@@ -1,4 +1,4 @@
-"""Fetch by hand, against kio's reader and writer for every version."""
+"""The hand-written Fetch codec against kio's reader and writer, for every version."""
 
 import random
 import struct
@@ -61,7 +61,7 @@ _requests = st.builds(
 
 
 class StoredBytes:
-    """A file that is only its content."""
+    """A fake file with fixed content."""
 
     path = "memory"
 
@@ -120,7 +120,7 @@ def _request_fields(request: FetchRequest) -> dict[str, Any]:
 @pytest.mark.parametrize("version", _VERSIONS)
 @settings(max_examples=20, deadline=None)
 @given(_requests)
-def test_requests_are_written_and_read_as_kio_does(version: int, request: FetchRequest) -> None:
+def test_requests_are_encoded_and_decoded_as_kio_does(version: int, request: FetchRequest) -> None:
     expected = codec.encode_request(ApiKey.FETCH, version, _request_fields(request))
     assert encode_fetch_request(version, request) == expected
     decoded = decode_fetch_request(version, memoryview(b"head" + expected + b"tail"), 4)
@@ -181,7 +181,7 @@ def _fetched_fields(fetched: FetchedPartition) -> dict[str, Any]:
 @pytest.mark.parametrize("version", _VERSIONS)
 @settings(max_examples=20, deadline=None)
 @given(_topics_answered, _int16, _int32, _int32, _endpoints)
-def test_responses_are_written_and_read_as_kio_does(
+def test_responses_are_encoded_and_decoded_as_kio_does(
     version: int,
     topics: list[FetchedTopic],
     error_code: int,
@@ -242,7 +242,7 @@ def test_records_in_a_file_are_a_chunk_of_their_own(version: int) -> None:
 @pytest.mark.parametrize("version", [11, 12, 18])
 @pytest.mark.parametrize("aborted", [None, [], [AbortedTransaction(1, 2)]])
 @pytest.mark.parametrize("records", [b"", b"records", bytes(20_000)])
-def test_the_only_partition_of_a_response_is_written_like_one_of_many(
+def test_a_single_partition_is_encoded_like_one_of_many(
     version: int, aborted: list[AbortedTransaction] | None, records: bytes
 ) -> None:
     fetched = FetchedPartition(3, 0, 5, 4, 1, aborted, 7, records)
@@ -291,7 +291,7 @@ def test_unknown_tags_are_skipped() -> None:
 
 
 @pytest.mark.parametrize("version", _VERSIONS)
-def test_broken_bytes_end_in_a_message_or_in_malformed(version: int) -> None:
+def test_corrupted_bytes_end_in_a_message_or_in_malformed(version: int) -> None:
     chance = random.Random(version)
     for direction in Direction:
         for seed in range(100):
@@ -322,6 +322,6 @@ def test_very_many_partitions_are_refused(version: int) -> None:
         decode_fetch_request(version, request(REQUEST_ITEMS_MAX))
 
 
-def test_a_fetch_request_larger_than_any_honest_one_is_refused() -> None:
+def test_a_fetch_request_above_the_size_limit_is_refused() -> None:
     with pytest.raises(MalformedRequest, match="bytes"):
         decode_fetch_request(12, memoryview(bytes(SMALL_REQUEST_BYTES_MAX + 1)))

@@ -1,6 +1,6 @@
-"""Peers' bytes, broken on purpose: each ends in a message or in MalformedMessage.
+"""Corrupted bytes of peers: decoding ends in a message or in MalformedMessage.
 
-A count that the guard let through would abort this very process, see `suwi.wire.guard`.
+A wrong count that the guard does not reject would abort the test process, see `suwi.wire.guard`.
 """
 
 import random
@@ -127,7 +127,7 @@ def test_a_tag_of_another_size_than_announced_is_malformed() -> None:
         codec.read_request(ApiKey.FETCH, 12, limits + b"\x01\x00\x01\x02a")
 
 
-def test_null_where_none_may_be_is_malformed() -> None:
+def test_null_where_the_schema_forbids_it_is_malformed() -> None:
     one_key = codec.encode_request(
         ApiKey.FIND_COORDINATOR, 5, {"key_type": 0, "coordinator_keys": ["group"]}
     )
@@ -144,7 +144,7 @@ def test_null_where_none_may_be_is_malformed() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 12])
-def test_more_items_than_any_honest_client_sends_are_refused(version: int) -> None:
+def test_more_items_than_the_limit_are_refused(version: int) -> None:
     def names(count: int) -> dict[str, Any]:
         topics = [{"name": "", "topic_id": None}] * count
         return {"topics": topics, "include_topic_authorized_operations": False}
@@ -156,7 +156,7 @@ def test_more_items_than_any_honest_client_sends_are_refused(version: int) -> No
         codec.read_request(ApiKey.METADATA, version, more)
 
 
-def test_items_count_over_all_arrays_of_a_request() -> None:
+def test_the_item_limit_holds_for_all_arrays_of_a_request_together() -> None:
     def topics(count: int, partitions: int) -> bytes:
         asked = [{"partition_index": 0, "timestamp": -1}] * partitions
         named = [{"name": "t", "partitions": asked}] * count
@@ -175,7 +175,7 @@ def test_very_many_tags_are_refused_before_they_are_skipped() -> None:
         codec.read_request(ApiKey.API_VERSIONS, 3, body[:-1] + tags)
 
 
-def test_a_compact_string_is_no_longer_than_one_of_the_old_form_can_be() -> None:
+def test_a_compact_string_has_the_length_limit_of_a_legacy_string() -> None:
     longest = codec.encode_request(
         ApiKey.API_VERSIONS, 3, {**_SOFTWARE, "client_software_name": "n" * 32_767}
     )

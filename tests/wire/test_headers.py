@@ -29,7 +29,7 @@ def _kio_header(kind: str, version: int, **fields: Any) -> bytes:
 
 @pytest.mark.parametrize("api", _ENTRIES)
 @pytest.mark.parametrize("client_id", [None, "", "rdkafka", "é" * 300])
-def test_request_headers_are_those_of_kio(api: Api, client_id: str | None) -> None:
+def test_request_headers_equal_those_of_kio(api: Api, client_id: str | None) -> None:
     for version in range(api.min_version, api.max_version + 1):
         expected = _kio_header(
             "request",
@@ -45,7 +45,7 @@ def test_request_headers_are_those_of_kio(api: Api, client_id: str | None) -> No
 
 
 @pytest.mark.parametrize("api", _ENTRIES)
-def test_response_headers_are_those_of_kio(api: Api) -> None:
+def test_response_headers_equal_those_of_kio(api: Api) -> None:
     for version in range(api.min_version, api.max_version + 1):
         expected = _kio_header(
             "response", int(api.response_header_has_tags(version)), correlation_id=99
@@ -59,7 +59,7 @@ def test_api_versions_of_an_unknown_version_has_a_readable_header() -> None:
     assert read_request_header(memoryview(frame))[:4] == (ApiKey.API_VERSIONS, 99, 5, None)
 
 
-def test_the_answer_to_api_versions_has_no_tags_in_its_header() -> None:
+def test_the_api_versions_response_has_no_tags_in_its_header() -> None:
     assert response_header(ApiKey.API_VERSIONS, 4, 1) == b"\0\0\0\1"
 
 
@@ -109,7 +109,7 @@ def test_a_header_of_very_many_tags_is_malformed() -> None:
     start = struct.pack(">hhih", ApiKey.METADATA, 12, 5, -1)
     few = start + b"\x05" + b"\x07\x00" * 5 + b"BODY"
     assert few[read_request_header(memoryview(few))[4] :] == b"BODY"
-    # 50 million of them fit into the largest request, a microsecond each.
+    # 50 million of them fit into the largest request, and each takes a microsecond.
     many = start + b"\xff\xff\x03" + b"\x07\x00" * 0xFFFF
     with pytest.raises(MalformedRequest, match="items"):
         read_request_header(memoryview(many))

@@ -1,4 +1,4 @@
-"""Produce by hand, against kio's reader and writer for every version."""
+"""The hand-written Produce codec against kio's reader and writer, for every version."""
 
 import random
 import struct
@@ -46,7 +46,7 @@ _topics_asked = st.lists(
 @pytest.mark.parametrize("version", _VERSIONS)
 @settings(max_examples=20, deadline=None)
 @given(st.none() | _text, _int16, _int32, _topics_asked)
-def test_requests_are_written_and_read_as_kio_does(
+def test_requests_are_encoded_and_decoded_as_kio_does(
     version: int,
     transactional_id: str | None,
     acks: int,
@@ -87,7 +87,7 @@ def test_requests_are_written_and_read_as_kio_does(
     st.binary(max_size=2),
     st.lists(st.tuples(st.integers(0, 60), st.integers(0, 255)), max_size=2),
 )
-def test_the_short_way_reads_a_request_as_the_long_one_does(
+def test_the_fast_decoder_agrees_with_the_general_one(
     version: int,
     transactional_id: str | None,
     name: str,
@@ -110,7 +110,7 @@ def test_the_short_way_reads_a_request_as_the_long_one_does(
 
 @pytest.mark.parametrize("version", [9, 13])
 @pytest.mark.parametrize("size_bytes", [1, 126, 127, 16_382, 16_383, 1_000_000, 3_000_000])
-def test_one_batch_goes_the_short_way(version: int, size_bytes: int) -> None:
+def test_a_request_with_one_batch_takes_the_fast_decoder(version: int, size_bytes: int) -> None:
     topics = [("topic", UUID(int=9), [(3, bytes(size_bytes))])]
     body = b"".join(encode_produce_request(version, None, 1, 5, topics))
     plain = decode_plain_request(version, memoryview(body))
@@ -120,8 +120,8 @@ def test_one_batch_goes_the_short_way(version: int, size_bytes: int) -> None:
 
 @pytest.mark.parametrize("version", [9, 13])
 @pytest.mark.parametrize("from_end", [1, 2, 3])
-def test_a_request_with_tags_goes_the_long_way(version: int, from_end: int) -> None:
-    """Its tags may be broken: of the partition, of the topic, of the request."""
+def test_a_request_with_tags_takes_the_general_decoder(version: int, from_end: int) -> None:
+    """Because the tags may be malformed: those of the partition, of the topic, of the request."""
     topics = [("topic", UUID(int=9), [(3, b"records")])]
     body = bytearray(b"".join(encode_produce_request(version, None, 1, 5, topics)))
     body[-from_end] = 1
@@ -148,7 +148,7 @@ _endpoints = st.lists(st.builds(NodeEndpoint, _int32, _text, _int32, st.none() |
 @pytest.mark.parametrize("version", _VERSIONS)
 @settings(max_examples=20, deadline=None)
 @given(_topics_answered, _int32, _endpoints)
-def test_responses_are_written_and_read_as_kio_does(
+def test_responses_are_encoded_and_decoded_as_kio_does(
     version: int, topics: list[TopicProduced], throttle_ms: int, endpoints: list[NodeEndpoint]
 ) -> None:
     fields = {
@@ -191,7 +191,7 @@ def _response_fields(produced: PartitionProduced) -> dict[str, Any]:
     }
 
 
-def test_kio_reads_what_we_answer() -> None:
+def test_kio_decodes_our_responses() -> None:
     time_ms = 1_700_000_000_000
     leader = CurrentLeader(4, 5)
     produced = PartitionProduced(3, 6, 42, time_ms, 7, [RecordError(1, "bad")], "worse", leader)
@@ -224,7 +224,7 @@ def test_a_request_cut_short_is_malformed(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", _VERSIONS)
-def test_broken_bytes_end_in_a_message_or_in_malformed(version: int) -> None:
+def test_corrupted_bytes_end_in_a_message_or_in_malformed(version: int) -> None:
     chance = random.Random(version)
     for direction in Direction:
         for seed in range(150):
@@ -243,7 +243,7 @@ def test_broken_bytes_end_in_a_message_or_in_malformed(version: int) -> None:
 
 
 @pytest.mark.parametrize("count", [-2, -1, 2**31 - 1, 1000])
-def test_a_count_of_topics_that_cannot_be_is_refused(count: int) -> None:
+def test_an_impossible_count_of_topics_is_refused(count: int) -> None:
     with pytest.raises(MalformedRequest):
         decode_produce_request(7, memoryview(struct.pack(">hhii", -1, 1, 1, count) + bytes(50)))
 
@@ -271,7 +271,7 @@ def test_unknown_tags_are_skipped() -> None:
     assert partition == (4, b"abc")
 
 
-def test_a_response_with_a_tag_that_runs_out_is_malformed() -> None:
+def test_a_response_that_ends_inside_a_tag_is_malformed() -> None:
     body = encode_produce_response(10, [], 0, [NodeEndpoint(1, "h", 2)])
     with pytest.raises(MalformedResponse):
         decode_produce_response(10, body[:-1])

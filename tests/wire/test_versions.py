@@ -10,7 +10,7 @@ _ENTRIES = [pytest.param(APIS[key], id=APIS[key].name) for key in KAFKAS]
 
 
 @pytest.mark.parametrize("api", _ENTRIES)
-def test_every_version_has_a_schema_and_the_headers_we_think_it_has(api: Api) -> None:
+def test_every_version_has_a_schema_and_the_expected_headers(api: Api) -> None:
     for version in range(api.min_version, api.max_version + 1):
         request = load_request_schema(api.key, version)
         response = load_response_schema(api.key, version)
@@ -32,12 +32,12 @@ def test_init_producer_id_stops_at_the_released_version() -> None:
     assert APIS[ApiKey.INIT_PRODUCER_ID].max_version == 5
 
 
-def test_only_what_is_handled_and_not_between_brokers_is_advertised() -> None:
+def test_only_handled_apis_for_clients_are_advertised() -> None:
     handled = [ApiKey.METADATA, ApiKey.ALTER_PARTITION, ApiKey.PRODUCE]
     assert [api.key for api in advertised(handled)] == [ApiKey.PRODUCE, ApiKey.METADATA]
 
 
-def test_what_changes_the_cluster_is_for_peers_and_asked_of_the_controller() -> None:
+def test_apis_that_change_the_cluster_are_for_peers_and_handled_by_the_controller() -> None:
     for_peers = [api for api in APIS.values() if api.audience is Audience.PEERS]
     assert [api.name for api in for_peers] == [
         "AlterPartition",

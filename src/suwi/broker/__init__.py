@@ -1,1 +1,1 @@
-"""Where objects are wired together: a broker from its configuration and its environment."""
+"""Builds a broker from its configuration and its environment: all components are wired here."""

@@ -1,8 +1,10 @@
-"""Taking over data that the metadata does not know: a directory that Apache Kafka wrote.
+"""Adopts a data directory written by Apache Kafka: creates the topics that the metadata lacks.
 
-Names, ids and the number of partitions come from the directories, leader epochs and producers from
-the logs, the topics' configuration from Kafka's own metadata where that lies beside them.
-Invariant: nothing that was adopted is removed, or taken for damage, for want of knowledge.
+Topic names, topic ids and partition counts are read from the directory names and their metadata
+files; leader epochs and producer ids from the logs; topic configuration from Kafka's own metadata
+log, if it is in the same directory. `adopt` is the only entrance.
+Invariant: adopted data is never deleted or reported as damaged because metadata about it is
+missing.
 """
 
 import asyncio
@@ -23,8 +25,10 @@ from suwi.txn.producer_ids import ProducerIds
 
 log = logging.getLogger(__name__)
 
-_OF_KAFKA_ITSELF = "__"  # Its metadata log, and topics whose content only its coordinators know.
-# Where nobody knows what was set: a compacted topic must not lose what is older than a week.
+# Kafka's metadata log, and internal topics whose format only Kafka's coordinators understand.
+_INTERNAL_PREFIX = "__"
+# Used when the configuration is unknown: the topic may have been compacted, and the default
+# retention would delete records older than a week.
 _KEEP_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
 
 
@@ -36,30 +40,34 @@ async def adopt(
     node_id: NodeId,
     defaults: TopicConfig,
 ) -> None:
-    """Make topics of the directories that belong to none. Raises OSError."""
+    """Create topics for the partition directories that belong to no known topic. Raises OSError."""
     found: dict[str, dict[int, LogDirectory]] = {}
     configs: dict[str, dict[str, str]] = {}
     for directory in directories.usable():
         configs.update(read_topic_configs(directory))
-        strangers = [
+        unknown = [
             tp
             for tp in directory.found_partitions()
-            if tp.topic not in known and not tp.topic.startswith(_OF_KAFKA_ITSELF)
+            if tp.topic not in known and not tp.topic.startswith(_INTERNAL_PREFIX)
         ]
-        if strangers:
-            directory.expect_gaps(strangers)
-        for tp in strangers:
+        if unknown:
+            directory.expect_gaps(unknown)
+        for tp in unknown:
             found.setdefault(tp.topic, {})[tp.partition] = directory
     producer_ids = ProducerIds(store)
     for name, partitions in sorted(found.items()):
-        topic_id = _agreed_id(name, partitions)
+        topic_id = _common_topic_id(name, partitions)
         if topic_id is None:
-            log.warning("not adopted: the partitions do not agree on an id", extra={"topic": name})
+            log.warning(
+                "topic not adopted: its partitions have different topic ids", extra={"topic": name}
+            )
             continue
         config = _usable(name, configs[name], defaults) if name in configs else _KEEP_ALL
         logs = await _open(name, topic_id, partitions, parse_topic_config(config, defaults))
-        used = [p.producer_id for opened in logs.values() for p in opened.producers.all()]
-        await producer_ids.skip(max(used, default=-1))
+        used_producer_ids = [
+            p.producer_id for opened in logs.values() for p in opened.producers.all()
+        ]
+        await producer_ids.skip(max(used_producer_ids, default=-1))
         topic = Topic(name, topic_id, config, _partition_states(logs, node_id))
         await admin.adopt(topic)
         log.info(
@@ -68,7 +76,7 @@ async def adopt(
         )
 
 
-def _agreed_id(name: str, partitions: dict[int, LogDirectory]) -> TopicId | None:
+def _common_topic_id(name: str, partitions: dict[int, LogDirectory]) -> TopicId | None:
     ids = {
         directory.topic_id_of(TopicPartition(name, PartitionIndex(index)))
         for index, directory in partitions.items()
@@ -96,14 +104,14 @@ async def _open(
 def _partition_states(logs: dict[int, PartitionLog], node_id: NodeId) -> tuple[PartitionState, ...]:
     states = []
     for index in range(max(logs) + 1):
-        # A new leader begins: its epoch must be above every one in the log.
+        # The next leader epoch must be greater than every epoch in the log.
         epoch = LeaderEpoch(logs[index].epochs.latest + 1 if index in logs else 0)
         states.append(PartitionState(node_id, epoch, 0, (node_id,), (node_id,)))
     return tuple(states)
 
 
 def _usable(topic: str, config: dict[str, str], defaults: TopicConfig) -> dict[str, str]:
-    """Those settings that mean something here."""
+    """The settings that Suwi supports; each of the others is logged."""
     usable = {}
     for key, value in config.items():
         try:

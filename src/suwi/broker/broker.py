@@ -1,9 +1,9 @@
-"""One broker: its data directory, its store, its listeners, and how they start and stop.
+"""One broker: creates its components, starts them in order and stops them.
 
-`start` returns when clients can be served, `stop` when everything is on disk. `wait_failed` tells
-of a broker that has stopped by itself, because broker-wide work failed.
-Invariant: what is made later knows what was made before it, and never the other way round; news go
-back by subscription.
+`start` returns when the broker can serve clients, `stop` when all data is on disk. `wait_failed`
+returns when the broker has stopped by itself because a broker-wide task failed.
+Invariant: a component refers only to components created before it; notifications in the other
+direction go through subscriptions.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from suwi.broker.loss_reports import LossReports
 from suwi.broker.peer_security import (
     check_peers_can_log_in,
     connect_to_peers,
-    listener_between_brokers,
+    find_inter_broker_listener,
     peer_log_in,
     prove_to_peers,
 )
@@ -36,7 +36,7 @@ from suwi.broker.replica_state_query import ReplicaStateQuery
 from suwi.broker.socket_server import SocketServer
 from suwi.env import Env
 from suwi.env.tasks import TaskFailure, Tasks
-from suwi.handlers.describe_broker import BrokerLife
+from suwi.handlers.describe_broker import BrokerIncarnation
 from suwi.handlers.peer_handshake import PeerHandshake
 from suwi.log.checkpoints import topic_id_text
 from suwi.log.directory_identity import ForeignDirectory, Identity
@@ -69,20 +69,24 @@ from suwi.security.scram import Decoys
 
 log = logging.getLogger(__name__)
 
-# Of what the process may open. The rest is for those connections that need a second descriptor, and
-# for the store: a log that cannot be opened because peers hold everything would go offline.
+# Shares of the open file limit. The rest is for connections that need a second descriptor and for
+# the metadata store. Without the split, connections could use up all descriptors, and a log that
+# cannot be opened goes offline.
 _OPEN_FILES_FOR_LOGS = 0.5
 _OPEN_FILES_FOR_CONNECTIONS = 0.4
 
 
 class BrokerFailed(Exception):
-    """Broker-wide work failed while the broker was starting."""
+    """A broker-wide task failed while the broker was starting."""
 
     def __init__(self, failure: TaskFailure) -> None:
         super().__init__(str(failure))
 
 
 class Broker:
+    """Size: it constructs the parts of a broker and starts and stops them in order. That order is
+    the content of the class, and it is only readable in one place."""
+
     def __init__(
         self,
         env: Env,
@@ -91,35 +95,35 @@ class Broker:
         *,
         stats: NetStats | None = None,
         adopts: bool = False,
-        sharing: int = 1,
-        beside: Collection[NodeId] = (),
+        brokers_in_process: int = 1,
+        start_together: Collection[NodeId] = (),
     ) -> None:
-        """`stats`: count requests there, for metrics. `adopts`: make topics of data that the
-        metadata does not know. `sharing`: how many brokers there are in this process. `beside`:
-        those that start together with this one, which serves no clients before all are there."""
+        """`stats`: where requests are counted for metrics. `adopts`: create topics for data that
+        the metadata lacks. `start_together`: the brokers that start together with this one; it
+        serves no clients until all are registered."""
         self.config = config
         self.node_id = NodeId(config.node_id)
         self.cluster_id = ""
         self.tasks = Tasks(self._on_fatal)
         self.failure: TaskFailure | None = None
-        """Why it stopped by itself."""
+        """The reason why the broker stopped by itself."""
         self._env = env
         self._store = store
         self._stats = stats
         self._adopts = adopts
-        self._beside = beside
-        self._sharing = sharing
+        self._start_together = start_together
+        self._brokers_in_process = brokers_in_process
         self._specs = parse_listeners(config)
-        self._between = listener_between_brokers(config, self._specs)
+        self._inter_broker_listener = find_inter_broker_listener(config, self._specs)
         self._dynamic = DynamicBrokerConfig(config)
         self._follower = MetadataFollower(store, self.tasks)
-        open_files_max = raise_open_file_limit() // sharing
+        open_files_max = raise_open_file_limit() // brokers_in_process
         self._make_peers()
         self._make_replicas(FileCache(env.disk, int(open_files_max * _OPEN_FILES_FOR_LOGS)))
         self._make_controller_election()
         self._make_socket_server(int(open_files_max * _OPEN_FILES_FOR_CONNECTIONS))
-        if sharing > 1 or store.is_shared:
-            check_peers_can_log_in(config, self._between)
+        if brokers_in_process > 1 or store.is_shared:
+            check_peers_can_log_in(config, self._inter_broker_listener)
         self._failed = asyncio.Event()
         self._starting: asyncio.Task[Any] | None = None
         self._stopping: asyncio.Task[bool] | None = None
@@ -127,13 +131,13 @@ class Broker:
 
     def _make_peers(self) -> None:
         self._prover = PeerProver(self.node_id, self._env.random)
-        self._doubts = SuspectedBrokers(self._follower)
+        self._suspected_brokers = SuspectedBrokers(self._follower)
         self._peers = Peers(
             self._follower,
-            self._between.name,
-            connect_to_peers(self.config, self._between, self._env),
-            prove_to_peers(self._between, self._prover),
-            self._doubts,
+            self._inter_broker_listener.name,
+            connect_to_peers(self.config, self._inter_broker_listener, self._env),
+            prove_to_peers(self._inter_broker_listener, self._prover),
+            self._suspected_brokers,
         )
         self._loss_reports = LossReports(self.node_id, self._peers, self.tasks)
 
@@ -158,7 +162,7 @@ class Broker:
             env,
             tasks,
             lambda: self.replicas.image,
-            brokers_max=None if self._store.is_shared else self._sharing,
+            brokers_max=None if self._store.is_shared else self._brokers_in_process,
         )
         self.replicas.subscribe(self.groups.runtime)
 
@@ -169,7 +173,7 @@ class Broker:
             store,
             self._describe,
             lambda: self.directories.lost_power,
-            self.replicas.live_as,
+            self.replicas.set_broker_epoch,
             tasks,
         )
         self.controller_election = ControllerElection(
@@ -190,24 +194,28 @@ class Broker:
     def _make_socket_server(self, descriptors_max: int) -> None:
         config = self.config
         self._scram_users = ScramUsers(self._follower)
-        peer = peer_log_in(config, self._between)
+        peer = peer_log_in(config, self._inter_broker_listener)
         security = [
             ListenerSecurity.of(
-                spec, config, self._env, self._scram_users, peer if spec is self._between else None
+                spec,
+                config,
+                self._env,
+                self._scram_users,
+                peer if spec is self._inter_broker_listener else None,
             )
             for spec in self._specs
         ]
         self._socket_server = SocketServer(config, self._specs, security, descriptors_max)
 
     def _subscribe(self) -> None:
-        # In this order: configuration first, since the others read it.
+        # The dynamic configuration comes first: the other subscribers read it.
         self._follower.subscribe(self._dynamic.apply_image)
         self._follower.subscribe(self._apply_limits)
         self._follower.subscribe(self.replicas.apply_image)
         self._follower.subscribe(self.groups.apply_image)
         self._follower.subscribe(self._failure_detector.apply_image)
         self._follower.subscribe(self._open_start_gate)
-        self.controller_election.subscribe(self._failure_detector.follow)
+        self.controller_election.subscribe(self._failure_detector.update)
 
     @property
     def listeners(self) -> list[Listener]:
@@ -215,7 +223,7 @@ class Broker:
 
     @property
     def endpoints(self) -> list[Endpoint]:
-        """What clients are told to connect to."""
+        """The advertised endpoints."""
         return self._socket_server.endpoints
 
     def _describe(self) -> BrokerInfo:
@@ -223,8 +231,8 @@ class Broker:
         return BrokerInfo(self.node_id, tuple(self.endpoints), rack or None)
 
     @property
-    def compaction(self) -> LogCleaner:
-        return self._log_manager.compaction
+    def log_cleaner(self) -> LogCleaner:
+        return self._log_manager.log_cleaner
 
     # -- starting ------------------------------------------------------------------------------
 
@@ -239,9 +247,9 @@ class Broker:
                 raise BrokerFailed(self.failure)
         except BaseException as error:
             self._starting = None
-            # Where nothing was touched yet, what was whole before is so still.
+            # If no log was opened, a directory that was cleanly shut down before still is.
             untouched = not any(partition.is_open for partition in self.replicas)
-            await self._leave()
+            await self._stop_components()
             for directory in self.directories:
                 directory.close(clean=untouched and directory.was_clean)
             if self.failure is not None and isinstance(error, asyncio.CancelledError):
@@ -250,9 +258,9 @@ class Broker:
 
     async def _start(self) -> None:
         identity = await self._identify()
-        await self._learn_secrets(identity.cluster_id)
+        await self._load_secrets(identity.cluster_id)
         await self._follower.start()
-        # What this broker has written must not seem to be of an epoch that is yet to come.
+        # The image must include every leader epoch under which this broker has written records.
         await self._follower.synced()
         await LogLoader(
             self.node_id, self.directories, self.replicas, self._mark_for_deletion, self._adopts
@@ -273,7 +281,7 @@ class Broker:
         self.controller_election.start()
         await self._follower.registered(self.node_id, lambda: self._lifecycle.epoch)
         self._serve_clients_if_ready(self._follower.image)
-        self.directories.trust()
+        self.directories.clear_power_loss()
         if self._adopts:
             await self._adopt()
         self._log_manager.start()
@@ -293,29 +301,30 @@ class Broker:
             )
         return identity
 
-    async def _learn_secrets(self, cluster_id: str) -> None:
-        decoys, of_peers = await cluster_secrets(
+    async def _load_secrets(self, cluster_id: str) -> None:
+        decoys, peer_secret = await cluster_secrets(
             self._store, self._env.random, SCRAM_DECOYS, PEER_SECRET
         )
         self._scram_users.decoys = Decoys(decoys)
-        self._prover.learn(of_peers, cluster_id)
+        self._prover.learn(peer_secret, cluster_id)
 
     async def _cluster_id(self) -> str:
         while True:
             known = await self._store.read(CLUSTER)
             if known is not None:
                 return known.value.decode()
-            # Of several that start at once one gives the cluster its id.
+            # If several brokers start at once, only one of the conditional writes succeeds.
             new = self.directories.known_cluster_id() or topic_id_text(self._env.random.uuid())
             await self._store.write([Put(CLUSTER, new.encode(), ABSENT)])
             await self._store.sync()
 
     def _serve_clients_if_ready(self, image: ClusterImage) -> None:
-        """Service begins when the image shows this broker, those beside it, and a controller."""
+        """Accept client requests once the image has this broker, those that start with it, and a
+        controller."""
         own = image.unfenced_brokers.get(self.node_id)
         if own is None or own.epoch != self._lifecycle.epoch or image.controller is None:
             return
-        if all(node in image.unfenced_brokers for node in self._beside):
+        if all(node in image.unfenced_brokers for node in self._start_together):
             self._socket_server.enable_request_processing()
 
     def _open_start_gate(self, _old: ClusterImage, new: ClusterImage) -> None:
@@ -326,7 +335,7 @@ class Broker:
             self._socket_server.apply_config(self._dynamic.current)
 
     async def _adopt(self) -> None:
-        from suwi.broker.adoption import adopt  # Rarely wanted, and start-up counts.
+        from suwi.broker.adoption import adopt  # Rarely used; keeps start-up fast.
 
         await self.controller_election.wait_until_active()
         known, topics = self.replicas.image.topics, self.controller_election.topics
@@ -334,7 +343,9 @@ class Broker:
         await adopt(self.directories, self._store, known, topics, self.node_id, defaults)
 
     def _apis(self) -> KafkaApis:
-        between = None if self._between.uses_sasl else self._between.name
+        proof_listener = (
+            None if self._inter_broker_listener.uses_sasl else self._inter_broker_listener.name
+        )
         return KafkaApis(
             self._env,
             self.config,
@@ -343,38 +354,41 @@ class Broker:
             self.replicas,
             self.controller_election,
             self._forwarding,
-            self._doubts,
+            self._suspected_brokers,
             self.groups,
-            PeerHandshake(self._prover, between),
-            self._life,
+            PeerHandshake(self._prover, proof_listener),
+            self._incarnation,
         )
 
-    def _life(self) -> BrokerLife:
-        return BrokerLife(self.node_id, self._lifecycle.epoch, self._stopping is not None)
+    def _incarnation(self) -> BrokerIncarnation:
+        return BrokerIncarnation(self.node_id, self._lifecycle.epoch, self._stopping is not None)
 
     # -- stopping ------------------------------------------------------------------------------
 
     def _on_fatal(self, failure: TaskFailure) -> None:
-        """Broker-wide work failed: one that limps is worse than one that others replace."""
+        """Stop the broker: to be replaced by others is better than to work only in part."""
         if self.failure is not None:
             return
         self.failure = failure
-        log.critical("broker stops", extra={"broker": self.node_id, "reason": str(failure)})
+        log.critical(
+            "broker stopping after a failure",
+            extra={"broker": self.node_id, "reason": str(failure)},
+        )
         if self._starting is not None:
             self._starting.cancel()
         else:
             self._begin_stop()
 
     async def wait_failed(self) -> TaskFailure:
-        """Wait until the broker has failed and has stopped by itself; never returns otherwise."""
+        """Wait until the broker has failed and stopped by itself; otherwise never returns."""
         await self._failed.wait()
         assert self.failure is not None
         return self.failure
 
     async def stop(self) -> bool:
-        """Stop serving, bring everything to disk and mark each directory as whole.
+        """Stop serving, flush all logs and mark each log directory as cleanly shut down.
 
-        Returns whether that worked; where not, the next start checks the logs.
+        Returns whether that succeeded; if not, the next start recovers the logs.
         """
         return await asyncio.shield(self._begin_stop())
 
@@ -383,7 +397,7 @@ class Broker:
             loop = asyncio.get_running_loop()
             self._stopping = loop.create_task(
                 self._stop()
-            )  # owner: `_stopped`, and whoever stops it
+            )  # owner: `_stopped`, and the callers of `stop`
             self._stopping.add_done_callback(self._stopped)
         return self._stopping
 
@@ -391,7 +405,7 @@ class Broker:
         if self.failure is not None:
             error = None if stopping.cancelled() else stopping.exception()
             if error is not None:
-                log.error("unclean stop", exc_info=error)
+                log.error("unclean shutdown", exc_info=error)
             self._failed.set()
 
     async def _stop(self) -> bool:
@@ -400,34 +414,35 @@ class Broker:
             await controlled_shutdown(
                 self.node_id, epoch, image, self.controller_election, self._peers
             )
-        # While others could still reach it: a controller that nobody reaches is deposed, and would
-        # be elected again at once.
+        # Resign while the listeners are still open: other brokers depose a controller whose port
+        # is closed, and this broker would win the next election at once.
         await self.controller_election.stop()
         stopping = [
             asyncio.create_task(listener.stop())  # owner: this function
             for listener in self.listeners
         ]
-        await asyncio.sleep(0)  # Now no new request starts, and those that wait can be told.
+        # From here on no new request starts, so delayed requests can be completed with an error.
+        await asyncio.sleep(0)
         self.groups.runtime.stop()
         for partition in self.replicas:
             partition.close()
         await self.replicas.stop_replication()
         await asyncio.gather(*stopping)
         clean = await self._log_manager.stop()
-        await self._leave()
+        await self._stop_components()
         for directory in self.directories:
             directory.close(clean=clean)
         clean = all(self._is_marked_clean(directory.path) for directory in self.directories)
-        log.info("broker stopped", extra={"node": self.node_id, "clean": clean})
+        log.info("broker stopped", extra={"broker": self.node_id, "clean": clean})
         return clean
 
     def _is_marked_clean(self, path: str) -> bool:
         try:
             return self._env.disk.exists(f"{path}/{CLEAN_SHUTDOWN}")
         except OSError:
-            return False  # The next start will not see it either.
+            return False  # The next start would not find the file either.
 
-    async def _leave(self) -> None:
+    async def _stop_components(self) -> None:
         self.groups.runtime.stop()
         await self._failure_detector.stop()
         await self._follower.stop()

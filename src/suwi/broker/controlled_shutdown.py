@@ -1,4 +1,4 @@
-"""A broker that stops hands its partitions over first (controlled shutdown)."""
+"""Controlled shutdown: a stopping broker moves its partition leaderships to other brokers first."""
 
 import asyncio
 import logging
@@ -16,8 +16,8 @@ from suwi.wire.versions import APIS, ApiKey
 
 log = logging.getLogger(__name__)
 
-_PATIENCE_S = 5.0
-_PAUSE_S = 0.1
+_TIMEOUT_S = 5.0
+_RETRY_S = 0.1
 _VERSION = APIS[ApiKey.BROKER_HEARTBEAT].max_version
 
 
@@ -28,26 +28,26 @@ async def controlled_shutdown(
     controller_election: ControllerElection,
     peers: Peers,
 ) -> None:
-    """Have the controller let others lead; returns when it has, or cannot be made to."""
+    """Ask the controller to elect other leaders; returns when it has, or after a time limit."""
     if epoch < 0 or not any(node != node_id for node in image.unfenced_brokers):
         return
     try:
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(_TIMEOUT_S):
             while True:
                 try:
                     if controller_election.is_active_controller:
                         await controller_election.partitions.shut_down(node_id, epoch)
                     else:
-                        await _ask(node_id, epoch, peers)
+                        await _send_heartbeat(node_id, epoch, peers)
                     return
                 except (OSError, MalformedResponse, BrokerError) as error:
-                    log.info("not handed over yet", extra={"reason": str(error)})
-                    await asyncio.sleep(_PAUSE_S)
+                    log.info("controlled shutdown failed, retrying", extra={"reason": str(error)})
+                    await asyncio.sleep(_RETRY_S)
     except TimeoutError:
-        log.warning("partitions not handed over", extra={"broker": node_id})
+        log.warning("controlled shutdown timed out", extra={"broker": node_id})
 
 
-async def _ask(node_id: NodeId, epoch: int, peers: Peers) -> None:
+async def _send_heartbeat(node_id: NodeId, epoch: int, peers: Peers) -> None:
     connection = await peers.connect_to_controller()
     try:
         answer = await connection.call(

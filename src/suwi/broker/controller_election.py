@@ -1,10 +1,11 @@
-"""Being the controller, when it is this broker's turn: it stands for election for ever.
+"""Controller election: this broker campaigns until it stops, and acts as controller when elected.
 
-A term of office begins with a look at everything: the store is in sync, the image caught up, the
-registrations are compared with what is journaled. From then on births and deaths are journaled as
-they happen. `topics`, `configs`, `scram` and `partitions` are the controller's powers.
-Invariant: outside a term they raise NotController; in it, every write carries its epoch (hazard
-11).
+A newly elected controller first syncs with the metadata store, lets its image catch up, compares
+the registrations with the brokers in the image and writes the differences. Then it becomes active,
+and from then on writes registrations and unregistrations as they happen. `topics`, `configs`,
+`scram` and `partitions` are the operations of the active controller.
+Invariant: on a broker that is not the active controller they raise NotController; every write of
+the controller carries its controller epoch (hazard 11).
 """
 
 import asyncio
@@ -35,7 +36,7 @@ from suwi.model.topic_config import parse_topic_config
 
 log = logging.getLogger(__name__)
 
-_LOOK_AGAIN_S = 1.0
+_CHECK_INTERVAL_S = 1.0
 _RETRY_S = 0.1
 
 
@@ -66,7 +67,7 @@ class ControllerElection:
         self._registered_event = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    # -- the powers ------------------------------------------------------------------------------
+    # -- operations of the active controller -----------------------------------------------------
 
     @property
     def active_controller(self) -> ActiveController:
@@ -95,14 +96,14 @@ class ControllerElection:
         return self._active is not None
 
     def subscribe(self, listener: Callable[[], None]) -> None:
-        """`listener` is told when a term of office begins or ends."""
+        """Call `listener` when this broker becomes the active controller or resigns."""
         self._listeners.append(listener)
 
     async def wait_until_active(self) -> None:
-        """Wait for this broker's turn."""
+        """Wait until this broker is the active controller."""
         await self._is_active.wait()
 
-    # -- terms of office -------------------------------------------------------------------------
+    # -- election --------------------------------------------------------------------------------
 
     def start(self) -> None:
         self._task = self._tasks.start(
@@ -110,7 +111,7 @@ class ControllerElection:
         )
 
     async def stop(self) -> None:
-        """Leave office, if in it, and stand for election no more."""
+        """Resign if this broker is the controller, and stop campaigning."""
         if self._task is not None:
             task, self._task = self._task, None
             await cancel_and_wait(task)
@@ -133,13 +134,13 @@ class ControllerElection:
 
     async def _serve(self, epoch: int, session: Session) -> None:
         changed = asyncio.Event()
-        active_controller, over = self._new_controller(epoch, changed)
+        active_controller, deposed = self._new_controller(epoch, changed)
         log.info("elected controller", extra={"broker": self._node_id, "epoch": epoch})
         unsubscribe = self._store.subscribe(changed.set)
         background: list[asyncio.Task[None]] = []
         try:
-            is_caught_up, said = False, ""
-            while not over.is_set() and not session.lost.is_set():
+            is_caught_up, last_reason = False, ""
+            while not deposed.is_set() and not session.lost.is_set():
                 changed.clear()
                 try:
                     if not is_caught_up:
@@ -147,22 +148,24 @@ class ControllerElection:
                         is_caught_up = True
                     if not await self._is_still_controller(epoch):
                         break
-                    await self._look_at_registrations(active_controller)
+                    await self._process_registrations(active_controller)
                     if self._active is None:
                         await self._unfence_itself(active_controller)
-                        self._begin(active_controller, background)
+                        self._activate(active_controller, background)
                 except Closed:
                     raise
                 except NotController:
                     break
                 except (Unavailable, BrokerError) as error:
-                    if str(error) != said:
-                        said = str(error)
-                        log.warning("the controller has to wait", extra={"reason": said})
+                    if str(error) != last_reason:
+                        last_reason = str(error)
+                        log.warning(
+                            "metadata store unavailable, retrying", extra={"reason": last_reason}
+                        )
                     await asyncio.sleep(_RETRY_S)
                     continue
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_LOOK_AGAIN_S):
+                    async with asyncio.timeout(_CHECK_INTERVAL_S):
                         await changed.wait()
         finally:
             unsubscribe()
@@ -171,15 +174,15 @@ class ControllerElection:
             self._notify_listeners()
             for task in background:
                 task.cancel()
-            log.info("controller no more", extra={"broker": self._node_id, "epoch": epoch})
+            log.info("resigned as controller", extra={"broker": self._node_id, "epoch": epoch})
 
     def _new_controller(
         self, epoch: int, changed: asyncio.Event
     ) -> tuple[ActiveController, asyncio.Event]:
-        over = asyncio.Event()
+        deposed = asyncio.Event()
 
         def refused() -> None:
-            over.set()
+            deposed.set()
             changed.set()
 
         writer = MetadataWriter(self._store, self._follower, epoch, refused)
@@ -197,19 +200,19 @@ class ControllerElection:
                 self._query_replica_states,
                 self._env.clock,
             ),
-        ), over
+        ), deposed
 
-    def _begin(
+    def _activate(
         self, active_controller: ActiveController, background: list[asyncio.Task[None]]
     ) -> None:
         self._active = active_controller
         self._is_active.set()
         self._notify_listeners()
         work: dict[str, Callable[[ActiveController], Coroutine[Any, Any, None]]] = {
-            "election after power loss": self._end_waits
+            "election after power loss": self._elect_awaiting_partitions
         }
         if self._config.static.auto_leader_rebalance_enable:
-            work["preferred leader election"] = self._balance
+            work["preferred leader election"] = self._balance_leaders
         for name, run in work.items():
             background.append(
                 self._tasks.start(partial(run, active_controller), name=name, on_failure=RESTART)
@@ -220,12 +223,15 @@ class ControllerElection:
             listener()
 
     def _rules_of(self, topic: Topic) -> Rules:
-        """What a topic's configuration says about elections, with the defaults as they are now."""
+        """The topic's configuration for elections, with the current cluster-wide defaults."""
         config = parse_topic_config(topic.configs, self._config.cluster_wide.topic)
         return Rules(config.unclean_leader_election_enable, config.min_insync_replicas)
 
     async def _unfence_itself(self, active_controller: ActiveController) -> None:
-        """It was fenced by a wrong guess of the controller before: nobody else would undo that."""
+        """Unfence this broker if the previous controller fenced it by mistake.
+
+        Only the controller unfences brokers, and it does not monitor itself.
+        """
         own = self._follower.image.registered_brokers.get(self._node_id)
         if own is not None and own.fenced:
             await active_controller.partitions.unfence(self._node_id, self._lifecycle.epoch)
@@ -235,16 +241,16 @@ class ControllerElection:
             controller = await self._store.current_controller()
             if controller is not None and controller.epoch == epoch:
                 return True
-            await self._store.sync()  # What was read may be old.
+            await self._store.sync()  # The read may have been stale.
         return False
 
-    # -- what a controller does ------------------------------------------------------------------
+    # -- work of the active controller -----------------------------------------------------------
 
-    async def _look_at_registrations(self, active_controller: ActiveController) -> None:
-        """Journal births and deaths, whatever has been missed in between."""
+    async def _process_registrations(self, active_controller: ActiveController) -> None:
+        """Write registrations and unregistrations that are not yet in the image."""
         registered = await self._registered()
-        if not active_controller.partitions.is_journaled(registered):
-            await active_controller.partitions.journal(registered)
+        if not active_controller.partitions.are_registrations_applied(registered):
+            await active_controller.partitions.apply_registrations(registered)
             self._registered_event.set()
 
     async def _registered(self) -> Mapping[NodeId, Registered]:
@@ -256,29 +262,32 @@ class ControllerElection:
         }
         return dict(sorted(found.items()))
 
-    async def _end_waits(self, active_controller: ActiveController) -> None:
-        """Partitions whose replicas all lost power wait until all are back and can be asked."""
+    async def _elect_awaiting_partitions(self, active_controller: ActiveController) -> None:
+        """Elect leaders for partitions whose in-sync replicas all had an unclean shutdown.
+
+        Such a partition waits until all those replicas are back and report their log end offsets.
+        """
         while True:
             self._registered_event.clear()
             try:
                 while active_controller.partitions.awaiting_positions():
-                    await active_controller.partitions.elect_greatest()
+                    await active_controller.partitions.elect_longest_log()
                     if active_controller.partitions.awaiting_positions():
-                        await asyncio.sleep(_LOOK_AGAIN_S)
+                        await asyncio.sleep(_CHECK_INTERVAL_S)
             except BrokerError as error:
-                log.info("still waiting for replicas", extra={"reason": str(error)})
-                await asyncio.sleep(_LOOK_AGAIN_S)
+                log.info("election after power loss deferred", extra={"reason": str(error)})
+                await asyncio.sleep(_CHECK_INTERVAL_S)
                 continue
             await self._registered_event.wait()
 
-    async def _balance(self, active_controller: ActiveController) -> None:
-        """The preferred leaders get their partitions back, once they are in sync."""
+    async def _balance_leaders(self, active_controller: ActiveController) -> None:
+        """Elect preferred leaders at regular intervals, where they are in sync."""
         while True:
             await asyncio.sleep(self._config.static.leader_imbalance_check_interval_seconds)
             try:
                 moved = await active_controller.partitions.balance()
             except BrokerError as error:
-                log.info("leaders not balanced", extra={"reason": str(error)})
+                log.info("preferred leader election failed", extra={"reason": str(error)})
             else:
                 if moved:
-                    log.info("leaders balanced", extra={"partitions": moved})
+                    log.info("preferred leaders elected", extra={"partitions": moved})

@@ -1,7 +1,7 @@
-"""Deleting files and directories a while after they went out of use, in threads.
+"""Deletes files and directories after a delay, in threads.
 
-Readers may still hold them. What is not deleted when the broker stops is found by its name at the
-next start.
+The delay is for readers that still have them open. Files left over when the broker stops are found
+by their names at the next start.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class DeferredDeletion:
         self._start(lambda: self._disk.remove_tree(path), delay_s)
 
     async def stop(self) -> None:
-        """Let what is being deleted end; begin nothing more."""
+        """Wait for the running deletions; start no others."""
         self._stopping.set()
         await asyncio.gather(*self._running, return_exceptions=True)
 
@@ -43,7 +43,7 @@ class DeferredDeletion:
             try:
                 await asyncio.get_running_loop().run_in_executor(None, delete)
             except OSError as error:
-                log.warning("cannot delete", extra={"reason": str(error)})
+                log.warning("deletion failed", extra={"reason": str(error)})
 
         task = self._tasks.start(work, name="deferred deletion", on_failure=lambda _: None)
         self._running.add(task)

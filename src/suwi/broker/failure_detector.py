@@ -1,11 +1,13 @@
-"""Fast fail-over: connections that tell of a broker's death long before its session has ended.
+"""Fast failover: detects that a broker's process has ended before its session expires.
 
-The controller holds one to every other broker, every broker one to the controller. When one breaks
-and another is refused, nobody listens there any more: the process is gone. Then the controller
-fences the broker, and brokers depose the controller; both do no harm if they are wrong. A time-out
-says nothing: a broker that is frozen or cut off waits for the end of its session.
-`apply_image` is told of each new image, `follow` also when this broker comes into office.
-Invariant: only a life that was seen here, by its epoch, is declared over.
+The controller keeps a connection to every other broker, and every broker keeps one to the
+controller. If it breaks and a new connection is refused, no process listens there any more. Then
+the controller fences the broker, or the brokers depose the controller; both are harmless if the
+process is in fact running. A timeout proves nothing: a broker that is frozen or partitioned away
+fails over when its session expires.
+`apply_image` is called with each new image, `update` also when the active controller changes.
+Invariant: a broker is fenced or deposed only in an incarnation (broker epoch) that has answered
+this broker before.
 """
 
 import asyncio
@@ -14,7 +16,7 @@ import logging
 from suwi.broker.controller_election import ControllerElection
 from suwi.client.connection import PeerConnection, is_refusal
 from suwi.env.tasks import RESTART, Tasks, cancel_and_wait
-from suwi.handlers.describe_broker import BrokerLife, decode_life
+from suwi.handlers.describe_broker import BrokerIncarnation, decode_incarnation
 from suwi.metadata.image import ClusterImage
 from suwi.metadata.store import MetadataStore, Unavailable
 from suwi.model.errors import BrokerError
@@ -26,7 +28,7 @@ from suwi.wire.versions import ApiKey
 log = logging.getLogger(__name__)
 
 _CONNECT_S = 5.0
-_ANSWER_S = 5.0
+_RESPONSE_S = 5.0
 _PAUSE_S_MIN = 0.05
 _PAUSE_S_MAX = 1.0
 
@@ -47,89 +49,97 @@ class FailureDetector:
         self._metadata = metadata
         self.tasks = tasks
         self._controller_election = controller_election
-        self._lines: dict[NodeId, _PeerMonitor] = {}
+        self._monitors: dict[NodeId, _PeerMonitor] = {}
         self._seen: dict[NodeId, int] = {}
-        """The last life of each broker that answered here."""
+        """Broker epoch of each broker's last answer to this one."""
         self._fenced: set[NodeId] = set()
         self._deposed: set[NodeId] = set()
-        """Declared over once, and not again before they have answered: else brokers that a firewall
-        separates would fence and depose each other without end."""
-        self._was_in_office = False
+        """Fenced or deposed once, and not again before they have answered: otherwise brokers
+        separated by a firewall that refuses connections would fence and depose each other for
+        ever."""
+        self._was_active = False
         self._is_stopped = False
 
     def apply_image(self, _old: ClusterImage, _new: ClusterImage) -> None:
-        self.follow()
+        self.update()
 
-    def follow(self) -> None:
-        """Hold on to whom it matters now."""
+    def update(self) -> None:
+        """Start and stop monitors so that exactly the brokers that matter now are monitored."""
         if self._is_stopped:
             return
         image = self._metadata.image
         wanted: set[NodeId] = set()
         is_active_controller = self._controller_election.is_active_controller
-        is_new, self._was_in_office = (
-            is_active_controller and not self._was_in_office,
+        became_active, self._was_active = (
+            is_active_controller and not self._was_active,
             is_active_controller,
         )
         if is_active_controller:
             wanted = {node for node in image.registered_brokers if node != self._node_id}
         elif image.controller not in (None, self._node_id):
             wanted = {image.controller} & set(image.registered_brokers)
-        for node in [node for node in self._lines if node not in wanted]:
-            self._lines.pop(node).stop()
+        for node in [node for node in self._monitors if node not in wanted]:
+            self._monitors.pop(node).stop()
         for node in sorted(wanted):
-            line = self._lines.get(node)
-            if line is None:
-                self._lines[node] = _PeerMonitor(node, self)
+            monitor = self._monitors.get(node)
+            if monitor is None:
+                self._monitors[node] = _PeerMonitor(node, self)
             else:
-                line.look(image.registered_brokers[node].epoch, again=is_new)
+                monitor.observe(image.registered_brokers[node].epoch, again=became_active)
 
     async def stop(self) -> None:
         self._is_stopped = True
-        await cancel_and_wait(*(line.task for line in self._lines.values()))
+        await cancel_and_wait(*(monitor.task for monitor in self._monitors.values()))
 
-    # -- for a lifeline --------------------------------------------------------------------------
+    # -- called by the monitors ------------------------------------------------------------------
 
     async def connect(self, node: NodeId) -> PeerConnection:
         async with asyncio.timeout(_CONNECT_S):
             return await self._peers.connect(node)
 
-    async def answered(self, life: BrokerLife) -> None:
-        """A broker has said which life it lives."""
-        if life.epoch == UNKNOWN_EPOCH:
+    async def answered(self, incarnation: BrokerIncarnation) -> None:
+        """A broker has reported its broker epoch."""
+        if incarnation.epoch == UNKNOWN_EPOCH:
             return
-        self._seen[life.node] = life.epoch
-        self._fenced.discard(life.node)
-        self._deposed.discard(life.node)
-        known = self._metadata.image.registered_brokers.get(life.node)
-        if known is None or known.epoch != life.epoch or not known.fenced or life.stopping:
+        self._seen[incarnation.node] = incarnation.epoch
+        self._fenced.discard(incarnation.node)
+        self._deposed.discard(incarnation.node)
+        known = self._metadata.image.registered_brokers.get(incarnation.node)
+        if (
+            known is None
+            or known.epoch != incarnation.epoch
+            or not known.fenced
+            or incarnation.stopping
+        ):
             return
         if self._controller_election.is_active_controller:
-            await self._controller_election.partitions.unfence(life.node, life.epoch)
+            await self._controller_election.partitions.unfence(incarnation.node, incarnation.epoch)
 
     async def controller_epoch(self, node: NodeId) -> int | None:
-        """The epoch of the controller, if this broker is it."""
+        """The controller epoch, if `node` is the controller."""
         controller = await self._store.current_controller()
         return controller.epoch if controller and controller.node_id == node else None
 
     async def refused(self, node: NodeId, controller_epoch: int | None) -> None:
-        """Nobody listens where a broker was: it is dead, if it ever lived here."""
+        """The broker's port refused a connection: its process has ended, if it answered before."""
         known = self._metadata.image.registered_brokers.get(node)
         if known is None or self._seen.get(node) != known.epoch:
             return
         if self._controller_election.is_active_controller:
             if not known.fenced and node not in self._fenced:
-                log.info("broker gone", extra={"broker": node, "epoch": known.epoch})
+                log.info("broker failed, fencing", extra={"broker": node, "epoch": known.epoch})
                 await self._controller_election.partitions.fence(node, known.epoch)
                 self._fenced.add(node)
         elif controller_epoch is not None and node not in self._deposed:
-            log.info("controller gone", extra={"broker": node, "epoch": controller_epoch})
+            log.info(
+                "controller failed, deposing", extra={"broker": node, "epoch": controller_epoch}
+            )
             await self._store.depose(controller_epoch)
             self._deposed.add(node)
 
 
 class _PeerMonitor:
-    """One broker that is held on to."""
+    """Keeps a connection to one broker."""
 
     def __init__(self, node: NodeId, owner: FailureDetector) -> None:
         self._node = node
@@ -138,8 +148,9 @@ class _PeerMonitor:
         self._woken = asyncio.Event()
         self.task = owner.tasks.start(self._run, name="failure detector", on_failure=RESTART)
 
-    def look(self, epoch: int, *, again: bool) -> None:
-        """The image shows the broker in this life. `again`: what was refused before counts now."""
+    def observe(self, epoch: int, *, again: bool) -> None:
+        """The image has this broker epoch. `again`: reconnect at once even if it is unchanged, so
+        that this broker, now the active controller, acts on a connection refused before."""
         if again or epoch != self._epoch:
             self._epoch = epoch
             self._woken.set()
@@ -151,17 +162,21 @@ class _PeerMonitor:
         pause_s = _PAUSE_S_MIN
         while True:
             try:
-                if await self._hold():
+                if await self._monitor():
                     pause_s = _PAUSE_S_MIN
-                    continue  # It broke: at once again.
+                    continue  # The connection broke: reconnect at once.
             except (OSError, ValueError, BrokerError, Unavailable) as error:
-                log.debug("no lifeline", extra={"broker": self._node, "reason": str(error)})
+                log.debug(
+                    "broker cannot be monitored",
+                    extra={"broker": self._node, "reason": str(error)},
+                )
             await self._pause(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_S_MAX)
 
-    async def _hold(self) -> bool:
-        """Connect and hold on; True when the connection was there and broke."""
-        # Read first: who is controller now, and then does not listen, is so no longer.
+    async def _monitor(self) -> bool:
+        """Connect and wait; returns True if the connection was established and then broke."""
+        # Read the controller epoch before connecting: if the connection is refused, it is the
+        # controller with this epoch whose process has ended, and not a later one.
         controller_epoch = await self._owner.controller_epoch(self._node)
         try:
             connection = await self._owner.connect(self._node)
@@ -172,14 +187,14 @@ class _PeerMonitor:
         try:
             while connection.is_open:
                 self._woken.clear()
-                await self._owner.answered(await _ask(connection))
-                await self._until_something_happens(connection)
+                await self._owner.answered(await _describe(connection))
+                await self._wait_for_change(connection)
             return True
         finally:
             connection.abort()
 
-    async def _until_something_happens(self, connection: PeerConnection) -> None:
-        """The connection breaks, or the broker begins another life."""
+    async def _wait_for_change(self, connection: PeerConnection) -> None:
+        """Return when the connection breaks or the image has another epoch of the broker."""
         known = self._epoch
         lost = asyncio.ensure_future(connection.lost())  # owner: this function
         try:
@@ -200,6 +215,6 @@ class _PeerMonitor:
             pass
 
 
-async def _ask(connection: PeerConnection) -> BrokerLife:
-    async with asyncio.timeout(_ANSWER_S):
-        return decode_life(bytes(await connection.send(ApiKey.DESCRIBE_BROKER, 0, [b"{}"])))
+async def _describe(connection: PeerConnection) -> BrokerIncarnation:
+    async with asyncio.timeout(_RESPONSE_S):
+        return decode_incarnation(bytes(await connection.send(ApiKey.DESCRIBE_BROKER, 0, [b"{}"])))

@@ -1,9 +1,9 @@
-"""Requests that only the controller can carry out, on a broker that is not it.
+"""Forwards requests that only the active controller can serve, so that clients may use any broker.
 
-`Forwarding.wrap` gives such handlers a way to the controller: the request goes there in an
-envelope, as it came and with who sent it, and the answer comes back as it is. So a client may ask
-any broker. `create_topic` is for topics that are made because somebody asked about them.
-Invariant: nothing is forwarded twice: what was forwarded is carried out here or refused.
+`Forwarding.wrap` wraps the handlers of such APIs: the request is sent to the controller in an
+Envelope request, unchanged and with its principal, and the response is returned unchanged.
+`create_topic` is for automatic topic creation.
+Invariant: a request is forwarded at most once: the receiver of an Envelope serves or refuses it.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ from suwi.wire.versions import APIS, ApiKey
 
 log = logging.getLogger(__name__)
 
-_PATIENCE_S = 5.0
-"""For how long a controller is looked for."""
-_ANSWER_S = 30.0
-_PAUSE_S = 0.05
-_SEE_S = 1.0
+_CONNECT_S_MAX = 5.0
+"""For how long the broker tries to reach a controller."""
+_RESPONSE_S_MAX = 30.0
+_RETRY_S = 0.05
+_CATCH_UP_S_MAX = 1.0
 _CREATE_VERSION = APIS[ApiKey.CREATE_TOPICS].max_version
 _ENVELOPE_VERSION = APIS[ApiKey.ENVELOPE].max_version
 
@@ -51,11 +51,11 @@ class Forwarding:
         self._peers = peers
         self._follower = follower
         self._connection: PeerConnection | None = None
-        self._to: NodeId | None = None
-        self._dialling = asyncio.Lock()
+        self._controller: NodeId | None = None
+        self._connecting = asyncio.Lock()
 
     def wrap(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
-        """The same handlers, and the controller's where only it can carry a request out."""
+        """The handlers, with those that need the controller wrapped, and one for Envelope."""
         forwarded = {key: each for key, each in handlers.items() if APIS[key].is_forwarded}
         wrapped = {key: self._wrap(handler) for key, handler in forwarded.items()}
         return {**handlers, **wrapped, ApiKey.ENVELOPE: Envelope(forwarded)}
@@ -69,86 +69,94 @@ class Forwarding:
         return handle
 
     async def create_topic(self, new: NewTopic, request: Request) -> None:
-        """Because of that request. Raises a `BrokerError`."""
+        """Create a topic on behalf of `request`. Raises a `BrokerError`."""
         if self._controller_election.is_active_controller:
             await self._controller_election.topics.create(new)
             return
-        asked = {
+        topic = {
             "name": new.name,
             "num_partitions": new.partitions,
             "replication_factor": new.replication_factor,
             "assignments": [],
             "configs": [{"name": key, "value": value} for key, value in new.configs.items()],
         }
-        fields = {"topics": [asked], "timeout": 30_000, "validate_only": False}
+        fields = {"topics": [topic], "timeout": 30_000, "validate_only": False}
         body = encode_request(ApiKey.CREATE_TOPICS, _CREATE_VERSION, fields)
-        answer = await self._ask(ApiKey.CREATE_TOPICS, _CREATE_VERSION, body, request)
-        if answer is None:
+        response = await self._send_to_controller(
+            ApiKey.CREATE_TOPICS, _CREATE_VERSION, body, request
+        )
+        if response is None:
             raise NotController("the controller cannot be reached")
-        (created,) = read_response(ApiKey.CREATE_TOPICS, _CREATE_VERSION, answer).topics
+        (created,) = read_response(ApiKey.CREATE_TOPICS, _CREATE_VERSION, response).topics
         if created.error_code not in (ErrorCode.none, TopicAlreadyExists.code):
             raise error_from(created.error_code, created.error_message)
-        await self._see()
+        await self._catch_up()
 
     async def stop(self) -> None:
         if self._connection is not None:
             self._connection.abort()
 
     async def _forward(self, handler: Handler, request: Request, body: bytes) -> Reply | NoReply:
-        answer = await self._ask(request.api_key, request.version, body, request)
-        if answer is not None:
-            await self._see()
-            return Reply([answer])
-        # By now this may be the controller; else the handler says in its own way that it is not.
+        response = await self._send_to_controller(request.api_key, request.version, body, request)
+        if response is not None:
+            await self._catch_up()
+            return Reply([response])
+        # This broker may be the controller by now; otherwise the handler returns NOT_CONTROLLER in
+        # the form of its API.
         local = handler(request)
         if inspect.iscoroutine(local):
             return await local  # type: ignore[no-any-return]
         assert isinstance(local, Reply)
         return local
 
-    async def _ask(
+    async def _send_to_controller(
         self, api_key: int, version: int, body: bytes, request: Request
     ) -> memoryview | None:
-        """The controller's answer; None where there is none, or this broker has become it.
+        """The controller's response; None if there is none, or this broker became the controller.
 
-        `request` says for whom it is asked.
+        `request` gives the principal and the client's address.
         """
         loop = asyncio.get_running_loop()
-        end_s = loop.time() + _PATIENCE_S
+        end_s = loop.time() + _CONNECT_S_MAX
         while not self._controller_election.is_active_controller:
             try:
                 async with asyncio.timeout_at(end_s):
                     connection = await self._connect()
             except OSError as error:
-                if loop.time() + _PAUSE_S >= end_s:
-                    log.warning("controller not reached", extra={"reason": str(error)})
+                if loop.time() + _RETRY_S >= end_s:
+                    log.warning("controller unreachable", extra={"reason": str(error)})
                     return None
-                await asyncio.sleep(_PAUSE_S)
+                await asyncio.sleep(_RETRY_S)
                 continue
             try:
-                async with asyncio.timeout(_ANSWER_S):
+                async with asyncio.timeout(_RESPONSE_S_MAX):
                     return await _send(connection, api_key, version, body, request)
             except (OSError, MalformedResponse, BrokerError) as error:
-                # It may have been carried out: that is for the client to find out.
+                # The controller may have executed the request, so it must not be sent again here:
+                # the client decides.
                 connection.abort()
-                log.warning("forwarded request lost", extra={"reason": str(error)})
+                log.warning("forwarded request failed", extra={"reason": str(error)})
                 return None
         return None
 
     async def _connect(self) -> PeerConnection:
-        async with self._dialling:
+        async with self._connecting:
             controller = self._follower.image.controller
-            if self._connection is None or not self._connection.is_open or self._to != controller:
+            if (
+                self._connection is None
+                or not self._connection.is_open
+                or self._controller != controller
+            ):
                 if self._connection is not None:
                     self._connection.abort()
-                self._to = controller
+                self._controller = controller
                 self._connection = await self._peers.connect_to_controller()
             return self._connection
 
-    async def _see(self) -> None:
-        """What the client has been told is done should show here too, if it can."""
+    async def _catch_up(self) -> None:
+        """Let the image catch up, so that the client finds its change here too; best effort."""
         with contextlib.suppress(TimeoutError, Unavailable):
-            async with asyncio.timeout(_SEE_S):
+            async with asyncio.timeout(_CATCH_UP_S_MAX):
                 await self._follower.synced()
 
 
@@ -157,7 +165,7 @@ async def _send(
 ) -> memoryview:
     """Raises OSError, MalformedResponse, BrokerError."""
     header = request_header(api_key, version, request.correlation_id, request.client_id)
-    answer = await connection.call(
+    response = await connection.call(
         ApiKey.ENVELOPE,
         _ENVELOPE_VERSION,
         {
@@ -166,7 +174,7 @@ async def _send(
             "client_host_address": request.client_host.encode(),
         },
     )
-    if answer.error_code != ErrorCode.none or answer.response_data is None:
-        raise error_from(answer.error_code)
-    data = memoryview(answer.response_data)
+    if response.error_code != ErrorCode.none or response.response_data is None:
+        raise error_from(response.error_code)
+    data = memoryview(response.response_data)
     return data[read_response_header(api_key, version, data)[1] :]

@@ -1,7 +1,8 @@
-"""Several brokers in one process: one event loop, one metadata store, data and ports of their own.
+"""Several brokers in one process, with one event loop and one metadata store.
 
-`configs_of` makes of the settings for all those of each: ids count from 1, ports count up from the
-ones given, data lies in a directory of its own below each one given.
+`configs_of` derives each broker's configuration from a common one: node ids count from 1, ports
+count up from the configured ones, and each log directory gets a subdirectory per broker.
+`start_all` and `stop_all` start and stop them together.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ _PORT_MAX = 65535
 
 
 class CannotStartBroker(Exception):
-    """What kept one of them from starting is the cause."""
+    """One of the brokers failed to start; the error is the `__cause__`."""
 
     def __init__(self, broker: Broker) -> None:
         super().__init__(f"broker {broker.node_id} cannot start")
@@ -25,11 +26,11 @@ class CannotStartBroker(Exception):
 
 
 def configs_of(config: BrokerConfig, brokers: int) -> list[BrokerConfig]:
-    """Each broker's settings. Raises `BadConfig`."""
+    """Each broker's configuration. Raises `BadConfig`."""
     if "node.id" in config.given:
         raise BadConfig("node.id: several brokers in one process are numbered from 1; leave it out")
     _refuse_collisions(parse_listeners(config), brokers)
-    # Whoever starts three brokers wants three replicas.
+    # With several brokers, topics should be replicated by default.
     replicas = str(min(brokers, _REPLICATION_FACTOR_MAX))
     return [
         parse_broker_config(
@@ -38,28 +39,28 @@ def configs_of(config: BrokerConfig, brokers: int) -> list[BrokerConfig]:
                 **config.given,
                 "node.id": str(number),
                 "log.dirs": ",".join(f"{path}/{number}" for path in config.log_dirs),
-                **_counted_up(config, number - 1),
+                **_listener_settings(config, number - 1),
             }
         ).config
         for number in range(1, brokers + 1)
     ]
 
 
-def _counted_up(config: BrokerConfig, by: int) -> dict[str, str]:
+def _listener_settings(config: BrokerConfig, by: int) -> dict[str, str]:
     specs = parse_listeners(config)
-    bound = [f"{s.name}://{address(s.host, _up(s.port, by))}" for s in specs]
-    told = [
-        f"{s.name}://{address(s.advertised_host, _up(s.advertised_port or 0, by))}"
+    bound = [f"{s.name}://{address(s.host, _add_to_port(s.port, by))}" for s in specs]
+    advertised = [
+        f"{s.name}://{address(s.advertised_host, _add_to_port(s.advertised_port or 0, by))}"
         for s in specs
         if s.advertised_host is not None
     ]
     return {
         "listeners": ",".join(bound),
-        **({"advertised.listeners": ",".join(told)} if told else {}),
+        **({"advertised.listeners": ",".join(advertised)} if advertised else {}),
     }
 
 
-def _up(port: int, by: int) -> int:
+def _add_to_port(port: int, by: int) -> int:
     return port + by if port else 0  # 0: the system chooses.
 
 
@@ -81,7 +82,7 @@ def _refuse_collisions(specs: Sequence[ListenerSpec], brokers: int) -> None:
 
 
 async def start_all(brokers: Sequence[Broker]) -> None:
-    """Start them together: none is in service alone. Raises CannotStartBroker."""
+    """Start the brokers; if one fails, stop the others. Raises CannotStartBroker."""
     outcomes = await asyncio.gather(*(each.start() for each in brokers), return_exceptions=True)
     failed = [
         (broker, outcome)
@@ -96,5 +97,5 @@ async def start_all(brokers: Sequence[Broker]) -> None:
 
 
 async def stop_all(brokers: Sequence[Broker]) -> bool:
-    """Whether all stopped cleanly."""
+    """Stop the brokers; returns whether all stopped cleanly."""
     return all(await asyncio.gather(*(broker.stop() for broker in brokers)))

@@ -1,4 +1,4 @@
-"""Which handler serves which API, and what each of them is given."""
+"""The table of request handlers by API key, each created with its dependencies."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from suwi.handlers.create_topics import CreateTopics
 from suwi.handlers.delete_groups import DeleteGroups
 from suwi.handlers.delete_records import DeleteRecords
 from suwi.handlers.delete_topics import DeleteTopics
-from suwi.handlers.describe_broker import BrokerLife, DescribeBroker
+from suwi.handlers.describe_broker import BrokerIncarnation, DescribeBroker
 from suwi.handlers.describe_cluster import DescribeCluster
 from suwi.handlers.describe_configs import DescribeConfigs
 from suwi.handlers.describe_events import DescribeEvents
@@ -74,24 +74,24 @@ class KafkaApis:
     replicas: ReplicaManager
     controller_election: ControllerElection
     forwarding: Forwarding
-    doubts: SuspectedBrokers
+    suspected_brokers: SuspectedBrokers
     groups: GroupCoordinator
     handshake: PeerHandshake
-    life: Callable[[], BrokerLife]
+    incarnation: Callable[[], BrokerIncarnation]
 
     def handlers(self) -> dict[int, Handler]:
-        """By API key; what only the controller can do is forwarded to it."""
+        """By API key; requests that only the controller can serve are forwarded to it."""
         handlers = {
-            **self._of_records(),
-            **self._of_groups(),
-            **self._of_topics(),
-            **self._of_the_cluster(),
-            **self._between_brokers(),
+            **self._record_handlers(),
+            **self._group_handlers(),
+            **self._topic_handlers(),
+            **self._cluster_handlers(),
+            **self._inter_broker_handlers(),
         }
         handlers[ApiKey.API_VERSIONS] = ApiVersions(advertised([*handlers, ApiKey.API_VERSIONS]))
         return self.forwarding.wrap(handlers)
 
-    def _of_records(self) -> dict[int, Handler]:
+    def _record_handlers(self) -> dict[int, Handler]:
         replicas = self.replicas
         return {
             ApiKey.PRODUCE: Produce(replicas, self.env.clock),
@@ -106,12 +106,12 @@ class KafkaApis:
     def _fetch(self) -> Fetch:
         config, synced = self.config, self.follower.synced
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, self.env.random)
-        nearest = None
+        selector = None
         if config.replica_selector_class.endswith(RACK_AWARE):
-            nearest = ReplicaSelector(NodeId(config.node_id), self.follower)
-        return Fetch(self.replicas, sessions, config.fetch_max_bytes, synced, nearest)
+            selector = ReplicaSelector(NodeId(config.node_id), self.follower)
+        return Fetch(self.replicas, sessions, config.fetch_max_bytes, synced, selector)
 
-    def _of_groups(self) -> dict[int, Handler]:
+    def _group_handlers(self) -> dict[int, Handler]:
         replicas, runtime = self.replicas, self.groups.runtime
         create_topic, new_topic = self.forwarding.create_topic, self.groups.new_topic
         metadata_bytes_max = self.config.offset_metadata_max_bytes
@@ -131,11 +131,11 @@ class KafkaApis:
             ApiKey.CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribe(runtime, self.groups.topics),
         }
 
-    def _of_topics(self) -> dict[int, Handler]:
+    def _topic_handlers(self) -> dict[int, Handler]:
         config, replicas, controller = self.config, self.replicas, self.controller_election
         node_id, create_topic = NodeId(config.node_id), self.forwarding.create_topic
         return {
-            ApiKey.METADATA: Metadata(replicas, create_topic, config, self.doubts),
+            ApiKey.METADATA: Metadata(replicas, create_topic, config, self.suspected_brokers),
             ApiKey.CREATE_TOPICS: CreateTopics(replicas, controller, config, node_id),
             ApiKey.DELETE_TOPICS: DeleteTopics(controller, config),
             ApiKey.CREATE_PARTITIONS: CreatePartitions(controller),
@@ -144,7 +144,7 @@ class KafkaApis:
             ApiKey.ELECT_LEADERS: ElectLeaders(controller),
         }
 
-    def _of_the_cluster(self) -> dict[int, Handler]:
+    def _cluster_handlers(self) -> dict[int, Handler]:
         replicas, controller = self.replicas, self.controller_election
         node_id, users = NodeId(self.config.node_id), ScramDirectory(self.follower)
         return {
@@ -159,13 +159,13 @@ class KafkaApis:
             ApiKey.ALTER_USER_SCRAM_CREDENTIALS: AlterUserScramCredentials(controller),
         }
 
-    def _between_brokers(self) -> dict[int, Handler]:
-        """And Suwi's own, which are never advertised."""
+    def _inter_broker_handlers(self) -> dict[int, Handler]:
+        """Includes Suwi's own APIs, which ApiVersions never lists."""
         replicas, controller = self.replicas, self.controller_election
         return {
             ApiKey.ALTER_PARTITION: AlterPartition(controller),
             ApiKey.BROKER_HEARTBEAT: BrokerHeartbeat(controller),
-            ApiKey.DESCRIBE_BROKER: DescribeBroker(self.life),
+            ApiKey.DESCRIBE_BROKER: DescribeBroker(self.incarnation),
             ApiKey.DESCRIBE_EVENTS: DescribeEvents(replicas),
             ApiKey.DESCRIBE_GROUP_HISTORY: DescribeGroupHistory(
                 self.groups.runtime, self.groups.history

@@ -1,8 +1,7 @@
-"""What Apache Kafka's own metadata says of its topics: their configuration.
+"""Reads topic configurations from Apache Kafka's own metadata log.
 
-A broker of Kafka keeps the controller's log beside its data, in `__cluster_metadata-0`: snapshots,
-and the records since. Of its many kinds of records only those that make, configure and remove
-topics are read.
+Kafka keeps the metadata log (KRaft) in `__cluster_metadata-0` of its data directory: snapshots, and
+the records written since. Only the records that create, configure and delete topics are read.
 """
 
 import logging
@@ -28,7 +27,7 @@ _RESOURCE_TOPIC = 2
 
 
 def read_topic_configs(directory: LogDirectory) -> dict[str, dict[str, str]]:
-    """Each topic that Kafka's metadata knows, with what is set for it; none where it is not here.
+    """Each topic in Kafka's metadata with its configuration; empty if there is no metadata log.
 
     Raises OSError.
     """
@@ -42,18 +41,18 @@ def read_topic_configs(directory: LogDirectory) -> dict[str, dict[str, str]]:
     start = -1
     try:
         for name in snapshots:
-            _take_in(topics, disk, f"{path}/{name}", start)
+            _read_file(topics, disk, f"{path}/{name}", start)
             start = int(name.partition("-")[0])
         for name in logs:
-            _take_in(topics, disk, f"{path}/{name}", start)
+            _read_file(topics, disk, f"{path}/{name}", start)
     except (BrokerError, MalformedMessage, ValueError) as error:
-        # A record that was not written to its end was never valid, nor are those after it.
-        log.warning("Kafka's metadata ends early", extra={"path": path, "reason": str(error)})
+        # A partly written record was never valid; neither are those after it.
+        log.warning("Kafka metadata log truncated", extra={"path": path, "reason": str(error)})
     return {name: topics.configs.get(name, {}) for name in topics.names.values()}
 
 
-def _take_in(topics: "_Topics", disk: Disk, path: str, start: int) -> None:
-    """The records from offset `start` on."""
+def _read_file(topics: "_Topics", disk: Disk, path: str, start: int) -> None:
+    """Replay the records from offset `start` on."""
     file = disk.open(path)
     try:
         for _, header, batch in scan_batches(file, 0, file.size()):
@@ -61,33 +60,33 @@ def _take_in(topics: "_Topics", disk: Disk, path: str, start: int) -> None:
                 continue
             for record in iter_records(batch, header):
                 if record.value is not None and record.offset >= start:
-                    topics.take_in(Reader(memoryview(record.value)))
+                    topics.replay(Reader(memoryview(record.value)))
     finally:
         file.close()
 
 
 class _Topics:
-    """The state that the records make, one after another."""
+    """The topics and their configurations after the records replayed so far."""
 
     def __init__(self) -> None:
         self.names: dict[object, str] = {}
         self.configs: dict[str, dict[str, str]] = {}
-        self._undecided: list[tuple[int, Reader]] | None = None
-        """Records of a transaction that has not ended."""
+        self._pending: list[tuple[int, Reader]] | None = None
+        """Records of the open metadata transaction; None if there is none."""
 
-    def take_in(self, body: Reader) -> None:
-        body.uvarint()  # The version of the frame around every record.
+    def replay(self, body: Reader) -> None:
+        body.uvarint()  # The frame version.
         kind, version = body.uvarint(), body.uvarint()
         if kind == _BEGIN:
-            self._undecided = []
+            self._pending = []
         elif kind in (_END, _ABORT):
-            for undecided in (self._undecided or []) if kind == _END else []:
-                self._replay(*undecided)
-            self._undecided = None
+            for pending in (self._pending or []) if kind == _END else []:
+                self._replay(*pending)
+            self._pending = None
         elif version:
-            pass  # All that is read here has had one version only.
-        elif self._undecided is not None:
-            self._undecided.append((kind, body))
+            pass  # The record types read here exist in version 0 only.
+        elif self._pending is not None:
+            self._pending.append((kind, body))
         else:
             self._replay(kind, body)
 

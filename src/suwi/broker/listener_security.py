@@ -1,7 +1,6 @@
-"""What a listener asks of its clients, from Kafka's keys: TLS, SASL, and who its users are.
+"""The security of one listener, from Kafka's configuration keys: TLS, SASL and its users.
 
-`ListenerSecurity.of` checks the settings of one listener; what is wrong is said before anything
-listens.
+`ListenerSecurity.of` checks the settings; an error is raised before the listener is opened.
 """
 
 import asyncio
@@ -40,28 +39,28 @@ _KEY_BYTES = 32
 
 @dataclass(slots=True)
 class ScramUsers:
-    """Where SCRAM looks users up: the metadata as it is at that moment."""
+    """Looks SCRAM credentials up in the current metadata image."""
 
     metadata: HasImage
     decoys: Decoys = field(default_factory=lambda: Decoys(b""))
 
     def look_up(self, mechanism: ScramMechanism, name: str) -> tuple[ScramCredential, bool]:
-        """A credential, and whether it is a real one. Costs the same for every name."""
+        """A credential, and whether the user exists. Takes the same time for every name."""
         scram = self.metadata.image.scram
         known: Mapping[str, ScramCredential] = scram.get(mechanism.sasl_name, {})
-        like = next(iter(known.values()), None)
-        decoy = self.decoys.credential(mechanism, name, like)
+        template = next(iter(known.values()), None)
+        decoy = self.decoys.credential(mechanism, name, template)
         return known.get(name, decoy), name in known
 
 
 async def cluster_secrets(store: MetadataStore, random: Random, *keys: str) -> list[bytes]:
-    """Secrets of the cluster by their keys in the store; those that do not exist yet are made."""
+    """The cluster's secrets under these keys of the store; missing ones are created."""
     while True:
         known = {key: await store.read(key) for key in keys}
         missing = [key for key, entry in known.items() if entry is None]
         if not missing:
             return [entry.value for entry in known.values() if entry is not None]
-        # Of several that start at once one makes them.
+        # If several brokers start at once, only one of the conditional writes succeeds.
         await store.write([Put(key, random.token(_KEY_BYTES), ABSENT) for key in missing])
         await store.sync()
 
@@ -80,7 +79,7 @@ class ListenerSecurity(NamedTuple):
         users: ScramUsers,
         peer: PeerLogIn | None = None,
     ) -> "ListenerSecurity":
-        """`peer` is how other brokers log in to this listener. Raises `BadConfig`."""
+        """`peer`: how other brokers log in to this listener. Raises `BadConfig`."""
         settings = config.security_of(spec.name)
         return cls(
             _tls(spec, settings, config, env.disk) if spec.uses_tls else None,
@@ -89,13 +88,13 @@ class ListenerSecurity(NamedTuple):
         )
 
     def guard(self, dispatch: Dispatch) -> Dispatch:
-        """Called on the event loop."""
+        """Put authentication in front of `dispatch`. Call it on the event loop."""
         if self.sasl is None:
             return dispatch
         return SaslGate(dispatch, self.sasl, asyncio.get_running_loop().time)
 
     def limits(self, limits: Limits) -> Limits:
-        """Those of a new connection."""
+        """The limits of a connection before it is authenticated."""
         if self.sasl is None:
             return limits
         return limits.before_authentication(self.unauthenticated_bytes_max)
@@ -106,7 +105,7 @@ def _tls(
 ) -> RenewedContext:
     client_auth = settings.ssl_client_auth
     if spec.uses_sasl and "ssl_client_auth" not in config.scoped.get(Scope(spec.name), {}):
-        client_auth = "none"  # KIP-684: SASL says who it is already
+        client_auth = "none"  # KIP-684: SASL authenticates the client
     tls = TlsSettings(
         keys=Store(
             "ssl.keystore",
@@ -142,7 +141,7 @@ def _sasl(
 ) -> SaslRules:
     if not settings.sasl_enabled_mechanisms:
         raise BadConfig(
-            f"listener {spec.name}: say how clients show who they are, for example with "
+            f"listener {spec.name}: no SASL mechanism is enabled; set for example "
             "sasl.enabled.mechanisms=SCRAM-SHA-512"
         )
     rules = {}
@@ -176,5 +175,7 @@ def _plain_users(spec: ListenerSpec, config: BrokerConfig, env: Env) -> PlainUse
     if module.name != _PLAIN_MODULE:
         raise BadConfig(f"{key}: the login module must be {_PLAIN_MODULE}")
     if not all([module.users, *module.users, *module.users.values()]):
-        raise BadConfig(f'{key}: name the users as user_NAME="password", none of them empty')
+        raise BadConfig(
+            f'{key}: list the users as user_NAME="password"; names and passwords must not be empty'
+        )
     return PlainUsers(module.users, env.random.token(_KEY_BYTES))

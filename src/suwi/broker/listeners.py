@@ -1,4 +1,4 @@
-"""Where a broker listens and what it tells clients: Kafka's listener keys, understood."""
+"""Parses Kafka's listener keys: the addresses a broker binds and those it advertises."""
 
 import errno
 import ipaddress
@@ -18,7 +18,7 @@ class ListenerSpec(NamedTuple):
     host: str
     port: int
     advertised_host: str | None = None
-    """What clients are told; None: the address that was bound."""
+    """None: the bound address is advertised."""
     advertised_port: int | None = None
     protocol: str = "PLAINTEXT"
 
@@ -58,11 +58,11 @@ def parse_listeners(config: BrokerConfig) -> list[ListenerSpec]:
     ]
     if not specs:
         raise BadConfig("listeners is empty: give at least one NAME://HOST:PORT")
-    _refuse_repetition("listeners", [spec.name for spec in specs])
-    strangers = {scope.listener for scope in config.scoped} - {spec.name for spec in specs}
-    if strangers:
+    _check_unique("listeners", [spec.name for spec in specs])
+    undefined = {scope.listener for scope in config.scoped} - {spec.name for spec in specs}
+    if undefined:
         raise BadConfig(
-            f"there are settings for a listener {min(strangers)}, which is not in listeners"
+            f"there are settings for listener {min(undefined)}, which is not in listeners"
         )
     advertised = {}
     for text in config.advertised_listeners:
@@ -81,9 +81,9 @@ def _protocol(name: str, protocol: str) -> str:
         return protocol
     supported = f"supported: {', '.join(_PROTOCOLS)}"
     if protocol != name:
-        raise BadConfig(f"listener {name}: {protocol!r} is no security protocol; {supported}")
+        raise BadConfig(f"listener {name}: {protocol!r} is not a security protocol; {supported}")
     raise BadConfig(
-        f"listener {name}: its security protocol is not known; "
+        f"listener {name}: its security protocol is not set; "
         f"set listener.security.protocol.map={name}:PLAINTEXT"
     )
 
@@ -119,39 +119,39 @@ def _protocol_map(config: BrokerConfig) -> dict[str, str]:
     return pairs
 
 
-def _refuse_repetition(key: str, names: Sequence[str]) -> None:
+def _check_unique(key: str, names: Sequence[str]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise BadConfig(f"{key} names {name} twice")
 
 
 def refuse_plain_text_beyond_loopback(specs: Sequence[ListenerSpec]) -> None:
-    """Raises `BadConfig` where a listener would send data unencrypted through a network."""
+    """Raises `BadConfig` if a listener would send data over a network without encryption."""
     for spec in specs:
         if not (spec.is_loopback or spec.uses_tls):
             how = ", passwords included" if spec.uses_sasl else ", without authentication"
             raise BadConfig(
                 f"listener {spec.name}://{spec.address} would serve other machines in plain text"
-                f"{how}; listen on 127.0.0.1, let its protocol be SSL or SASL_SSL, or add "
-                "--insecure if that is what you want"
+                f"{how}; listen on 127.0.0.1, use the protocol SSL or SASL_SSL, or add "
+                "--insecure to allow it"
             )
 
 
 def bind_problem(spec: ListenerSpec, error: OSError) -> str | None:
-    """What keeps a broker from listening, in words; None where the error is about something else.
+    """A message for an error of binding a listener; None if the error has another cause.
 
-    Errors of files name their file; those of sockets name none.
+    An error of a file has a file name, an error of a socket does not.
     """
     if isinstance(error, socket.gaierror):
-        reason = f"the name {spec.host!r} is not known"
+        reason = f"the host name {spec.host!r} cannot be resolved"
     elif error.filename is not None:
         return None
     elif error.errno == errno.EADDRINUSE:
-        reason = "another program, perhaps another broker, listens there already"
+        reason = "another program, perhaps another broker, already listens there"
     elif error.errno == errno.EADDRNOTAVAIL:
         reason = "this machine does not have that address"
     elif error.errno == errno.EACCES:
-        reason = "not permitted; ports below 1024 usually need more rights"
+        reason = "permission denied; ports below 1024 usually need more rights"
     else:
         return None
     return f"cannot listen on {spec.address}: {reason}"

@@ -1,8 +1,8 @@
-"""Compacting the logs of a broker, the dirtiest first, one at a time.
+"""The log cleaner: compacts the broker's logs one at a time, highest dirty ratio first.
 
-`compact_dirtiest` is called again and again by the housekeeping.
-A log that cannot be compacted, because a batch in it is damaged, is left alone from then on and
-named in `uncleanable`; the others go on.
+The log manager calls `compact_dirtiest` until no log is due.
+Invariant: a log that cannot be compacted, for example because a batch is damaged, is added to
+`uncleanable` and skipped from then on; the other logs are still compacted.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from suwi.replica.replica_manager import ReplicaManager
 log = logging.getLogger(__name__)
 
 _WAIT_S_MIN = 0.001
-_WAIT_S_MAX = 1.0  # Then the limit may be another one.
+_WAIT_S_MAX = 1.0  # Then the throttle's limit is read again: it can be changed at run time.
 
 
 class Uncleanable(NamedTuple):
-    """A log that is compacted no more, and why."""
+    """A log that the cleaner skips, and the reason."""
 
     log: PartitionLog
     reason: str
@@ -53,16 +53,16 @@ class LogCleaner:
         self._stopping = stopping
         self._remove_later = remove_later
         self._unused: dict[TopicPartition, Partition] = {}
-        """Logs that nobody has opened and that have but one segment: nothing to do there."""
-        self._put_off: set[TopicPartition] = set()
-        """Given up for now: first all others have their turn, and there is a pause."""
+        """Logs that are not open and have a single segment: there is nothing to compact."""
+        self._deferred: set[TopicPartition] = set()
+        """Compaction failed for now; retried after all other due logs and a pause."""
         self.uncleanable: dict[TopicPartition, Uncleanable] = {}
 
     async def compact_dirtiest(self) -> bool:
-        """Compact the log that needs it most; whether there was one, and others may be due."""
+        """Compact the dirtiest log; returns whether one was due, so that others may be too."""
         plan = await self._dirtiest()
         if plan is None:
-            self._put_off.clear()
+            self._deferred.clear()
             return False
         done = Cleaned(plan.first_dirty, plan.first_dirty)
         delay_s = plan.log.config.file_delete_delay_ms / 1000
@@ -74,13 +74,13 @@ class LogCleaner:
             remove_later=lambda paths: self._remove_later(paths, delay_s),
         )
         try:
-            is_done = await self._drive(steps, done)
+            is_done = await self._run_jobs(steps, done)
         except (CleanerAborted, KafkaStorageError) as error:
-            log.warning("compaction given up for now", extra=_fields(plan.log, error))
-            self._put_off.add(plan.log.partition)
+            log.warning("compaction deferred", extra=_fields(plan.log, error))
+            self._deferred.add(plan.log.partition)
             return True
         except Exception as error:
-            self._give_up(plan.log, error)
+            self._mark_uncleanable(plan.log, error)
             return True
         if is_done:
             await self._write_checkpoint(plan.log)
@@ -105,7 +105,7 @@ class LogCleaner:
         for partition in self._replicas:
             if not partition.config.is_compacted or partition.is_closed:
                 continue
-            if partition.partition in self._put_off:
+            if partition.partition in self._deferred:
                 continue
             plan = self._plan(partition, now_ms)
             if plan is None or not plan.is_due:
@@ -124,20 +124,20 @@ class LogCleaner:
             known = self.uncleanable.get(tp)
             if known is not None and known.log is partition_log:
                 return None
-            self.uncleanable.pop(tp, None)  # The topic was deleted and made anew.
+            self.uncleanable.pop(tp, None)  # The topic was deleted and created again.
             partition_log.check()
         except (OSError, BrokerError):
-            return None  # Out of use, or not ready yet.
+            return None  # Offline, or not ready yet.
         try:
             return plan_cleaner_run(partition_log, partition.last_stable_offset, now_ms)
         except OSError as error:
             partition_log.directory.failed(error, partition_log.generation)
         except Exception as error:
-            self._give_up(partition_log, error)
+            self._mark_uncleanable(partition_log, error)
         return None
 
     def _is_unused(self, partition: Partition) -> bool:
-        """A log is not opened just to find that it has a single segment."""
+        """Whether the log has a single segment, found out without opening it."""
         tp = partition.partition
         if partition.is_open:
             self._unused.pop(tp, None)
@@ -150,10 +150,10 @@ class LogCleaner:
         self._unused[tp] = partition
         return True
 
-    # -- doing it --------------------------------------------------------------------------------
+    # -- compacting ------------------------------------------------------------------------------
 
-    async def _drive(self, steps: Steps[None], done: Cleaned) -> bool:
-        """Run the jobs in a thread, one after another; False where the broker stops meanwhile."""
+    async def _run_jobs(self, steps: Steps[None], done: Cleaned) -> bool:
+        """Run the jobs one after another in a thread; False if the broker is stopping."""
         throttle = _Throttle(self._config, self._stopping)
         try:
             job = next(steps)
@@ -163,7 +163,7 @@ class LogCleaner:
                 except BaseException as error:
                     job = steps.throw(error)
                     continue
-                if await throttle.stops_before(done.io_bytes):
+                if await throttle.wait_or_stop(done.io_bytes):
                     steps.close()
                     return False
                 job = steps.send(result)
@@ -178,39 +178,39 @@ class LogCleaner:
                 except OSError as error:
                     directory.state.failed(error)
 
-    def _give_up(self, partition_log: PartitionLog, error: Exception) -> None:
+    def _mark_uncleanable(self, partition_log: PartitionLog, error: Exception) -> None:
         self.uncleanable[partition_log.partition] = Uncleanable(partition_log, str(error))
-        # Records that a client wrote before the topic was compacted are no error of ours.
-        is_ours = not isinstance(error, BrokerError)
+        # Records without a key, written before the topic was compacted, are not a bug.
+        is_bug = not isinstance(error, BrokerError)
         log.log(
-            logging.ERROR if is_ours else logging.WARNING,
+            logging.ERROR if is_bug else logging.WARNING,
             "log cannot be compacted",
             extra=_fields(partition_log, error),
-            exc_info=error if is_ours else None,
+            exc_info=error if is_bug else None,
         )
 
 
 class _Throttle:
-    """Holds a round back as `log.cleaner.io.max.bytes.per.second` says at the time."""
+    """Limits the cleaner's I/O to the current `log.cleaner.io.max.bytes.per.second`."""
 
     def __init__(self, config: DynamicBrokerConfig, stopping: asyncio.Event) -> None:
         self._config = config
         self._stopping = stopping
         self._loop = asyncio.get_running_loop()
         self._seen_bytes = 0
-        self._owed_bytes = 0.0
+        self._excess_bytes = 0.0
         self._at_s = self._loop.time()
 
-    async def stops_before(self, io_bytes: int) -> bool:
-        """Wait until `io_bytes` in all are allowed; whether the broker stops meanwhile."""
-        self._owed_bytes += io_bytes - self._seen_bytes
+    async def wait_or_stop(self, io_bytes: int) -> bool:
+        """Wait until the limit allows `io_bytes` in total; True if the broker is stopping."""
+        self._excess_bytes += io_bytes - self._seen_bytes
         self._seen_bytes = io_bytes
         while not self._stopping.is_set():
             bytes_per_s = self._config.current.log_cleaner_io_max_bytes_per_second
             now_s = self._loop.time()
-            self._owed_bytes = max(self._owed_bytes - (now_s - self._at_s) * bytes_per_s, 0.0)
+            self._excess_bytes = max(self._excess_bytes - (now_s - self._at_s) * bytes_per_s, 0.0)
             self._at_s = now_s
-            wait_s = self._owed_bytes / bytes_per_s
+            wait_s = self._excess_bytes / bytes_per_s
             if wait_s < _WAIT_S_MIN:
                 return False
             try:
@@ -226,9 +226,9 @@ async def _in_thread(job: Job) -> object:
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
-        await asyncio.wait([running])  # It has files open: nobody may close them under it.
+        await asyncio.wait([running])  # The job has files open; they must not be closed meanwhile.
         if not running.cancelled():
-            running.exception()  # Whatever it is, nobody waits for it any more.
+            running.exception()  # Retrieved, so that asyncio does not log it.
         raise
 
 

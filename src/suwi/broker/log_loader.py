@@ -1,7 +1,7 @@
-"""The logs that a broker finds at its start: which are its own still, and which must be recovered.
+"""Start-up of the log directories: marks deleted topics for deletion, recovers logs after a crash.
 
-Enters at `load`, after the metadata is known and before anybody reads a log.
-Invariant: the directory of a deleted topic is never found by another topic of its name.
+`load` runs after the metadata image is loaded and before any log is read.
+Invariant: a topic never opens the directory of a deleted topic with the same name.
 """
 
 import logging
@@ -25,12 +25,12 @@ class LogLoader:
     directories: LogDirectories
     replicas: ReplicaManager
     delete_later: Callable[[str], None]
-    """Takes the path of a directory that was put away."""
+    """Called with the path of a directory that was marked for deletion."""
     adopts: bool
-    """Whether topics are made of data that the metadata does not know."""
+    """Whether topics are created for data that the metadata lacks."""
 
     async def load(self) -> None:
-        """After an unclean stop: check every log before anybody reads it."""
+        """Mark deleted topics; after an unclean shutdown recover every log."""
         async with self.replicas.paused:
             await self._load()
 
@@ -40,19 +40,19 @@ class LogLoader:
         to_recover: list[Partition] = []
         for directory in self.directories.usable():
             found = directory.found_partitions()
-            strangers = [str(tp) for tp in found if tp not in known]
-            if strangers and not self.adopts:
-                log.warning("directories of unknown topics left alone", extra={"dirs": strangers})
+            unknown = [str(tp) for tp in found if tp not in known]
+            if unknown and not self.adopts:
+                log.warning("directories of unknown topics ignored", extra={"dirs": unknown})
             if not directory.was_clean:
                 to_recover += [known[tp] for tp in found if tp in known]
         if to_recover:
             await recover_all(to_recover)
 
     def _mark_deleted_topics(self) -> None:
-        """Topics that were deleted while this broker was away.
+        """Mark the directories of topics that were deleted while this broker was down.
 
-        One that does not say whose it is, as after a power loss, may be that of a topic that is
-        gone: set aside, it is neither found by another topic of its name nor lost.
+        A directory without a topic id, as after a power loss, may belong to a deleted topic. It is
+        set aside: no other topic of that name opens it, and its data is not lost.
         """
         image = self.replicas.image
         deleted = image.deletions.get(self.node_id, frozenset())
@@ -65,7 +65,7 @@ class LogLoader:
                     self._mark_if_deleted(directory, tp, deleted)
                 except PermissionError as error:
                     log.error(
-                        "directory cannot be read",
+                        "log directory unreadable",
                         extra={"partition": str(tp), "reason": str(error)},
                     )
 
@@ -78,7 +78,7 @@ class LogLoader:
         elif topic_id is not None or self.adopts:
             return
         elif tp.topic in self.replicas.image.topics:
-            directory.doubt(tp)
+            directory.forget_recovery_point(tp)
             return
         else:
             path = directory.mark_unknown_for_deletion(tp)

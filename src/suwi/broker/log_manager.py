@@ -1,11 +1,11 @@
-"""What a broker does by itself: checkpoints, syncs of finished segments, retention, compaction.
+"""Periodic work on the logs: checkpoints, flushes of closed segments, retention, compaction.
 
-Only partitions that were written to are looked at every second; the rest costs nothing.
-Everything slow runs in a thread, on files that no longer change. `stop` lets what runs end, and
-brings everything to disk.
-Invariant: what fails for one partition in a way nobody foresaw is counted, and the others go on. A
-failure of the checkpoints as a whole stops the broker; retention, producer expiry and compaction
-begin again.
+Only partitions that were written to are examined every second; idle partitions cost nothing. Slow
+work runs in a thread, on files that no longer change. `stop` waits for running work and flushes
+every log.
+Invariant: an unexpected error in one partition is counted, and the other partitions are processed
+as usual. A failure of a checkpoint task as a whole stops the broker; retention, producer expiry
+and compaction are restarted.
 """
 
 import asyncio
@@ -33,8 +33,8 @@ from suwi.replica.replica_manager import ReplicaManager
 log = logging.getLogger(__name__)
 
 _RETENTION_FIRST_AFTER_S = 30.0
-_LAST_SYNCS_AT_ONCE = 64
-_CHANGES_NOTICED_AFTER_S = 1.0
+_FINAL_SYNCS_AT_ONCE = 64
+_CONFIG_CHECK_S = 1.0
 _SYNC = "log flush"
 _RETENTION = "log retention"
 _PRODUCER_EXPIRY = "producer expiry"
@@ -61,9 +61,9 @@ class LogManager:
         self._unsynced: dict[TopicPartition, Partition] = {}
         self._last_sync_s: dict[TopicPartition, float] = {}
         self._moved: dict[TopicPartition, Partition] = {}
-        """Those whose high watermark may not be what is written down."""
+        """Partitions whose high watermark may differ from the checkpoint."""
         self._recovery_points_moved = False
-        self.compaction = LogCleaner(
+        self.log_cleaner = LogCleaner(
             env,
             config,
             directories,
@@ -75,7 +75,9 @@ class LogManager:
     def start(self) -> None:
         config = self._config.static
         every = self._start_every
-        every(config.log_flush_scheduler_interval_ms, self._tick, _SYNC, STOP_BROKER)
+        every(
+            config.log_flush_scheduler_interval_ms, self._sync_dirty_partitions, _SYNC, STOP_BROKER
+        )
         every(
             config.replica_high_watermark_checkpoint_interval_ms,
             self._write_high_watermarks,
@@ -125,13 +127,13 @@ class LogManager:
     ) -> None:
         while not await self._stops_within(wait_s):
             wait_s = period_s
-            await self._guarded(work)
+            await self._run_logging_errors(work)
 
-    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _run_logging_errors(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
         except (OSError, BrokerError) as error:
-            log.warning("housekeeping failed", extra={"reason": str(error)})
+            log.warning("log maintenance failed", extra={"reason": str(error)})
 
     async def _stops_within(self, duration_s: float) -> bool:
         try:
@@ -143,7 +145,7 @@ class LogManager:
 
     # -- checkpoints and syncs -------------------------------------------------------------------
 
-    async def _tick(self) -> None:
+    async def _sync_dirty_partitions(self) -> None:
         for partition in self._replicas.take_dirty_partitions():
             self._unsynced[partition.partition] = partition
             self._moved[partition.partition] = partition
@@ -151,18 +153,18 @@ class LogManager:
             try:
                 if not partition.is_closed and partition.log_as_it_is.unsynced:
                     await self._sync_if_due(partition)
-                    if not _may_rest(partition):
+                    if not _is_synced_until_next_append(partition):
                         continue
             except BrokerError as error:
-                # Its directory is out of use; partitions in others are synced all the same.
-                log.warning("not synced", extra={"partition": str(tp), "reason": str(error)})
+                # Its log directory is offline; partitions in other directories are still synced.
+                log.warning("log flush failed", extra={"partition": str(tp), "reason": str(error)})
             except Exception as error:
-                self._tasks.count(_SYNC, error)  # Of this partition; its next append tries again.
+                self._tasks.count(_SYNC, error)  # Retried after the partition's next append.
             del self._unsynced[tp]
             self._last_sync_s.pop(tp, None)
 
     async def _sync_if_due(self, partition: Partition) -> None:
-        """A finished segment is synced at once; the active one as `flush.ms` says."""
+        """Sync closed segments at once, the active segment according to `flush.ms`."""
         now_s = asyncio.get_running_loop().time()
         tp, partition_log = partition.partition, partition.log_as_it_is
         last_s = self._last_sync_s.setdefault(tp, now_s)
@@ -184,8 +186,9 @@ class LogManager:
             return
         moved, self._moved = self._moved, {}
         for directory in self._directories.usable():
-            # As they are now: while another directory's were written, one may have fallen, or a
-            # topic have been deleted and another have its name.
+            # Read the values for each directory anew: while another directory's checkpoint was
+            # written, a high watermark may have been lowered by a truncation, or a topic deleted
+            # and created again with the same name.
             here = [
                 (tp, partition.watermark_as_it_is)
                 for tp, partition in moved.items()
@@ -231,7 +234,7 @@ class LogManager:
     # -- retention and compaction ----------------------------------------------------------------
 
     async def retain(self) -> None:
-        """Remove what is too old or too much, partition by partition."""
+        """Delete segments that exceed the retention time or size, partition by partition."""
         for partition in self._replicas:
             try:
                 await self._retain_one(partition)
@@ -240,7 +243,7 @@ class LogManager:
             await asyncio.sleep(0)
 
     def _may_have_expired(self, partition: Partition) -> bool:
-        """A log that nobody has used is opened only if its files look too old or too large."""
+        """Whether retention has to open the log; an unused one only if too old or too large."""
         if partition.is_closed:
             return False
         if partition.is_open:
@@ -255,11 +258,11 @@ class LogManager:
         )
 
     async def _retain_one(self, partition: Partition) -> None:
-        gone: list[str] = []
+        deleted_paths: list[str] = []
         try:
             if not self._may_have_expired(partition):
                 return
-            for _ in partition.replica_log.retaining(self._env.clock.now_ms(), gone):
+            for _ in partition.replica_log.retaining(self._env.clock.now_ms(), deleted_paths):
                 await asyncio.sleep(0)
                 if partition.is_closed:
                     break
@@ -268,64 +271,64 @@ class LogManager:
                 "retention failed",
                 extra={"partition": str(partition.partition), "reason": str(error)},
             )
-        if gone:
-            self._deletion.delete_files(gone, partition.config.file_delete_delay_ms / 1000)
+        if deleted_paths:
+            self._deletion.delete_files(deleted_paths, partition.config.file_delete_delay_ms / 1000)
 
     async def _keep_compacting(self) -> None:
-        """As `_every`, with a period that may be changed while it is waited for."""
+        """Like `_every`, but notices a changed period while it waits."""
         waited_s = 0.0
         while True:
             backoff_s = max(self._config.current.log_cleaner_backoff_ms, 1) / 1000
-            wait_s = min(backoff_s - waited_s, _CHANGES_NOTICED_AFTER_S)
+            wait_s = min(backoff_s - waited_s, _CONFIG_CHECK_S)
             if wait_s > 0:
                 if await self._stops_within(wait_s):
                     return
                 waited_s += wait_s
                 continue
             waited_s = 0.0
-            await self._guarded(self._compact)
+            await self._run_logging_errors(self._compact)
 
     async def _compact(self) -> None:
-        """Compact until nothing is left that is due."""
-        while not self._stopping.is_set() and await self.compaction.compact_dirtiest():
+        """Compact until no log is due."""
+        while not self._stopping.is_set() and await self.log_cleaner.compact_dirtiest():
             pass
 
-    # -- the end ---------------------------------------------------------------------------------
+    # -- stopping --------------------------------------------------------------------------------
 
     async def stop(self) -> bool:
-        """Let what runs end, then bring every log to disk; whether that worked."""
+        """Wait for running work, then flush every log; returns whether that succeeded."""
         self._stopping.set()
         await asyncio.gather(*self._running, return_exceptions=True)
         await self._deletion.stop()
         for partition in self._replicas:
             with suppress(BrokerError):
-                await partition.replica_log.settled()
+                await partition.replica_log.wait_for_preparation()
         opened = [partition for partition in self._replicas if partition.is_open]
         clean = True
-        for first in range(0, len(opened), _LAST_SYNCS_AT_ONCE):
-            some = opened[first : first + _LAST_SYNCS_AT_ONCE]
-            clean &= all(await asyncio.gather(*map(self._finish, some)))
+        for first in range(0, len(opened), _FINAL_SYNCS_AT_ONCE):
+            some = opened[first : first + _FINAL_SYNCS_AT_ONCE]
+            clean &= all(await asyncio.gather(*map(self._close_log, some)))
         self._moved |= {partition.partition: partition for partition in opened}
         await self._write_high_watermarks()
         return clean
 
-    async def _finish(self, partition: Partition) -> bool:
+    async def _close_log(self, partition: Partition) -> bool:
         try:
             partition_log = partition.log_as_it_is
             partition_log.finish()
             await self._sync(partition_log, partition_log.end_offset)
         except (OSError, BrokerError) as error:
             log.error(
-                "unclean stop",
+                "unclean shutdown",
                 extra={"partition": str(partition.partition), "reason": str(error)},
             )
             return False
         return True
 
 
-def _may_rest(partition: Partition) -> bool:
-    """Whether nothing is to be synced before the next append, or a change of the configuration:
-    each of them touches the partition."""
+def _is_synced_until_next_append(partition: Partition) -> bool:
+    """Whether there is nothing to sync before the next append or configuration change, each of
+    which marks the partition as dirty again."""
     return (
         partition.config.flush_ms == INT64_MAX
         and partition.log_as_it_is.recovery_point >= partition.log_as_it_is.active.base_offset

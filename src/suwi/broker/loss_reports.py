@@ -1,8 +1,7 @@
-"""Telling the controller which records replicas here had to give up though they were committed, or
-may have been.
+"""Reports lost records to the controller.
 
-`add` takes a loss from wherever it happened; reports are sent one after another, each until it is
-taken.
+A record is lost if a local replica truncated it although it was or may have been committed.
+`add` queues a loss; reports are sent one after another, each until the controller accepts it.
 """
 
 import asyncio
@@ -21,9 +20,9 @@ from suwi.wire.versions import ApiKey
 
 log = logging.getLogger(__name__)
 
-_WAITING_MAX = 1000
-_PAUSE_S = 1.0
-_ANSWER_S = 10.0
+_QUEUED_MAX = 1000
+_RETRY_S = 1.0
+_TIMEOUT_S = 10.0
 
 
 class LossReports:
@@ -31,11 +30,11 @@ class LossReports:
         self._node_id = node_id
         self._peers = peers
         self._tasks = tasks
-        self._waiting: deque[Loss] = deque(maxlen=_WAITING_MAX)
+        self._queue: deque[Loss] = deque(maxlen=_QUEUED_MAX)
         self._task: asyncio.Task[None] | None = None
 
     def add(self, loss: Loss) -> None:
-        self._waiting.append(loss)
+        self._queue.append(loss)
         if self._task is None or self._task.done():
             self._task = self._tasks.start(self._send_all, name="loss reports", on_failure=RESTART)
 
@@ -43,15 +42,18 @@ class LossReports:
         await cancel_and_wait(self._task)
 
     async def _send_all(self) -> None:
-        while self._waiting:
-            loss = self._waiting[0]
+        while self._queue:
+            loss = self._queue[0]
             try:
                 await self._send(loss)
             except (OSError, ValueError, KeyError, BrokerError) as error:
-                log.info("loss not reported yet", extra={"loss": str(loss), "reason": str(error)})
-                await asyncio.sleep(_PAUSE_S)
+                log.info(
+                    "loss report failed, retrying",
+                    extra={"loss": str(loss), "reason": str(error)},
+                )
+                await asyncio.sleep(_RETRY_S)
             else:
-                self._waiting.popleft()
+                self._queue.popleft()
 
     async def _send(self, loss: Loss) -> None:
         report = {
@@ -60,13 +62,13 @@ class LossReports:
             "ranges": [asdict(lost) for lost in loss.ranges],
             "committed_below": loss.committed_below,
         }
-        async with asyncio.timeout(_ANSWER_S):
+        async with asyncio.timeout(_TIMEOUT_S):
             connection = await self._peers.connect_to_controller()
             try:
                 body = json.dumps(report).encode()
-                answer = await connection.send(ApiKey.REPORT_LOSS, 0, [body])
+                response = await connection.send(ApiKey.REPORT_LOSS, 0, [body])
             finally:
                 connection.abort()
-        code = json.loads(bytes(answer))["error"]
+        code = json.loads(bytes(response))["error"]
         if code:
             raise error_from(code)

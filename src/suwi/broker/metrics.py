@@ -1,8 +1,8 @@
-"""Prometheus metrics of a broker: collected when they are asked for, served over HTTP.
+"""Prometheus metrics of a broker: collected at each scrape, served over HTTP.
 
-What is told of each partition, or counted over them, is gathered in slices (`PartitionFigures`) and
-written by hand: with thousands of partitions nobody waits for a scrape. Imported only where
-`--metrics-port` is given: the library alone costs a tenth of a second.
+Metrics per partition, and sums over partitions, are gathered in slices (`PartitionFigures`) and
+formatted without the library, so that a scrape of thousands of partitions does not delay requests.
+Imported only if `--metrics-port` is given: importing the library takes a tenth of a second.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _STATES_PER_SLICE = 5000
 
 
 class LoopLag:
-    """How late the event loop runs what is due: the sign of something that blocks it."""
+    """How late the event loop runs timers: a large lag means that something blocks the loop."""
 
     def __init__(self) -> None:
         self.last_s = 0.0
@@ -57,7 +57,7 @@ class LoopLag:
 
 
 class PartitionFigures:
-    """What one scrape tells of the partitions; each of them is read in one moment."""
+    """The partition metrics of one scrape; each partition is read without awaiting in between."""
 
     _SERIES = (
         ("suwi_log_end_offset", "Where the next record goes."),
@@ -68,14 +68,14 @@ class PartitionFigures:
 
     def __init__(self) -> None:
         self.under_replicated = 0
-        self.under_minimum = 0
+        self.under_min_isr = 0
         self.leaderless = 0
         self.offline_replicas = 0
         self._lines: tuple[list[str], ...] = tuple([] for _ in self._SERIES)
         self._written: tuple[list[bytes], ...] = tuple([] for _ in self._SERIES)
 
     def gather(self, broker: "Broker") -> Iterator[None]:
-        """Yields after each slice, so that others have a turn."""
+        """Yields after each slice, so that the event loop can run other tasks."""
         count = 0
         for partition in broker.replicas:
             self._count(partition)
@@ -99,19 +99,19 @@ class PartitionFigures:
                     yield
 
     def _count(self, partition: Partition) -> None:
-        """Of the partitions led here: the sum over all brokers is that of the cluster."""
+        """Count partitions led by this broker; summed over all brokers this covers the cluster."""
         leader_state = partition.leader_state
         if leader_state is not None:
             in_sync, replicas = len(leader_state.members), len(leader_state.replicas)
             self.under_replicated += in_sync < replicas
-            self.under_minimum += in_sync < min(partition.config.min_insync_replicas, replicas)
+            self.under_min_isr += in_sync < min(partition.config.min_insync_replicas, replicas)
 
     def _add(self, partition: Partition) -> None:
         if not partition.is_open:
-            return  # Not used since the start: a scrape must not open its files.
+            return  # A scrape must not open the files of an unused log.
         log = partition.log_as_it_is
         topic, index = partition.partition
-        at = f'{{topic="{topic}",partition="{index}"}}'  # Names of topics need no escapes.
+        at = f'{{topic="{topic}",partition="{index}"}}'  # Topic names need no escaping.
         end, high, start, size = self._lines
         end.append(f"suwi_log_end_offset{at} {log.end_offset}\n")
         high.append(f"suwi_high_watermark{at} {partition.watermark_as_it_is}\n")
@@ -124,7 +124,7 @@ class PartitionFigures:
             lines.clear()
 
     def text(self) -> bytes:
-        """The series of each partition, in the format of Prometheus."""
+        """The metrics of each partition, in Prometheus' text format."""
         parts = []
         for (name, doc), written in zip(self._SERIES, self._written, strict=True):
             parts.append(f"# HELP {name} {doc}\n# TYPE {name} gauge\n".encode())
@@ -133,7 +133,7 @@ class PartitionFigures:
 
 
 class BrokerCollector(Collector):
-    """Reads a broker's state at the moment of a scrape, on its event loop."""
+    """Reads the broker's state during a scrape, on its event loop."""
 
     def __init__(self, broker: "Broker", stats: NetStats, lag: LoopLag) -> None:
         self._broker = broker
@@ -164,7 +164,7 @@ class BrokerCollector(Collector):
 
         failures = CounterMetricFamily(
             "suwi_task_failures",
-            "Errors in background work that nobody foresaw.",
+            "Unexpected errors in background tasks.",
             labels=["task"],
         )
         for task, count in sorted(self._broker.tasks.failures.items()):
@@ -178,10 +178,10 @@ class BrokerCollector(Collector):
             labels=["api"],
         )
         for api_key, stats in sorted(self._stats.by_api.items()):
-            counted, buckets = 0, []
+            cumulative, buckets = 0, []
             for bound, count in zip((*map(str, BUCKETS_S), "+Inf"), stats.buckets, strict=True):
-                counted += count
-                buckets.append((bound, counted))
+                cumulative += count
+                buckets.append((bound, cumulative))
             name = APIS[api_key].name if api_key in APIS else str(api_key)
             family.add_metric([name], buckets, stats.total_s)
         yield family
@@ -200,7 +200,7 @@ class BrokerCollector(Collector):
         yield connections
         failed = CounterMetricFamily(
             "suwi_failed_authentications",
-            "Peers that could not show who they are; TLS: in the handshake, PEER: as a broker.",
+            "Failed authentications; TLS: in the handshake, PEER: as another broker.",
             labels=["listener", "mechanism"],
         )
         for listener in self._broker.listeners:
@@ -211,20 +211,20 @@ class BrokerCollector(Collector):
     def _replication(self) -> Iterator[Metric]:
         yield GaugeMetricFamily(
             "suwi_under_replicated_partitions",
-            "Partitions led here that some replica is not in sync with.",
+            "Partitions led here with replicas that are not in sync.",
             self.figures.under_replicated,
         )
         yield GaugeMetricFamily(
             "suwi_under_min_isr_partitions",
             "Partitions led here with fewer in-sync replicas than min.insync.replicas.",
-            self.figures.under_minimum,
+            self.figures.under_min_isr,
         )
         stats = self._broker.replicas.stats
         yield CounterMetricFamily(
-            "suwi_isr_shrinks", "How often a replica fell out of sync.", stats.isr_shrinks
+            "suwi_isr_shrinks", "How often a replica left the ISR.", stats.isr_shrinks
         )
         yield CounterMetricFamily(
-            "suwi_isr_expands", "How often a replica was in sync again.", stats.isr_expands
+            "suwi_isr_expands", "How often a replica joined the ISR.", stats.isr_expands
         )
 
     def _cluster(self) -> Iterator[Metric]:
@@ -236,8 +236,8 @@ class BrokerCollector(Collector):
         )
         elections = CounterMetricFamily(
             "suwi_leader_elections",
-            "Leaders that this broker elected as the controller; suspect: all replicas came back "
-            "from a power loss.",
+            "Leaders that this broker elected as the controller; suspect: all replicas had an "
+            "unclean shutdown.",
             labels=["kind"],
         )
         counts = broker.controller_election.elections
@@ -247,12 +247,12 @@ class BrokerCollector(Collector):
         yield elections
         yield GaugeMetricFamily(
             "suwi_live_brokers",
-            "Brokers in service, as this one knows.",
+            "Unfenced brokers in this broker's metadata image.",
             value=len(image.unfenced_brokers),
         )
         yield GaugeMetricFamily(
             "suwi_offline_partitions",
-            "Partitions of the cluster that nobody leads.",
+            "Partitions of the cluster without a leader.",
             self.figures.leaderless,
         )
 
@@ -260,31 +260,31 @@ class BrokerCollector(Collector):
         replicas = self._broker.replicas
         yield GaugeMetricFamily(
             "suwi_failed_partitions",
-            "Replicas out of service here after an error that nobody foresaw.",
+            "Replicas on this broker that are offline after an unexpected error.",
             value=len(replicas.failed),
         )
         yield GaugeMetricFamily("suwi_partitions", "Partitions led here.", len(replicas.led()))
         yield GaugeMetricFamily("suwi_replicas", "Replicas here, leading or not.", len(replicas))
         yield GaugeMetricFamily(
             "suwi_offline_replicas",
-            "Replicas here whose log cannot be opened.",
+            "Replicas on this broker whose log cannot be opened.",
             self.figures.offline_replicas,
         )
         offline = [d for d in self._broker.directories if d.state.offline_because is not None]
         yield GaugeMetricFamily(
-            "suwi_offline_log_directories", "Data directories out of use.", value=len(offline)
+            "suwi_offline_log_directories", "Offline log directories.", value=len(offline)
         )
         yield from self._full_disks()
         yield GaugeMetricFamily(
             "suwi_uncleanable_partitions",
-            "Partitions that are not compacted any more, because something in them is damaged.",
-            value=len(self._broker.compaction.uncleanable),
+            "Partitions that the log cleaner skips because compacting them failed.",
+            value=len(self._broker.log_cleaner.uncleanable),
         )
 
     def _full_disks(self) -> Iterator[Metric]:
         full = GaugeMetricFamily(
             "suwi_log_directory_full",
-            "1 from a write that found the disk full to the next that works.",
+            "1 from a write that failed on a full disk until the next successful write.",
             labels=["directory"],
         )
         errors = CounterMetricFamily(
@@ -299,7 +299,7 @@ class BrokerCollector(Collector):
 
 
 class MetricsServer:
-    """Answers GET /metrics, and nothing else."""
+    """Serves GET /metrics, and nothing else."""
 
     def __init__(self, broker: "Broker", stats: NetStats, host: str, port: int) -> None:
         self.host = host
@@ -310,8 +310,8 @@ class MetricsServer:
         self._broker = broker
         self._collector = BrokerCollector(broker, stats, self._lag)
         self._registry.register(self._collector)
-        self._of_process = CollectorRegistry()
-        ProcessCollector(registry=self._of_process)
+        self._process_registry = CollectorRegistry()
+        ProcessCollector(registry=self._process_registry)
         self._server: asyncio.AbstractServer | None = None
         self._watch: asyncio.Task[None] | None = None
 
@@ -334,14 +334,14 @@ class MetricsServer:
         try:
             async with asyncio.timeout(_REQUEST_S_MAX):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(await self._answer(head))
+                writer.write(await self._respond(head))
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # A scraper that went away, or no scraper at all.
+            pass  # The client disconnected, or does not speak HTTP.
         finally:
             writer.close()
 
-    async def _answer(self, head: bytes) -> bytes:
+    async def _respond(self, head: bytes) -> bytes:
         method, _, rest = head.partition(b" ")
         path = rest.split(b" ", 1)[0].split(b"?", 1)[0]
         if method != b"GET":
@@ -357,11 +357,11 @@ class MetricsServer:
             await asyncio.sleep(0)
         groups = self._collector.groups
         await groups.refresh()
-        # It counts the open files one by one, of which there may be tens of thousands.
+        # In a thread: it counts the open files one by one, and there may be tens of thousands.
         loop = asyncio.get_running_loop()
-        of_process = await loop.run_in_executor(None, generate_latest, self._of_process)
+        process_metrics = await loop.run_in_executor(None, generate_latest, self._process_registry)
         self._collector.figures = figures
-        return generate_latest(self._registry) + of_process + figures.text() + groups.text()
+        return generate_latest(self._registry) + process_metrics + figures.text() + groups.text()
 
 
 def _response(status: str, body: bytes, content_type: str) -> bytes:

@@ -1,8 +1,9 @@
-"""How this broker shows the others that it is one of them, and how they are known here.
+"""Authentication between brokers on the inter-broker listener.
 
-With SASL by the user that brokers log in as (`sasl.mechanism.inter.broker.protocol`), on every
-other listener between brokers by a secret of the metadata store: see `security.peer_proof`. A
-certificate proves no broker: each may have a name of its own in it, and clients may need none.
+On a SASL listener brokers log in as a user (`sasl.mechanism.inter.broker.protocol`). On any other
+listener they prove that they know a secret from the metadata store: see `security.peer_proof`. A
+TLS certificate does not identify a broker: each broker may have a different name in its
+certificate, and client certificates may not be required.
 """
 
 from suwi.broker.listeners import ListenerSpec
@@ -26,8 +27,9 @@ from suwi.wire.versions import ApiKey
 _MECHANISM_KEY = "sasl.mechanism.inter.broker.protocol"
 
 
-def listener_between_brokers(config: BrokerConfig, specs: list[ListenerSpec]) -> ListenerSpec:
-    """The one that is named, else the first with the protocol that is named, else the first.
+def find_inter_broker_listener(config: BrokerConfig, specs: list[ListenerSpec]) -> ListenerSpec:
+    """The listener with the configured name, else the first with the configured protocol, else the
+    first.
 
     Raises `BadConfig`.
     """
@@ -40,7 +42,7 @@ def listener_between_brokers(config: BrokerConfig, specs: list[ListenerSpec]) ->
         if name in ("", spec.name) and protocol in ("", spec.protocol):
             return spec
     wanted = f"inter.broker.listener.name={name}" if name else f"the protocol {protocol}"
-    raise BadConfig(f"no listener is meant by {wanted}: there are {_names(specs)}")
+    raise BadConfig(f"no listener matches {wanted}; the listeners are {_names(specs)}")
 
 
 def _names(specs: list[ListenerSpec]) -> str:
@@ -48,7 +50,7 @@ def _names(specs: list[ListenerSpec]) -> str:
 
 
 def peer_log_in(config: BrokerConfig, spec: ListenerSpec) -> PeerLogIn | None:
-    """How brokers log in to a listener between brokers; None where they do not, or cannot."""
+    """How brokers log in to the inter-broker listener; None if they do not or cannot."""
     if not spec.uses_sasl:
         return None
     try:
@@ -61,7 +63,7 @@ def peer_log_in(config: BrokerConfig, spec: ListenerSpec) -> PeerLogIn | None:
 
 
 def check_peers_can_log_in(config: BrokerConfig, spec: ListenerSpec) -> None:
-    """Raises `BadConfig` where brokers could not replicate: for one that is not alone."""
+    """Raises `BadConfig` if brokers cannot log in to each other. For clusters, not one broker."""
     if not spec.uses_sasl:
         return
     if not config.sasl_mechanism_inter_broker_protocol:
@@ -78,12 +80,12 @@ def check_peers_can_log_in(config: BrokerConfig, spec: ListenerSpec) -> None:
 
 
 def connect_to_peers(config: BrokerConfig, spec: ListenerSpec, env: Env) -> Connect:
-    """Connections to the same listener of other brokers."""
+    """A function that connects to the same listener of another broker."""
     properties = _client_properties(config, spec)
 
     async def connect(endpoint: Endpoint) -> PeerConnection:
         try:
-            # Read each time: certificates are replaced while a broker runs.
+            # Read for each connection: certificates may be replaced while the broker runs.
             security = read_client_security(properties, env.disk, env.random)
             return await connect_securely(security, f"suwi-{config.node_id}")(
                 Address(endpoint.host, endpoint.port)
@@ -91,13 +93,13 @@ def connect_to_peers(config: BrokerConfig, spec: ListenerSpec, env: Env) -> Conn
         except BadConfig as error:
             raise ConnectionError(f"brokers cannot log in to {spec.name}: {error}") from error
         except BrokerError as error:
-            raise ConnectionError(f"not let in: {error}") from error
+            raise ConnectionError(f"authentication failed: {error}") from error
 
     return connect
 
 
 def prove_to_peers(spec: ListenerSpec, prover: PeerProver) -> Prove:
-    """The proof over a new connection to the same listener of another broker."""
+    """A function that proves this broker's identity on a new connection to another broker."""
 
     async def prove(connection: PeerConnection, to: NodeId) -> None:
         if spec.uses_sasl:
@@ -106,7 +108,7 @@ def prove_to_peers(spec: ListenerSpec, prover: PeerProver) -> Prove:
             hello = prover.hello()
             answer = await connection.send(ApiKey.PEER_CHALLENGE, 0, [hello])
             proof = prover.respond(to, hello, bytes(answer))
-            # Nothing is awaited for it: the caller's first request follows at once.
+            # Without waiting for a response: the caller's first request follows at once.
             connection.send_unanswered(ApiKey.PEER_PROOF, 0, [proof])
         except Refused as error:
             connection.abort()
@@ -119,9 +121,10 @@ def prove_to_peers(spec: ListenerSpec, prover: PeerProver) -> Prove:
 
 
 def _client_properties(config: BrokerConfig, spec: ListenerSpec) -> dict[str, str]:
-    """A listener's settings as those of a client of the same listener elsewhere."""
+    """The listener's settings as client properties, for connections to the same listener of other
+    brokers."""
     settings = config.security_of(spec.name)
-    given = {
+    properties = {
         "security.protocol": spec.protocol,
         "ssl.keystore.type": settings.ssl_keystore_type,
         "ssl.keystore.location": settings.ssl_keystore_location,
@@ -138,6 +141,6 @@ def _client_properties(config: BrokerConfig, spec: ListenerSpec) -> dict[str, st
     if spec.uses_sasl:
         mechanism = config.sasl_mechanism_inter_broker_protocol
         own = config.security_of(spec.name, mechanism)
-        given["sasl.mechanism"] = mechanism
-        given["sasl.jaas.config"] = own.sasl_jaas_config.secret
-    return given
+        properties["sasl.mechanism"] = mechanism
+        properties["sasl.jaas.config"] = own.sasl_jaas_config.secret
+    return properties

@@ -1,4 +1,4 @@
-"""Asking brokers how far their replicas are (DescribeReplicas), for the controller's decisions."""
+"""Queries brokers for the state of their replicas (DescribeReplicas), for the controller."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from suwi.wire.versions import ApiKey
 
 log = logging.getLogger(__name__)
 
-_PATIENCE_S = 1.0
+_TIMEOUT_S = 1.0
 
 
 class ReplicaStateQuery:
@@ -24,36 +24,39 @@ class ReplicaStateQuery:
     async def query_replica_states(
         self, asked: Asked, brokers: Mapping[NodeId, BrokerInfo]
     ) -> Answers:
-        """What these brokers say of these partitions; whoever does not answer soon says nothing."""
+        """The states of these partitions' replicas on these brokers; without those of brokers that
+        do not respond within the timeout."""
         topics: dict[NodeId, dict[str, None]] = {}
         for tp, nodes in asked.items():
             for node in sorted(brokers.keys() & set(nodes)):
                 topics.setdefault(node, {})[tp.topic] = None
         answers: dict[TopicPartition, dict[NodeId, ReplicaFacts]] = {tp: {} for tp in asked}
-        heard = await asyncio.gather(
-            *(self._ask(brokers[node], list(names)) for node, names in topics.items())
+        responses = await asyncio.gather(
+            *(self._query(brokers[node], list(names)) for node, names in topics.items())
         )
-        for node, facts in zip(topics, heard, strict=True):
-            for tp, of_replica in facts.items():
+        for node, facts in zip(topics, responses, strict=True):
+            for tp, state in facts.items():
                 if tp in asked and node in asked[tp]:
-                    answers[tp][node] = of_replica
+                    answers[tp][node] = state
         return answers
 
-    async def _ask(
+    async def _query(
         self, broker: BrokerInfo, topics: list[str]
     ) -> dict[TopicPartition, ReplicaFacts]:
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(_TIMEOUT_S):
                 connection = await self._peers.connect_to(broker)
                 try:
                     body = json.dumps({"topics": topics}).encode()
-                    answer = await connection.send(ApiKey.DESCRIBE_REPLICAS, 0, [body])
+                    response = await connection.send(ApiKey.DESCRIBE_REPLICAS, 0, [body])
                 finally:
                     connection.abort()
-            replicas = json.loads(bytes(answer))["replicas"]
+            replicas = json.loads(bytes(response))["replicas"]
             return dict(_facts(replica) for replica in replicas if replica["problem"] is None)
         except (OSError, ValueError, KeyError) as error:
-            log.info("broker not heard", extra={"broker": broker.id, "reason": str(error)})
+            log.info(
+                "replica state query failed", extra={"broker": broker.id, "reason": str(error)}
+            )
             return {}
 
 

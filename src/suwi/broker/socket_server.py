@@ -1,7 +1,7 @@
-"""The listeners of a broker: opened at start, given to clients when the broker is in service.
+"""The broker's listeners: opened at start, serving clients once the broker is ready.
 
-`start` opens all ports, behind a `StartGate`; `enable_request_processing` takes the gate away.
-Invariant: all listeners share one budget of connections, whose limits follow the configuration.
+`start` opens all ports behind a `StartGate`; `enable_request_processing` removes the gate.
+Invariant: all listeners share one connection budget, whose limits follow the configuration.
 """
 
 from collections.abc import Sequence
@@ -24,10 +24,10 @@ class SocketServer:
         security: Sequence[ListenerSecurity],
         descriptors_max: int,
     ) -> None:
-        """`security`: one for each of `specs`. `descriptors_max`: what connections may open."""
+        """`security`: one for each of `specs`. `descriptors_max`: for all connections together."""
         self.listeners: list[Listener] = []
         self.start_gate: StartGate | None = None
-        """Where the requests of clients wait until they are processed."""
+        """Holds client requests back until the broker is ready."""
         self._specs = specs
         self._security = security
         self._descriptors_max = descriptors_max
@@ -36,7 +36,7 @@ class SocketServer:
 
     @property
     def endpoints(self) -> list[Endpoint]:
-        """What clients are told to connect to."""
+        """The advertised endpoints."""
         return [
             Endpoint(
                 spec.name,
@@ -86,5 +86,5 @@ class SocketServer:
 
 
 def _reachable(host: str) -> str:
-    """A wildcard address is no destination: tell clients the machine's own instead."""
+    """Clients cannot connect to a wildcard address: advertise localhost instead."""
     return "localhost" if host in ("0.0.0.0", "::") else host

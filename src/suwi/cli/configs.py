@@ -1,4 +1,4 @@
-"""The work of `suwi configs`."""
+"""Implementation of `suwi configs`."""
 
 import difflib
 import textwrap
@@ -34,7 +34,7 @@ def resource(kind: str, name: str) -> Resource:
         return Resource(ResourceType.BROKER, "")
     if not (name.isascii() and name.isdigit()):
         raise typer.BadParameter(
-            f"{name!r} is no broker: give its id, or `all`", param_hint="'NAME'"
+            f"{name!r} is not a broker: give its id, or `all`", param_hint="'NAME'"
         )
     return Resource(ResourceType.BROKER, name)
 
@@ -47,7 +47,7 @@ def describe(
         entries = await Admin(cluster).describe_configs(of, docs=bool(keys) or json)
         entries.sort(key=lambda entry: entry.name)
         if keys:
-            entries = _chosen(entries, keys)
+            entries = _select(entries, keys)
         elif not everything:
             entries = [entry for entry in entries if _is_set(entry, of)]
         if json:
@@ -73,7 +73,7 @@ def alter(
         await _check(cluster, of)
         unset = [key for key, value in values.items() if value is None]
         if unset:
-            _chosen(await _known(cluster, of), unset)  # A broker lets any name be unset.
+            _select(await _all_keys(cluster, of), unset)  # brokers accept any name here
         await Admin(cluster).alter_configs(of, values, validate_only=dry_run)
         if json:
             document({"resource": _text(of), "configs": dict(values), "dry_run": dry_run})
@@ -90,8 +90,8 @@ async def _check(cluster: Cluster, of: Resource) -> None:
         await existing_topic(cluster, of.name)
 
 
-async def _known(cluster: Cluster, of: Resource) -> list[ConfigEntry]:
-    """Every key that there is."""
+async def _all_keys(cluster: Cluster, of: Resource) -> list[ConfigEntry]:
+    """All keys that exist."""
     if of.type is ResourceType.BROKER and not of.name:
         await cluster.refresh([])
         of = Resource(ResourceType.BROKER, str(min(cluster.brokers)))
@@ -114,7 +114,7 @@ def _is_set(entry: ConfigEntry, of: Resource) -> bool:
     return entry.source != ConfigSource.DEFAULT
 
 
-def _chosen(entries: Sequence[ConfigEntry], keys: Sequence[str]) -> list[ConfigEntry]:
+def _select(entries: Sequence[ConfigEntry], keys: Sequence[str]) -> list[ConfigEntry]:
     by_name = {entry.name: entry for entry in entries}
     for key in keys:
         if key not in by_name:
@@ -142,7 +142,7 @@ def _show(entry: ConfigEntry) -> None:
         value = "(secret)" if entry.is_sensitive else synonym.value
         say(f"  from {_source(synonym.source)}: {synonym.name}={printable(str(value))}")
     if entry.is_read_only:
-        say("  needs a restart of the broker to change")
+        say("  a change needs a restart of the broker")
 
 
 def _fields(entry: ConfigEntry) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The work of `suwi consume`."""
+"""Implementation of `suwi consume`."""
 
 import asyncio
 import re
@@ -36,16 +36,16 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _AGO = re.compile(r"(\d+)(ms|s|m|h|d)")
 _MILLISECONDS = re.compile(r"\d{6,}")
 _OFFSET = re.compile(r"[+-]?\d+")
-_LOOK_FOR_PARTITIONS_S = 2.0
+_NEW_PARTITIONS_CHECK_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where to begin: at a time, also EARLIEST and LATEST, or at an offset."""
+    """The start position: a timestamp, EARLIEST, LATEST, or an offset."""
 
     time: int = LATEST
     offset: int | None = None
-    """From the end where it is negative."""
+    """A negative offset counts from the end."""
 
 
 def parse_start(offset: str | None, time: str | None) -> Start:
@@ -84,7 +84,7 @@ def _parse_time(text: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordForm:
-    """What is printed of a record."""
+    """Which parts of a record are printed, and how."""
 
     is_json: bool
     offsets: bool
@@ -129,21 +129,23 @@ def consume(
         chosen = [info.partition(index).index for index in dict.fromkeys(partitions)]
         if start.offset is not None and start.offset >= 0 and not chosen:
             if len(info.partitions) > 1:
-                raise Failure(f"--offset {start.offset}: say of which --partition")
+                raise Failure(f"--offset {start.offset}: give the --partition as well")
             chosen = [info.partitions[0].index]
-        places = [
+        partitions_to_read = [
             TopicPartition(topic, index)
             for index in chosen or [partition.index for partition in info.partitions]
         ]
-        ends = await list_offsets(cluster, dict.fromkeys(places, LATEST), committed_only=committed)
+        ends = await list_offsets(
+            cluster, dict.fromkeys(partitions_to_read, LATEST), committed_only=committed
+        )
         positions = await _positions(cluster, start, ends)
         if follow and start == Start() and sys.stderr.isatty():
-            sys.stderr.write("waiting for new records; --from-beginning shows those before\n")
+            sys.stderr.write("waiting for new records; --from-beginning shows earlier ones\n")
         reader = Reader(cluster, positions, ReadSettings(committed_only=committed))
-        newcomers = None if chosen else _Newcomers(cluster, topic, places)
+        new_partitions = None if chosen else _NewPartitions(cluster, topic, partitions_to_read)
         async with reader, stop_when_output_closes():
             if follow:
-                await _follow(reader, form, count, newcomers)
+                await _follow(reader, form, count, new_partitions)
             else:
                 await _print_to_end(reader, form, count, ends)
 
@@ -154,58 +156,59 @@ async def _positions(
     cluster: Cluster, start: Start, ends: dict[TopicPartition, FoundOffset]
 ) -> dict[TopicPartition, Offset]:
     if start == Start():
-        return {place: end.offset for place, end in ends.items()}
+        return {tp: end.offset for tp, end in ends.items()}
     if start.offset is None:
         found = await list_offsets(cluster, dict.fromkeys(ends, start.time))
         return {
-            place: ends[place].offset if at.offset == NO_OFFSET else at.offset
-            for place, at in found.items()
+            tp: ends[tp].offset if at.offset == NO_OFFSET else at.offset for tp, at in found.items()
         }
     firsts = await list_offsets(cluster, dict.fromkeys(ends, EARLIEST))
     if start.offset < 0:
         return {
-            place: Offset(max(firsts[place].offset, end.offset + start.offset))
-            for place, end in ends.items()
+            tp: Offset(max(firsts[tp].offset, end.offset + start.offset))
+            for tp, end in ends.items()
         }
-    for place, end in ends.items():
-        if not firsts[place].offset <= start.offset <= end.offset:
-            has = f"has offsets {firsts[place].offset} to {end.offset - 1}"
-            if firsts[place].offset == end.offset:
-                has = f"is empty; its next offset is {end.offset}"
-            raise Failure(f"--offset {start.offset}: {place} {has}")
+    for tp, end in ends.items():
+        if not firsts[tp].offset <= start.offset <= end.offset:
+            range_text = f"has offsets {firsts[tp].offset} to {end.offset - 1}"
+            if firsts[tp].offset == end.offset:
+                range_text = f"is empty; its next offset is {end.offset}"
+            raise Failure(f"--offset {start.offset}: {tp} {range_text}")
     return dict.fromkeys(ends, Offset(start.offset))
 
 
-class _Newcomers:
-    """Partitions that are added to a topic while it is followed."""
+class _NewPartitions:
+    """Detects partitions that are added to a topic while it is followed."""
 
     def __init__(self, cluster: Cluster, topic: str, known: Sequence[TopicPartition]) -> None:
         self._cluster = cluster
         self._topic = topic
         self._known = set(known)
-        self._looked_s = asyncio.get_running_loop().time()
+        self._checked_s = asyncio.get_running_loop().time()
 
     async def positions(self) -> dict[TopicPartition, Offset]:
-        """Where those begin that were added since the last look, which is now and then."""
+        """The start offsets of partitions added since the last check, which is periodic."""
         now_s = asyncio.get_running_loop().time()
-        if now_s - self._looked_s < _LOOK_FOR_PARTITIONS_S:
+        if now_s - self._checked_s < _NEW_PARTITIONS_CHECK_S:
             return {}
-        self._looked_s = now_s
+        self._checked_s = now_s
         try:
             topic = await self._cluster.topic(self._topic, fresh=True)
-            places = (TopicPartition(topic.name, partition.index) for partition in topic.partitions)
-            new = [place for place in places if place not in self._known]
+            partitions_to_read = (
+                TopicPartition(topic.name, partition.index) for partition in topic.partitions
+            )
+            new = [tp for tp in partitions_to_read if tp not in self._known]
             found = await list_offsets(self._cluster, dict.fromkeys(new, EARLIEST)) if new else {}
         except (OSError, BrokerError):
-            return {}  # Reading will tell, if it does not pass.
+            return {}  # a lasting error is raised by the reader
         self._known.update(found)
-        return {place: first.offset for place, first in found.items()}
+        return {tp: first.offset for tp, first in found.items()}
 
 
 async def _follow(
-    reader: Reader, form: RecordForm, count: int | None, newcomers: _Newcomers | None
+    reader: Reader, form: RecordForm, count: int | None, new_partitions: _NewPartitions | None
 ) -> None:
-    """Until `count` records were printed."""
+    """Print records until `count` are printed."""
     printed = 0
     while True:
         for fetched in await reader.read():
@@ -215,29 +218,29 @@ async def _follow(
                 if printed == count:
                     return
         flush()
-        if newcomers is not None:
-            reader.positions.update(await newcomers.positions())
+        if new_partitions is not None:
+            reader.positions.update(await new_partitions.positions())
 
 
 async def _print_to_end(
     reader: Reader, form: RecordForm, count: int | None, ends: dict[TopicPartition, FoundOffset]
 ) -> None:
-    """Until `count` records were printed, or each partition has reached its end."""
-    for place, found in ends.items():
-        if reader.positions[place] >= found.offset:
-            del reader.positions[place]
+    """Print records until `count` are printed, or each partition is read to its end."""
+    for tp, found in ends.items():
+        if reader.positions[tp] >= found.offset:
+            del reader.positions[tp]
     printed = 0
     while reader.positions:
         for fetched in await reader.read():
-            place = fetched.partition
-            end = ends[place].offset
+            tp = fetched.partition
+            end = ends[tp].offset
             for record in fetched.records:
                 if record.offset >= end:
                     break
-                form.show(place, record)
+                form.show(tp, record)
                 printed += 1
                 if printed == count:
                     return
             if fetched.next_offset >= end:
-                del reader.positions[place]
+                del reader.positions[tp]
         flush()

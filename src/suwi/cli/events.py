@@ -1,4 +1,4 @@
-"""The work of `suwi cluster events`: what the cluster remembers, above all lost records."""
+"""Implementation of `suwi cluster events`: the recorded events, above all lost records."""
 
 import json as json_format
 from collections.abc import Mapping
@@ -12,27 +12,27 @@ from suwi.client.connection import ConnectionLost
 from suwi.controller.events import LOSS_UNKNOWN, RECORDS_LOST, SUSPECT_ELECTION, UNCLEAN_ELECTION
 from suwi.wire.versions import ApiKey
 
-_ANSWER_S = 5.0
+_TIMEOUT_S = 5.0
 
 
 def show(target: Target, *, json: bool) -> None:
     async def work(cluster: Cluster) -> None:
-        kept = await _ask(cluster)
+        recorded = await _ask(cluster)
         if json:
-            document(kept)
-        elif kept:
+            document(recorded)
+        elif recorded:
             rows = [
                 (
                     time_text(event["at_ms"]),
                     event["kind"],
                     event["facts"].get("partition", "-"),
-                    told(event["kind"], event["facts"]),
+                    event_text(event["kind"], event["facts"]),
                 )
-                for event in kept
+                for event in recorded
             ]
-            table(("Time", "Event", "Partition", "What"), rows)
+            table(("Time", "Event", "Partition", "Details"), rows)
         else:
-            say("no election has cost records")
+            say("no election has lost records")
 
     run(target, work)
 
@@ -40,30 +40,30 @@ def show(target: Target, *, json: bool) -> None:
 async def _ask(cluster: Cluster) -> list[dict[str, Any]]:
     link = await cluster.any_link()
     try:
-        answer = await link.send(ApiKey.DESCRIBE_EVENTS, 0, [b"{}"], timeout_s=_ANSWER_S)
+        answer = await link.send(ApiKey.DESCRIBE_EVENTS, 0, [b"{}"], timeout_s=_TIMEOUT_S)
     except ConnectionLost as error:
-        raise Failure(f"{error}; only Suwi's brokers keep events") from None
+        raise Failure(f"{error}; only Suwi's brokers record events") from None
     return list(json_format.loads(bytes(answer))["events"])
 
 
-def told(kind: str, facts: Mapping[str, Any]) -> str:
-    """An event in words."""
+def event_text(kind: str, facts: Mapping[str, Any]) -> str:
+    """An event as text."""
     if kind == RECORDS_LOST:
-        given_up = ", ".join(
+        lost_ranges = ", ".join(
             f"{_records(lost['first'], lost['end'])} of epoch {lost['epoch']}"
             for lost in facts["ranges"]
         )
-        return f"broker {facts['broker']} gave up {given_up}; {_certainty(facts)}"
+        return f"broker {facts['broker']} lost {lost_ranges}; {_certainty(facts)}"
     if kind == UNCLEAN_ELECTION:
         lost = facts["lost_at_least"]
-        cost = f"what was lost, if anything, is {LOSS_UNKNOWN}"
+        cost = f"lost records, if any: {LOSS_UNKNOWN}"
         if lost:
             cost = f"lost at least {_records(*lost)}"
         return f"broker {facts['leader']} leads in epoch {facts['epoch']}; {cost}"
     if kind == SUSPECT_ELECTION:
         found = f"broker {facts['leader']} leads in epoch {facts['epoch']}; "
         if facts["log_end"] is None:
-            return found + "what it had synced is not known"
+            return found + "its synced offset is unknown"
         return found + f"synced up to {facts['recovery_point']}, its log ends at {facts['log_end']}"
     return json_format.dumps(facts)
 
@@ -72,10 +72,10 @@ def _certainty(facts: Mapping[str, Any]) -> str:
     first, end = facts["ranges"][0]["first"], facts["ranges"][-1]["end"]
     committed_end = facts["committed_below"]
     if committed_end >= end:
-        return "all of it was committed"
+        return "all were committed"
     if committed_end <= first:
-        return "any of it may have been committed"
-    return f"{_records(first, committed_end)} was committed, the rest may have been"
+        return "any may have been committed"
+    return f"{_records(first, committed_end)} committed, the others may have been"
 
 
 def _records(first: int, end: int) -> str:

@@ -1,6 +1,6 @@
-"""Records as JSON: what `consume --json` prints and `produce --json` takes.
+"""Records as JSON: the format of `consume --json` and `produce --json`.
 
-Bytes that are UTF-8 are text; others stand in base 64 under a name that says so.
+Bytes that are UTF-8 are strings; others are in base 64, in a field with the suffix `_base64`.
 """
 
 import base64
@@ -12,7 +12,7 @@ from suwi.records.record import Headers, Record
 
 
 class BadLine(ValueError):
-    """A line that is no record; the text says why."""
+    """A line that is not a record; the text gives the reason."""
 
 
 class GivenRecord(NamedTuple):
@@ -29,17 +29,17 @@ def record_fields(topic: str, partition: int, record: Record) -> dict[str, Any]:
         "partition": partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
-        **_named("key", record.key),
-        **_named("value", record.value),
+        **_field("key", record.key),
+        **_field("value", record.value),
         "headers": [
             {"name": name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")}
-            | _named("value", value)
+            | _field("value", value)
             for name, value in record.headers
         ],
     }
 
 
-def _named(name: str, data: bytes | None) -> dict[str, str | None]:
+def _field(name: str, data: bytes | None) -> dict[str, str | None]:
     if data is None:
         return {name: None}
     try:
@@ -59,7 +59,7 @@ def parse_record(line: bytes) -> GivenRecord:
     if not isinstance(found, dict):
         raise BadLine('not a JSON object like {"key": "k", "value": "v"}')
     if not found.keys() & {"value", "value_base64"}:
-        raise BadLine("it has no value; null stands for a deletion")
+        raise BadLine("it has no value; null means a deletion")
     return GivenRecord(
         _bytes(found, "key"),
         _bytes(found, "value"),
@@ -101,5 +101,5 @@ def _number(found: dict[str, Any], name: str) -> int | None:
     if number is None:
         return None
     if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-        raise BadLine(f"{name} is not a number from 0 up")
+        raise BadLine(f"{name} is not a number >= 0")
     return number

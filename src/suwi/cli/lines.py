@@ -1,4 +1,4 @@
-"""Lines of a file, a pipe or a terminal, without blocking the event loop and without threads."""
+"""Reads lines of a file, pipe or terminal without blocking the event loop and without threads."""
 
 import asyncio
 import os
@@ -8,7 +8,7 @@ _CHUNK_BYTES = 64 * 1024
 
 
 async def lines(fd: int) -> AsyncIterator[bytes]:
-    """Each line without its end; a last one need not have one."""
+    """Each line without its line end, which the last one may lack."""
     rest = b""
     while chunk := await _read(fd):
         *whole, rest = (rest + chunk).split(b"\n")
@@ -24,7 +24,7 @@ async def _read(fd: int) -> bytes:
     try:
         loop.add_reader(fd, _set, ready)
     except (PermissionError, ValueError, OSError):
-        return os.read(fd, _CHUNK_BYTES)  # A regular file, which is always ready.
+        return os.read(fd, _CHUNK_BYTES)  # a regular file is always ready
     try:
         await ready
     finally:

@@ -1,4 +1,4 @@
-"""Log lines for people and machines: time, level, what was decided, and its facts as key=value."""
+"""The format of log lines: time, level, logger, message, and fields as key=value."""
 
 import json
 import logging
@@ -21,7 +21,7 @@ class FieldFormatter(logging.Formatter):
 
 
 def _text(value: object) -> str:
-    """A fact as one word; in quotes where it is not one, or could pass for more than one line."""
+    """A field's value as one word; quoted if it has spaces, quotes or unprintable characters."""
     if not isinstance(value, str):
         return json.dumps(value, default=str)
     is_word = value.isprintable() and not any(c in value for c in ' ="')

@@ -1,4 +1,4 @@
-"""`suwi`: the commands and their options."""
+"""The `suwi` command: its subcommands, and the options of `suwi serve`."""
 
 import gc
 import sys
@@ -52,11 +52,11 @@ def _main(
 def serve(
     listen: Annotated[
         Optional[str],  # noqa: UP045 - typer reads it at run time
-        typer.Option(metavar="HOST:PORT", help="Where to listen. Default: 127.0.0.1:9092"),
+        typer.Option(metavar="HOST:PORT", help="Address to listen on. Default: 127.0.0.1:9092"),
     ] = None,
     data: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(metavar="DIR", help="Where the data lies. Default: ./suwi-data"),
+        typer.Option(metavar="DIR", help="Data directory. Default: ./suwi-data"),
     ] = None,
     config: Annotated[
         Optional[str],  # noqa: UP045
@@ -72,7 +72,7 @@ def serve(
             metavar="N",
             min=1,
             max=99,
-            help="So many brokers in one process, on ports counting up. Default: 1",
+            help="Number of brokers in this process, on consecutive ports. Default: 1",
             show_default=False,
         ),
     ] = 1,
@@ -86,7 +86,7 @@ def serve(
     ] = False,
     adopt: Annotated[
         bool,
-        typer.Option(help="Take over topics that Apache Kafka wrote into the data directory."),
+        typer.Option(help="Adopt topics that Apache Kafka wrote to the data directory."),
     ] = False,
     metrics_port: Annotated[
         Optional[int],  # noqa: UP045
@@ -98,13 +98,13 @@ def serve(
         str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")
     ] = "info",
 ) -> None:
-    """Start a broker, or several. They run until Ctrl-C or SIGTERM.
+    """Start one or more brokers. They run until Ctrl-C or SIGTERM.
 
-    Nothing needs to be configured. Settings have Kafka's names and come from --config, then the
+    No configuration is required. Settings have Kafka's names and come from --config, then the
     environment (SUWI_LOG_RETENTION_MS or KAFKA_LOG_RETENTION_MS for log.retention.ms), then --set,
-    --listen and --data; the later ones win.
+    --listen and --data; later sources override earlier ones.
     """
-    gc.disable()  # What is loaded now stays: it need not be looked through again and again.
+    gc.disable()  # imported modules stay: exclude them from garbage collection
     from suwi.cli.serve import serve as run
 
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Options that several commands have, and how `KEY=VALUE` is read."""
+"""Options that several commands share, and parsing of `KEY=VALUE`."""
 
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
@@ -33,14 +33,14 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 
 
 class Target(NamedTuple):
-    """Which cluster a command is about, and how to get in."""
+    """The cluster of a command, and the file with the security settings."""
 
     broker: str
     command_config: str | None
 
 
 def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
-    """`KEY=VALUE`s as a dict; what is no pair is a mistake in the usage."""
+    """Parse `KEY=VALUE` texts to a dict; any other text is a usage error."""
     found = {}
     for text in texts:
         key, equals, value = text.partition("=")

@@ -1,6 +1,6 @@
-"""What commands say: tables and lines for people, JSON for scripts, problems on stderr.
+"""The output of commands: tables and lines for people, JSON for scripts, errors on stderr.
 
-Invariant: bytes that came from elsewhere reach a terminal only as printable characters.
+Invariant: foreign bytes, such as those of records, reach a terminal only as printable characters.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-# Control characters could move a terminal's cursor, or worse.
+# Control characters could manipulate the terminal.
 _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {
     ord("\n"): "\\n",
     ord("\r"): "\\r",
@@ -30,15 +30,15 @@ _WIDTH_WITHOUT_TERMINAL = 10_000
 
 
 class Failure(Exception):
-    """A command cannot do what was asked; the text says why and what to do."""
+    """A command failed; the text gives the reason and what to do."""
 
 
 class OutputFailed(Failure):
-    """What a command says goes nowhere."""
+    """The output cannot be written."""
 
 
 class OutputClosed(Exception):
-    """Nobody reads what a command writes any more: `suwi … | head`."""
+    """The reader of the output has closed it: `suwi … | head`."""
 
 
 def say(text: str = "") -> None:
@@ -69,13 +69,13 @@ def _output() -> Iterator[BinaryIO]:
 
 
 def is_terminal() -> bool:
-    """Whether a person reads the output."""
+    """Whether the output goes to a terminal."""
     return sys.stdout is not None and sys.stdout.isatty()
 
 
 @asynccontextmanager
 async def stop_when_output_closes() -> AsyncIterator[None]:
-    """Ends what is inside, with `OutputClosed`, also while there is nothing to write."""
+    """Cancels the body and raises `OutputClosed`, even while there is nothing to write."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
     fd = _pipe()
@@ -89,7 +89,7 @@ async def stop_when_output_closes() -> AsyncIterator[None]:
         is_closed = True
         task.cancel()
 
-    loop.add_reader(fd, close)  # The writing end has nothing to read until its reader is gone.
+    loop.add_reader(fd, close)  # the write end becomes readable when the reader closes
     try:
         yield
     except asyncio.CancelledError:
@@ -102,7 +102,7 @@ async def stop_when_output_closes() -> AsyncIterator[None]:
 
 
 def _pipe() -> int | None:
-    """Where stdout goes, if that is a pipe."""
+    """The file descriptor of stdout, if it is a pipe."""
     if sys.stdout is None:
         return None
     try:
@@ -118,17 +118,17 @@ def complain(text: str) -> None:
 
 
 def document(value: Any) -> None:
-    """One JSON document."""
+    """Print one JSON document."""
     say(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def json_line(value: Any) -> None:
-    """One JSON object of many."""
+    """Print one JSON object of many, on one line."""
     say(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: str = "") -> None:
-    """Rows under headings; the columns named in `numbers` are aligned to the right."""
+    """Print rows under headings; the columns named in `numbers` are right-aligned."""
     from rich.console import Console
     from rich.measure import Measurement
 
@@ -136,10 +136,10 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: 
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=is_terminal(), highlight=False, markup=False)
     if is_terminal():
-        # Where it is too narrow the terminal breaks the lines, and nothing is left out.
+        # A narrow terminal wraps the lines, but nothing is left out.
         console.width = max(console.width, Measurement.get(console, _wide(console), drawn).minimum)
     else:
-        console.width = _WIDTH_WITHOUT_TERMINAL  # Where no person reads it, nothing is folded.
+        console.width = _WIDTH_WITHOUT_TERMINAL  # no terminal: do not wrap
     console.print(drawn)
     for line in shown.getvalue().splitlines():
         say(line.rstrip())
@@ -148,7 +148,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: 
 def drawn_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: str = ""
 ) -> "Table":
-    """The same as a picture for those who draw themselves."""
+    """The same table as a rich object, for callers that render it themselves."""
     from rich.table import Table
     from rich.text import Text
 
@@ -158,7 +158,7 @@ def drawn_table(
             column,
             justify="right" if column in numbers.split() else "left",
             overflow="fold",
-            no_wrap=number == 0,  # A name that is folded cannot be copied.
+            no_wrap=number == 0,  # a wrapped name cannot be copied
             min_width=len(column),
         )
     for row in rows:
@@ -175,7 +175,7 @@ def printable(text: str) -> str:
 
 
 def bytes_text(data: bytes | None) -> str:
-    """Bytes as text; what is no UTF-8 is escaped."""
+    """Bytes as text; invalid UTF-8 is escaped."""
     return "null" if data is None else data.decode("utf-8", "backslashreplace")
 
 
@@ -189,7 +189,7 @@ def size_text(size_bytes: int) -> str:
 
 
 def time_text(timestamp: int) -> str:
-    """A record's time, in UTC."""
+    """A record's timestamp, in UTC."""
     try:
         time = _EPOCH + timedelta(milliseconds=timestamp)
     except OverflowError:

@@ -1,6 +1,6 @@
-"""The work of `suwi pipeline`: what is said on the terminal, and how a command ends.
+"""Implementation of `suwi pipeline`: terminal output and exit codes.
 
-What is done is in `suwi.spark.pipeline`, which needs the extra `spark`.
+The work itself is done in `suwi.spark.pipeline`, which needs the extra `spark`.
 """
 
 import asyncio
@@ -144,7 +144,7 @@ def _complain_of_settings(pipeline: "Pipeline", spark: Any) -> bool:
 
 
 def _session_text(pipeline: "Pipeline", spark: Any) -> str:
-    """What a user should know of the session before wondering how long a batch takes."""
+    """The properties of the Spark session that determine how long a batch takes."""
     from suwi.spark.spark_session import SHUFFLE_PARTITIONS
 
     master = spark.sparkContext.master
@@ -179,7 +179,7 @@ def _checkpoint(pipeline: "Pipeline") -> "Checkpoint":
 
 
 def _prepare_checkpoint(pipeline: "Pipeline", options: RunOptions) -> str | None:
-    """Set it aside if that is asked for; why the run is refused, or None."""
+    """Set the checkpoint aside if requested. Returns why the run is refused, or None."""
     from suwi.spark.pipeline.checkpoint import NotLocal
 
     checkpoint = _checkpoint(pipeline)
@@ -187,20 +187,22 @@ def _prepare_checkpoint(pipeline: "Pipeline", options: RunOptions) -> str | None
         if not checkpoint.exists():
             return None
         if options.new_checkpoint:
-            aside = checkpoint.set_aside()
-            complain(f"the checkpoint {checkpoint.path} is now {aside}; {_twice(pipeline)}")
+            new_path = checkpoint.set_aside()
+            complain(
+                f"the checkpoint {checkpoint.path} is now {new_path}; {_duplicates_text(pipeline)}"
+            )
         elif options.from_beginning:
             return _exists_text(checkpoint.path)
     except NotLocal as error:
         if options.new_checkpoint:
-            return f"{error}: set it aside with its store's own tools, or name another one"
+            return f"{error}: set it aside with the tools of its store, or configure another one"
     return None
 
 
 def _exists_text(path: str) -> str:
     return (
-        f"there is a checkpoint at {path}, and it says where to go on; --new-checkpoint sets it "
-        "aside and really begins at the beginning"
+        f"there is a checkpoint at {path}; the run would continue there. --new-checkpoint sets it "
+        "aside and starts from the beginning"
     )
 
 
@@ -210,27 +212,28 @@ def _exists_elsewhere(spark: Any, pipeline: "Pipeline") -> bool:
     checkpoint = _checkpoint(pipeline)
     try:
         _ = checkpoint.folder
-        return False  # It was looked at before.
+        return False  # it was checked before
     except NotLocal:
         return exists_for_spark(spark, checkpoint.path)
 
 
-def _twice(pipeline: "Pipeline") -> str:
+def _duplicates_text(pipeline: "Pipeline") -> str:
     from suwi.spark.pipeline.spec import DeltaSpec
 
     sink = pipeline.sink
     if isinstance(sink, DeltaSpec) and sink.keys:
-        return "rows are written by their keys, so none will be there twice"
+        return "rows are written by their keys, so there will be no duplicates"
     return "what is read again will be written again"
 
 
-def reset(file: str, *, dry_run: bool, is_sure: bool, json: bool) -> int:
+def reset(file: str, *, dry_run: bool, is_confirmed: bool, json: bool) -> int:
     return _with_pipeline(
-        file, lambda pipeline: _reset(pipeline, dry_run=dry_run, is_sure=is_sure, json=json)
+        file,
+        lambda pipeline: _reset(pipeline, dry_run=dry_run, is_confirmed=is_confirmed, json=json),
     )
 
 
-def _reset(pipeline: "Pipeline", *, dry_run: bool, is_sure: bool, json: bool) -> int:
+def _reset(pipeline: "Pipeline", *, dry_run: bool, is_confirmed: bool, json: bool) -> int:
     from suwi.spark.pipeline.checkpoint import NotLocal, ask_beginnings
     from suwi.spark.pipeline.spec import TableSource
 
@@ -238,10 +241,10 @@ def _reset(pipeline: "Pipeline", *, dry_run: bool, is_sure: bool, json: bool) ->
     try:
         position = checkpoint.position() if checkpoint.exists() else None
     except NotLocal as error:
-        complain(f"{error}: set it aside with its store's own tools")
+        complain(f"{error}: set it aside with the tools of its store")
         return _REFUSED
     if position is None:
-        say(f"there is no checkpoint at {checkpoint.path}: the next run begins anew anyway")
+        say(f"there is no checkpoint at {checkpoint.path}: the next run starts anew anyway")
         return _DONE
     begins = f"at {pipeline.source.start.shown}" if pipeline.source.start else "at earliest"
     if isinstance(pipeline.source, TableSource):
@@ -262,10 +265,10 @@ def _reset(pipeline: "Pipeline", *, dry_run: bool, is_sure: bool, json: bool) ->
         done = "done" if position.is_done else "begun, and not done"
         say(f"{checkpoint.path}: batch {position.batch} is {done}")
         _print_extents(extents, ("PARTITION", "EARLIEST", "AT", "LATEST", "DONE"))
-        say(f"the next run would begin {begins}; {_twice(pipeline)}")
+        say(f"the next run would begin {begins}; {_duplicates_text(pipeline)}")
     if dry_run:
         return _DONE
-    if not is_sure and not typer.confirm("Set the checkpoint aside?", err=True):
+    if not is_confirmed and not typer.confirm("Set the checkpoint aside?", err=True):
         return _REFUSED
     complain(f"the checkpoint is now {checkpoint.set_aside()}")
     return _DONE
@@ -344,12 +347,12 @@ def parse_time_ms(text: str, option: str) -> int:
     return round(moment.timestamp() * 1000)
 
 
-# -- small things ----------------------------------------------------------------------------------
+# -- helpers ---------------------------------------------------------------------------------------
 
 
 def _with_pipeline(file: str, work: "Callable[[Pipeline], int]") -> int:
     try:
-        import yaml  # noqa: F401 - said now rather than in the middle
+        import yaml  # noqa: F401 - fail early if it is missing
 
         from suwi.spark.pipeline.nodes import BadPipeline
         from suwi.spark.pipeline.reading import read_pipeline
@@ -365,10 +368,10 @@ def _with_pipeline(file: str, work: "Callable[[Pipeline], int]") -> int:
     except OSError as error:
         complain(f"{file}: {error.strerror}")
         return _MISTAKE
-    return guarded(lambda: _tell(work, pipeline))
+    return guarded(lambda: _run_reporting_errors(work, pipeline))
 
 
-def _tell(work: "Callable[[Pipeline], int]", pipeline: "Pipeline") -> int:
+def _run_reporting_errors(work: "Callable[[Pipeline], int]", pipeline: "Pipeline") -> int:
     from suwi.spark.java import NoJava
     from suwi.spark.pipeline.program import BadFunction
     from suwi.spark.spark_session import NoSpark

@@ -1,6 +1,6 @@
-"""How a pipeline is doing: on a terminal one line that is written over, else one now and then.
+"""Shows the progress of a pipeline: one updated line on a terminal, otherwise periodic lines.
 
-Invariant: only stderr is written to, and what is to stay is never written over.
+Invariant: it writes only to stderr, and never overwrites permanent lines.
 """
 
 import sys
@@ -17,7 +17,7 @@ _LINE_WIDTH = 160
 
 
 class Progress:
-    """One line that is written over on a terminal; else a line now and then."""
+    """One line that is overwritten on a terminal; otherwise a line every 10 seconds."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -33,7 +33,7 @@ class Progress:
         self._clear()
 
     def say(self, text: str) -> None:
-        """Something that stays."""
+        """Print a permanent line."""
         self._clear()
         prefix = "" if text.startswith(self._name) else f"{self._name}: "
         sys.stderr.write(f"{prefix}{printable(text)}\n")

@@ -1,4 +1,4 @@
-"""The work of `suwi produce`."""
+"""Implementation of `suwi produce`."""
 
 import os
 import sys
@@ -26,13 +26,13 @@ _ESCAPES = {"\\t": "\t", "\\n": "\n", "\\0": "\0", "\\\\": "\\"}
 
 @dataclass(slots=True)
 class LineForm:
-    """How a line is read as a record."""
+    """How a line is parsed to a record."""
 
     key_separator: str | None
     headers: Mapping[str, str]
-    """Of every record."""
+    """Added to every record."""
     partition: int | None
-    """Of every record that names none itself."""
+    """The partition of records that have none."""
     is_json: bool
 
     def parse(self, line: bytes) -> GivenRecord:
@@ -49,12 +49,12 @@ class LineForm:
             separator = _ESCAPES.get(self.key_separator, self.key_separator)
             key, found, value = line.partition(separator.encode("utf-8", "surrogateescape"))
             if not found:
-                raise BadLine(f"it has no {self.key_separator!r} between key and value")
+                raise BadLine(f"there is no {self.key_separator!r} between key and value")
         return GivenRecord(key, value, common, self.partition, None)
 
 
 class _Tally:
-    """What was delivered where, and the first line that was not."""
+    """The delivered records by partition, and the first line that was not delivered."""
 
     def __init__(self) -> None:
         self.partitions: dict[int, tuple[int, int, int]] = {}
@@ -111,23 +111,23 @@ def produce(
             info.partition(form.partition)
         fd = _STDIN if path is None else _open(path)
         if path is None and sys.stdin.isatty():
-            sys.stderr.write("one record for each line; Ctrl-D ends\n")
+            sys.stderr.write("one record per line; Ctrl-D ends the input\n")
         tally = _Tally()
         async with Producer(cluster, SystemClock(), settings) as producer:
-            mistake = await _send_lines(fd, producer, topic, form, tally)
+            line_error = await _send_lines(fd, producer, topic, form, tally)
         tally.finish()
         _report(topic, tally, form.is_json)
-        for problem in (tally.problem, mistake):
+        for problem in (tally.problem, line_error):
             if problem is not None:
                 complain(problem)
-        return 1 if tally.problem or mistake else 0
+        return 1 if tally.problem or line_error else 0
 
     run(target, work)
 
 
 def _open(path: str) -> int:
     try:
-        # What a person names is no file of the broker's.
+        # A file named by the user is not a file of the broker.
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # noqa: TID251
     except OSError as error:
         raise Failure(f"--file {path}: {error.strerror}") from None
@@ -136,7 +136,7 @@ def _open(path: str) -> int:
 async def _send_lines(
     fd: int, producer: Producer, topic: str, form: LineForm, tally: _Tally
 ) -> str | None:
-    """Send every line up to the first mistake; what that was."""
+    """Send every line up to the first invalid one. Returns its error."""
     number = 0
     async for line in lines(fd):
         number += 1
@@ -172,12 +172,12 @@ def _report(topic: str, tally: _Tally, is_json: bool) -> None:
             }
         )
         return
-    where = [
+    positions = [
         f"{topic}-{index} offset {first}"
         if n == 1
         else f"{topic}-{index} offsets {first} to {last}"
         for index, (n, first, last) in found
         if first >= 0
     ]
-    places = f": {', '.join(where)}" if where else ""
-    say(f"wrote {count_text(tally.records, 'record')}{places}")
+    positions_text = f": {', '.join(positions)}" if positions else ""
+    say(f"wrote {count_text(tally.records, 'record')}{positions_text}")

@@ -1,7 +1,7 @@
-"""Where a broker's settings come from: a properties file, the environment, the command line.
+"""The sources of a broker's settings: a properties file, the environment, the command line.
 
-Each source gives `Setting`s, which remember where they were made; `combine` lays one source over
-the other.
+Each source returns `Setting`s, which have their source for error texts; `combine` merges the
+sources by precedence.
 """
 
 import logging
@@ -23,9 +23,9 @@ from suwi.model.topic_config import TOPIC_KEYS
 
 log = logging.getLogger(__name__)
 
-_PREFIXES = ("KAFKA_", "SUWI_")  # The later one wins.
-_OF_OTHER_COMMANDS = frozenset({BROKER_VARIABLE, CONFIG_VARIABLE})
-# A key ends at the first `=`, `:` or blank that no backslash precedes.
+_PREFIXES = ("KAFKA_", "SUWI_")  # the later one wins
+_VARIABLES_OF_OTHER_COMMANDS = frozenset({BROKER_VARIABLE, CONFIG_VARIABLE})
+# A key ends at the first `=`, `:` or blank without a backslash before it.
 _KEY_AND_VALUE = re.compile(r"((?:\\.|[^\\=:\s])*)\s*[=:]?\s*(.*)")
 _ESCAPED = re.compile(r"\\(.)")
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
@@ -39,7 +39,7 @@ _SETTING_OF = SYNONYMS | {
 
 class Setting(NamedTuple):
     source: str
-    """Where it was made, in words that its author recognises."""
+    """The source as the user wrote it, for error texts."""
     key: str
     value: str
 
@@ -53,7 +53,7 @@ def parse_properties(text: str) -> dict[str, str]:
     properties = {}
     for line in _logical_lines(text):
         found = _KEY_AND_VALUE.match(line)
-        assert found is not None  # Every part of the pattern may be empty.
+        assert found is not None  # every part of the pattern may be empty
         key, value = (_ESCAPED.sub(_unescaped, part) for part in found.groups())
         properties[key] = value
     return properties
@@ -64,7 +64,7 @@ def _unescaped(escaped: re.Match[str]) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments; one that ends in a backslash goes on in the next."""
+    """Lines without comments; a line that ends in a backslash continues on the next."""
     pending = ""
     for raw in text.splitlines():
         line = pending + raw.strip()
@@ -84,27 +84,29 @@ def from_environment(environment: Mapping[str, str]) -> list[Setting]:
     """`KAFKA_LOG_RETENTION_MS` is `log.retention.ms`; `__` stands for `_` and `___` for `-`.
 
     Variables of other programs share the prefix KAFKA_ (KAFKA_HEAP_OPTS), so only known keys are
-    taken from it. A SUWI_ variable that resembles a key is a mistake; any other is left alone with
-    a warning: Kubernetes sets SUWI_PORT and its kin for a service that is called `suwi`.
+    used. An unknown SUWI_ variable that resembles a key is an error; any other is ignored with a
+    warning: Kubernetes sets SUWI_PORT and similar variables for a service with the name `suwi`.
     """
     layers = []
     for prefix in _PREFIXES:
         layer = [
             Setting(variable, _key_of(variable.removeprefix(prefix)), environment[variable])
             for variable in sorted(environment)
-            if variable.startswith(prefix) and variable not in _OF_OTHER_COMMANDS
+            if variable.startswith(prefix) and variable not in _VARIABLES_OF_OTHER_COMMANDS
         ]
-        layers.append([setting for setting in layer if _is_meant(setting, prefix)])
+        layers.append([setting for setting in layer if _is_setting(setting, prefix)])
     return combine(layers)
 
 
-def _is_meant(setting: Setting, prefix: str) -> bool:
+def _is_setting(setting: Setting, prefix: str) -> bool:
     if is_broker_key(setting.key) or setting.key in IGNORED_BROKER_KEYS:
         return True
     if prefix == "SUWI_":
         if resembles_key(setting.key):
-            return True  # A mistake, which is told with what else was given.
-        log.warning("environment variable is no setting", extra={"variable": setting.source})
+            return True  # reported later, with the errors of the other settings
+        log.warning(
+            "environment variable is not a setting, ignored", extra={"variable": setting.source}
+        )
     return False
 
 
@@ -125,17 +127,17 @@ def from_options(options: Sequence[str]) -> list[Setting]:
 
 
 def combine(layers: Iterable[Sequence[Setting]]) -> list[Setting]:
-    """Later layers win, also where they use another name of the same setting."""
+    """Later layers win, even if they use another name of the same setting."""
     combined: list[Setting] = []
     for layer in layers:
-        made = {_SETTING_OF.get(setting.key, setting.key) for setting in layer}
-        combined = [s for s in combined if _SETTING_OF.get(s.key, s.key) not in made]
+        keys = {_SETTING_OF.get(setting.key, setting.key) for setting in layer}
+        combined = [s for s in combined if _SETTING_OF.get(s.key, s.key) not in keys]
         combined += layer
     return combined
 
 
 def parse_settings(settings: Sequence[Setting]) -> ParsedConfig:
-    """Raises `BadConfig`, which says where the mistake was made."""
+    """Raises `BadConfig`, which names the source of the invalid setting."""
     for source, key, value in settings:
         try:
             parse_broker_config({key: value})

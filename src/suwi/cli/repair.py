@@ -1,4 +1,4 @@
-"""The work of `suwi repair`: on the files of a broker that is stopped."""
+"""Implementation of `suwi repair`, for the files of a stopped broker."""
 
 import os
 
@@ -16,7 +16,7 @@ def repair_partition_metadata(directory: str, topic_id: str) -> None:
     wanted = parse_topic_id(topic_id)
     if wanted is None:
         raise typer.BadParameter(
-            f"{topic_id!r} is no topic id: 22 characters of base 64", param_hint="--topic-id"
+            f"{topic_id!r} is not a topic id: 22 characters of base 64", param_hint="--topic-id"
         )
 
     def job() -> None:
@@ -29,7 +29,7 @@ def _repair(disk: Disk, directory: str, wanted: TopicId) -> None:
     data, name = os.path.split(directory)
     is_partition = names.parse_partition_dir_name(name) is not None and disk.is_dir(directory)
     if not is_partition or not disk.exists(f"{data}/{names.META_PROPERTIES}"):
-        raise Failure(f"{directory} is no partition in a broker's data directory")
+        raise Failure(f"{directory} is not a partition in a broker's data directory")
     try:
         lock = disk.lock(f"{data}/{names.LOCK}")
     except AlreadyLocked:

@@ -1,4 +1,4 @@
-"""`suwi topics describe --replicas`: what each replica holds, once or again and again."""
+"""`suwi topics describe --replicas`: the state of each replica, once or continuously."""
 
 import asyncio
 import sys
@@ -25,7 +25,7 @@ from suwi.model.ids import NO_NODE, NO_TOPIC_ID, NodeId
 _COLUMNS = "Replica Role Epoch LogStart LastStable HighWatermark LogEnd LagTime InSync".split()
 _NUMBERS = "Replica Epoch LogStart LastStable HighWatermark LogEnd LagTime"
 _PERIOD_S = 0.5
-_TOLD = (
+_STATE_KEYS = (
     "node role leader leader_epoch epochs log_start last_stable high_watermark log_end "
     "recovery_point problem"
 ).split()
@@ -34,7 +34,7 @@ _TOLD = (
 def describe(target: Target, names: Sequence[str], *, follow: bool, json: bool) -> None:
     async def work(cluster: Cluster) -> None:
         if not follow:
-            partitions = await _look(cluster, names)
+            partitions = await _describe(cluster, names)
             if json:
                 document(partitions)
             else:
@@ -48,7 +48,7 @@ def describe(target: Target, names: Sequence[str], *, follow: bool, json: bool) 
     run(target, work, interrupted=0)
 
 
-# -- showing ---------------------------------------------------------------------------------------
+# -- output ----------------------------------------------------------------------------------------
 
 
 def _show(partitions: Sequence[dict[str, Any]]) -> None:
@@ -58,14 +58,14 @@ def _show(partitions: Sequence[dict[str, Any]]) -> None:
         say(_title(partition))
         table(_COLUMNS, _rows(partition), numbers=_NUMBERS)
     if not partitions:
-        say("there are no topics yet; `suwi topics create NAME` makes one")
+        say("there are no topics yet; `suwi topics create NAME` creates one")
 
 
 async def _repeat(cluster: Cluster, names: Sequence[str], *, json: bool) -> None:
-    """Whatever has changed, for a file or another program."""
+    """Print the replicas whenever they change, for a file or another program."""
     shown: list[dict[str, Any]] = []
     while True:
-        partitions = await _look(cluster, names)
+        partitions = await _describe(cluster, names)
         if _without_times(partitions) != shown:
             shown = _without_times(partitions)
             if json:
@@ -82,7 +82,7 @@ def _without_times(partitions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
 
 
 async def _watch(cluster: Cluster, names: Sequence[str]) -> None:
-    """One picture on the terminal that changes."""
+    """Update one view on the terminal continuously."""
     from rich.console import Console, Group
     from rich.live import Live
     from rich.text import Text
@@ -91,13 +91,13 @@ async def _watch(cluster: Cluster, names: Sequence[str]) -> None:
     with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
         while True:
             parts: list[Any] = []
-            for partition in await _look(cluster, names):
+            for partition in await _describe(cluster, names):
                 parts += [
                     Text(_title(partition), style="bold"),
                     drawn_table(_COLUMNS, _rows(partition), numbers=_NUMBERS),
                     Text(),
                 ]
-            live.update(Group(*parts, Text("Ctrl-C ends it", style="dim")), refresh=True)
+            live.update(Group(*parts, Text("Ctrl-C to stop", style="dim")), refresh=True)
             await asyncio.sleep(_PERIOD_S)
 
 
@@ -144,10 +144,10 @@ def _lag_text(replica: dict[str, Any]) -> str:
     return "unknown" if lag_ms is None else f"{lag_ms} ms"
 
 
-# -- looking ---------------------------------------------------------------------------------------
+# -- data ------------------------------------------------------------------------------------------
 
 
-async def _look(cluster: Cluster, names: Sequence[str]) -> list[dict[str, Any]]:
+async def _describe(cluster: Cluster, names: Sequence[str]) -> list[dict[str, Any]]:
     return [
         _fields(each) for each in await describe_replicas(cluster, await _topics(cluster, names))
     ]
@@ -162,9 +162,9 @@ async def _topics(cluster: Cluster, names: Sequence[str]) -> list[TopicInfo]:
 
 def _fields(found: PartitionReplicas) -> dict[str, Any]:
     partition = found.partition
-    leading = next((s for s in found.states.values() if s["isr"] is not None), None)
-    isr = list(partition.isr) if leading is None else leading["isr"]
-    proposed = None if leading is None else leading["isr_proposed"]
+    leader_report = next((s for s in found.states.values() if s["isr"] is not None), None)
+    isr = list(partition.isr) if leader_report is None else leader_report["isr"]
+    proposed = None if leader_report is None else leader_report["isr_proposed"]
     return {
         "topic": found.topic.name,
         "topic_id": None if found.topic.id == NO_TOPIC_ID else topic_id_text(found.topic.id),
@@ -176,7 +176,7 @@ def _fields(found: PartitionReplicas) -> dict[str, Any]:
         "replicas": [
             {
                 **_state(node, found),
-                "lag_ms": _lag_ms(leading, node),
+                "lag_ms": _lag_ms(leader_report, node),
                 "in_sync": _in_sync(node, isr, proposed),
             }
             for node in partition.replicas
@@ -185,15 +185,15 @@ def _fields(found: PartitionReplicas) -> dict[str, Any]:
 
 
 def _state(node: int, found: PartitionReplicas) -> dict[str, Any]:
-    told = found.states.get(NodeId(node))
-    if told is not None:
-        return {key: told[key] for key in _TOLD}
-    problem = found.silent.get(NodeId(node))
-    return {**dict.fromkeys(_TOLD), "node": node, "role": "unknown", "problem": problem}
+    state = found.states.get(NodeId(node))
+    if state is not None:
+        return {key: state[key] for key in _STATE_KEYS}
+    problem = found.unavailable.get(NodeId(node))
+    return {**dict.fromkeys(_STATE_KEYS), "node": node, "role": "unknown", "problem": problem}
 
 
-def _lag_ms(leading: dict[str, Any] | None, node: int) -> int | None:
-    followers = leading["followers"] if leading is not None else []
+def _lag_ms(leader_report: dict[str, Any] | None, node: int) -> int | None:
+    followers = leader_report["followers"] if leader_report is not None else []
     return next((f["lag_ms"] for f in followers if f["node"] == node), None)
 
 

@@ -1,4 +1,4 @@
-"""`suwi serve`: from settings to a running broker, or several, and their clean end."""
+"""Implementation of `suwi serve`: reads settings, runs one or more brokers, stops them cleanly."""
 
 import asyncio
 import contextlib
@@ -55,11 +55,11 @@ _LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 class BrokersFailed(Exception):
-    """Some stopped by themselves, because of an error that nobody foresaw."""
+    """Brokers stopped by themselves because of an unexpected error."""
 
 
 class CannotStart(Exception):
-    """What keeps the broker from starting, in words for whoever started it."""
+    """The reason why the broker cannot start, for the user."""
 
 
 def serve(
@@ -74,7 +74,7 @@ def serve(
     metrics_port: int | None,
     log_level: str,
 ) -> int:
-    """Run brokers until they are told to stop; the process's exit code."""
+    """Run brokers until a signal stops them. Returns the exit code of the process."""
     env = local_env()
     try:
         if log_level.lower() not in _LOG_LEVELS:
@@ -86,9 +86,9 @@ def serve(
         configs = [broker_config]
         if brokers > 1:
             if adopt:
-                raise BadConfig("--adopt takes over one broker's data: start one broker")
+                raise BadConfig("--adopt works with one broker only")
             configs = configs_of(broker_config, brokers)
-        asyncio.run(_run(env, broker_config.log_dirs, configs, metrics_port, adopts=adopt))
+        asyncio.run(_run(env, broker_config.log_dirs, configs, metrics_port, adopt=adopt))
     except (
         BadConfig,
         BrokerFailed,
@@ -110,7 +110,7 @@ def _complain(message: str) -> int:
 
 
 def _reason(error: OSError) -> str:
-    """An error of the system without its number: `data/x: Permission denied`."""
+    """The text of an OSError without errno: `data/x: Permission denied`."""
     reason = error.strerror or str(error)
     return f"{error.filename}: {reason}" if error.filename else reason
 
@@ -153,15 +153,15 @@ async def _run(
     configs: Sequence[BrokerConfig],
     metrics_port: int | None,
     *,
-    adopts: bool,
+    adopt: bool,
 ) -> None:
     loop = asyncio.get_running_loop()
-    began_s = loop.time()
+    started_s = loop.time()
     stop = asyncio.Event()
-    _on_signals(_end_at_once)
-    of_brokers = [path for config in configs for path in config.log_dirs]
-    store = await _open_store(env, directories, of_brokers, adopts=adopts)
-    _warn_of_open_directories(env, [directories[0], *of_brokers])
+    _on_signals(_exit_at_once)
+    broker_dirs = [path for config in configs for path in config.log_dirs]
+    store = await _open_store(env, directories, broker_dirs, adopt=adopt)
+    _warn_of_open_directories(env, [directories[0], *broker_dirs])
     try:
         stats = [NetStats() if metrics_port is not None else None for _ in configs]
         ids = [NodeId(config.node_id) for config in configs]
@@ -171,9 +171,9 @@ async def _run(
                 config,
                 store.view(),
                 stats=counts,
-                adopts=adopts,
-                sharing=len(configs),
-                beside=ids,
+                adopts=adopt,
+                brokers_in_process=len(configs),
+                start_together=ids,
             )
             for config, counts in zip(configs, stats, strict=True)
         ]
@@ -182,13 +182,13 @@ async def _run(
         metrics = []
         if metrics_port is not None:
             metrics = await _start_metrics(brokers, stats, metrics_port)
-        _greet(brokers, metrics, loop.time() - began_s)
+        _print_startup_message(brokers, metrics, loop.time() - started_s)
         for broker in brokers:
             log.info("broker started", extra={"node": broker.node_id, "cluster": broker.cluster_id})
-        await _until_told_or_all_failed(stop, brokers)
-        _announce("stopping ...\n")
+        await _wait_for_stop_or_failure(stop, brokers)
+        _print("stopping ...\n")
         clean = await stop_all(brokers)
-        _announce("stopped cleanly\n" if clean else _STOPPED_UNCLEANLY)
+        _print("stopped cleanly\n" if clean else _STOPPED_UNCLEANLY)
     finally:
         await store.close()
     failures = [
@@ -198,11 +198,11 @@ async def _run(
         raise BrokersFailed("; ".join(failures))
 
 
-async def _until_told_or_all_failed(stop: asyncio.Event, brokers: Sequence[Broker]) -> None:
-    """While one of several brokers is left it serves, and leads what the others led."""
+async def _wait_for_stop_or_failure(stop: asyncio.Event, brokers: Sequence[Broker]) -> None:
+    """Wait for a signal, or until all brokers have failed; the remaining ones keep serving."""
 
     async def watch() -> None:
-        await asyncio.gather(*map(_say_when_failed, brokers))
+        await asyncio.gather(*map(_report_failure, brokers))
         stop.set()
 
     watching = asyncio.create_task(watch())  # owner: this function
@@ -210,7 +210,7 @@ async def _until_told_or_all_failed(stop: asyncio.Event, brokers: Sequence[Broke
     await cancel_and_wait(watching)
 
 
-async def _say_when_failed(broker: Broker) -> None:
+async def _report_failure(broker: Broker) -> None:
     failure = await broker.wait_failed()
     sys.stderr.write(f"suwi: broker {broker.node_id} has stopped: {failure}\n")
 
@@ -220,27 +220,27 @@ def _on_signals(act: Callable[[int], None]) -> None:
         asyncio.get_running_loop().add_signal_handler(number, act, number)
 
 
-def _end_at_once(signal_number: int) -> None:
-    """Before the broker is ready: nothing of it needs an end, and a thread may be checking logs.
+def _exit_at_once(signal_number: int) -> None:
+    """Exit before the broker is ready, without a clean stop, since a thread may be checking logs.
 
-    What it does until then bears a crash at any point.
+    Everything done until then tolerates a crash at any point.
     """
-    _announce("stopped before it was ready\n")
+    _print("stopped before it was ready\n")
     os._exit(128 + signal_number)
 
 
 async def _open_store(
-    env: Env, directories: Sequence[str], of_brokers: Sequence[str], *, adopts: bool
+    env: Env, directories: Sequence[str], broker_dirs: Sequence[str], *, adopt: bool
 ) -> EmbeddedStore:
-    """The store lies in the first of the directories given; a broker's data there, or below."""
+    """The metadata store is in the first given directory; broker data is there or below it."""
     first = directories[0]
-    _refuse_other_layout(env, first, of_brokers[0])
+    _refuse_other_layout(env, first, broker_dirs[0])
     path = f"{first}/{_METADATA_FILE}"
     try:
         make_lasting_dirs(env.disk, first)
-        if not env.disk.exists(path) and not adopts:
-            _refuse_data_without_metadata(env, [*directories, *of_brokers])
-        env.disk.open(path, create=True).close()  # SQLite would not say why it cannot.
+        if not env.disk.exists(path) and not adopt:
+            _refuse_data_without_metadata(env, [*directories, *broker_dirs])
+        env.disk.open(path, create=True).close()  # for a clear error, which SQLite does not give
     except (FileExistsError, NotADirectoryError):
         raise CannotStart(f"cannot keep data in {first}: it is not a directory") from None
     except OSError as error:
@@ -257,7 +257,7 @@ async def _open_store(
 
 
 def _warn_of_open_directories(env: Env, directories: Sequence[str]) -> None:
-    """New ones are made for their owner alone; older versions made them readable for all."""
+    """New directories are readable only by their owner; older versions made them public."""
     found = [path for path in dict.fromkeys(directories) if env.disk.is_dir(path)]
     is_open = [path for path in found if env.disk.is_open_to_others(path)]
     if is_open:
@@ -268,7 +268,7 @@ def _warn_of_open_directories(env: Env, directories: Sequence[str]) -> None:
 
 
 def _refuse_other_layout(env: Env, first: str, of_first_broker: str) -> None:
-    """One broker's data lies elsewhere than that of several: it would seem to be gone."""
+    """One broker and several use different directories: the existing data would not be found."""
     if first != of_first_broker and env.disk.exists(f"{first}/{META_PROPERTIES}"):
         raise CannotStart(f"{first} holds the data of a single broker: start without --brokers")
     if first == of_first_broker and env.disk.exists(f"{first}/1/{META_PROPERTIES}"):
@@ -276,7 +276,7 @@ def _refuse_other_layout(env: Env, first: str, of_first_broker: str) -> None:
 
 
 def _refuse_data_without_metadata(env: Env, directories: Sequence[str]) -> None:
-    """Under new metadata old partitions would be strangers, and make way for new ones."""
+    """With new metadata the existing partitions would be strays, and be set aside."""
     for directory in directories:
         if not env.disk.is_dir(directory):
             continue
@@ -286,9 +286,9 @@ def _refuse_data_without_metadata(env: Env, directories: Sequence[str]) -> None:
         partitions = [name for name in found if parse_partition_dir_name(name) is not None]
         if partitions:
             raise CannotStart(
-                f"{directory} holds partitions ({partitions[0]}) but no {_METADATA_FILE} says what "
-                "they are; bring the file back, choose another directory, or, if Apache Kafka "
-                "wrote them, take them over with --adopt"
+                f"{directory} holds partitions ({partitions[0]}) but no {_METADATA_FILE} describes "
+                "them; restore the file, choose another directory, or, if Apache Kafka "
+                "wrote them, adopt them with --adopt"
             )
 
 
@@ -300,7 +300,7 @@ async def _start(brokers: Sequence[Broker]) -> None:
         assert error is not None
         if not isinstance(error, OSError):
             raise error from None
-        # The listeners that work are in the broker's list; the next one is at fault.
+        # The broker's list has the listeners that are bound; the next one failed.
         specs = parse_listeners(broker.config)[len(broker.listeners) :]
         problem = bind_problem(specs[0], error) if specs else None
         raise CannotStart(problem or _reason(error)) from error
@@ -309,7 +309,7 @@ async def _start(brokers: Sequence[Broker]) -> None:
 async def _start_metrics(
     brokers: Sequence[Broker], stats: Sequence[NetStats | None], port: int
 ) -> "list[MetricsServer]":
-    """Each broker has its own port for them, too."""
+    """Start a metrics server for each broker, on consecutive ports."""
     from suwi.broker.metrics import MetricsServer
 
     servers: list[MetricsServer] = []
@@ -326,29 +326,31 @@ async def _start_metrics(
     return servers
 
 
-def _greet(brokers: Sequence[Broker], metrics: "Sequence[MetricsServer]", took_s: float) -> None:
+def _print_startup_message(
+    brokers: Sequence[Broker], metrics: "Sequence[MetricsServer]", took_s: float
+) -> None:
     ids = ", ".join(str(broker.node_id) for broker in brokers)
-    who = f"broker {ids}" if len(brokers) == 1 else f"brokers {ids}"
+    broker_text = f"broker {ids}" if len(brokers) == 1 else f"brokers {ids}"
     addresses = [
         f"{listener.name}://{address(listener.host, listener.port)}"
         for broker in brokers
         for listener in broker.listeners
     ]
     directories = [d.path for broker in brokers for d in broker.directories]
-    pages = [f"http://{server.host}:{server.port}/metrics" for server in metrics]
+    metrics_urls = [f"http://{server.host}:{server.port}/metrics" for server in metrics]
     lines = [
-        f"Suwi {__version__}, {who}, ready in {took_s * 1000:.0f} ms",
+        f"Suwi {__version__}, {broker_text}, ready in {took_s * 1000:.0f} ms",
         f"listening on  {', '.join(addresses)}",
         f"data in       {', '.join(directories)}",
-        *([f"metrics at    {', '.join(pages)}"] if pages else []),
+        *([f"metrics at    {', '.join(metrics_urls)}"] if metrics_urls else []),
         "stop with     Ctrl-C",
         "",
     ]
-    _announce("\n".join(lines))
+    _print("\n".join(lines))
 
 
-def _announce(text: str) -> None:
-    """Tell whoever started the broker, if anybody listens: it serves others as well."""
+def _print(text: str) -> None:
+    """Print to stdout. Errors are ignored: the broker runs without a reader of its output."""
     if sys.stdout is None:
         return
     with contextlib.suppress(OSError):

@@ -1,6 +1,6 @@
-"""A command's talk with a cluster: from `--broker` to an exit code.
+"""Runs a command against a cluster: from `--broker` to an exit code.
 
-`run` connects, does the work and turns what goes wrong into one line on stderr.
+`run` connects, does the work and reports errors as one line on stderr.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import typer
 
 from suwi.cli.options import Target
 from suwi.cli.output import Failure, OutputClosed, OutputFailed, complain, flush
-from suwi.cli.unreachable import Access, HungUp, explain
+from suwi.cli.unreachable import Access, ClosedAtFirstRequest, explain
 from suwi.client.addresses import Address, parse_addresses
 from suwi.client.cluster import Cluster
 from suwi.client.connection import ConnectionLost
@@ -50,7 +50,7 @@ def run(target: Target, work: Work, *, interrupted: int = _INTERRUPTED) -> None:
 
 
 def _connector(path: str) -> tuple[Connect, Access]:
-    """How to connect by a client.properties."""
+    """A `Connect` with the settings of a client.properties."""
     from suwi.cli.properties import parse_properties
     from suwi.client.security import connect_securely, read_client_security
 
@@ -73,7 +73,7 @@ def _connector(path: str) -> tuple[Connect, Access]:
 
 
 def guarded(job: Callable[[], int | None], interrupted: int = _INTERRUPTED) -> int:
-    """The exit code of a job; what is wrong is told on stderr."""
+    """Run a job, report errors on stderr, and return the exit code."""
     try:
         code = job() or _OK
         flush()
@@ -101,7 +101,7 @@ def guarded(job: Callable[[], int | None], interrupted: int = _INTERRUPTED) -> i
 
 
 def _drop_output() -> None:
-    """Python would try to write the rest when it ends, and complain."""
+    """Otherwise Python would try to flush the rest at exit, and print an error."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # noqa: TID251
 
@@ -113,11 +113,11 @@ async def _work(addresses: list[Address], connect: Connect | None, work: Work) -
         except ConnectionLost:
             if cluster.brokers:
                 raise
-            raise Unreachable([(addresses[0], HungUp())]) from None
+            raise Unreachable([(addresses[0], ClosedAtFirstRequest())]) from None
 
 
 async def existing_topic(cluster: Cluster, name: str) -> TopicInfo:
-    """The topic; where there is none of that name, the failure names what may be meant."""
+    """The topic; if it does not exist, the failure suggests a similar name."""
     try:
         return await cluster.topic(name)
     except UnknownTopicOrPartition:
@@ -129,5 +129,5 @@ def unknown_topic(name: str, names: list[str], *, can_create: bool = True) -> st
     similar = difflib.get_close_matches(name, names, n=1)
     if similar:
         return f"topic {name!r} does not exist; did you mean {similar[0]!r}?"
-    hint = f"; `suwi topics create {name}` makes it" if can_create else ""
+    hint = f"; `suwi topics create {name}` creates it" if can_create else ""
     return f"topic {name!r} does not exist{hint}"

@@ -1,4 +1,4 @@
-"""The work of `suwi topics`."""
+"""Implementation of `suwi topics`."""
 
 import sys
 from collections.abc import Sequence
@@ -59,10 +59,10 @@ def create(target: Target, new: NewTopics, *, json: bool) -> None:
                 )
             except TopicAlreadyExists:
                 if not new.if_not_exists:
-                    complain(f"topic {name!r} exists already")
+                    complain(f"topic {name!r} already exists")
                     failed = 1
                 elif not json:
-                    say(f"{printable(name)} exists already")
+                    say(f"{printable(name)} already exists")
             except BrokerError as error:
                 complain(f"{printable(name)}: {error.message}")
                 failed = 1
@@ -112,7 +112,7 @@ def list_all(target: Target, *, internal: bool, json: bool) -> None:
                 numbers="Partitions ReplicationFactor",
             )
         else:
-            say("there are no topics yet; `suwi topics create NAME` makes one")
+            say("there are no topics yet; `suwi topics create NAME` creates one")
 
     run(target, work)
 
@@ -158,14 +158,14 @@ async def _describe(cluster: Cluster, topic: TopicInfo) -> dict[str, Any]:
         if partition.leader != NO_NODE
     ]
     starts = await find_offsets(cluster, dict.fromkeys(led, EARLIEST))
-    usable = [place for place, start in starts.items() if not isinstance(start, BrokerError)]
+    usable = [tp for tp, start in starts.items() if not isinstance(start, BrokerError)]
     ends = await find_offsets(cluster, dict.fromkeys(usable, LATEST))
     sizes = await admin.replica_sizes({topic.name: [p.index for p in topic.partitions]})
     partitions = []
     for partition in topic.partitions:
-        place = TopicPartition(topic.name, partition.index)
-        start = starts.get(place)
-        replicas = sizes.get(place, [])
+        tp = TopicPartition(topic.name, partition.index)
+        start = starts.get(tp)
+        replicas = sizes.get(tp, [])
         on_leader = [r.size_bytes for r in replicas if r.node == partition.leader]
         partitions.append(
             {
@@ -176,7 +176,7 @@ async def _describe(cluster: Cluster, topic: TopicInfo) -> dict[str, Any]:
                 "isr": list(partition.isr),
                 "offline_replicas": list(partition.offline),
                 "start_offset": _offset(start),
-                "end_offset": _offset(ends.get(place)),
+                "end_offset": _offset(ends.get(tp)),
                 "size_bytes": on_leader[0] if on_leader else None,
                 "problem": str(start) if isinstance(start, BrokerError) else None,
             }
@@ -195,7 +195,7 @@ def _show(topic: dict[str, Any]) -> None:
     say(f"TopicId            {topic['topic_id'] or 'unknown'}")
     say(f"PartitionCount     {topic['partition_count']}")
     say(f"ReplicationFactor  {topic['replication_factor']}")
-    say(f"Configs            {printable(configs) or 'none of its own'}")
+    say(f"Configs            {printable(configs) or 'none'}")
     say()
     columns = "Partition Leader Replicas Isr StartOffset EndOffset Size"
     table(
@@ -239,7 +239,7 @@ def alter(
         resource = Resource(ResourceType.TOPIC, name)
         if partitions is not None:
             _refuse_fewer(topic, partitions)
-        # Both are asked for before either is done: a mistake in one leaves all as it was.
+        # Both changes are validated before either is made, so that an error leaves all unchanged.
         for validate_only in (True,) if dry_run else (True, False):
             if partitions is not None:
                 await admin.add_partitions(name, partitions, validate_only=validate_only)
@@ -272,7 +272,7 @@ def _refuse_fewer(topic: TopicInfo, wanted: int) -> None:
 
 
 def delete(
-    target: Target, names: Sequence[str], *, is_sure: bool, if_exists: bool, json: bool
+    target: Target, names: Sequence[str], *, is_confirmed: bool, if_exists: bool, json: bool
 ) -> None:
     async def work(cluster: Cluster) -> int:
         known = {topic.name: topic for topic in await cluster.topics()}
@@ -280,8 +280,8 @@ def delete(
         missing = [name for name in dict.fromkeys(names) if name not in known]
         if missing and not if_exists:
             raise Failure(unknown_topic(missing[0], list(known), can_create=False))
-        if not is_sure and wanted:
-            _make_sure(wanted)
+        if not is_confirmed and wanted:
+            _confirm(wanted)
         for name in wanted:
             try:
                 await Admin(cluster).delete_topic(name)
@@ -297,9 +297,9 @@ def delete(
     run(target, work)
 
 
-def _make_sure(names: Sequence[str]) -> None:
+def _confirm(names: Sequence[str]) -> None:
     if not sys.stdin.isatty():
-        raise Failure(f"deleting {', '.join(names)} needs --yes where nobody can be asked")
+        raise Failure(f"deleting {', '.join(names)} needs --yes without a terminal")
     what = f"topic {names[0]}" if len(names) == 1 else f"{len(names)} topics"
     if not typer.confirm(f"Delete {what} with all records?", err=True):
         raise Failure("nothing was deleted")

@@ -1,4 +1,4 @@
-"""The work of `suwi users`."""
+"""Implementation of `suwi users`."""
 
 import difflib
 import sys
@@ -30,10 +30,10 @@ def add(target: Target, new: NewUser) -> None:
 
     async def work(cluster: Cluster) -> None:
         users = Users(cluster)
-        existed = await users.known([new.name])
+        existing = await users.describe([new.name])
         mechanisms = [MECHANISMS[name] for name in new.mechanisms]
         await users.set(new.name, password, mechanisms, new.iterations)
-        what = "changed the password of" if existed else "added"
+        what = "changed the password of" if existing else "added"
         say(f"{what} {printable(new.name)}: {', '.join(new.mechanisms)}")
 
     run(target, work)
@@ -41,7 +41,7 @@ def add(target: Target, new: NewUser) -> None:
 
 def list_users(target: Target, *, json: bool) -> None:
     async def work(cluster: Cluster) -> None:
-        users = await Users(cluster).known()
+        users = await Users(cluster).describe()
         if json:
             document([{"user": user.name, "mechanisms": user.iterations} for user in users])
         elif not users:
@@ -60,9 +60,9 @@ def list_users(target: Target, *, json: bool) -> None:
 def remove(target: Target, name: str, mechanisms: Sequence[str]) -> None:
     async def work(cluster: Cluster) -> None:
         users = Users(cluster)
-        found = await users.known([name])
+        found = await users.describe([name])
         if not found:
-            known = [user.name for user in await users.known()]
+            known = [user.name for user in await users.describe()]
             similar = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {similar[0]!r}?" if similar else ""
             raise Failure(f"user {name!r} does not exist{hint}")
@@ -82,7 +82,7 @@ def _password(new: NewUser) -> str:
         )
     else:
         raise typer.BadParameter(
-            "there is no terminal to ask for the password at", param_hint="--password-file"
+            "there is no terminal to ask for the password", param_hint="--password-file"
         )
     if not password:
         raise typer.BadParameter("the password is empty", param_hint="--password-file")

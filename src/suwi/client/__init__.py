@@ -1,1 +1,1 @@
-"""A small asyncio client: for brokers among themselves, the command line and tests."""
+"""A small asyncio client, for inter-broker requests, the command line and tests."""

@@ -1,4 +1,4 @@
-"""Where brokers are: `host:port`, several separated by commas, an IPv6 address in brackets."""
+"""Broker addresses: `host:port`, several separated by commas, IPv6 addresses in brackets."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ class Address(NamedTuple):
 
 
 def parse_addresses(text: str) -> list[Address]:
-    """Raises ValueError, whose text says what is wrong."""
+    """Raises ValueError with a text for the user."""
     addresses = [_parse(part.strip()) for part in text.split(",") if part.strip()]
     if not addresses:
         raise ValueError("no address given: HOST:PORT, like 127.0.0.1:9092")
@@ -35,5 +35,5 @@ def _parse(text: str) -> Address:
     if not port and not text.endswith(":"):
         port = str(DEFAULT_PORT)
     if not host or not (port.isascii() and port.isdigit() and 0 < int(port) <= _PORT_MAX):
-        raise ValueError(f"{text!r} is no address: give HOST:PORT, like 127.0.0.1:9092")
+        raise ValueError(f"{text!r} is not an address: give HOST:PORT, like 127.0.0.1:9092")
     return Address(host, int(port))

@@ -1,7 +1,7 @@
-"""Administration: topics, their partitions, configuration, and what lies on the brokers' disks.
+"""Administration: topics, partitions, configuration, records and replica sizes.
 
-Each call is made once and raises the error of its answer: whether a change whose connection was
-lost has been made is for the caller to find out.
+Each call is sent once, without retries, and raises the error of its response. If the connection is
+lost during a change, the caller must find out whether the change was made.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ class ResourceType(IntEnum):
 
 
 class Resource(NamedTuple):
-    """What has a configuration: a topic or a consumer group by name, a broker by id, all brokers by
+    """A configurable resource: a topic or a consumer group by name, a broker by id, all brokers by
     an empty name."""
 
     type: ResourceType
@@ -54,7 +54,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigSynonym(NamedTuple):
-    """One of the places that a value can come from."""
+    """One of the sources of a value."""
 
     name: str
     value: str | None
@@ -65,12 +65,12 @@ class ConfigSynonym(NamedTuple):
 class ConfigEntry:
     name: str
     value: str | None
-    """None where it is secret, or not set."""
+    """None if it is sensitive or not set."""
     source: int
     is_read_only: bool
     is_sensitive: bool
     synonyms: tuple[ConfigSynonym, ...]
-    """Every place that has a value, the one in force first."""
+    """Every source that has a value, the effective one first."""
     doc: str | None
 
 
@@ -78,7 +78,7 @@ class CreatedTopic(NamedTuple):
     name: str
     id: TopicId
     partition_count: int
-    """-1 where the broker does not say, as with the replication factor."""
+    """-1 if the broker does not report it; the same for the replication factor."""
     replication_factor: int
 
 
@@ -138,7 +138,7 @@ class Admin:
         self._cluster.mark_stale(name)
 
     async def add_partitions(self, name: str, count: int, *, validate_only: bool = False) -> None:
-        """Let the topic have `count` partitions, more than it has."""
+        """Increase the number of partitions of the topic to `count`."""
         topic = {"name": name, "count": count, "assignments": None}
         answer = await self._cluster.call_controller(
             ApiKey.CREATE_PARTITIONS,
@@ -153,7 +153,7 @@ class Admin:
     async def describe_configs(
         self, resource: Resource, *, keys: Sequence[str] | None = None, docs: bool = False
     ) -> list[ConfigEntry]:
-        """The settings in force; of all keys where none is named."""
+        """The effective settings; of all keys if `keys` is None."""
         link = await self._link_for(resource)
         answer = await link.call(
             ApiKey.DESCRIBE_CONFIGS,
@@ -180,7 +180,7 @@ class Admin:
         *,
         validate_only: bool = False,
     ) -> None:
-        """Set keys, or unset those whose value is None; others stay as they are."""
+        """Set keys, or unset those whose value is None; other keys are not changed."""
         link = await self._link_for(resource)
         configs = [
             {"name": key, "config_operation": int(value is None), "value": value}
@@ -203,15 +203,15 @@ class Admin:
         _check(result)
 
     async def _link_for(self, resource: Resource) -> VersionedConnection:
-        """A broker's own settings are known to that broker only."""
+        """Requests about one broker's configuration must go to that broker."""
         if resource.type is not ResourceType.BROKER or not resource.name:
             return await self._cluster.any_link()
         if not self._cluster.brokers:
             await self._cluster.refresh([])
         node = NodeId(int(resource.name))
         if node not in self._cluster.brokers:
-            alive = ", ".join(str(n) for n in sorted(self._cluster.brokers))
-            raise UnknownBroker(f"there is no broker {node}; alive: {alive}")
+            live = ", ".join(str(n) for n in sorted(self._cluster.brokers))
+            raise UnknownBroker(f"there is no broker {node}; live brokers: {live}")
         return await self._cluster.link(node)
 
     # -- records and disks -----------------------------------------------------------------------
@@ -219,7 +219,7 @@ class Admin:
     async def delete_records(
         self, before: Mapping[TopicPartition, Offset]
     ) -> dict[TopicPartition, Offset | BrokerError]:
-        """Delete what lies below an offset (-1: below the end); where each partition begins now."""
+        """Delete records below an offset (-1: the high watermark). Returns the low watermarks."""
 
         async def ask(
             link: VersionedConnection, places: dict[TopicPartition, Place]
@@ -246,7 +246,7 @@ class Admin:
     async def replica_sizes(
         self, topics: Mapping[str, Sequence[int]]
     ) -> dict[TopicPartition, list[ReplicaSize]]:
-        """How much the replicas of these partitions take on each broker."""
+        """The size of each replica of these partitions."""
         if not self._cluster.brokers:
             await self._cluster.refresh([])
         asked = [{"topic": name, "partitions": list(found)} for name, found in topics.items()]
@@ -266,7 +266,7 @@ class Admin:
 
 
 class UnknownBroker(BrokerError):
-    """No broker that is alive has this id."""
+    """No live broker has this id."""
 
 
 def _check(answer: Any) -> None:

@@ -1,10 +1,10 @@
-"""A cluster as a client sees it: any broker answers, the leader of a partition is asked for it.
+"""A client's view of a cluster: metadata, and connections to brokers and partition leaders.
 
-`topic` and `leader` look things up and ask where what is known is old, `link` connects, `call`
-sends a message to any broker, `call_controller` to the one that administers. Nothing is repeated
-here: whoever calls knows what may be (`retry`, `routing`).
-Invariant: at most one connection to each address, and it is made anew after it was lost; those of
-`open_link` are their callers'.
+`topic` and `leader` look up metadata and refresh it if it is stale, `link` connects to a broker,
+`call` sends a request to any broker, `call_controller` to the controller. There are no retries
+here: the caller knows what may be retried (`retry`, `routing`).
+Invariant: there is at most one connection to each address; a lost one is replaced on the next use.
+A connection of `open_link` belongs to its caller.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from suwi.wire.versions import ApiKey
 
 
 class Place(NamedTuple):
-    """Where a partition is, as far as is known."""
+    """A partition and its topic in the cached metadata."""
 
     topic: TopicInfo
     partition: PartitionInfo
@@ -60,10 +60,10 @@ class Cluster:
         self._bootstrap = tuple(bootstrap)
         self._connect = connect or connect_plain(self.settings.client_id)
         self._links: dict[Address, VersionedConnection] = {}
-        self._dialling: dict[Address, asyncio.Lock] = {}
+        self._connect_locks: dict[Address, asyncio.Lock] = {}
         self._topics: dict[str, TopicInfo] = {}
-        self._asked_s: dict[str, float] = {}
-        """When each topic was last asked about; one that is missing here is stale."""
+        self._refreshed_s: dict[str, float] = {}
+        """When each topic was last refreshed; a topic without an entry is stale."""
 
     async def __aenter__(self) -> "Cluster":
         return self
@@ -79,11 +79,11 @@ class Cluster:
     # -- connections -----------------------------------------------------------------------------
 
     async def link(self, node: NodeId) -> VersionedConnection:
-        """A connection to one broker. Raises OSError, and `LeaderNotAvailable` if it is gone."""
+        """A connection to a broker. Raises OSError, and `LeaderNotAvailable` if it is not live."""
         broker = self.brokers.get(node)
         if broker is None:
-            raise LeaderNotAvailable(f"broker {node} is not among those that are alive")
-        return await self._dial(broker.address)
+            raise LeaderNotAvailable(f"broker {node} is not among the live brokers")
+        return await self._connect_to(broker.address)
 
     async def open_link(self, node: NodeId) -> VersionedConnection:
         """A connection of the caller's own to one broker; raises what `link` does."""
@@ -93,27 +93,27 @@ class Cluster:
         return await VersionedConnection.open(broker.address, self._connect, self.settings)
 
     async def any_link(self) -> VersionedConnection:
-        """A connection to whatever broker can be had. Raises `Unreachable`."""
+        """A connection to any reachable broker. Raises `Unreachable`."""
         tried: list[tuple[Address, Exception]] = []
         for address in self._candidates():
             try:
-                return await self._dial(address)
+                return await self._connect_to(address)
             except OSError as error:
                 tried.append((address, error))
         raise Unreachable(tried)
 
     def _candidates(self) -> Iterable[Address]:
-        """Open connections, then the brokers that are known, then where everything began."""
+        """Addresses with open connections, then the known brokers, then the bootstrap addresses."""
         is_open = [address for address, link in self._links.items() if link.is_open]
         known = [broker.address for broker in self.brokers.values()]
-        turn = self.random.below(len(known)) if known else 0
-        return dict.fromkeys([*is_open, *known[turn:], *known[:turn], *self._bootstrap])
+        offset = self.random.below(len(known)) if known else 0
+        return dict.fromkeys([*is_open, *known[offset:], *known[:offset], *self._bootstrap])
 
-    async def _dial(self, address: Address) -> VersionedConnection:
+    async def _connect_to(self, address: Address) -> VersionedConnection:
         link = self._links.get(address)
         if link is not None and link.is_open:
             return link
-        async with self._dialling.setdefault(address, asyncio.Lock()):
+        async with self._connect_locks.setdefault(address, asyncio.Lock()):
             link = self._links.get(address)
             if link is None or not link.is_open:
                 link = await VersionedConnection.open(address, self._connect, self.settings)
@@ -123,11 +123,11 @@ class Cluster:
     # -- messages --------------------------------------------------------------------------------
 
     async def call(self, api: ApiKey, fields: Mapping[str, Any], **limits: Any) -> Any:
-        """Send a message to any broker; see `VersionedConnection.call`."""
+        """Send a request to any broker; see `VersionedConnection.call`."""
         return await (await self.any_link()).call(api, fields, **limits)
 
     async def call_controller(self, api: ApiKey, fields: Mapping[str, Any], **limits: Any) -> Any:
-        """Send a message to the broker that administers."""
+        """Send a request to the active controller."""
         if self.controller not in self.brokers:
             await self.refresh([])
         if self.controller not in self.brokers:
@@ -143,7 +143,7 @@ class Cluster:
 
     async def topic(self, name: str, *, fresh: bool = False) -> TopicInfo:
         """One topic. Raises `UnknownTopicOrPartition`, `InvalidTopic`, `Unreachable`."""
-        age_s = self._now_s() - self._asked_s.get(name, float("-inf"))
+        age_s = self._now_s() - self._refreshed_s.get(name, float("-inf"))
         if fresh or name not in self._topics or age_s > self.settings.metadata_age_s_max:
             errors = await self.refresh([name])
             if name in errors:
@@ -151,13 +151,13 @@ class Cluster:
         return self._topics[name]
 
     async def locate(self, partition: TopicPartition) -> Place:
-        """Who leads a partition, without connecting to it.
+        """The leader of a partition, without connecting to it.
 
         Raises `LeaderNotAvailable`, `UnknownTopicOrPartition`, and OSError.
         """
         topic = await self.topic(partition.topic)
         if partition.partition >= len(topic.partitions):
-            topic = await self.topic(partition.topic, fresh=True)  # It may be new.
+            topic = await self.topic(partition.topic, fresh=True)  # the partition may be new
         info = topic.partition(partition.partition)
         if info.leader not in self.brokers:
             self.mark_stale(partition.topic)
@@ -165,7 +165,7 @@ class Cluster:
         return Place(topic, info)
 
     async def leader(self, partition: TopicPartition) -> tuple[VersionedConnection, Place]:
-        """Whom to ask about a partition. Raises what `locate` does."""
+        """A connection to the leader of a partition. Raises what `locate` does."""
         place = await self.locate(partition)
         try:
             return await self.link(place.partition.leader), place
@@ -174,19 +174,19 @@ class Cluster:
             raise
 
     def has_one_replica(self, partition: TopicPartition) -> bool:
-        """Whether nobody else could lead a partition, as far as is known."""
+        """Whether a partition has a single replica, so that no other broker can lead it."""
         topic = self._topics.get(partition.topic)
         return topic is not None and len(topic.partition(partition.partition).replicas) == 1
 
     def mark_stale(self, topic: str) -> None:
-        """What is known of a topic proved wrong: ask before it is used again."""
-        self._asked_s.pop(topic, None)
+        """The cached metadata of a topic is wrong: refresh it before the next use."""
+        self._refreshed_s.pop(topic, None)
 
     async def refresh(self, names: Sequence[str] | None) -> dict[str, ErrorCode]:
-        """Ask a broker, any that answers, about topics: None is all. The errors by topic."""
-        return self._learn(names, await self._ask_metadata(names))
+        """Refresh the metadata of topics (None: all) from any broker. Returns errors by topic."""
+        return self._update(names, await self._fetch_metadata(names))
 
-    async def _ask_metadata(self, names: Sequence[str] | None) -> Any:
+    async def _fetch_metadata(self, names: Sequence[str] | None) -> Any:
         topics = None if names is None else [{"name": name, "topic_id": None} for name in names]
         return await self.call(
             ApiKey.METADATA,
@@ -198,7 +198,7 @@ class Cluster:
             },
         )
 
-    def _learn(self, names: Sequence[str] | None, answer: Any) -> dict[str, ErrorCode]:
+    def _update(self, names: Sequence[str] | None, answer: Any) -> dict[str, ErrorCode]:
         self.id = getattr(answer, "cluster_id", None)
         self.controller = NodeId(getattr(answer, "controller_id", NO_NODE))
         self.brokers = {b.id: b for b in (broker_info(entity) for entity in answer.brokers)}
@@ -214,7 +214,7 @@ class Cluster:
             if name not in found:
                 self._topics.pop(name, None)
         self._topics |= found
-        self._asked_s |= dict.fromkeys(found, self._now_s())
+        self._refreshed_s |= dict.fromkeys(found, self._now_s())
         return errors
 
     @staticmethod
@@ -226,5 +226,5 @@ def _unknown_topic_text(name: str, code: ErrorCode) -> str | None:
     if code in (UnknownTopicOrPartition.code, UnknownTopicId.code):
         return f"topic {name!r} does not exist"
     if code is ErrorCode.invalid_topic_exception:
-        return f"{name!r} cannot be the name of a topic"
+        return f"{name!r} is not a valid topic name"
     return None

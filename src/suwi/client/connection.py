@@ -1,10 +1,9 @@
-"""One connection to a broker: requests go out in order, each gets its own answer.
+"""One connection to a broker: requests are sent in order, and each gets its response.
 
-`PeerConnection.open` connects; `call` sends any message by its fields, `send` one that is encoded
-already. Requests may be sent before earlier ones are answered; while one exchange has the
-connection for itself (`alone`), they wait.
+`PeerConnection.open` connects; `call` encodes and sends a request, `send` sends an encoded one.
+Requests are pipelined; during an exclusive exchange (`alone`) they are held back.
 Invariants: after the connection is lost every pending and later request fails with ConnectionLost;
-memory grows with the bytes that a broker has sent, not with those it announces.
+memory grows with the bytes received, not with announced lengths.
 """
 
 import asyncio
@@ -22,21 +21,21 @@ from suwi.wire.errors import MalformedResponse
 from suwi.wire.headers import read_response_header, request_header
 
 _LENGTH = struct.Struct(">i")
-# Far more than anybody asks for: whoever announces more does not speak Kafka's protocol.
+# Far more than any request asks for: a peer that announces more does not use Kafka's protocol.
 _FRAME_BYTES_MAX = 1 << 30
-# A frame that has begun gets this much, and then as much again as it has brought.
+# The first allocation for an incomplete frame; it is then doubled as data arrives.
 _FRAME_BYTES_FIRST = 64 * 1024
 
 
 class ConnectionLost(ConnectionError):
-    """The broker is gone; whether the requests under way were carried out is not known."""
+    """The connection was lost; the outcome of pending requests is unknown."""
 
 
 def is_refusal(error: OSError) -> bool:
-    """Whether nobody listens at an address, whatever it resolves to."""
+    """Whether the connection was refused, at every address that the host resolves to."""
     if isinstance(error, ConnectionRefusedError):
         return True
-    # With several addresses asyncio gives one error that quotes those of all.
+    # With several addresses asyncio raises one error that quotes all of them.
     text = str(error)
     return 0 < text.count("[Errno ") == text.count(f"[Errno {errno.ECONNREFUSED}]")
 
@@ -60,24 +59,24 @@ class PeerConnection(asyncio.Protocol):
         self._client_id = client_id
         self._transport: asyncio.Transport | None = None
         self._pending: deque[_Pending] = deque()
-        self._head = b""  # the first bytes of a length
-        self._partial: bytearray | None = None  # a frame that is not complete yet
-        self._filled = 0  # of it
-        self._frame_bytes = 0  # its size
+        self._head = b""  # the first bytes of a frame length
+        self._partial: bytearray | None = None  # an incomplete frame
+        self._filled = 0  # bytes of it received
+        self._frame_bytes = 0  # its total size
         self._next_correlation_id = 0
         self._lost: ConnectionLost | None = None
         self._closed = asyncio.get_running_loop().create_future()
-        self._is_ended_here = False
+        self._is_closed_here = False
         self._on_end: Callable[[bool], None] = lambda _broke: None
         self._may_write = asyncio.Event()
         self._may_write.set()
-        self._held: list[_Unsent] | None = None  # while an exchange has the connection for itself
+        self._held_back: list[_Unsent] | None = None  # during an exclusive exchange
 
     @classmethod
     async def open(
         cls, host: str, port: int, *, client_id: str = "suwi", tls: ssl.SSLContext | None = None
     ) -> "PeerConnection":
-        """Raises OSError, of which errors of TLS are a kind."""
+        """Raises OSError, which includes TLS errors."""
         loop = asyncio.get_running_loop()
         _, connection = await loop.create_connection(lambda: cls(client_id), host, port, ssl=tls)
         return connection
@@ -87,26 +86,26 @@ class PeerConnection(asyncio.Protocol):
         return self._lost is None
 
     async def call(self, api_key: int, version: int, fields: Mapping[str, Any]) -> Any:
-        """Send a message and return kio's entity of the answer."""
+        """Send a request and return the response as kio's entity."""
         body = encode_request(api_key, version, fields)
         return self._read(api_key, version, await self.send(api_key, version, [body]))
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator["Exchange"]:
-        """Have the connection for one exchange; requests made meanwhile are sent after it."""
-        assert self._held is None
-        self._held = []
+        """Use the connection exclusively; requests made in the meantime are sent afterwards."""
+        assert self._held_back is None
+        self._held_back = []
         try:
             yield Exchange(self)
         finally:
-            held, self._held = self._held, None
-            for unsent in held:
+            held_back, self._held_back = self._held_back, None
+            for unsent in held_back:
                 self._submit(unsent)
 
     def send(
         self, api_key: int, version: int, body: Sequence[bytes | bytearray | memoryview]
     ) -> asyncio.Future[memoryview]:
-        """Send an encoded request; the body of its answer."""
+        """Send an encoded request; the result is the body of the response."""
         answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
         self._submit(_Unsent(api_key, version, body, answer))
         return answer
@@ -114,7 +113,7 @@ class PeerConnection(asyncio.Protocol):
     def send_unanswered(
         self, api_key: int, version: int, body: Sequence[bytes | bytearray | memoryview]
     ) -> None:
-        """Send a request that gets no answer (Produce with acks=0)."""
+        """Send a request that gets no response (Produce with acks=0)."""
         if self._lost is not None:
             raise self._lost
         self._submit(_Unsent(api_key, version, body, None))
@@ -123,8 +122,8 @@ class PeerConnection(asyncio.Protocol):
         if self._lost is not None:
             if unsent.answer is not None and not unsent.answer.done():
                 unsent.answer.set_exception(self._lost)
-        elif self._held is not None:
-            self._held.append(unsent)
+        elif self._held_back is not None:
+            self._held_back.append(unsent)
         else:
             self._write(unsent)
 
@@ -146,32 +145,32 @@ class PeerConnection(asyncio.Protocol):
             raise
 
     async def drained(self) -> None:
-        """Return when the broker has taken most of what was sent, or is gone."""
+        """Return when most of the sent bytes have left, or the connection is lost."""
         await self._may_write.wait()
 
     async def lost(self) -> None:
-        """Return when the connection is gone, whoever ended it."""
+        """Return when the connection has ended, whichever side closed it."""
         await asyncio.shield(self._closed)
 
     @property
     def is_hung_up(self) -> bool:
-        """Whether the peer is gone, also where the loop has not come to hear of it yet."""
+        """Whether the peer has disconnected, even if the event loop has not noticed yet."""
         if self._lost is not None:
             return True
         return self._transport is not None and has_hung_up(self._transport)
 
     def when_ended(self, callback: Callable[[bool], None]) -> None:
-        """Call that when the connection is gone, with whether it broke: was not ended here."""
+        """Set a callback for the end of the connection; its argument: not closed by this side."""
         self._on_end = callback
 
     async def close(self) -> None:
-        self._is_ended_here = True
+        self._is_closed_here = True
         if self._transport is not None:
             self._transport.close()
             await self._closed
 
     def abort(self) -> None:
-        self._is_ended_here = True
+        self._is_closed_here = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -190,7 +189,7 @@ class PeerConnection(asyncio.Protocol):
         self._may_write.set()
         if not self._closed.done():
             self._closed.set_result(None)
-        self._on_end(not self._is_ended_here)
+        self._on_end(not self._is_closed_here)
 
     def pause_writing(self) -> None:
         self._may_write.clear()
@@ -199,48 +198,48 @@ class PeerConnection(asyncio.Protocol):
         self._may_write.set()
 
     def data_received(self, data: bytes) -> None:
-        """Take frames out of what arrives. One that lies in it whole is not copied; of any other
-        the pieces are gathered where they will stay."""
-        rest = memoryview(data)
-        while rest:
+        """Split the received bytes into frames. A frame that is complete in `data` is not copied;
+        the parts of any other frame are collected in one buffer."""
+        received = memoryview(data)
+        while received:
             if self._partial is not None:
-                rest = self._go_on(self._partial, rest)
+                received = self._fill_frame(self._partial, received)
                 continue
-            if self._head or len(rest) < _LENGTH.size:
+            if self._head or len(received) < _LENGTH.size:
                 wanted = _LENGTH.size - len(self._head)
-                self._head += rest[:wanted]
-                rest = rest[wanted:]
+                self._head += received[:wanted]
+                received = received[wanted:]
                 if len(self._head) < _LENGTH.size:
                     return
                 (size_bytes,) = _LENGTH.unpack(self._head)
                 self._head = b""
             else:
-                (size_bytes,) = _LENGTH.unpack_from(rest)
-                rest = rest[_LENGTH.size :]
+                (size_bytes,) = _LENGTH.unpack_from(received)
+                received = received[_LENGTH.size :]
             if not 0 <= size_bytes <= _FRAME_BYTES_MAX:
                 self.abort()
                 return
-            if len(rest) >= size_bytes:
-                self._answered(rest[:size_bytes])
-                rest = rest[size_bytes:]
+            if len(received) >= size_bytes:
+                self._frame_received(received[:size_bytes])
+                received = received[size_bytes:]
             else:
-                first = min(size_bytes, max(_FRAME_BYTES_FIRST, 2 * len(rest)))
+                first = min(size_bytes, max(_FRAME_BYTES_FIRST, 2 * len(received)))
                 self._partial, self._filled, self._frame_bytes = bytearray(first), 0, size_bytes
 
-    def _go_on(self, partial: bytearray, rest: memoryview) -> memoryview:
-        """Fill up an incomplete frame; what is left for the next."""
-        end = min(self._filled + len(rest), self._frame_bytes)
+    def _fill_frame(self, partial: bytearray, received: memoryview) -> memoryview:
+        """Add bytes to the incomplete frame. Returns the rest, which belongs to the next frame."""
+        end = min(self._filled + len(received), self._frame_bytes)
         if end > len(partial):
             partial.extend(bytes(min(self._frame_bytes, 2 * end) - len(partial)))
         taken = end - self._filled
-        partial[self._filled : end] = rest[:taken]
+        partial[self._filled : end] = received[:taken]
         self._filled = end
         if end == self._frame_bytes:
             self._partial = None
-            self._answered(memoryview(partial))
-        return rest[taken:]
+            self._frame_received(memoryview(partial))
+        return received[taken:]
 
-    def _answered(self, frame: memoryview) -> None:
+    def _frame_received(self, frame: memoryview) -> None:
         if not self._pending:
             self.abort()
             return
@@ -251,20 +250,22 @@ class PeerConnection(asyncio.Protocol):
             correlation_id, body_at = -1, 0
         if correlation_id != pending.correlation_id:
             if not pending.answer.done():
-                pending.answer.set_exception(ConnectionLost("an answer that belongs to no request"))
+                pending.answer.set_exception(
+                    ConnectionLost("a response has a wrong correlation id")
+                )
             self.abort()
         elif not pending.answer.done():
             pending.answer.set_result(frame[body_at:])
 
 
 class Exchange:
-    """A connection while it is somebody's alone; see `PeerConnection.alone`."""
+    """Exclusive use of a connection; see `PeerConnection.alone`."""
 
     def __init__(self, connection: PeerConnection) -> None:
         self._connection = connection
 
     async def call(self, api_key: int, version: int, fields: Mapping[str, Any]) -> Any:
-        """Send a message and return kio's entity of the answer."""
+        """Send a request and return the response as kio's entity."""
         connection = self._connection
         if connection._lost is not None:
             raise connection._lost

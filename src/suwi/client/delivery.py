@@ -1,4 +1,4 @@
-"""A batch on its way, and what becomes of each record in it."""
+"""A batch that is being sent, and the outcome of each record in it."""
 
 import asyncio
 from collections.abc import Generator
@@ -12,34 +12,34 @@ _RECORD_OVERHEAD_BYTES = 16
 
 
 class Delivered(NamedTuple):
-    """Where a record lies now."""
+    """The position of a delivered record."""
 
     partition: TopicPartition
     offset: Offset
-    """NO_OFFSET where nobody said: with acks=0."""
+    """NO_OFFSET if the broker did not report it: with acks=0."""
     timestamp: int
 
 
 @dataclass(slots=True, eq=False)
 class OutgoingBatch:
     partition: TopicPartition
-    give_up_s: float
-    """When it has failed if it was not delivered by then."""
+    deadline_s: float
+    """When the batch fails if it has not been delivered."""
     records: list[Record] = field(default_factory=list)
-    """Until it is done."""
+    """Empty once the batch is done."""
     size_bytes: int = 0
     is_complete: bool = False
-    """Takes no more records: it is full, or was sent."""
+    """Takes no more records: it is full or has been sent."""
     encoded: bytearray | None = None
-    is_in_doubt: bool = False
-    """An attempt may have been stored without an answer: only the same bytes may follow."""
+    may_be_stored: bool = False
+    """An attempt without a response may have been stored: only the same bytes may be sent again."""
     done: asyncio.Event = field(default_factory=asyncio.Event)
     error: Exception | None = None
     base_offset: int = NO_OFFSET
     timestamps: list[int] = field(default_factory=list)
-    """Once it is delivered."""
+    """Set when the batch is delivered."""
     halves: "tuple[OutgoingBatch, OutgoingBatch] | None" = None
-    """What became of it where it was refused as a whole."""
+    """The batches it was split into after it was refused."""
     _middle: int = 0
 
     def add(self, record: Record, size_bytes: int) -> "Delivery":
@@ -58,12 +58,12 @@ class OutgoingBatch:
         self._end()
 
     def split(self) -> "tuple[OutgoingBatch, OutgoingBatch]":
-        """Two batches with a half of the records each, to be sent instead."""
+        """Two batches with half of the records each, to be sent instead."""
         middle = len(self.records) // 2
         first, second = self.records[:middle], self.records[middle:]
         self.halves = (
-            OutgoingBatch(self.partition, self.give_up_s, first, is_complete=True),
-            OutgoingBatch(self.partition, self.give_up_s, second, is_complete=True),
+            OutgoingBatch(self.partition, self.deadline_s, first, is_complete=True),
+            OutgoingBatch(self.partition, self.deadline_s, second, is_complete=True),
         )
         self._middle = middle
         return self.halves
@@ -73,7 +73,7 @@ class OutgoingBatch:
         self._end()
 
     def outcome(self, number: int) -> "Delivered":
-        """What became of a record. Raises what kept it from being delivered."""
+        """The outcome of a record. Raises the error if it was not delivered."""
         if self.halves is not None:
             first, second = self.halves
             is_first = number < self._middle
@@ -90,13 +90,13 @@ class OutgoingBatch:
 
 
 def record_bytes(record: Record) -> int:
-    """About how much of a batch a record takes."""
+    """The approximate size of a record in a batch."""
     size_bytes = _RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
     return size_bytes + sum(len(name) + len(value or b"") + 4 for name, value in record.headers)
 
 
 class Delivery:
-    """Await it to learn where a record came to lie; raises what kept it from being delivered."""
+    """Await it for the position of the record; raises the error if it was not delivered."""
 
     __slots__ = ("_batch", "_number")
 
@@ -114,6 +114,6 @@ class Delivery:
         return self.result()
 
     def result(self) -> Delivered:
-        """What became of it, once it is done."""
+        """The outcome, once the batch is done."""
         assert self._batch.done.is_set()
         return self._batch.outcome(self._number)

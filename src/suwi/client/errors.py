@@ -1,6 +1,6 @@
-"""What a client is told, as exceptions: Kafka's codes, and what is wrong with the connection.
+"""The exceptions of the client: Kafka's error codes, and connection errors.
 
-`error_from` turns a code of an answer into the exception of `model.errors` that has it.
+`error_from` converts the error code of a response to the exception of `model.errors` that has it.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from suwi.wire.errors import MalformedResponse
 
 
 class Unreachable(ConnectionError):
-    """None of the brokers that are known can be reached."""
+    """No known broker can be reached."""
 
     def __init__(self, tried: Sequence[tuple[Address, Exception]]) -> None:
         super().__init__("; ".join(f"{address}: {reason(error)}" for address, error in tried))
@@ -22,11 +22,11 @@ class Unreachable(ConnectionError):
 
 
 def error_from(code: int, message: str | None = None) -> BrokerError:
-    """The exception for an answer's error code. The text is the broker's, or the code's name."""
+    """The exception for an error code. Its text is the broker's message, or the code's name."""
     try:
         known = ErrorCode(code)
     except ValueError:
-        return BrokerError(message or f"an error that is not known here, number {code}")
+        return BrokerError(message or f"unknown error code {code}")
     return _class_of(known)(message or known.name.replace("_", " "))
 
 
@@ -40,16 +40,16 @@ def _class_of(code: ErrorCode) -> type[BrokerError]:
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether trying again, perhaps at another broker, may help."""
+    """Whether a retry, perhaps at another broker, may succeed."""
     if isinstance(error, BrokerError):
         return error.code.retriable
     return isinstance(error, OSError | MalformedResponse)
 
 
 def reason(error: Exception) -> str:
-    """An error of the system in words, without its number and what it was about."""
+    """The text of an error, without errno and address."""
     if isinstance(error, TimeoutError) and not error.args:
-        return "no answer in time"
+        return "no response in time"
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
     if isinstance(error, OSError) and error.strerror:

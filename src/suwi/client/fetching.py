@@ -1,7 +1,7 @@
-"""One Fetch request to one leader, and what its answer says about each partition.
+"""One Fetch request to one broker, and its response for each partition.
 
-`fetch_from` asks for partitions that a broker leads; `refusal` turns a partition's error code into
-the exception that whoever retries can judge.
+`fetch_from` sends the request; `refusal` converts the error code of a partition to an exception
+that a retrying caller can classify.
 """
 
 from collections.abc import Mapping
@@ -24,25 +24,25 @@ from suwi.wire.fetch_response import FetchedPartition, decode_fetch_response
 from suwi.wire.versions import ApiKey
 
 _TOPIC_IDS_FROM = 13
-# A broker that has not heard of a topic yet, or of its leadership: others know better.
-_NOT_HERE = (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id)
+# The broker's metadata is stale: it does not know the topic yet. Other brokers may.
+_UNKNOWN_TOPIC_CODES = (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSettings:
     max_wait_ms: int = 500
-    """How long a leader waits until it has `min_bytes`."""
+    """How long a leader waits for `min_bytes`."""
     min_bytes: int = 1
     max_bytes: int = 50 * 1024 * 1024
     partition_bytes_max: int = 1024 * 1024
     rack: str = ""
-    """Where we are: a leader may name a replica that is nearer (KIP-392)."""
+    """The client's rack: a leader may return a preferred read replica (KIP-392)."""
     committed_only: bool = False
-    """Leave out transactions that were aborted, and what comes after those still open."""
+    """Read only committed records: not those of aborted or open transactions."""
 
 
 class TopicReplaced(UnknownTopicOrPartition):
-    """The topic was deleted; another has its name now."""
+    """The topic was deleted, and a new one has its name."""
 
 
 class Wanted(NamedTuple):
@@ -62,7 +62,7 @@ async def fetch_from(
     wanted: Mapping[TopicPartition, Wanted],
     settings: ReadSettings,
 ) -> list[Answer]:
-    """Raises `BrokerError` for the answer as a whole, and OSError; see `refusal` for the parts."""
+    """Raises `BrokerError` for an error of the whole response, and OSError; see also `refusal`."""
     link = await cluster.link(leader)
     has_ids = all(want.place.topic.id != NO_TOPIC_ID for want in wanted.values())
     version = link.version(ApiKey.FETCH, at_most=None if has_ids else _TOPIC_IDS_FROM - 1)
@@ -107,10 +107,10 @@ def _request(wanted: Mapping[TopicPartition, Wanted], settings: ReadSettings) ->
 
 
 def refusal(answer: Answer) -> BrokerError:
-    """The error of a partition whose answer has one."""
+    """The exception for a partition whose response has an error code."""
     code = answer.fetched.error_code
     if code == ErrorCode.offset_out_of_range:
         return OffsetOutOfRange(f"{answer.partition} has no offset {answer.asked}")
-    if code in _NOT_HERE:
+    if code in _UNKNOWN_TOPIC_CODES:
         return NotLeaderOrFollower(f"the broker has no {answer.partition}")
     return error_from(code)

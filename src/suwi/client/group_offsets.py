@@ -1,8 +1,8 @@
-"""The offsets of a consumer group: committed and read, by its members and by others.
+"""Commits and fetches the offsets of a consumer group, as a member or without being one.
 
-`commit_offsets` and `fetch_offsets` are for whoever is no member and keeps its own place elsewhere,
-as a streaming query does. A broker refuses a commit of that kind while the group has members:
-nobody's offsets are overwritten. `commit_once` and `fetch_once` are the requests themselves.
+`commit_offsets` and `fetch_offsets` are for clients that are no members and store their position
+elsewhere, as a streaming query does. A broker refuses such a commit while the group has members, so
+it overwrites no offsets. `commit_once` and `fetch_once` send one request.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from suwi.model.ids import Offset, TopicPartition
 from suwi.wire.consumer_protocol import NO_GENERATION
 from suwi.wire.versions import ApiKey
 
-_BY_NAME_AT_MOST = 9  # From version 10 on topics have ids instead of names.
+_BY_NAME_AT_MOST = 9  # from version 10 on topics have ids instead of names
 
 
 class Membership(NamedTuple):
@@ -31,7 +31,7 @@ NO_MEMBER = Membership()
 async def commit_offsets(
     cluster: Cluster, group: str, offsets: Mapping[TopicPartition, Offset]
 ) -> None:
-    """Raises `UnsupportedVersion` where the cluster has no groups; a `BrokerError`, OSError."""
+    """Raises `UnsupportedVersion` if the cluster has no groups; a `BrokerError`, OSError."""
     coordinator = Coordinator(cluster, group)
     try:
         await coordinator.ask(lambda: commit_once(coordinator, offsets))
@@ -42,7 +42,7 @@ async def commit_offsets(
 async def fetch_offsets(
     cluster: Cluster, group: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, Offset]:
-    """Those that have one. Raises what `commit_offsets` does."""
+    """The committed offsets that exist. Raises what `commit_offsets` does."""
     wanted = list(partitions)
     coordinator = Coordinator(cluster, group)
     try:
@@ -93,10 +93,10 @@ async def fetch_once(
     *,
     stable_only: bool = False,
 ) -> dict[TopicPartition, Offset]:
-    """Those that have one. `stable_only`: what an open transaction may change yet is an error that
-    passes."""
+    """The committed offsets that exist. `stable_only`: raises a retriable error if an open
+    transaction may still change one."""
     topics = [
-        {"name": topic, "partition_indexes": [one.partition for one in found]}
+        {"name": topic, "partition_indexes": [each.partition for each in found]}
         for topic, found in _by_topic(partitions).items()
     ]
     group = coordinator.group

@@ -104,7 +104,7 @@ async def list_groups(cluster: Cluster, states: Sequence[str] = ()) -> GroupList
 async def _list_of(
     cluster: Cluster, node: NodeId, states: Sequence[str]
 ) -> list[ListedGroup] | str:
-    retry = Retry(cluster.settings, cluster.random, patience_s=_ANSWER_S)
+    retry = Retry(cluster.settings, cluster.random, retry_timeout_s=_ANSWER_S)
     while True:
         try:
             link = await cluster.link(node)

@@ -1,4 +1,4 @@
-"""Who a producer is to the brokers: an id under which each partition counts its records."""
+"""The producer id and epoch of an idempotent producer."""
 
 import asyncio
 from typing import NamedTuple
@@ -15,21 +15,21 @@ class Identity(NamedTuple):
     epoch: ProducerEpoch = NO_PRODUCER_EPOCH
 
 
-NOBODY = Identity()
-"""Of a producer that is not idempotent."""
+NO_IDENTITY = Identity()
+"""For a producer that is not idempotent."""
 
 
 class Identities:
-    """The producer's identity, and a new one where the old one cannot be used any more."""
+    """Provides the producer's identity, and a new one when the old one cannot be used any more."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._current: Identity | None = None
-        self._asking = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def other_than(self, used_up: Identity | None) -> Identity:
-        """An identity; not `used_up`, whose sequence in some partition is no longer known."""
-        async with self._asking:
+        """An identity, not `used_up`, whose next sequence in some partition is unknown."""
+        async with self._lock:
             if self._current is None or self._current == used_up:
                 self._current = await self._new()
             return self._current

@@ -1,8 +1,8 @@
-"""Which records of fetched bytes a reader sees: from its position on, committed, no markers.
+"""Selects the visible records of fetched bytes: from the position on, committed, no markers.
 
-`visible_records` gives them one by one, `visible_batches` the batches they are in, for those who
-decode in bulk. Pure.
-Invariant: the next position never lies within a batch that was read to its end.
+`visible_records` returns records, `visible_batches` their batches, for callers that decode in bulk.
+Pure functions.
+Invariant: the next position is never within a batch that was read completely.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +24,7 @@ class Visible(NamedTuple):
 def visible_records(
     data: Buffer, position: Offset, aborted: Sequence[AbortedTransaction] | None = None
 ) -> Visible:
-    """`aborted` are the transactions to leave out. Raises `CorruptMessage`, `InvalidRecord`."""
+    """`aborted` are the transactions to skip. Raises `CorruptMessage`, `InvalidRecord`."""
     view = memoryview(data)
     whole = list(batches(view))
     records: list[Record] = []
@@ -41,28 +41,28 @@ def visible_batches(
     *,
     check_crcs: bool = True,
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Those of the data's batches that have records which a reader sees.
+    """The batches of `data` with visible records.
 
     Raises `CorruptMessage`, `InvalidRecord`.
     """
     begins = sorted(aborted or (), key=lambda transaction: transaction.first_offset)
-    under_way: set[int] = set()
-    """Producers whose records, up to their marker, were aborted."""
+    aborted_producers: set[int] = set()
+    """Producers whose records up to their next marker are aborted."""
     for at, header in whole:
         if check_crcs and compute_crc(data, at, header.size_bytes) != header.crc:
-            raise CorruptMessage(f"the checksum of the batch at {header.base_offset} does not fit")
+            raise CorruptMessage(f"the batch at offset {header.base_offset} has a wrong checksum")
         while begins and begins[0].first_offset <= header.last_offset:
-            under_way.add(begins.pop(0).producer_id)
+            aborted_producers.add(begins.pop(0).producer_id)
         if header.is_control:
             marker = read_marker(data[at : at + header.size_bytes], header)
             if marker is not None and marker.type is MarkerType.ABORT:
-                under_way.discard(header.producer_id)
-        elif not (header.is_transactional and header.producer_id in under_way):
+                aborted_producers.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in aborted_producers):
             yield at, header
 
 
 def position_after(whole: Sequence[tuple[int, BatchHeader]], position: Offset) -> Offset:
-    """Where to read on after these batches."""
+    """The position after these batches."""
     return max(position, Offset(whole[-1][1].next_offset)) if whole else position
 
 

@@ -1,4 +1,4 @@
-"""Offsets by time: where a partition begins, where it ends, and what lies at a moment."""
+"""ListOffsets: the earliest, latest and by-timestamp offsets of partitions."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -20,7 +20,7 @@ _CONSUMER = -1
 
 class FoundOffset(NamedTuple):
     offset: Offset
-    """NO_OFFSET where no record is that new."""
+    """NO_OFFSET if no record has this timestamp or a later one."""
     timestamp: int
     leader_epoch: LeaderEpoch
 
@@ -28,7 +28,7 @@ class FoundOffset(NamedTuple):
 async def list_offsets(
     cluster: Cluster, times: Mapping[TopicPartition, int], *, committed_only: bool = False
 ) -> dict[TopicPartition, FoundOffset]:
-    """The first offset at or after a time in milliseconds, or at EARLIEST, LATEST.
+    """The first offset at or after a timestamp in milliseconds, or at EARLIEST, LATEST.
 
     Raises a `BrokerError` for the first partition that has one, and OSError.
     """

@@ -1,9 +1,9 @@
-"""One partition's batches as its leader has them: bytes, for those who decode in bulk.
+"""Fetches one partition's batches as bytes, for callers that decode in bulk.
 
-`fetch` asks for what lies at an offset; a leader that moved or died is followed for a while. A
-replica that the leader names as nearer is asked from then on, until it fails.
-Invariant: nothing is decoded here, and nothing is skipped: the answer is that of one leader to
-one request, and always of the same topic.
+`fetch` fetches from an offset on, with retries while the leader changes or fails. The preferred
+read replica that the leader returns is used from then on, until it fails.
+Invariant: nothing is decoded or skipped here: the result is one broker's response to one request,
+always of the same topic id.
 """
 
 from dataclasses import replace
@@ -25,13 +25,13 @@ class PartitionFetcher:
         self._partition = partition
         self._settings = settings or ReadSettings()
         self._topic_id: TopicId | None = None
-        self._nearest: NodeId | None = None
+        self._preferred: NodeId | None = None
 
     async def fetch(self, offset: Offset, *, bytes_max: int | None = None) -> FetchedPartition:
-        """What the leader has from an offset on; empty where nothing came within `max_wait_ms`.
+        """The records from an offset on; empty if there are none within `max_wait_ms`.
 
-        Raises `OffsetOutOfRange`, `UnknownTopicOrPartition` where the topic is gone or another has
-        its name, other `BrokerError`s, and OSError when patience ends.
+        Raises `OffsetOutOfRange`, `UnknownTopicOrPartition` if the topic was deleted or replaced,
+        other `BrokerError`s, and OSError after the retry timeout.
         """
         settings = self._settings
         if bytes_max is not None:
@@ -41,13 +41,13 @@ class PartitionFetcher:
             try:
                 return await self._fetch_once(offset, settings)
             except UnknownTopicOrPartition:
-                raise  # Freshly asked: it does not exist.
+                raise  # the metadata is fresh: it does not exist
             except Exception as error:
                 if not is_transient(error):
                     raise
                 self._cluster.mark_stale(self._partition.topic)
                 await retry.pause_or_raise(error)
-                # A leader may go on naming a replica that is gone: this time it answers itself.
+                # Without a rack: the leader may still return a preferred replica that has failed.
                 settings = replace(settings, rack="")
 
     async def _fetch_once(self, offset: Offset, settings: ReadSettings) -> FetchedPartition:
@@ -56,19 +56,19 @@ class PartitionFetcher:
             self._topic_id = place.topic.id
         elif self._topic_id != place.topic.id:
             raise TopicReplaced(f"topic {place.topic.name!r} was deleted and created again")
-        near, self._nearest = self._nearest, None  # Forgotten, unless all goes well.
-        asked = place.partition.leader if near is None else near
+        chosen, self._preferred = self._preferred, None  # set again below if the fetch succeeds
+        node = place.partition.leader if chosen is None else chosen
         wanted = {self._partition: Wanted(offset, place)}
-        for answer in await fetch_from(self._cluster, asked, wanted, settings):
+        for answer in await fetch_from(self._cluster, node, wanted, settings):
             fetched = answer.fetched
             if fetched.error_code:
-                if near is not None:  # It may lag behind; the leader knows.
+                if chosen is not None:  # it may lag behind: ask the leader
                     return await self._fetch_once(offset, replace(settings, rack=""))
                 raise refusal(answer)
             preferred = NodeId(fetched.preferred_read_replica)
-            if near is None and preferred in self._cluster.brokers and preferred != asked:
-                self._nearest = preferred
+            if chosen is None and preferred in self._cluster.brokers and preferred != node:
+                self._preferred = preferred
                 return await self._fetch_once(offset, settings)
-            self._nearest = near
+            self._preferred = chosen
             return fetched
-        raise NotLeaderOrFollower(f"the broker said nothing about {self._partition}")
+        raise NotLeaderOrFollower(f"the response has no entry for {self._partition}")

@@ -1,8 +1,8 @@
-"""One partition's batches on their way to its leader: in order, one at a time.
+"""Sends the batches of one partition to its leader, in order, one at a time.
 
-Records enter at `add`; a task sends what waits and ends when nothing does. While a batch is under
-way the next ones fill up, so a slow broker gets larger batches, not more requests.
-Invariant: a batch of an idempotent producer is sent again only with the same sequence, unless it is
+Records enter at `add`; a task sends the waiting batches and ends when there are none. While a batch
+is in flight the next ones fill up, so a slow broker gets larger batches, not more requests.
+Invariant: a batch of an idempotent producer is retried only with the same sequence, unless it is
 certain that no attempt was stored.
 """
 
@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 from suwi.client.cluster import Cluster, Place
 from suwi.client.delivery import Delivery, OutgoingBatch
 from suwi.client.errors import error_from, is_transient
-from suwi.client.identity import NOBODY, Identities, Identity
+from suwi.client.identity import NO_IDENTITY, Identities, Identity
 from suwi.client.retry import Retry
 from suwi.model.errors import (
     BrokerError,
@@ -39,8 +39,9 @@ from suwi.wire.versions import ApiKey
 
 _TOPIC_IDS_FROM = 13
 _ACKS_NONE = 0
-# Refused before the append. Any other error may come after it: a leader that falls while a batch
-# waits to be committed says that it does not lead, and its successor may have the batch.
+# These errors are raised before the append. Any other error may come after it: a leader that is
+# deposed while a batch waits for its commit responds NOT_LEADER, and its successor may have the
+# batch.
 _NOT_STORED = frozenset(
     {
         ErrorCode.corrupt_message,
@@ -60,23 +61,23 @@ _NOT_STORED = frozenset(
         ErrorCode.unsupported_compression_type,
     }
 )
-# The broker does not know this producer, or not its last batch: it lost what it knew.
-_FORGOTTEN = (OutOfOrderSequence, UnknownProducerId, InvalidProducerEpoch)
-# Refused before the append, so its sequence is not used.
-_FAULT_OF_A_RECORD = (MessageTooLarge, RecordListTooLarge, InvalidRecord, InvalidTimestamp)
+# The broker has lost its state of this producer, or of its last batch.
+_PRODUCER_STATE_LOST = (OutOfOrderSequence, UnknownProducerId, InvalidProducerEpoch)
+# Raised before the append because of a record, so the sequence is not used.
+_INVALID_RECORD = (MessageTooLarge, RecordListTooLarge, InvalidRecord, InvalidTimestamp)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings:
     acks: int = -1
-    """-1 is all; only then a producer is idempotent."""
+    """-1 is all; only then the producer is idempotent."""
     codec: Compression = Compression.NONE
     batch_bytes: int = 128 * 1024
-    """A batch is complete when it has this size."""
+    """A batch of this size is complete."""
     linger_s: float = 0
     """How long a batch waits for more records."""
     buffer_bytes: int = 32 * 1024 * 1024
-    """How much may wait before `send` waits."""
+    """`send` waits while more bytes than this are buffered."""
     delivery_timeout_s: float = 120
     request_timeout_s: float = 30
 
@@ -100,26 +101,26 @@ class PartitionSender:
         self._settings = settings
         self._on_done = on_done
         self._waiting: deque[OutgoingBatch] = deque()
-        self._hurry = asyncio.Event()
-        """Wakes a batch that waits for more records when it is complete."""
+        self._batch_completed = asyncio.Event()
+        """Set when a batch is complete, which ends the linger time."""
         self._identity: Identity | None = None
-        self._used_up: Identity | None = None
+        self._used_up_identity: Identity | None = None
         self._next_sequence = 0
         self._task: asyncio.Task[None] | None = None
 
     def begins_batch_with(self, size_bytes: int) -> bool:
-        """Whether a record of this size would begin a new batch."""
+        """Whether a record of this size would start a new batch."""
         last = self._waiting[-1] if self._waiting else None
         return last is None or last.is_complete or not self._fits(last, size_bytes)
 
     def add(self, record: Record, size_bytes: int) -> tuple[Delivery, bool]:
-        """Put a record into the last batch, or a new one; also whether that is complete now."""
+        """Add a record to the last or a new batch. Also returns whether that batch is complete."""
         if self.begins_batch_with(size_bytes):
             if self._waiting:
                 self._complete(self._waiting[-1])
             now_s = asyncio.get_running_loop().time()
-            give_up_s = now_s + self._settings.delivery_timeout_s
-            self._waiting.append(OutgoingBatch(self.partition, give_up_s))
+            deadline_s = now_s + self._settings.delivery_timeout_s
+            self._waiting.append(OutgoingBatch(self.partition, deadline_s))
         last = self._waiting[-1]
         delivery = last.add(record, size_bytes)
         if last.size_bytes >= self._settings.batch_bytes:
@@ -135,74 +136,74 @@ class PartitionSender:
 
     def _complete(self, batch: OutgoingBatch) -> None:
         batch.is_complete = True
-        self._hurry.set()
+        self._batch_completed.set()
 
     async def finish(self) -> None:
-        """Return when nothing waits any more, not even for company."""
+        """Return when all batches are done; the linger time is cut short."""
         while self._task is not None and not self._task.done():
             for batch in self._waiting:
                 self._complete(batch)
             await asyncio.wait([self._task])
 
-    async def give_up(self) -> None:
-        """Fail whatever waits."""
+    async def abort(self) -> None:
+        """Fail all batches that are not done."""
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait([self._task])
 
     async def _send_all(self) -> None:
-        under_way: OutgoingBatch | None = None
+        in_flight: OutgoingBatch | None = None
         try:
             while self._waiting:
                 await self._linger()
-                under_way = self._waiting.popleft()
-                under_way.is_complete = True
-                await self._deliver(under_way)
-                self._on_done(under_way)
-                under_way = None
+                in_flight = self._waiting.popleft()
+                in_flight.is_complete = True
+                await self._deliver(in_flight)
+                self._on_done(in_flight)
+                in_flight = None
         finally:
-            # Only a cancelled task leaves anything.
-            for batch in ([under_way] if under_way else []) + list(self._waiting):
+            # Batches are left only if the task was cancelled.
+            for batch in ([in_flight] if in_flight else []) + list(self._waiting):
                 if not batch.done.is_set():
-                    batch.fail(RequestTimedOut("the producer was closed before"))
+                    batch.fail(RequestTimedOut("the producer was closed before delivery"))
                 self._on_done(batch)
             self._waiting.clear()
 
     async def _linger(self) -> None:
         if self._waiting[0].is_complete or self._settings.linger_s <= 0:
             return
-        self._hurry.clear()
+        self._batch_completed.clear()
         try:
             async with asyncio.timeout(self._settings.linger_s):
-                await self._hurry.wait()
+                await self._batch_completed.wait()
         except TimeoutError:
             pass
 
     # -- one batch -------------------------------------------------------------------------------
 
     async def _deliver(self, batch: OutgoingBatch) -> None:
-        """Send a batch until it is stored, refused for good, or out of time."""
+        """Send a batch until it is stored, fails permanently, or times out."""
         loop = asyncio.get_running_loop()
         retry = Retry(
             self._cluster.settings,
             self._cluster.random,
-            patience_s=batch.give_up_s - loop.time(),
+            retry_timeout_s=batch.deadline_s - loop.time(),
         )
         while True:
             try:
                 produced = await self._attempt(batch)
-            except _FAULT_OF_A_RECORD as error:
-                if len(batch.records) == 1 or batch.is_in_doubt:
-                    self._give_up(batch, error)
+            except _INVALID_RECORD as error:
+                if len(batch.records) == 1 or batch.may_be_stored:
+                    self._fail(batch, error)
                 else:
                     await self._deliver_halves(batch)
                 return
             except Exception as error:
                 try:
-                    self._judge(batch, error)
+                    self._prepare_retry(batch, error)
                     await retry.pause_or_raise(error)
                 except Exception as final:
-                    self._give_up(batch, final)
+                    self._fail(batch, final)
                     return
             else:
                 self._next_sequence = (self._next_sequence + len(batch.records)) & SEQUENCE_MAX
@@ -210,32 +211,36 @@ class PartitionSender:
                 return
 
     async def _deliver_halves(self, batch: OutgoingBatch) -> None:
-        """Something in a refused batch is at fault: the rest must not suffer from it."""
+        """A record of the batch is invalid: split the batch so that the others are stored."""
         for half in batch.split():
             await self._deliver(half)
         batch.finish_split()
 
-    def _judge(self, batch: OutgoingBatch, error: Exception) -> None:
-        """Prepare the next attempt; raises the error where there must be none."""
+    def _prepare_retry(self, batch: OutgoingBatch, error: Exception) -> None:
+        """Prepare the next attempt. Raises the error if there must be none."""
         self._cluster.mark_stale(self.partition.topic)
-        if isinstance(error, _FORGOTTEN) and not batch.is_in_doubt and self._identity is not None:
-            # Nothing of this batch is stored: it may count anew, as somebody else.
+        if (
+            isinstance(error, _PRODUCER_STATE_LOST)
+            and not batch.may_be_stored
+            and self._identity is not None
+        ):
+            # No attempt was stored: the batch may be sent with a new producer id and sequence.
             self._drop_identity()
             batch.encoded = None
         elif not is_transient(error):
             raise error
 
-    def _give_up(self, batch: OutgoingBatch, error: Exception) -> None:
-        if batch.is_in_doubt and self._identity is not None:
-            # Whether the broker has counted this batch is not known: the next cannot follow on it.
+    def _fail(self, batch: OutgoingBatch, error: Exception) -> None:
+        if batch.may_be_stored and self._identity is not None:
+            # It is unknown whether the broker has used this sequence, so the next is unknown too.
             self._drop_identity()
         batch.fail(error)
 
     def _drop_identity(self) -> None:
-        self._used_up, self._identity = self._identity, None
+        self._used_up_identity, self._identity = self._identity, None
 
     async def _attempt(self, batch: OutgoingBatch) -> PartitionProduced:
-        """Send a batch once. Raises what the leader, or the way there, has against it."""
+        """Send a batch once. Raises the leader's error or the connection's."""
         link, place = await self._cluster.leader(self.partition)
         if batch.encoded is None:
             await self._encode(batch)
@@ -248,14 +253,14 @@ class PartitionSender:
         if self._settings.acks == _ACKS_NONE:
             await link.send_unanswered(ApiKey.PRODUCE, version, body)
             return PartitionProduced(self.partition.partition)
-        was_in_doubt, batch.is_in_doubt = batch.is_in_doubt, True
+        was_maybe_stored, batch.may_be_stored = batch.may_be_stored, True
         timeout_s = self._settings.request_timeout_s
         answer = await link.send(ApiKey.PRODUCE, version, body, timeout_s=timeout_s + 5)
         produced = decode_produce_response(version, answer).topics[0].partitions[0]
         code = produced.error_code
-        if code == ErrorCode.duplicate_sequence_number:  # Stored by an earlier attempt.
+        if code == ErrorCode.duplicate_sequence_number:  # stored by an earlier attempt
             return produced._replace(base_offset=NO_OFFSET, log_append_time_ms=NO_TIMESTAMP)
-        batch.is_in_doubt = was_in_doubt or (code != 0 and code not in _NOT_STORED)
+        batch.may_be_stored = was_maybe_stored or (code != 0 and code not in _NOT_STORED)
         if code:
             raise self._refusal(produced)
         return produced
@@ -277,10 +282,10 @@ class PartitionSender:
         )
 
     async def _encode(self, batch: OutgoingBatch) -> None:
-        identity, sequence = NOBODY, NO_SEQUENCE
+        identity, sequence = NO_IDENTITY, NO_SEQUENCE
         if self._settings.is_idempotent:
             if self._identity is None:
-                self._identity = await self._identities.other_than(self._used_up)
+                self._identity = await self._identities.other_than(self._used_up_identity)
                 self._next_sequence = 0
             identity, sequence = self._identity, self._next_sequence
         batch.encoded = build_batch(

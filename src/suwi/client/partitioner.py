@@ -1,6 +1,6 @@
-"""Which partition a record goes to: by its key as Kafka's clients do, else a sticky one.
+"""Chooses a record's partition: by its key as Kafka's clients do, otherwise a sticky one.
 
-Invariant: a key's partition is the one that the Java client would choose.
+Invariant: the partition of a key is the one that the Java client would choose.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ def partition_of_key(key: bytes, partition_count: int) -> int:
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit hash that Kafka places keys with, as an unsigned number."""
+    """Kafka's 32-bit hash for keys, as an unsigned number."""
     length = len(data)
     h = (_SEED ^ length) & _MASK
     whole = length - length % 4
@@ -32,21 +32,21 @@ def murmur2(data: bytes) -> int:
 
 
 class StickyPartitions:
-    """Records without a key fill one partition's batch, then another's (KIP-480)."""
+    """Records without a key fill a batch of one partition, then one of another (KIP-480)."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
         self._current: dict[str, int] = {}
 
     def choose(self, topic: str, available: Sequence[int]) -> int:
-        """The topic's partition of the moment; `available` are those that have a leader."""
+        """The topic's current partition; `available` are those that have a leader."""
         current = self._current.get(topic)
         if current is None or current not in available:
             current = self._draw(topic, available)
         return current
 
     def move_on(self, topic: str, partition: int, available: Sequence[int]) -> None:
-        """The partition's batch is complete: the next one is another's."""
+        """The partition's batch is complete: switch to another partition."""
         if self._current.get(topic) == partition:
             others = [other for other in available if other != partition]
             self._draw(topic, others or available)

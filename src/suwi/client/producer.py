@@ -1,8 +1,8 @@
-"""A producer: records go to partitions, in batches, each stored once.
+"""A producer that sends records to partitions in batches.
 
-`send` takes a record and gives a `Delivery` to await; `flush` waits for all. With acks=all it is
-idempotent: what is sent again after a lost connection is stored once. With fewer acks a retry may
-store it twice, and with acks=0 nobody tells.
+`send` takes a record and returns a `Delivery` to await; `flush` waits for all. With acks=all the
+producer is idempotent: a retried batch is stored once. With acks=1 a retry may store it twice, and
+with acks=0 errors are not reported.
 Invariant: records of one partition are stored in the order of their `send`.
 """
 
@@ -53,7 +53,7 @@ class Producer:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> Delivery:
-        """Hand over a record; waits only for metadata and for room.
+        """Add a record to a batch; waits only for metadata and for buffer space.
 
         Raises `UnknownTopicOrPartition`, other `BrokerError`s and OSError.
         """
@@ -68,22 +68,22 @@ class Producer:
             info.partition(partition)
         else:
             partition = self._choose(info, key, size_bytes)
-        delivery, is_complete = self._outbox(topic, partition).add(record, size_bytes)
+        delivery, is_complete = self._sender(topic, partition).add(record, size_bytes)
         self._buffered_bytes += size_bytes
         if is_complete:
-            await asyncio.sleep(0)  # One who sends without a pause lets batches leave.
+            await asyncio.sleep(0)  # let batches leave even if the caller never awaits
         return delivery
 
     async def flush(self) -> None:
-        """Return when every record handed over is delivered or has failed."""
+        """Return when every record is delivered or has failed."""
         await asyncio.gather(
             *(partition_sender.finish() for partition_sender in self._senders.values())
         )
 
     async def close(self) -> None:
-        """Give up what is not delivered yet."""
+        """Fail all records that are not delivered yet."""
         await asyncio.gather(
-            *(partition_sender.give_up() for partition_sender in self._senders.values())
+            *(partition_sender.abort() for partition_sender in self._senders.values())
         )
 
     async def _topic(self, name: str) -> TopicInfo:
@@ -103,12 +103,12 @@ class Producer:
             return partition_of_key(key, len(topic.partitions))
         available = _available(topic)
         partition = self._sticky.choose(topic.name, available)
-        if self._outbox(topic.name, partition).begins_batch_with(size_bytes):
+        if self._sender(topic.name, partition).begins_batch_with(size_bytes):
             self._sticky.move_on(topic.name, partition, available)
             partition = self._sticky.choose(topic.name, available)
         return partition
 
-    def _outbox(self, topic: str, index: int) -> PartitionSender:
+    def _sender(self, topic: str, index: int) -> PartitionSender:
         partition = TopicPartition(topic, PartitionIndex(index))
         partition_sender = self._senders.get(partition)
         if partition_sender is None:
@@ -124,6 +124,6 @@ class Producer:
 
 
 def _available(topic: TopicInfo) -> list[int]:
-    """The partitions that have a leader; all where none has one."""
+    """The partitions that have a leader; all if none has one."""
     led = [p.index for p in topic.partitions if p.leader != NO_NODE]
     return list(led or range(len(topic.partitions)))

@@ -1,9 +1,9 @@
-"""A reader of partitions from given offsets on; it belongs to no group.
+"""Reads partitions from given offsets on, without a consumer group.
 
-`read` waits for the next answer of any leader and gives what came; positions move on with it.
-Leaders that moved and connections that were lost are tried again for a while, without keeping back
-what other leaders have.
-Invariant: every record from a partition's position on is given once, in order.
+`read` waits for the next response of any leader, returns its records and advances the positions.
+Leader changes and lost connections are retried until a timeout, without delaying the records of
+other leaders.
+Invariant: every record from a partition's position on is returned once, in order.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ __all__ = ["Fetched", "ReadSettings", "Reader", "TopicReplaced"]
 
 
 class Fetched(NamedTuple):
-    """What came of one partition; perhaps no records, but then the end is known."""
+    """The result for one partition; it may have no records, but it has the end offset."""
 
     partition: TopicPartition
     records: list[Record]
     next_offset: Offset
     end_offset: Offset
-    """How far it may be read: the high watermark, or the last stable offset."""
+    """The end of the readable records: the high watermark, or the last stable offset."""
 
 
 class Reader:
@@ -47,14 +47,14 @@ class Reader:
         settings: ReadSettings | None = None,
     ) -> None:
         self.positions = dict(positions)
-        """The next offset of each partition. A partition that is removed is read no more."""
+        """The next offset of each partition. Remove a partition to stop reading it."""
         self._cluster = cluster
         self._settings = settings or ReadSettings()
         self._topic_ids: dict[str, TopicId] = {}
         self._tasks: dict[asyncio.Task[list[Answer]], Sequence[TopicPartition]] = {}
-        """Fetches under way, and pauses before the next attempt, with what they are about."""
+        """Fetches in flight and pauses before retries, with their partitions."""
         self._retries: dict[TopicPartition, Retry] = {}
-        """Of the partitions that cannot be read at the moment."""
+        """For the partitions that cannot be read at the moment."""
 
     async def __aenter__(self) -> "Reader":
         return self
@@ -70,23 +70,23 @@ class Reader:
             await asyncio.wait(tasks)
 
     async def read(self) -> list[Fetched]:
-        """The next answers, at the latest after `max_wait_ms` where all is well.
+        """The next results; if there are no errors, at the latest after `max_wait_ms`.
 
-        Raises `OffsetOutOfRange`, `UnknownTopicOrPartition` where the topic is gone, other
-        `BrokerError`s, and OSError when patience ends.
+        Raises `OffsetOutOfRange`, `UnknownTopicOrPartition` if the topic was deleted, other
+        `BrokerError`s, and OSError after the retry timeout.
         """
         while self.positions:
-            await self._ask()
+            await self._start_fetches()
             fetched = await self._next_answers()
             if fetched:
                 return fetched
         return []
 
-    # -- asking ----------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------
 
-    async def _ask(self) -> None:
-        """Start a fetch at each leader for those partitions that nothing is under way for."""
-        busy = {partition for about in self._tasks.values() for partition in about}
+    async def _start_fetches(self) -> None:
+        """Start a fetch at each leader for the partitions that have no fetch or pause."""
+        busy = {partition for partitions in self._tasks.values() for partition in partitions}
         by_leader: dict[NodeId, dict[TopicPartition, Place]] = {}
         for partition in self.positions:
             if partition in busy:
@@ -94,9 +94,9 @@ class Reader:
             try:
                 place = await self._cluster.locate(partition)
             except UnknownTopicOrPartition:
-                raise  # Freshly asked: it does not exist.
+                raise  # the metadata is fresh: it does not exist
             except Exception as error:
-                self._try_again_later([partition], error)
+                self._retry_later([partition], error)
                 continue
             self._check_same_topic(place)
             by_leader.setdefault(place.partition.leader, {})[partition] = place
@@ -109,13 +109,13 @@ class Reader:
             raise TopicReplaced(f"topic {topic.name!r} was deleted and created again")
 
     def _start(
-        self, work: Coroutine[Any, Any, list[Answer]], about: Sequence[TopicPartition]
+        self, work: Coroutine[Any, Any, list[Answer]], partitions: Sequence[TopicPartition]
     ) -> None:
         task = asyncio.get_running_loop().create_task(work)  # owner: `_next_answers`
-        self._tasks[task] = about
+        self._tasks[task] = partitions
 
-    def _try_again_later(self, partitions: Sequence[TopicPartition], error: Exception) -> None:
-        """Raises the error where that would not help."""
+    def _retry_later(self, partitions: Sequence[TopicPartition], error: Exception) -> None:
+        """Raises the error if a retry would not help."""
         if not is_transient(error):
             raise error
         for partition in partitions:
@@ -127,10 +127,10 @@ class Reader:
 
     def _retry(self, partition: TopicPartition, error: Exception) -> Retry:
         settings = self._cluster.settings
-        patience_s = settings.patience_s
+        retry_timeout_s = settings.retry_timeout_s
         if isinstance(error, KafkaStorageError) and self._cluster.has_one_replica(partition):
-            patience_s = settings.storage_patience_s
-        return Retry(settings, self._cluster.random, patience_s=patience_s)
+            retry_timeout_s = settings.storage_retry_timeout_s
+        return Retry(settings, self._cluster.random, retry_timeout_s=retry_timeout_s)
 
     async def _fetch(self, leader: NodeId, places: Mapping[TopicPartition, Place]) -> list[Answer]:
         wanted = {
@@ -139,22 +139,22 @@ class Reader:
         }
         return await fetch_from(self._cluster, leader, wanted, self._settings)
 
-    # -- answers ---------------------------------------------------------------------------------
+    # -- responses -------------------------------------------------------------------------------
 
     async def _next_answers(self) -> list[Fetched]:
         done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         finished = [(task, self._tasks.pop(task)) for task in list(self._tasks) if task in done]
         fetched = []
-        for task, about in finished:
+        for task, partitions in finished:
             error = task.exception()
             if isinstance(error, Exception):
-                self._try_again_later([p for p in about if p in self.positions], error)
+                self._retry_later([p for p in partitions if p in self.positions], error)
                 continue
             for answer in task.result():
                 if answer.partition not in self.positions:
                     continue
                 if answer.fetched.error_code:
-                    self._try_again_later([answer.partition], refusal(answer))
+                    self._retry_later([answer.partition], refusal(answer))
                 else:
                     fetched.append(self._accept(answer))
         return fetched
@@ -165,7 +165,7 @@ class Reader:
         data = fetched.records
         assert data is None or isinstance(data, bytes | memoryview)
         records, position = visible_records(data or b"", answer.asked, fetched.aborted)
-        # To the back of the queue: a leader fills its answer from the front.
+        # Move the partition to the end, because a leader fills its response from the front.
         del self.positions[partition]
         self.positions[partition] = position
         end = fetched.high_watermark

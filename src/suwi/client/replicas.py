@@ -1,4 +1,4 @@
-"""The state of every replica, as the brokers that have them tell it (DescribeReplicas)."""
+"""The state of every replica, from the brokers that have them (DescribeReplicas)."""
 
 import asyncio
 import json
@@ -15,8 +15,8 @@ from suwi.model.ids import NodeId
 from suwi.wire.versions import CLIENT_JSON_BYTES_MAX, ApiKey
 
 _VERSION = 0
-_ANSWER_S = 5.0
-# Of topic names in one request; the rest is quotes and commas.
+_TIMEOUT_S = 5.0
+# Limit of the topic names in one request; the rest is for quotes and commas.
 _NAMES_BYTES_MAX = CLIENT_JSON_BYTES_MAX // 2
 
 
@@ -25,15 +25,15 @@ class PartitionReplicas:
     topic: TopicInfo
     partition: PartitionInfo
     states: dict[NodeId, dict[str, Any]]
-    """What each broker says of its replica; the fields of `replica.description.ReplicaState`."""
-    silent: dict[NodeId, str]
-    """Why a broker has said nothing."""
+    """Each broker's state of its replica; the fields of `replica.description.ReplicaState`."""
+    unavailable: dict[NodeId, str]
+    """The reasons why brokers did not describe their replica."""
 
 
 async def describe_replicas(
     cluster: Cluster, topics: Sequence[TopicInfo]
 ) -> list[PartitionReplicas]:
-    """Ask all brokers at once; one that does not answer holds up nobody for long."""
+    """Ask all brokers concurrently, with a timeout for each."""
     names = [topic.name for topic in topics]
     nodes = sorted({n for t in topics for p in t.partitions for n in p.replicas})
     answers = dict(
@@ -50,30 +50,30 @@ async def _ask(cluster: Cluster, node: NodeId, topics: Sequence[str]) -> list[di
     states: list[dict[str, Any]] = []
     try:
         link = await cluster.link(node)
-        for names in _portions(topics):
+        for names in _chunks(topics):
             body = json.dumps({"topics": names}).encode()
             answer = await link.send(
-                ApiKey.DESCRIBE_REPLICAS, _VERSION, [body], timeout_s=_ANSWER_S
+                ApiKey.DESCRIBE_REPLICAS, _VERSION, [body], timeout_s=_TIMEOUT_S
             )
             states += json.loads(bytes(answer))["replicas"]
         return states
     except ConnectionLost as error:
-        return f"{error}; only Suwi's brokers tell of their replicas"
+        return f"{error}; only Suwi's brokers can describe their replicas"
     except (OSError, BrokerError) as error:
         return reason(error)
 
 
-def _portions(names: Sequence[str]) -> Iterator[list[str]]:
-    """As many at a time as a request may name."""
-    portion: list[str] = []
+def _chunks(names: Sequence[str]) -> Iterator[list[str]]:
+    """The names, split into requests of the allowed size."""
+    chunk: list[str] = []
     size_bytes = 0
     for name in names:
-        if portion and size_bytes + len(name) > _NAMES_BYTES_MAX:
-            yield portion
-            portion, size_bytes = [], 0
-        portion.append(name)
+        if chunk and size_bytes + len(name) > _NAMES_BYTES_MAX:
+            yield chunk
+            chunk, size_bytes = [], 0
+        chunk.append(name)
         size_bytes += len(name) + len('"", ')
-    yield portion
+    yield chunk
 
 
 def _of_partition(
@@ -82,16 +82,16 @@ def _of_partition(
     answers: dict[NodeId, list[dict[str, Any]] | str],
 ) -> PartitionReplicas:
     states: dict[NodeId, dict[str, Any]] = {}
-    silent: dict[NodeId, str] = {}
+    unavailable: dict[NodeId, str] = {}
     for node in partition.replicas:
         answer = answers[node]
         if isinstance(answer, str):
-            silent[node] = answer
+            unavailable[node] = answer
             continue
         wanted = (topic.name, partition.index)
         found = [state for state in answer if (state["topic"], state["partition"]) == wanted]
         if found:
             states[node] = found[0]
         else:
-            silent[node] = "has no such replica yet"
-    return PartitionReplicas(topic, partition, states, silent)
+            unavailable[node] = "has no such replica yet"
+    return PartitionReplicas(topic, partition, states, unavailable)

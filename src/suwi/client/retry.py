@@ -1,4 +1,4 @@
-"""Pauses between attempts: each twice as long as the one before, with jitter, up to an end."""
+"""Exponential backoff with jitter between attempts, up to a timeout."""
 
 import asyncio
 
@@ -7,24 +7,24 @@ from suwi.env import Random
 
 
 class Retry:
-    """One call's attempts. Use: `except … as error: await retry.pause_or_raise(error)`."""
+    """The attempts of one call. Use: `except … as error: await retry.pause_or_raise(error)`."""
 
     def __init__(
-        self, settings: ClientSettings, random: Random, *, patience_s: float | None = None
+        self, settings: ClientSettings, random: Random, *, retry_timeout_s: float | None = None
     ) -> None:
         self._settings = settings
         self._random = random
         self._pause_s = settings.retry_pause_s_min
-        patience_s = settings.patience_s if patience_s is None else patience_s
-        self._end_s = asyncio.get_running_loop().time() + patience_s
+        retry_timeout_s = settings.retry_timeout_s if retry_timeout_s is None else retry_timeout_s
+        self._end_s = asyncio.get_running_loop().time() + retry_timeout_s
 
     async def pause_or_raise(self, error: Exception) -> None:
-        """Wait before the next attempt; raises the error where there is no time for one."""
+        """Wait before the next attempt. Raises the error if there is no time for one."""
         await asyncio.sleep(self.next_pause_s(error))
 
     def next_pause_s(self, error: Exception) -> float:
-        """How long to wait before the next attempt; raises the error as above."""
-        # Jitter keeps clients that lost the same broker from coming back all at once.
+        """The pause before the next attempt. Raises the error if there is no time for one."""
+        # Jitter: clients that lost the same broker must not reconnect all at once.
         pause_s = self._pause_s * self._random.uniform(0.8, 1.2)
         if asyncio.get_running_loop().time() + pause_s >= self._end_s:
             raise error

@@ -1,4 +1,4 @@
-"""Questions about many partitions: each goes to its leader, and again where leaders moved."""
+"""Requests about many partitions: sent to their leaders, with retries after leader changes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -17,20 +17,20 @@ Ask: TypeAlias = Callable[
     [VersionedConnection, dict[TopicPartition, Place]],
     Awaitable[dict[TopicPartition, _T | BrokerError]],
 ]
-"""Asks one broker about the partitions it leads."""
+"""Sends a request to one broker about the partitions it leads."""
 
 
 async def ask_leaders(
     cluster: Cluster, partitions: Iterable[TopicPartition], ask: Ask[_T]
 ) -> dict[TopicPartition, _T | BrokerError]:
-    """The answer for each partition, or the error that trying again does not mend.
+    """The result for each partition, or its error if a retry does not help.
 
-    Only for what may be asked twice. Raises OSError where no broker can be reached in time, and
+    Only for idempotent requests. Raises OSError if no broker can be reached in time, and
     `UnknownTopicOrPartition`.
     """
     retry = Retry(cluster.settings, cluster.random)
     loop = asyncio.get_running_loop()
-    storage_end_s = loop.time() + cluster.settings.storage_patience_s
+    storage_end_s = loop.time() + cluster.settings.storage_retry_timeout_s
     answers: dict[TopicPartition, _T | BrokerError] = {}
     left = list(dict.fromkeys(partitions))
     while left:
@@ -42,7 +42,7 @@ async def ask_leaders(
                 and loop.time() >= storage_end_s
                 and cluster.has_one_replica(partition)
             ):
-                answers[partition] = answer  # Nobody else could lead.
+                answers[partition] = answer  # no other broker can lead it
             elif isinstance(answer, Exception) and is_transient(answer):
                 cluster.mark_stale(partition.topic)
                 left.append(partition)
@@ -67,7 +67,7 @@ async def _ask_once(
         try:
             link, place = await cluster.leader(partition)
         except UnknownTopicOrPartition as error:
-            raise error  # Freshly asked: it does not exist.
+            raise error  # the metadata is fresh: it does not exist
         except Exception as error:
             answers[partition] = error
         else:

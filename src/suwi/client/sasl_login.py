@@ -1,7 +1,7 @@
-"""Who a client is to a SASL listener, from Kafka's settings: a user with a password, or a token.
+"""A client's SASL credentials from Kafka's settings: user and password, or OAuth tokens.
 
-`read_sasl_login` checks the settings and reads no files; `start` makes one authentication.
-Invariant: secrets are in no error and no `repr`.
+`read_sasl_login` checks the settings without reading files; `start` begins one authentication.
+Invariant: no error text and no `repr` has secrets.
 """
 
 from collections.abc import Mapping
@@ -54,8 +54,8 @@ def read_sasl_login(given: Mapping[str, str]) -> SaslLogin:
     if mechanism not in _ALLOWED:
         raise BadConfig(f"sasl.mechanism={mechanism}: allowed: {', '.join(_ALLOWED)}")
     if mechanism == OAUTHBEARER:
-        # Everything may stand in keys of their own, and then the module says nothing.
-        from suwi.client.tokens import read_tokens  # It needs all of urllib.
+        # All options have keys of their own, so sasl.jaas.config is optional.
+        from suwi.client.tokens import read_tokens  # imports urllib, which is slow
 
         return TokenLogin(read_tokens(given, _module(given).options if _JAAS in given else {}))
     options = _module(given).options

@@ -1,7 +1,7 @@
-"""How a client reaches a broker that asks for TLS or a log-in: Kafka's client keys, understood.
+"""Connections with TLS and SASL, configured with the keys of Kafka's clients.
 
-`read_client_security` checks the settings, `connect_securely` makes connections by them. Where a
-broker wants the log-in repeated (KIP-368), that happens in time, between two requests.
+`read_client_security` checks the settings, `connect_securely` makes connections. If a broker
+requires re-authentication (KIP-368), it happens in time, between two requests.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ _KEYS: Final = frozenset(
     """.split()
 )
 _PREFIXES: Final = ("security.", "ssl.", "sasl.")
-# Keys of Kafka's clients, or how they begin, that steer nothing here.
+# Keys of Kafka's clients, or their prefixes, that have no effect here.
 _WITHOUT_EFFECT: Final = tuple(
     """
     security.providers sasl.client.callback.handler.class sasl.kerberos. sasl.login.
@@ -50,13 +50,13 @@ _WITHOUT_EFFECT: Final = tuple(
     """.split()
 )
 _HANDSHAKE_VERSION: Final = 1
-_AUTHENTICATE_VERSION: Final = 1  # older brokers know it, and it tells the session's lifetime
-# Of the lifetime of a log-in: Kafka's clients repeat it between 85 and 95 %.
-_LOG_IN_AGAIN_AT: Final = 0.85
+_AUTHENTICATE_VERSION: Final = 1  # supported by older brokers; has the session lifetime
+# Share of the session lifetime: Kafka's clients re-authenticate between 85 and 95 %.
+_REAUTHENTICATE_AT: Final = 0.85
 
 
 class AuthenticationFailed(BrokerError):
-    """The broker does not let us in."""
+    """The broker rejected the authentication."""
 
     code = ErrorCode.sasl_authentication_failed
 
@@ -65,15 +65,15 @@ class AuthenticationFailed(BrokerError):
 class ClientSecurity:
     tls: ssl.SSLContext | None = None
     log_in: Callable[[], Awaitable[ClientMechanism]] | None = field(default=None, repr=False)
-    """Makes the client's side of one authentication. Raises `NoToken`."""
+    """Creates the client side of one authentication. Raises `NoToken`."""
 
 
 def read_client_security(
     properties: Mapping[str, str], disk: Disk, random: Random
 ) -> ClientSecurity:
-    """From a `client.properties`; keys that are not about security are left alone.
+    """From a `client.properties`; keys that are not about security are ignored.
 
-    Raises `BadConfig`, which names keys, never secrets.
+    Raises `BadConfig`, whose text has keys, never secrets.
     """
     given, protocol = _given(properties)
     try:
@@ -86,7 +86,7 @@ def read_client_security(
 
 
 def check_client_security(properties: Mapping[str, str]) -> None:
-    """All that can be judged without reading files, which may lie on another machine.
+    """Check the settings without reading files, which may be on another machine.
 
     Raises `BadConfig` as above.
     """
@@ -138,7 +138,7 @@ def _tls(given: Mapping[str, str], disk: Disk) -> ssl.SSLContext:
         versions=versions,
         cipher_suites=_words(given.get("ssl.cipher.suites", "")),
     )
-    # Kafka: an empty value means that the server's name is not checked.
+    # As in Kafka an empty value disables the check of the host name.
     checked = given.get("ssl.endpoint.identification.algorithm", "https")
     return make_client_context(settings, disk, check_host_name=checked != "")
 
@@ -154,7 +154,7 @@ def connect_securely(security: ClientSecurity, client_id: str) -> Connect:
         )
         if security.log_in is not None:
             try:
-                await _LogIn(connection, security.log_in).run()
+                await _SaslAuthentication(connection, security.log_in).run()
             except BaseException:
                 connection.abort()
                 raise
@@ -163,34 +163,36 @@ def connect_securely(security: ClientSecurity, client_id: str) -> Connect:
     return connect
 
 
-class _LogIn:
-    """A connection's log-in, repeated for as long as the connection lives."""
+class _SaslAuthentication:
+    """Authenticates a connection, and re-authenticates it while it is open."""
 
     def __init__(
         self, connection: PeerConnection, new: Callable[[], Awaitable[ClientMechanism]]
     ) -> None:
         self._connection = connection
         self._new = new
-        self._again: asyncio.Task[None] | None = None
+        self._reauthentication: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Raises AuthenticationFailed, UnsupportedSaslMechanism, ConnectionLost, NoToken."""
         lifetime_ms = await self._authenticate(await self._new())
         if lifetime_ms > 0:
-            again_s = lifetime_ms / 1000 * _LOG_IN_AGAIN_AT
-            asyncio.get_running_loop().call_later(again_s, self._start_again)
+            reauthenticate_in_s = lifetime_ms / 1000 * _REAUTHENTICATE_AT
+            asyncio.get_running_loop().call_later(reauthenticate_in_s, self._start_reauthentication)
 
-    def _start_again(self) -> None:
+    def _start_reauthentication(self) -> None:
         if self._connection.is_open:
-            self._again = asyncio.get_running_loop().create_task(self._run_again())  # owner: itself
+            self._reauthentication = asyncio.get_running_loop().create_task(
+                self._reauthenticate()
+            )  # owner: itself
 
-    async def _run_again(self) -> None:
+    async def _reauthenticate(self) -> None:
         try:
             await self.run()
         except (BrokerError, OSError):
-            self._connection.abort()  # Whoever uses it connects anew, and is told why it fails.
+            self._connection.abort()  # its user connects again and gets the error
         except Exception:
-            log.exception("cannot log in again")
+            log.exception("re-authentication failed")
             self._connection.abort()
 
     async def _authenticate(self, mechanism: ClientMechanism) -> int:
@@ -201,10 +203,12 @@ class _LogIn:
             if chosen.error_code == UnsupportedSaslMechanism.code:
                 enabled = ", ".join(chosen.mechanisms)
                 raise UnsupportedSaslMechanism(
-                    f"the broker does not have {mechanism.name} enabled, but {enabled}"
+                    f"the broker has not enabled {mechanism.name}, only {enabled}"
                 )
             if chosen.error_code:
-                raise error_from(chosen.error_code, "this listener of the broker has no SASL")
+                raise error_from(
+                    chosen.error_code, "SASL is not enabled on this listener of the broker"
+                )
             token: bytes | None = mechanism.first()
             lifetime_ms = 0
             while token is not None:

@@ -1,8 +1,8 @@
-"""Where OAuth tokens come from: a file, an endpoint that knows our secret, or nobody.
+"""OAuth tokens from a file, from a token endpoint, or unsecured ones made by the client.
 
-`read_tokens` understands Kafka's settings; the token itself is got with each log-in, so that a file
-that is renewed and a token that runs out are no concern of whoever connects.
-Invariant: secrets and tokens are in no error and no `repr`.
+`read_tokens` reads Kafka's settings. The token is fetched for each authentication, so that a
+renewed file or an expired token needs no attention of the caller.
+Invariant: no error text and no `repr` has secrets or tokens.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ SCOPE_KEY: Final = "sasl.oauthbearer.scope"
 _UNSECURED: Final = "unsecuredLogin"
 _STRING_CLAIM: Final = f"{_UNSECURED}StringClaim_"
 _TIMEOUT_S: Final = 10
-# Of a token's lifetime; after that a new one is asked for.
-_GOOD_FOR: Final = 0.8
+# Share of a token's lifetime for which it is cached.
+_CACHED_SHARE: Final = 0.8
 
 
 class NoToken(ConnectionError):
-    """There is no token to be had at the moment."""
+    """No token is available at the moment."""
 
 
 class Tokens(Protocol):
@@ -54,23 +54,23 @@ def read_tokens(given: Mapping[str, str], options: Mapping[str, str]) -> Tokens:
             url, client_id, secret, given.get(SCOPE_KEY) or options.get("scope", "")
         )
     if url:
-        raise BadConfig(f"{URL_KEY}: https://…, http://… or file:///… is needed")
+        raise BadConfig(f"{URL_KEY}: give https://…, http://… or file:///…")
     claims = {
         name.removeprefix(_STRING_CLAIM): value
         for name, value in options.items()
         if name.startswith(_STRING_CLAIM)
     }
     if "sub" not in claims:
-        raise BadConfig(f"{URL_KEY} is missing: it says where tokens come from")
+        raise BadConfig(f"{URL_KEY} is missing: the source of the tokens")
     lifetime = options.get(f"{_UNSECURED}LifetimeSeconds", "3600")
     if not lifetime.isdigit():
-        raise BadConfig(f"sasl.jaas.config: {_UNSECURED}LifetimeSeconds is a number")
+        raise BadConfig(f"sasl.jaas.config: {_UNSECURED}LifetimeSeconds must be a number")
     return UnsecuredTokens(claims, int(lifetime))
 
 
 @dataclass(frozen=True)
 class FileTokens:
-    """A file that somebody else renews."""
+    """A file that another program renews."""
 
     path: str
 
@@ -80,12 +80,12 @@ class FileTokens:
         except OSError as error:
             raise NoToken(f"no token in {self.path}: {error.strerror}") from None
         except UnicodeDecodeError:
-            raise NoToken(f"{self.path} holds no token") from None
+            raise NoToken(f"{self.path} has no token") from None
 
 
 @dataclass(frozen=True)
 class UnsecuredTokens:
-    """Tokens that anybody can make (RFC 7515, "none"): for tests of brokers that believe them."""
+    """Unsigned tokens (RFC 7515, "none"), for tests with brokers that accept them."""
 
     claims: Mapping[str, str]
     lifetime_s: int
@@ -103,25 +103,25 @@ def _encode(part: Mapping[str, Any]) -> str:
 
 @dataclass
 class EndpointTokens:
-    """The client credentials grant (RFC 6749, 4.4). A token is kept for most of its lifetime."""
+    """The client credentials grant (RFC 6749, 4.4). A token is cached for most of its lifetime."""
 
     url: str
     client_id: str
     secret: str = field(repr=False)
     scope: str = ""
-    _kept: str = field(default="", repr=False)
-    _good_until_s: float = field(default=float("-inf"), repr=False)
+    _cached: str = field(default="", repr=False)
+    _valid_until_s: float = field(default=float("-inf"), repr=False)
 
     async def token(self, env: Env) -> str:
         loop = asyncio.get_running_loop()
-        if loop.time() >= self._good_until_s:
+        if loop.time() >= self._valid_until_s:
             asked_s = loop.time()
             answer = await loop.run_in_executor(None, self._ask)
             token, lifetime_s = answer.get("access_token"), answer.get("expires_in", 0)
             if not isinstance(token, str) or not isinstance(lifetime_s, int | float):
-                raise NoToken(f"the answer of {self.url} has no access_token")
-            self._kept, self._good_until_s = token, asked_s + lifetime_s * _GOOD_FOR
-        return self._kept
+                raise NoToken(f"the response of {self.url} has no access_token")
+            self._cached, self._valid_until_s = token, asked_s + lifetime_s * _CACHED_SHARE
+        return self._cached
 
     def _ask(self) -> dict[str, Any]:
         fields = {"grant_type": "client_credentials"}
@@ -139,12 +139,12 @@ class EndpointTokens:
                 found = json.load(answer)
         except urllib.error.HTTPError as error:
             error.close()
-            raise NoToken(f"no token from {self.url}: it answered {error.code}") from None
+            raise NoToken(f"no token from {self.url}: HTTP status {error.code}") from None
         except OSError as error:
-            why = getattr(error, "reason", None) or error.strerror or type(error).__name__
-            raise NoToken(f"no token from {self.url}: {why}") from None
+            reason = getattr(error, "reason", None) or error.strerror or type(error).__name__
+            raise NoToken(f"no token from {self.url}: {reason}") from None
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise NoToken(f"the answer of {self.url} is not JSON of an object")
+            raise NoToken(f"the response of {self.url} is not a JSON object")
         return found

@@ -1,4 +1,4 @@
-"""What a cluster looks like, as its Metadata answers say: brokers, topics, leaders."""
+"""Brokers, topics, partitions and leaders from Metadata responses."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ class BrokerInfo(NamedTuple):
 class PartitionInfo:
     index: PartitionIndex
     leader: NodeId = NO_NODE
-    """NO_NODE while there is none."""
+    """NO_NODE if there is none."""
     leader_epoch: LeaderEpoch = NO_EPOCH
     replicas: tuple[NodeId, ...] = ()
     isr: tuple[NodeId, ...] = ()
@@ -37,10 +37,10 @@ class PartitionInfo:
 class TopicInfo:
     name: str
     id: TopicId
-    """NO_TOPIC_ID where the broker is too old to say."""
+    """NO_TOPIC_ID if the broker is too old to have topic ids."""
     is_internal: bool
     partitions: tuple[PartitionInfo, ...]
-    """In order: partition i is the i-th."""
+    """In order of their index."""
 
     def partition(self, index: int) -> PartitionInfo:
         """Raises `UnknownTopicOrPartition`."""
@@ -80,7 +80,7 @@ def _partition_info(entity: Any) -> PartitionInfo:
 
 
 def with_newest_leaders(topic: TopicInfo, before: TopicInfo | None) -> TopicInfo:
-    """A broker that lags behind may still name the leader of an older epoch: keep the newer."""
+    """A broker with stale metadata may return the leader of an older epoch: keep the newer one."""
     if before is None or before.id != topic.id:
         return topic
     known = {partition.index: partition for partition in before.partitions}

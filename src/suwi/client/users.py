@@ -1,6 +1,6 @@
-"""The users that log in with SCRAM: add, list and remove them.
+"""SCRAM users: add, list and remove them.
 
-A password is salted and hashed here; it does not leave this process.
+A password is salted and hashed here and never leaves this process.
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ class Users:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    async def known(self, names: Sequence[str] = ()) -> list[ScramUser]:
-        """All users, or those of these names that exist."""
+    async def describe(self, names: Sequence[str] = ()) -> list[ScramUser]:
+        """All users, or the existing ones with these names."""
         asked = [{"name": name} for name in names] or None
         answer = await self._cluster.call(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": asked})
         _check(answer)
@@ -58,7 +58,7 @@ class Users:
         await self._alter({"deletions": [], "upsertions": upsertions})
 
     async def remove(self, name: str, mechanisms: Sequence[ScramMechanism]) -> None:
-        """Raises `ResourceNotFound` where it has no password for one of them."""
+        """Raises `ResourceNotFound` if the user has no password for one of the mechanisms."""
         deletions = [{"name": name, "mechanism": mechanism.number} for mechanism in mechanisms]
         await self._alter({"deletions": deletions, "upsertions": []})
 

@@ -1,7 +1,7 @@
-"""A connection to a broker together with the versions that both sides speak.
+"""A connection to a broker with the API versions that both sides support.
 
-`VersionedConnection.open` connects and asks for them; `call` encodes a message from its fields in
-the newest common version, `send` takes one that is encoded already. Both have a time limit.
+`VersionedConnection.open` connects and fetches the versions; `call` encodes a request in the newest
+common version, `send` sends an encoded one. Both have a timeout.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from suwi.wire.errors import MalformedResponse
 from suwi.wire.versions import APIS, ApiKey
 
 Connect: TypeAlias = Callable[[Address], Awaitable[PeerConnection]]
-"""How a connection is made: in plain text, or with TLS and a log-in."""
+"""Makes a connection: in plain text, or with TLS and SASL."""
 
 _API_VERSIONS_VERSION = 3
-_CLOSE_S = 5
+_CLOSE_TIMEOUT_S = 5
 
 
 def connect_plain(client_id: str) -> Connect:
@@ -52,11 +52,11 @@ class VersionedConnection:
         async with asyncio.timeout(settings.connect_timeout_s):
             connection = await connect(address)
             try:
-                versions = await _ask_versions(connection)
+                versions = await _fetch_versions(connection)
             except BaseException as error:
                 connection.abort()
                 if isinstance(error, MalformedResponse):
-                    raise ConnectionLost(f"{address} does not speak Kafka's protocol") from error
+                    raise ConnectionLost(f"{address} does not use Kafka's protocol") from error
                 raise
         return cls(address, connection, versions, settings.request_timeout_s)
 
@@ -65,7 +65,7 @@ class VersionedConnection:
         return self._connection.is_open
 
     def version(self, api: ApiKey, *, at_most: int | None = None) -> int:
-        """The newest version that both sides speak. Raises `UnsupportedVersion`."""
+        """The newest version that both sides support. Raises `UnsupportedVersion`."""
         ours, theirs = APIS[api], self._versions.get(api)
         if theirs is not None:
             limit = ours.max_version if at_most is None else min(at_most, ours.max_version)
@@ -82,7 +82,7 @@ class VersionedConnection:
         at_most: int | None = None,
         timeout_s: float | None = None,
     ) -> Any:
-        """Send a message with the fields of all versions; kio's entity of the answer."""
+        """Send a request with the fields of all versions; returns the response as kio's entity."""
         version = self.version(api, at_most=at_most)
         async with self._time_limit(timeout_s):
             return await self._connection.call(api, version, fields)
@@ -95,22 +95,22 @@ class VersionedConnection:
         *,
         timeout_s: float | None = None,
     ) -> memoryview:
-        """Send an encoded request; the body of its answer."""
+        """Send an encoded request; returns the body of the response."""
         async with self._time_limit(timeout_s):
             return await self._connection.send(api, version, body)
 
     async def send_unanswered(
         self, api: ApiKey, version: int, body: Sequence[bytes | bytearray | memoryview]
     ) -> None:
-        """Send a request that gets no answer; waits while the broker takes no more."""
+        """Send a request that gets no response; waits while the send buffer is full."""
         self._connection.send_unanswered(api, version, body)
         async with self._time_limit(None):
             await self._connection.drained()
 
     async def close(self) -> None:
-        """Let what was sent leave, if the broker takes it, and hang up."""
+        """Send what is buffered, if the broker reads it, and close the connection."""
         try:
-            async with asyncio.timeout(_CLOSE_S):
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                 await self._connection.close()
         except TimeoutError:
             self._connection.abort()
@@ -123,7 +123,7 @@ class VersionedConnection:
 
 
 class _TimeLimit:
-    """A broker that does not answer in time is given up, with all that waits for it."""
+    """Aborts the connection, with all its pending requests, if a response takes too long."""
 
     __slots__ = ("_limit", "_link", "_timeout_s")
 
@@ -140,11 +140,11 @@ class _TimeLimit:
             await self._limit.__aexit__(*raised)
         except TimeoutError:
             self._link.abort()
-            text = f"{self._link.address} did not answer within {self._timeout_s:g} s"
+            text = f"{self._link.address} did not respond within {self._timeout_s:g} s"
             raise ConnectionLost(text) from None
 
 
-async def _ask_versions(connection: PeerConnection) -> dict[int, tuple[int, int]]:
+async def _fetch_versions(connection: PeerConnection) -> dict[int, tuple[int, int]]:
     answer = await connection.call(
         ApiKey.API_VERSIONS,
         _API_VERSIONS_VERSION,

@@ -1,1 +1,1 @@
-"""The one elected broker that decides: topics, their partitions and who leads them."""
+"""The controller: decides on topics, partitions, leaders, in-sync replicas and configuration."""

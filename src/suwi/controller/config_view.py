@@ -1,7 +1,8 @@
-"""Where each configuration value comes from: the chain from a topic's own setting to the default.
+"""The value and source of each configuration key, as DescribeConfigs shows them. Pure.
 
-Pure. A chain lists every place that has a value, the strongest first: the first one counts, the
-rest are what Kafka calls its synonyms.
+For each key a chain lists every source that has a value, in order of precedence, from the topic's
+own setting to the default. The first value is in effect; the whole chain is what Kafka calls the
+synonyms of the key.
 """
 
 from collections.abc import Mapping
@@ -34,8 +35,8 @@ class Source(IntEnum):
     GROUP = 8
 
 
-class Found(NamedTuple):
-    """One place that has a value."""
+class Synonym(NamedTuple):
+    """A value from one source."""
 
     name: str
     value: str | None
@@ -43,17 +44,17 @@ class Found(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """A key as it is in force."""
+    """A key with the value in effect."""
 
     key: Key
     name: str
     value: str | None
-    chain: tuple[Found, ...]
+    chain: tuple[Synonym, ...]
     is_read_only: bool
 
     @property
     def is_sensitive(self) -> bool:
-        """Whether the value is nobody's business."""
+        """Whether the value is secret."""
         return self.key.kind.name == "password"
 
     @property
@@ -66,15 +67,15 @@ class ConfigView:
         self._layers: list[tuple[Source, Mapping[str, str]]] = [
             (Source.BROKER, image.broker_configs.get(str(node_id), {})),
             (Source.ALL_BROKERS, image.broker_configs.get(ALL_BROKERS, {})),
-            (Source.FILE, _as_in_force(static.given, node_id)),
+            (Source.FILE, _with_rack(static.given, node_id)),
         ]
 
     def of_topic(self, topic: Topic) -> list[Setting]:
-        """Every topic key as it is in force for a topic."""
+        """Every topic key with its value for a topic."""
         settings = []
         for name, (_, key) in TOPIC_KEYS.items():
             own = topic.configs.get(name)
-            first = [Found(name, own, Source.TOPIC)] if own is not None else []
+            first = [Synonym(name, own, Source.TOPIC)] if own is not None else []
             chain = (*first, *self._broker_chain(key))
             value = _in_topic_units(key, chain[0])
             settings.append(Setting(key, name, value, chain, is_read_only=False))
@@ -84,69 +85,73 @@ class ConfigView:
         """Every group key as it is in force for a group that sets these."""
         settings = []
         for name, (_, key) in GROUP_KEYS.items():
-            first = [Found(name, own[name], Source.GROUP)] if name in own else []
+            first = [Synonym(name, own[name], Source.GROUP)] if name in own else []
             chain = (*first, *self._broker_chain(key))
             settings.append(Setting(key, name, chain[0].value, chain, is_read_only=False))
         return settings
 
     def of_broker(self) -> list[Setting]:
-        """Every broker key as it is in force here."""
+        """Every broker key with its value for this broker."""
         settings = []
         for key in (*(key for _, key in BROKER_KEYS.values()), *KEYS_WITHOUT_EFFECT.values()):
             name = key.name
-            chain = (*self._set(name), Found(name, value_text(key.default), Source.DEFAULT))
+            chain = (*self._values_of(name), Synonym(name, value_text(key.default), Source.DEFAULT))
             is_read_only = name not in DYNAMIC_BROKER_KEYS
             settings.append(Setting(key, name, chain[0].value, chain, is_read_only))
         for _, key in TOPIC_KEYS.values():
             last = key.broker_names[-1][0]
             for name, _ in key.broker_names:
-                # Of several units only the last has a default of its own, as in Kafka.
-                default = self._default(key) if name == last else Found(name, None, Source.DEFAULT)
-                chain = (*self._set(name), default)
+                # As in Kafka, only the last of the names in different units has a default.
+                default = (
+                    self._default(key) if name == last else Synonym(name, None, Source.DEFAULT)
+                )
+                chain = (*self._values_of(name), default)
                 settings.append(Setting(key, name, chain[0].value, chain, is_read_only=False))
-        return [*settings, *self._of_listeners()]
+        return [*settings, *self._listener_settings()]
 
-    def _of_listeners(self) -> list[Setting]:
-        """What the configuration file says for single listeners."""
+    def _listener_settings(self) -> list[Setting]:
+        """The settings of individual listeners in the configuration file."""
         settings = []
         for name in self._layers[-1][1]:
             scope = split_scope(name)
             if scope is not None:
                 _, key = SECURITY_KEYS[scope[1]]
-                chain = tuple(self._set(name))
+                chain = tuple(self._values_of(name))
                 settings.append(Setting(key, name, chain[0].value, chain, is_read_only=True))
         return settings
 
     def of_all_brokers(self) -> list[Setting]:
-        """The keys that were set for all brokers while running; what one has for itself is not."""
-        _, everywhere = self._layers[1]
+        """The dynamic settings for all brokers, without those of this broker alone."""
+        _, cluster_wide = self._layers[1]
         settings = []
         for setting in self.of_broker():
-            if setting.name in everywhere:
+            if setting.name in cluster_wide:
                 chain = tuple(f for f in setting.chain if f.source is not Source.BROKER)
                 settings.append(setting._replace(value=chain[0].value, chain=chain))
         return settings
 
-    def _broker_chain(self, key: Key) -> list[Found]:
-        found = [found for name, _ in key.broker_names for found in self._set(name)]
+    def _broker_chain(self, key: Key) -> list[Synonym]:
+        found = [found for name, _ in key.broker_names for found in self._values_of(name)]
         return [*found, self._default(key)]
 
-    def _set(self, name: str) -> list[Found]:
-        return [Found(name, layer[name], source) for source, layer in self._layers if name in layer]
+    def _values_of(self, name: str) -> list[Synonym]:
+        return [
+            Synonym(name, layer[name], source) for source, layer in self._layers if name in layer
+        ]
 
-    def _default(self, key: Key) -> Found:
+    def _default(self, key: Key) -> Synonym:
         name, factor = key.broker_names[-1]
         default = key.default // factor if factor != 1 else key.default
-        return Found(name, value_text(default), Source.DEFAULT)
+        return Synonym(name, value_text(default), Source.DEFAULT)
 
 
-def _as_in_force(given: Mapping[str, str], node_id: NodeId) -> Mapping[str, str]:
+def _with_rack(given: Mapping[str, str], node_id: NodeId) -> Mapping[str, str]:
     if _RACK not in given:
         return given
     return {**given, _RACK: rack_of(given[_RACK], node_id)}
 
 
-def _in_topic_units(key: Key, found: Found) -> str | None:
+def _in_topic_units(key: Key, found: Synonym) -> str | None:
     """`log.retention.hours=168` is `retention.ms=604800000` for a topic."""
     factor = dict(key.broker_names).get(found.name, 1)
     if found.source is Source.TOPIC or factor == 1 or found.value is None:

@@ -1,4 +1,7 @@
-"""Changing configuration while running: judged here, written to the store, seen in the image."""
+"""Dynamic configuration: validates changes of topic and broker settings and writes them.
+
+`alter_topic` and `alter_broker` return when the image has the change.
+"""
 
 import json
 import logging
@@ -7,7 +10,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from suwi.controller.metadata_writer import MetadataWriter, check_fits
-from suwi.controller.partition_changes import shard_puts, without_eligible
+from suwi.controller.partition_changes import shard_puts, without_elr
 from suwi.metadata.follower import MetadataFollower
 from suwi.metadata.image import (
     ALL_BROKERS,
@@ -31,7 +34,7 @@ from suwi.model.topic_config import IGNORED_TOPIC_KEYS, TOPIC_KEYS, parse_topic_
 
 log = logging.getLogger(__name__)
 
-_MINIMUM = "min.insync.replicas"
+_MIN_ISR = "min.insync.replicas"
 
 
 class Resource(IntEnum):
@@ -71,8 +74,8 @@ class ConfigurationControl:
         replace: bool = False,
         validate_only: bool = False,
     ) -> None:
-        """Change a topic's own settings; `replace` drops those that are not named."""
-        await self._writer.alone(
+        """Change a topic's settings; `replace` removes those that are not in `alterations`."""
+        await self._writer.run_exclusively(
             lambda: self._alter_topic(name, alterations, replace, validate_only)
         )
 
@@ -93,8 +96,8 @@ class ConfigurationControl:
         put = Put(TOPICS + name, encode_topic(changed))
         check_fits(put)
         if not validate_only:
-            forgotten = self._forget_eligible(topic.configs, configs, [name])
-            await self._writer.write([*forgotten, put])
+            cleared = self._clear_elr(topic.configs, configs, [name])
+            await self._writer.write([*cleared, put])
             log.info("topic configured", extra={"topic": name, "configs": configs})
 
     async def alter_broker(
@@ -105,8 +108,8 @@ class ConfigurationControl:
         replace: bool = False,
         validate_only: bool = False,
     ) -> None:
-        """Change what is set for one broker, or for all where `name` is empty."""
-        await self._writer.alone(
+        """Change the settings of one broker, or of all brokers if `name` is empty."""
+        await self._writer.run_exclusively(
             lambda: self._alter_broker(name, alterations, replace, validate_only)
         )
 
@@ -129,10 +132,10 @@ class ConfigurationControl:
         put = Put(BROKER_CONFIGS + entry, json.dumps(configs).encode())
         check_fits(put)
         if not validate_only:
-            forgotten = self._forget_eligible(
+            cleared = self._clear_elr(
                 image.broker_configs.get(entry, {}), configs, list(image.topics)
             )
-            await self._writer.write([*forgotten, put])
+            await self._writer.write([*cleared, put])
             log.info("broker configured", extra={"broker": entry, "configs": configs})
 
     async def alter_group(
@@ -144,7 +147,7 @@ class ConfigurationControl:
         validate_only: bool = False,
     ) -> None:
         """Change what is set for a consumer group, which need not exist yet."""
-        await self._writer.alone(
+        await self._writer.run_exclusively(
             lambda: self._alter_group(name, alterations, replace, validate_only)
         )
 
@@ -166,14 +169,17 @@ class ConfigurationControl:
             await self._writer.write([put if configs else Delete(put.key)])
             log.info("group configured", extra={"group": name, "configs": configs})
 
-    def _forget_eligible(
+    def _clear_elr(
         self, before: Mapping[str, str], after: Mapping[str, str], topics: Sequence[str]
     ) -> list[Put]:
-        """With another minimum, more may be committed than those who left the in-sync set have."""
-        if before.get(_MINIMUM) == after.get(_MINIMUM):
+        """Clear the eligible leader replicas (ELR) if `min.insync.replicas` changes.
+
+        With another minimum, records may be committed that replicas outside the ISR do not have.
+        """
+        if before.get(_MIN_ISR) == after.get(_MIN_ISR):
             return []
         image = self._follower.image
-        return shard_puts(image, without_eligible(image, topics))
+        return shard_puts(image, without_elr(image, topics))
 
 
 def _broker_keys() -> dict[str, Key]:
@@ -210,12 +216,12 @@ def _edit_list(
     key = keys.get(name)
     if key is None or key.kind.name != "list":
         raise InvalidConfig(f"{name} is not a list: it can be set, not appended to")
-    if present is None:  # As in Kafka, it is then the key's default that is edited.
+    if present is None:  # As in Kafka, the default is edited then.
         present = value_text(key.default)
-    words = [word for word in (present or "").split(",") if word]
-    asked = [word.strip() for word in value.split(",") if word.strip()]
+    items = [item for item in (present or "").split(",") if item]
+    given = [item.strip() for item in value.split(",") if item.strip()]
     if operation == Operation.APPEND:
-        words += [word for word in asked if word not in words]
+        items += [item for item in given if item not in items]
     else:
-        words = [word for word in words if word not in asked]
-    return ",".join(words)
+        items = [item for item in items if item not in given]
+    return ",".join(items)

@@ -1,6 +1,6 @@
-"""The controller's office: what a handler may ask of it, on whichever broker it runs.
+"""The controller's operations as request handlers see them, on any broker.
 
-Invariant: outside a term of office everything asked for raises NotController.
+Invariant: on a broker that is not the active controller, every property raises NotController.
 """
 
 from typing import NamedTuple, Protocol
@@ -26,7 +26,7 @@ class ControllerApi(Protocol):
 
 
 class ActiveController(NamedTuple):
-    """The powers of one controller, from its election until another is elected."""
+    """The operations of one controller, from its election until it resigns or is deposed."""
 
     epoch: int
     topics: TopicControl

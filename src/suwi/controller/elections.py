@@ -1,10 +1,10 @@
-"""Who leads a partition and who is in sync with it, as brokers come and go. Pure.
+"""Leader elections: leader and in-sync replicas of one partition as brokers come and go. Pure.
 
 `compute_change` gives the state of a partition after brokers were registered, unregistered or
-fenced; `elect_greatest` ends the wait for replicas that all came back from a power loss, `prefer`
-gives a partition back to its preferred leader. A `BrokerLiveness` says which brokers are live.
-Invariants: an in-sync set is never empty; whoever is elected lives; epochs only rise; only an
-unclean election, where it is allowed, chooses a replica that may miss what others had committed.
+fenced; `elect_longest_log` elects a leader among replicas that all had an unclean shutdown;
+`elect_preferred` elects the preferred leader. `BrokerLiveness` gives the live brokers.
+Invariants: the ISR is never empty; an elected leader is live; epochs never decrease; only an
+unclean election, where it is enabled, elects a replica that may lack committed records.
 """
 
 import enum
@@ -16,16 +16,16 @@ from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId, Offset
 
 
 class BrokerLiveness(NamedTuple):
-    """The brokers, once an event has happened."""
+    """The brokers after an event."""
 
     live: frozenset[NodeId]
-    """They may lead and be in sync."""
+    """May be leaders and in-sync replicas."""
     fenced: frozenset[NodeId] = frozenset()
-    """Registered, but to be given nothing: their sessions are not over."""
+    """Registered, but not allowed to lead or be in sync; their sessions have not ended."""
     restarted: frozenset[NodeId] = frozenset()
-    """A life of theirs begins with the event: what they were before, they are no more."""
+    """The event starts a new incarnation of them; the previous one has ended."""
     unclean_shutdown_replicas: frozenset[NodeId] = frozenset()
-    """Of those, the ones that come back from a power loss."""
+    """The restarted brokers that had an unclean shutdown with a power loss."""
 
     @classmethod
     def of(
@@ -49,7 +49,7 @@ class BrokerLiveness(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What a topic's configuration says about its elections."""
+    """A topic's configuration for elections."""
 
     unclean: bool = False
     insync_min: int = 1
@@ -59,7 +59,7 @@ class Election(enum.Enum):
     NONE = "none"
     CLEAN = "clean"
     SUSPECT = "suspect"
-    """Of a replica that may have lost its last records, as all others may have."""
+    """All candidates, and so the elected replica, may have lost their last records."""
     UNCLEAN = "unclean"
 
 
@@ -69,7 +69,7 @@ class PartitionChange(NamedTuple):
 
 
 class Position(NamedTuple):
-    """How far the log of a replica goes; the greater one knows more."""
+    """The end of a replica's log; the replica with the greater position has more records."""
 
     last_epoch: LeaderEpoch
     end_offset: Offset
@@ -78,7 +78,7 @@ class Position(NamedTuple):
 def compute_change(
     state: PartitionState, liveness: BrokerLiveness, rules: Rules
 ) -> PartitionChange:
-    """The state of a partition among the brokers that live now."""
+    """The state of a partition after the event."""
     unclean_shutdown_replicas = (
         _unclean_shutdown_replicas(state, liveness)
         if state.unclean_shutdown_replicas or liveness.unclean_shutdown_replicas
@@ -89,11 +89,11 @@ def compute_change(
         for node in state.isr
         if node in liveness.live and node not in unclean_shutdown_replicas
     ]
-    # Who begins a new life has to catch up first, unless there is nobody else.
+    # A restarted broker has to catch up first, unless the ISR has no other live member.
     members = [node for node in clean if node not in liveness.restarted] or clean
     if members:
         return _lead(state, members, liveness, unclean_shutdown_replicas, rules, Election.CLEAN)
-    return _without_clean_member(state, liveness, unclean_shutdown_replicas, rules)
+    return _elect_without_clean_member(state, liveness, unclean_shutdown_replicas, rules)
 
 
 def _unclean_shutdown_replicas(
@@ -107,55 +107,60 @@ def _unclean_shutdown_replicas(
     )
 
 
-def _without_clean_member(
+def _elect_without_clean_member(
     state: PartitionState,
     liveness: BrokerLiveness,
     unclean_shutdown_replicas: tuple[NodeId, ...],
     rules: Rules,
 ) -> PartitionChange:
-    holders = (*state.isr, *state.elr)
+    candidates = (*state.isr, *state.elr)
     if all(node in unclean_shutdown_replicas for node in state.isr):
-        heirs = [n for n in state.elr if n in liveness.live and n not in unclean_shutdown_replicas]
-        if heirs:
-            return _lead(state, heirs, liveness, unclean_shutdown_replicas, rules, Election.CLEAN)
-        if all(node in unclean_shutdown_replicas and node in liveness.live for node in holders):
-            if len(holders) == 1:
+        eligible = [
+            n for n in state.elr if n in liveness.live and n not in unclean_shutdown_replicas
+        ]
+        if eligible:
+            return _lead(
+                state, eligible, liveness, unclean_shutdown_replicas, rules, Election.CLEAN
+            )
+        if all(node in unclean_shutdown_replicas and node in liveness.live for node in candidates):
+            if len(candidates) == 1:
                 return _lead(
-                    state, holders, liveness, unclean_shutdown_replicas, rules, Election.SUSPECT
+                    state, candidates, liveness, unclean_shutdown_replicas, rules, Election.SUSPECT
                 )
             return _leaderless(
                 state, liveness, unclean_shutdown_replicas
             )  # until their positions are known
-    # The session of a fenced broker is not over: it may be back with everything.
-    if rules.unclean and not any(node in liveness.fenced for node in holders):
-        for node in (*holders, *state.replicas):
+    # A fenced broker's session has not ended: it may return with all committed records.
+    if rules.unclean and not any(node in liveness.fenced for node in candidates):
+        for node in (*candidates, *state.replicas):
             if node in liveness.live:
-                elected = _next(state, node, (node,), elects=True, unclean=True)
+                elected = _next(state, node, (node,), is_election=True, unclean=True)
                 return PartitionChange(elected, Election.UNCLEAN)
     return _leaderless(state, liveness, unclean_shutdown_replicas)
 
 
 def awaits_positions(state: PartitionState, live: Collection[NodeId]) -> bool:
-    """Whether everyone who may hold what is committed is back, all from a power loss."""
-    holders = (*state.isr, *state.elr)
+    """Whether all replicas that may have all committed records are live again, and all of them had
+    an unclean shutdown."""
+    candidates = (*state.isr, *state.elr)
     return state.leader == NO_NODE and all(
-        n in state.unclean_shutdown_replicas and n in live for n in holders
+        n in state.unclean_shutdown_replicas and n in live for n in candidates
     )
 
 
-def elect_greatest(
+def elect_longest_log(
     state: PartitionState, live: Collection[NodeId], positions: Mapping[NodeId, Position]
 ) -> PartitionChange:
-    """Of replicas that all came back from a power loss, the one that lost the least leads."""
-    holders = [n for n in state.replicas if n in state.isr or n in state.elr]
-    if not awaits_positions(state, live) or any(node not in positions for node in holders):
+    """Of replicas that all had an unclean shutdown, elect the one with the longest log."""
+    candidates = [n for n in state.replicas if n in state.isr or n in state.elr]
+    if not awaits_positions(state, live) or any(node not in positions for node in candidates):
         return PartitionChange(state)
-    greatest = max(holders, key=lambda node: positions[node])
-    return PartitionChange(_next(state, greatest, (greatest,), elects=True), Election.SUSPECT)
+    longest = max(candidates, key=lambda node: positions[node])
+    return PartitionChange(_next(state, longest, (longest,), is_election=True), Election.SUSPECT)
 
 
-def prefer(state: PartitionState, live: Collection[NodeId]) -> PartitionState | None:
-    """The state with the preferred leader; None where it leads already, or cannot."""
+def elect_preferred(state: PartitionState, live: Collection[NodeId]) -> PartitionState | None:
+    """The state with the preferred leader; None if it already leads or cannot."""
     preferred = state.replicas[0]
     if state.leader in (preferred, NO_NODE) or preferred not in live or preferred not in state.isr:
         return None
@@ -165,12 +170,12 @@ def prefer(state: PartitionState, live: Collection[NodeId]) -> PartitionState | 
         state.isr,
         elr=state.elr,
         unclean_shutdown_replicas=state.unclean_shutdown_replicas,
-        elects=True,
+        is_election=True,
     )
 
 
 def with_members(state: PartitionState, members: Iterable[NodeId], rules: Rules) -> PartitionState:
-    """The state with another in-sync set, and those who may lead beside it (KIP-966)."""
+    """The state with another ISR, and the eligible leader replicas that follow (KIP-966)."""
     isr = tuple(members)
     elr = _elr(state, isr, rules)
     unclean_shutdown_replicas = tuple(
@@ -182,10 +187,12 @@ def with_members(state: PartitionState, members: Iterable[NodeId], rules: Rules)
 
 
 def _elr(state: PartitionState, isr: Collection[NodeId], rules: Rules) -> tuple[NodeId, ...]:
-    """Below the minimum nothing is committed: who leaves the in-sync set holds all that is.
+    """The eligible leader replicas (ELR).
 
-    Unless a power loss took it. A suspect leads nothing by itself, but is waited for and compared
-    where those who were believed to live prove to have lost power, too.
+    While the ISR is smaller than min.insync.replicas nothing is committed, so a replica that leaves
+    the ISR then has all committed records, unless it lost some in an unclean shutdown. Such a
+    replica is not elected from the ELR; but if all members of the ISR turn out to have had an
+    unclean shutdown too, its log end is compared with theirs.
     """
     if len(isr) >= min(rules.insync_min, len(state.replicas)):
         return ()
@@ -204,31 +211,33 @@ def _lead(
     rules: Rules,
     election: Election,
 ) -> PartitionChange:
-    """Let one of these lead, the present leader if it can, and these be in sync."""
+    """Make `members` the ISR and elect one of them; the current leader stays if it can."""
     isr = tuple(members)
     elr = _elr(state, isr, rules)
-    doubtful = tuple(node for node in unclean_shutdown_replicas if node in elr)
+    unclean_in_elr = tuple(node for node in unclean_shutdown_replicas if node in elr)
     if state.leader in isr and state.leader not in liveness.restarted:
         return PartitionChange(
-            _next(state, state.leader, isr, elr=elr, unclean_shutdown_replicas=doubtful)
+            _next(state, state.leader, isr, elr=elr, unclean_shutdown_replicas=unclean_in_elr)
         )
     leader = next(node for node in state.replicas if node in isr)
-    led = _next(state, leader, isr, elr=elr, unclean_shutdown_replicas=doubtful, elects=True)
+    led = _next(
+        state, leader, isr, elr=elr, unclean_shutdown_replicas=unclean_in_elr, is_election=True
+    )
     return PartitionChange(led, election)
 
 
 def _leaderless(
     state: PartitionState, liveness: BrokerLiveness, unclean_shutdown_replicas: tuple[NodeId, ...]
 ) -> PartitionChange:
-    stays = state.leader in liveness.fenced and state.leader not in liveness.restarted
-    is_led = state.leader != NO_NODE and not stays
+    keeps_leader = state.leader in liveness.fenced and state.leader not in liveness.restarted
+    loses_leader = state.leader != NO_NODE and not keeps_leader
     waiting = _next(
         state,
-        NO_NODE if is_led else state.leader,
+        NO_NODE if loses_leader else state.leader,
         state.isr,
         elr=state.elr,
         unclean_shutdown_replicas=unclean_shutdown_replicas,
-        elects=is_led,
+        is_election=loses_leader,
     )
     return PartitionChange(waiting)
 
@@ -240,24 +249,25 @@ def _next(
     *,
     elr: tuple[NodeId, ...] = (),
     unclean_shutdown_replicas: tuple[NodeId, ...] = (),
-    elects: bool = False,
+    is_election: bool = False,
     unclean: bool = False,
 ) -> PartitionState:
-    """The state that follows; `elects`: in the next leader epoch, `unclean`: which begins without
-    a member of the in-sync set. Every change has a number, one above the last.
+    """The next state. `is_election`: with the next leader epoch; `unclean`: the new leader was not
+    in the ISR. Each change increments the partition epoch.
 
-    Made in one go: a death may concern thousands of partitions.
+    Builds the state in one step, for speed: the failure of one broker may change thousands of
+    partitions.
     """
-    assert isr, "an in-sync set is never empty"
+    assert isr, "the ISR is never empty"
     if (
-        not elects
+        not is_election
         and leader == state.leader
         and isr == state.isr
         and elr == state.elr
         and unclean_shutdown_replicas == state.unclean_shutdown_replicas
     ):
         return state
-    epoch = LeaderEpoch(state.leader_epoch + elects)
+    epoch = LeaderEpoch(state.leader_epoch + is_election)
     return PartitionState(
         leader,
         epoch,

@@ -1,7 +1,6 @@
-"""What the cluster wants remembered, above all lost records: kept in the store, the newest first
-to be looked for and the oldest first to go.
+"""Cluster events, above all losses of records: the newest `EVENTS_KEPT` are kept in the store.
 
-`operations` makes the entries of new events, `events` reads those of an image.
+`operations` makes the store entries for new events, `events` reads those of an image.
 """
 
 import json
@@ -14,14 +13,14 @@ from suwi.metadata.store import Delete, Operation, Put
 
 EVENTS_KEPT = 200
 UNCLEAN_ELECTION = "unclean election"
-"""A replica leads that was not in sync: `lost_at_least` says which committed records it misses, as
-far as anyone alive knows; None: `LOSS_UNKNOWN`."""
+"""The elected leader was not in the ISR. `lost_at_least`: the committed records that it lacks,
+according to the replicas that could be queried; None: `LOSS_UNKNOWN`."""
 LOSS_UNKNOWN = "unknown until a former in-sync replica returns"
 SUSPECT_ELECTION = "election after a power loss"
-"""All that were in sync lost power: what was above the recovery point may be gone."""
+"""All in-sync replicas had a power loss: records above the recovery point may be lost."""
 RECORDS_LOST = "records lost"
-"""A replica gave up exactly these, which its leader does not have: committed was what is below
-`committed_below`, the rest may have been."""
+"""A replica truncated exactly these records, which its leader does not have. Those below
+`committed_below` were committed; the others may have been."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class Event:
 
 
 def operations(image: ClusterImage, new: Sequence[Event]) -> list[Operation]:
-    """Write these down, and forget the oldest."""
+    """The operations that add these events and delete the oldest ones."""
     numbers = sorted(image.events)
     first = numbers[-1] + 1 if numbers else 0
     writes: list[Operation] = [
@@ -44,12 +43,12 @@ def operations(image: ClusterImage, new: Sequence[Event]) -> list[Operation]:
 
 
 def events(image: ClusterImage) -> list[Event]:
-    """All that are kept, the oldest first."""
+    """All events in the image, the oldest first."""
     return [_decode(image.events[number]) for number in sorted(image.events)]
 
 
 def logged_facts(event: Event) -> dict[str, Any]:
-    """The facts of an event as the log shows them: that no loss is known does not mean no loss."""
+    """The facts of an event for the log, where an unknown loss must not read as no loss."""
     facts = dict(event.facts)
     if facts.get("lost_at_least", ()) is None:
         facts["lost_at_least"] = LOSS_UNKNOWN

@@ -1,7 +1,7 @@
-"""The controller's pen: one decision at a time, and a write that has returned is in the image.
+"""The controller's writes: one decision at a time, and a completed write is in the image.
 
-Whoever decides enters at `alone`, and writes with `write`.
-Invariant: a decision sees the image with everything that was written before it.
+A decision runs inside `run_exclusively` and writes with `write`.
+Invariant: a decision sees an image that includes all earlier writes.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from suwi.model.errors import BrokerError, InvalidConfig, NotController, Request
 log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
-_SURE_S = 5.0
+_CATCH_UP_S_MAX = 5.0
 
 
 class MetadataWriter:
@@ -37,44 +37,45 @@ class MetadataWriter:
         controller_epoch: int,
         on_refusal: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_refusal` is told when a write shows that this is no controller any more."""
+        """`on_refusal` is called when a write shows that this broker is no longer controller."""
         self._store = store
         self._follower = follower
         self._controller_epoch = controller_epoch
         self._on_refusal = on_refusal
-        self._turn = asyncio.Lock()
-        self._is_unsure = False
-        """Whether a write may have been made that the image does not show."""
+        self._lock = asyncio.Lock()
+        self._is_uncertain = False
+        """Whether the store may have a write that the image does not have."""
 
-    async def alone(self, decide: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-        """Make a decision, with its writes, while no other is made.
+    async def run_exclusively(self, decide: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """Run a decision with its writes while no other decision runs.
 
-        A client that goes away meanwhile cancels its wait, not the decision: the next one would
-        else be made from an image that does not show it yet.
+        Cancelling the caller, as when a client disconnects, does not cancel the decision:
+        otherwise the next one could see an image without its writes.
         """
-        task = asyncio.ensure_future(self._in_turn(decide))  # owner: the caller
+        task = asyncio.ensure_future(self._run_locked(decide))  # owner: the caller
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            task.add_done_callback(_ended_unheard)
+            task.add_done_callback(_log_unexpected_error)
             raise
 
-    async def _in_turn(self, decide: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-        async with self._turn:
-            if self._is_unsure:
-                await self._make_sure()
+    async def _run_locked(self, decide: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        async with self._lock:
+            if self._is_uncertain:
+                await self._catch_up()
             return await decide()
 
-    async def _make_sure(self) -> None:
-        """Writes carry whole states: one decided on an old image would take back what is there."""
+    async def _catch_up(self) -> None:
+        """Wait for the image to catch up. A write replaces whole states, so a decision on a stale
+        image would revert earlier changes."""
         try:
-            await self._follower.synced(_SURE_S)
+            await self._follower.synced(_CATCH_UP_S_MAX)
         except Unavailable as error:
-            raise RequestTimedOut("the metadata store does not say what was written") from error
-        self._is_unsure = False
+            raise RequestTimedOut("the result of an earlier metadata write is unknown") from error
+        self._is_uncertain = False
 
     async def write(self, operations: Sequence[Operation]) -> None:
-        """Write in order, in one piece where it is not too large for the store.
+        """Write in order, and atomically unless it is too large for the store.
 
         Raises NotController, RequestTimedOut.
         """
@@ -82,57 +83,58 @@ class MetadataWriter:
             await self._write(part)
 
     async def _write(self, operations: Sequence[Operation]) -> None:
-        if self._is_unsure:
-            raise RequestTimedOut("it is not known yet what the last write has changed")
+        if self._is_uncertain:
+            raise RequestTimedOut("the result of the last metadata write is unknown")
         try:
             result = await self._store.write(operations, controller_epoch=self._controller_epoch)
         except Unavailable as error:
-            raise RequestTimedOut(f"the metadata store takes no writes: {error}") from error
+            raise RequestTimedOut(f"the metadata store is unavailable: {error}") from error
         match result:
             case Applied(sequence=sequence):
-                await self._see(sequence)
+                await self._wait_for_image(sequence)
             case Conflict():
                 self._on_refusal()
-                raise NotController("the metadata changed under the controller")
+                raise NotController("the metadata was changed by another writer")
             case Unknown():
-                self._is_unsure = True
-                await self._find_out(operations)
+                self._is_uncertain = True
+                await self._resolve_unknown(operations)
 
-    async def _find_out(self, operations: Sequence[Operation]) -> None:
-        """The answer of a write was lost: it was made exactly if its values are there."""
+    async def _resolve_unknown(self, operations: Sequence[Operation]) -> None:
+        """Find out the result of a write whose response was lost: it succeeded if and only if the
+        store has its values."""
         try:
             await self._store.sync()
             snapshot = await self._store.read_all()
         except Unavailable as error:
-            raise RequestTimedOut(f"the metadata store does not answer: {error}") from error
+            raise RequestTimedOut(f"the metadata store is unavailable: {error}") from error
         for key, value in values_of(operations).items():
             entry = snapshot.entries.get(key)
             if (entry.value if entry else None) != value:
-                raise RequestTimedOut("the metadata store did not answer; nothing was changed")
-        await self._see(snapshot.sequence)
+                raise RequestTimedOut("the metadata store did not respond; nothing was changed")
+        await self._wait_for_image(snapshot.sequence)
 
-    async def _see(self, sequence: int) -> None:
-        """Wait for the image to show what was written; not for ever, with the turn held."""
-        self._is_unsure = True
+    async def _wait_for_image(self, sequence: int) -> None:
+        """Wait until the image has the write; with a time limit, because the lock is held."""
+        self._is_uncertain = True
         try:
-            async with asyncio.timeout(_SURE_S):
+            async with asyncio.timeout(_CATCH_UP_S_MAX):
                 await self._follower.reached(sequence)
         except (TimeoutError, Unavailable) as error:
-            raise RequestTimedOut("the image does not show what was written") from error
-        self._is_unsure = False
+            raise RequestTimedOut("the metadata image does not have the write yet") from error
+        self._is_uncertain = False
 
 
-def _ended_unheard(task: asyncio.Task[Any]) -> None:
-    """The client is gone: a refusal concerns nobody any more, an error of ours still does."""
+def _log_unexpected_error(task: asyncio.Task[Any]) -> None:
+    """Log the error of a decision whose caller was cancelled, unless it is a refusal."""
     error = None if task.cancelled() else task.exception()
     if error is not None and not isinstance(error, BrokerError):
         log.error("unexpected error in a decision", exc_info=error)
 
 
 def check_fits(operation: Operation) -> None:
-    """Raises InvalidConfig where a value is larger than a store takes at once."""
+    """Raises InvalidConfig if the operation is too large for the store."""
     if write_bytes([operation]) > WRITE_BYTES_MAX:
-        raise InvalidConfig("the configuration is larger than the metadata store takes")
+        raise InvalidConfig("the configuration is too large for the metadata store")
 
 
 def _split(operations: Sequence[Operation]) -> list[list[Operation]]:

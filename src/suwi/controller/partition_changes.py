@@ -1,7 +1,7 @@
-"""Decisions over all partitions at once, and the entries they become. Pure.
+"""Changes of many partitions at once, and the store entries for them. Pure.
 
-`compute_changes` is what a birth, a death or a fencing does to the cluster; `prefer_all` gives
-partitions back to their preferred leaders; `shard_puts` writes down what was decided.
+`compute_changes` gives the changes after a registration, unregistration or fencing;
+`elect_preferred_all` elects preferred leaders; `shard_puts` makes the store entries.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +13,7 @@ from suwi.controller.elections import (
     Rules,
     awaits_positions,
     compute_change,
-    prefer,
+    elect_preferred,
 )
 from suwi.metadata.image import (
     SHARD_PARTITIONS,
@@ -31,7 +31,7 @@ RulesOf = Callable[[Topic], Rules]
 
 @dataclass(slots=True)
 class PartitionChanges:
-    """New states, and how those who lead now were elected."""
+    """New partition states, and the kind of election of each newly elected leader."""
 
     states: dict[TopicPartition, PartitionState] = field(default_factory=dict)
     elections: dict[TopicPartition, Election] = field(default_factory=dict)
@@ -43,29 +43,29 @@ class PartitionChanges:
 def compute_changes(
     image: ClusterImage, liveness: BrokerLiveness, rules_of: RulesOf
 ) -> PartitionChanges:
-    """What births, deaths and fencing do to every partition."""
+    """The changes of all partitions after registrations, unregistrations and fencing."""
     decided = PartitionChanges()
     steady = liveness.live - liveness.restarted
     for topic in image.topics.values():
         rules: Rules | None = None
         for tp, state in partitions_of(topic):
             if state.leader in steady and not state.elr and steady.issuperset(state.isr):
-                continue  # Nobody who matters here came or went.
+                continue  # No broker of this partition's ISR has changed.
             rules = rules or rules_of(topic)
-            settled, election = compute_change(state, liveness, rules)
-            if settled is not state:
-                decided.states[tp] = settled
+            changed_state, election = compute_change(state, liveness, rules)
+            if changed_state is not state:
+                decided.states[tp] = changed_state
             if election is not Election.NONE:
                 decided.elections[tp] = election
     return decided
 
 
-def prefer_all(image: ClusterImage, partitions_max: int) -> PartitionChanges:
-    """Give partitions back to their preferred leaders, so many at most."""
+def elect_preferred_all(image: ClusterImage, partitions_max: int) -> PartitionChanges:
+    """Elect the preferred leaders of at most `partitions_max` partitions."""
     decided = PartitionChanges()
     for topic in image.topics.values():
         for tp, state in partitions_of(topic):
-            preferred = prefer(state, image.unfenced_brokers)
+            preferred = elect_preferred(state, image.unfenced_brokers)
             if preferred is not None:
                 decided.states[tp] = preferred
                 decided.elections[tp] = Election.CLEAN
@@ -75,7 +75,7 @@ def prefer_all(image: ClusterImage, partitions_max: int) -> PartitionChanges:
 
 
 def awaiting_positions(image: ClusterImage) -> dict[TopicPartition, PartitionState]:
-    """Partitions all of whose holders came back from a power loss; see `elect_greatest`."""
+    """The partitions that await the positions of their replicas; see `elect_longest_log`."""
     return {
         tp: state
         for topic in image.topics.values()
@@ -85,7 +85,7 @@ def awaiting_positions(image: ClusterImage) -> dict[TopicPartition, PartitionSta
 
 
 def shard_puts(image: ClusterImage, states: Mapping[TopicPartition, PartitionState]) -> list[Put]:
-    """The entries that make these states the partitions' states."""
+    """The store entries that set these partition states."""
     by_topic: dict[str, dict[int, PartitionState]] = {}
     for tp, state in states.items():
         by_topic.setdefault(tp.topic, {})[tp.partition] = state
@@ -104,10 +104,9 @@ def _changed_shards(topic: Topic, changed: Mapping[int, PartitionState]) -> dict
     return encode_shards(topic._replace(partitions=tuple(partitions)), shards)
 
 
-def without_eligible(
-    image: ClusterImage, topics: Iterable[str]
-) -> dict[TopicPartition, PartitionState]:
-    """Forget who may lead beside the in-sync sets: a new minimum lets more be committed."""
+def without_elr(image: ClusterImage, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
+    """Clear the ELR: with a new min.insync.replicas, records may be committed without those
+    replicas."""
     return {
         tp: state._replace(
             elr=(),

@@ -1,7 +1,7 @@
-"""Where the replicas of a new topic go. Pure: chance comes as an argument.
+"""Replica placement for new partitions. Pure: random numbers are arguments.
 
-Replicas of a partition are spread over racks, within a rack over hosts, then over brokers: what can
-fail together holds as few of them as possible.
+The replicas of a partition are spread over racks, within a rack over hosts, then over brokers, so
+that a failure of a rack or host affects as few of them as possible.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from suwi.model.ids import NodeId
 
 
 class Site(NamedTuple):
-    """A broker and what it shares its fate with."""
+    """A broker with its failure domains."""
 
     node: NodeId
     rack: str
@@ -21,13 +21,13 @@ class Site(NamedTuple):
 
 
 def sites_of(brokers: Iterable[BrokerInfo]) -> list[Site]:
-    """Racks count only where every broker names one, as in Kafka."""
+    """As in Kafka, racks are used only if every broker has one."""
     brokers = list(brokers)
-    racks_count = all(broker.rack for broker in brokers)
+    uses_racks = all(broker.rack for broker in brokers)
     return [
         Site(
             broker.id,
-            (broker.rack or "") if racks_count else "",
+            (broker.rack or "") if uses_racks else "",
             broker.endpoints[0].host if broker.endpoints else "",
         )
         for broker in brokers
@@ -45,8 +45,8 @@ def place(
 ) -> list[tuple[NodeId, ...]]:
     """The replicas of each new partition; the first is the preferred leader.
 
-    Leaders go round the brokers from `start` on; the others follow at a distance that grows with
-    every round, so that the partitions of a lost leader spread over all that are left.
+    Leaders are assigned round-robin from `start` on. The other replicas follow at a distance that
+    grows with every round, so that the partitions of a failed leader spread over all others.
     """
     count = len(sites)
     if replication_factor > count:
@@ -68,22 +68,23 @@ def place(
 
 
 def _alternating(sites: Sequence[Site]) -> list[Site]:
-    """Neighbours stand in different racks and on different hosts, as far as that can be."""
+    """Order the brokers so that neighbours are in different racks and hosts where possible."""
     by_rack: dict[str, dict[str, list[Site]]] = {}
     for site in sites:
         by_rack.setdefault(site.rack, {}).setdefault(site.host, []).append(site)
-    racks = [_in_turn(list(hosts.values())) for hosts in by_rack.values()]
-    return _in_turn(racks)
+    racks = [_interleaved(list(hosts.values())) for hosts in by_rack.values()]
+    return _interleaved(racks)
 
 
-def _in_turn(rows: Sequence[Sequence[Site]]) -> list[Site]:
+def _interleaved(rows: Sequence[Sequence[Site]]) -> list[Site]:
     """The first of each row, then the second of each, and so on."""
     longest = max((len(row) for row in rows), default=0)
     return [row[column] for column in range(longest) for row in rows if column < len(row)]
 
 
 def _choose(ordered: Sequence[Site], leader: int, distance: int, wanted: int) -> list[Site]:
-    """The leader and, from so far away on, those who share the least with the ones before them."""
+    """The leader, then the brokers from `distance` on that share the fewest racks and hosts with
+    the ones chosen before."""
     count = len(ordered)
     chosen = [ordered[leader]]
     candidates = [

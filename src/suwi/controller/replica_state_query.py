@@ -1,7 +1,7 @@
-"""What replicas know, asked of the brokers that have them.
+"""The replica states that the controller queries from brokers, and what can be concluded.
 
-`QueryReplicaStates` is how the controller asks (`broker/replica_state_query.py`); `lost_at_least`
-says what follows.
+`QueryReplicaStates` is the query (implemented in `broker/replica_state_query.py`); `lost_at_least`
+computes the records that an election has lost.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -26,12 +26,12 @@ class ReplicaFacts(NamedTuple):
 Answers: TypeAlias = Mapping[TopicPartition, Mapping[NodeId, ReplicaFacts]]
 Asked: TypeAlias = Mapping[TopicPartition, Collection[NodeId]]
 QueryReplicaStates: TypeAlias = Callable[[Asked, Mapping[NodeId, BrokerInfo]], Awaitable[Answers]]
-"""Asks those of the brokers given about their replicas; who does not answer soon is left out."""
+"""Queries the given brokers for their replicas; leaves out those that do not respond in time."""
 
 
 def lost_at_least(answers: Mapping[NodeId, ReplicaFacts], leader: NodeId) -> tuple[int, int] | None:
-    """The committed records that a new leader does not have, as far as anyone who answered knows:
-    the first, and the first that is not lost. None where nobody misses any."""
+    """The committed records that a new leader lacks, according to the brokers that responded: the
+    first offset, and the first offset after them. None if no loss is known."""
     facts = answers.get(leader)
     if facts is None:
         return None

@@ -1,10 +1,11 @@
-"""The controller's word on brokers and partitions: decided purely, written to the store.
+"""The controller's decisions on brokers and partitions: computed by pure functions, written here.
 
-`journal` takes in who is registered, `fence` and `unfence` what is seen of a broker before its
-session ends, `shut_down` a broker's wish to go; `propose` is AlterPartition, `elect` ElectLeaders,
-`balance` the preferred leaders' turn.
-Invariant: a birth or a death and what it changes become visible together, or the partitions first:
-a round that was cut short is made again from what is written.
+`apply_registrations` processes the registered brokers, `fence` and `unfence` what the failure
+detector finds before a session ends, `shut_down` a controlled shutdown; `propose` is
+AlterPartition, `elect` ElectLeaders, `balance` the periodic election of preferred leaders.
+Invariant: a registration or unregistration becomes visible together with the partition changes it
+causes, or after them: if a write is interrupted, the controller computes the changes again from
+the state in the store.
 """
 
 import logging
@@ -17,8 +18,8 @@ from suwi.controller.elections import (
     BrokerLiveness,
     Election,
     compute_change,
-    elect_greatest,
-    prefer,
+    elect_longest_log,
+    elect_preferred,
 )
 from suwi.controller.events import (
     RECORDS_LOST,
@@ -34,7 +35,7 @@ from suwi.controller.partition_changes import (
     RulesOf,
     awaiting_positions,
     compute_changes,
-    prefer_all,
+    elect_preferred_all,
     shard_puts,
 )
 from suwi.controller.proposed_isr import ProposedIsr, check_sender, validate
@@ -65,14 +66,14 @@ from suwi.model.ids import NO_NODE, NodeId, PartitionIndex, TopicPartition
 log = logging.getLogger(__name__)
 
 _PREFERRED_AT_ONCE_MAX = 1000
-_LOSSES_TOLD_MAX = 50
-"""Of one round."""
-_ELECTIONS_TOLD_MAX = 10
-"""Of more in one round only their number is logged."""
+_LOSSES_REPORTED_MAX = 50
+"""Per decision."""
+_ELECTIONS_LOGGED_MAX = 10
+"""If one decision has more, only their number is logged."""
 
 
 class Registered(NamedTuple):
-    """A broker as it has registered itself."""
+    """A broker's registration."""
 
     broker: BrokerInfo
     was_unclean_shutdown: bool
@@ -110,23 +111,24 @@ class ReplicationControl:
 
     # -- brokers ---------------------------------------------------------------------------------
 
-    def is_journaled(self, registered: Mapping[NodeId, Registered]) -> bool:
-        """Whether the image shows exactly these lives."""
-        journaled = self._follower.image.registered_brokers
-        return {n: b.epoch for n, b in journaled.items()} == {
+    def are_registrations_applied(self, registered: Mapping[NodeId, Registered]) -> bool:
+        """Whether the image has exactly these brokers with these broker epochs."""
+        known_brokers = self._follower.image.registered_brokers
+        return {n: b.epoch for n, b in known_brokers.items()} == {
             n: r.broker.epoch for n, r in registered.items()
         }
 
-    async def journal(self, registered: Mapping[NodeId, Registered]) -> None:
-        """Make births and deaths known, with all that they change."""
-        await self._writer.alone(lambda: self._journal(registered))
+    async def apply_registrations(self, registered: Mapping[NodeId, Registered]) -> None:
+        """Write registrations and unregistrations, with the partition changes they cause."""
+        await self._writer.run_exclusively(lambda: self._apply_registrations(registered))
 
-    async def _journal(self, registered: Mapping[NodeId, Registered]) -> None:
+    async def _apply_registrations(self, registered: Mapping[NodeId, Registered]) -> None:
         before = self._follower.image.registered_brokers
         after: dict[NodeId, BrokerInfo] = {}
         for node, (broker, _) in registered.items():
             known = before.get(node)
-            # Who was fenced in this life stays so until it is seen again.
+            # A broker fenced in this incarnation stays fenced until the failure detector unfences
+            # it.
             after[node] = known if known and known.epoch == broker.epoch else broker
         unclean_shutdown_replicas = [
             node for node, found in registered.items() if found.was_unclean_shutdown
@@ -134,13 +136,13 @@ class ReplicationControl:
         await self._apply_liveness(after, unclean_shutdown_replicas)
 
     async def fence(self, node: NodeId, epoch: int) -> None:
-        """A broker is taken for dead, or leaves: give its partitions to others where that can be
-        done without loss."""
-        await self._writer.alone(lambda: self._set_fenced(node, epoch, True))
+        """Fence a broker that has failed or is shutting down: elect other leaders for its
+        partitions where that loses no records."""
+        await self._writer.run_exclusively(lambda: self._set_fenced(node, epoch, True))
 
     async def unfence(self, node: NodeId, epoch: int) -> None:
-        """A broker that was fenced is in service after all."""
-        await self._writer.alone(lambda: self._set_fenced(node, epoch, False))
+        """Unfence a broker that turned out to be running."""
+        await self._writer.run_exclusively(lambda: self._set_fenced(node, epoch, False))
 
     async def _set_fenced(self, node: NodeId, epoch: int, fenced: bool) -> None:
         before = self._follower.image.registered_brokers
@@ -151,12 +153,12 @@ class ReplicationControl:
         await self._apply_liveness({**before, node: known._replace(fenced=fenced)})
 
     async def shut_down(self, node: NodeId, epoch: int) -> None:
-        """A broker wants to go; returns when it leads nothing that another could."""
+        """Controlled shutdown: returns when the broker leads no partition that another could."""
         known = self._follower.image.registered_brokers.get(node)
         if known is None:
             raise BrokerIdNotRegistered(f"broker {node} is not registered")
         if known.epoch != epoch:
-            raise StaleBrokerEpoch(f"broker {node} lives with epoch {known.epoch}, not {epoch}")
+            raise StaleBrokerEpoch(f"broker {node} has epoch {known.epoch}, not {epoch}")
         await self.fence(node, epoch)
 
     async def _apply_liveness(
@@ -166,54 +168,54 @@ class ReplicationControl:
         before = image.registered_brokers
         liveness = BrokerLiveness.of(before, after, list(unclean_shutdown_replicas))
         decided = compute_changes(image, liveness, self._rules_of)
-        lives: list[Operation] = [
+        registrations: list[Operation] = [
             Put(f"{LIVE}{node}", encode_broker(broker))
             for node, broker in after.items()
             if before.get(node) != broker
         ]
-        lives += [Delete(f"{LIVE}{node}") for node in before if node not in after]
-        # It has put those topics away before it registered.
-        lives += [
+        registrations += [Delete(f"{LIVE}{node}") for node in before if node not in after]
+        # A restarted broker has marked those topics for deletion before it registered.
+        registrations += [
             Delete(f"{DELETIONS}{node}")
             for node in sorted(liveness.restarted & set(image.deletions))
         ]
-        await self._write(decided, lives, after)
+        await self._write(decided, registrations, after)
         for node in sorted(liveness.restarted):
-            log.info("broker born", extra={"broker": node, "epoch": after[node].epoch})
+            log.info("broker registered", extra={"broker": node, "epoch": after[node].epoch})
         for node in sorted(set(before) - set(after)):
-            log.info("broker dead", extra={"broker": node, "epoch": before[node].epoch})
+            log.info("broker unregistered", extra={"broker": node, "epoch": before[node].epoch})
 
     # -- elections -------------------------------------------------------------------------------
 
     async def balance(self) -> int:
-        """Give partitions back to their preferred leaders; how many."""
-        return await self._writer.alone(lambda: self._balance())
+        """Elect preferred leaders; returns the number of changed partitions."""
+        return await self._writer.run_exclusively(lambda: self._balance())
 
     async def _balance(self) -> int:
-        decided = prefer_all(self._follower.image, _PREFERRED_AT_ONCE_MAX)
+        decided = elect_preferred_all(self._follower.image, _PREFERRED_AT_ONCE_MAX)
         await self._write(decided)
         return len(decided.states)
 
     async def elect(
-        self, asked: Sequence[TopicPartition] | None, *, unclean: bool
+        self, requested: Sequence[TopicPartition] | None, *, unclean: bool
     ) -> dict[TopicPartition, BrokerError | None]:
-        """Elect as an administrator asks; None is all partitions. What became of each."""
-        return await self._writer.alone(lambda: self._elect(asked, unclean))
+        """Serve ElectLeaders; `requested` None: all partitions. Returns the result of each."""
+        return await self._writer.run_exclusively(lambda: self._elect(requested, unclean))
 
     async def _elect(
-        self, asked: Sequence[TopicPartition] | None, unclean: bool
+        self, requested: Sequence[TopicPartition] | None, unclean: bool
     ) -> dict[TopicPartition, BrokerError | None]:
         image = self._follower.image
         decided = PartitionChanges()
         results: dict[TopicPartition, BrokerError | None] = {}
-        for tp in _all_partitions(image) if asked is None else asked:
+        for tp in _all_partitions(image) if requested is None else requested:
             try:
                 state, election = self._elected(image, tp, unclean)
                 decided.states[tp] = state
                 decided.elections[tp] = election
                 results[tp] = None
             except ElectionNotNeeded as error:
-                if asked is not None:
+                if requested is not None:
                     results[tp] = error
             except BrokerError as error:
                 results[tp] = error
@@ -229,7 +231,7 @@ class ReplicationControl:
         if not unclean:
             if state.leader == state.replicas[0]:
                 raise ElectionNotNeeded(f"{tp} is led by its preferred leader")
-            preferred = prefer(state, image.unfenced_brokers)
+            preferred = elect_preferred(state, image.unfenced_brokers)
             if preferred is None:
                 raise PreferredLeaderNotAvailable(
                     f"broker {state.replicas[0]} is not in sync with {tp}"
@@ -238,23 +240,24 @@ class ReplicationControl:
         if state.leader != NO_NODE:
             raise ElectionNotNeeded(f"{tp} has a leader")
         rules = self._rules_of(image.topics[tp.topic])._replace(unclean=True)
-        settled, election = compute_change(
+        changed, election = compute_change(
             state, BrokerLiveness.of(image.registered_brokers, image.registered_brokers), rules
         )
-        if settled.leader == NO_NODE:
+        if changed.leader == NO_NODE:
             raise EligibleLeadersNotAvailable(f"no replica of {tp} can lead")
-        return settled, election
+        return changed, election
 
     def awaiting_positions(self) -> dict[TopicPartition, PartitionState]:
         return awaiting_positions(self._follower.image)
 
-    async def elect_greatest(self) -> None:
-        """End the wait of replicas that all came back from a power loss, if they can be asked."""
+    async def elect_longest_log(self) -> None:
+        """Elect leaders for partitions whose replicas all had an unclean shutdown, if all of those
+        replicas can be queried."""
         awaited = {tp: (*state.isr, *state.elr) for tp, state in self.awaiting_positions().items()}
         answers = await self._query_replica_states(awaited, self._follower.image.unfenced_brokers)
-        await self._writer.alone(lambda: self._elect_greatest(answers))
+        await self._writer.run_exclusively(lambda: self._elect_longest_log(answers))
 
-    async def _elect_greatest(self, answers: Answers) -> None:
+    async def _elect_longest_log(self, answers: Answers) -> None:
         image = self._follower.image
         decided = PartitionChanges()
         for tp, known in answers.items():
@@ -262,9 +265,9 @@ class ReplicationControl:
             if state is None:
                 continue
             positions = {node: facts.position for node, facts in known.items()}
-            settled, election = elect_greatest(state, image.unfenced_brokers, positions)
+            changed, election = elect_longest_log(state, image.unfenced_brokers, positions)
             if election is not Election.NONE:
-                decided.states[tp] = settled
+                decided.states[tp] = changed
                 decided.elections[tp] = election
         await self._write(decided, answers=answers)
 
@@ -273,11 +276,13 @@ class ReplicationControl:
     async def propose(
         self, sender: NodeId, broker_epoch: int, proposals: Sequence[TopicProposal]
     ) -> list[PartitionState | BrokerError]:
-        """Judge what a leader asks for; the new state of each partition, or why not.
+        """Serve AlterPartition; returns the new state of each partition, or its error.
 
-        Raises StaleBrokerEpoch where the sender is not heard at all.
+        Raises StaleBrokerEpoch if the sender is fenced or has another broker epoch.
         """
-        return await self._writer.alone(lambda: self._propose(sender, broker_epoch, proposals))
+        return await self._writer.run_exclusively(
+            lambda: self._propose(sender, broker_epoch, proposals)
+        )
 
     async def _propose(
         self, sender: NodeId, broker_epoch: int, proposals: Sequence[TopicProposal]
@@ -296,11 +301,11 @@ class ReplicationControl:
                 if state is None:
                     raise UnknownTopicOrPartition(f"{tp} does not exist")
                 rules = self._rules_of(topic)
-                judged = validate(state, sender, proposal, image.unfenced_brokers, rules)
-                decided.states[tp] = judged
-                if judged.leader != state.leader:
+                altered = validate(state, sender, proposal, image.unfenced_brokers, rules)
+                decided.states[tp] = altered
+                if altered.leader != state.leader:
                     decided.elections[tp] = Election.CLEAN
-                results.append(judged)
+                results.append(altered)
             except BrokerError as error:
                 results.append(error)
         await self._write(decided)
@@ -309,16 +314,16 @@ class ReplicationControl:
     # -- losses ----------------------------------------------------------------------------------
 
     async def report_loss(self, facts: Mapping[str, Any]) -> None:
-        """A replica gave up records that were committed, or may have been: remember which."""
+        """Record that a replica truncated records that were, or may have been, committed."""
         event = Event(RECORDS_LOST, self._clock.now_ms(), facts)
-        await self._writer.alone(lambda: self._remember(event))
+        await self._writer.run_exclusively(lambda: self._write_event(event))
 
-    async def _remember(self, event: Event) -> None:
+    async def _write_event(self, event: Event) -> None:
         await self._writer.write(operations(self._follower.image, [event]))
         log.error(event.kind, extra=logged_facts(event))
 
     def _losses(self, decided: PartitionChanges, answers: Answers) -> list[Event]:
-        """What elections have cost, as far as anyone who lives can say."""
+        """Events for records lost by elections, as far as the live replicas show."""
         now_ms = self._clock.now_ms()
         events = []
         for tp in _lossy(decided):
@@ -332,9 +337,9 @@ class ReplicationControl:
                 facts["lost_at_least"] = lost_at_least(known, state.leader)
                 events.append(Event(UNCLEAN_ELECTION, now_ms, facts))
             else:
-                of_leader = known.get(state.leader)
-                facts["recovery_point"] = of_leader.recovery_point if of_leader else None
-                facts["log_end"] = of_leader.end_offset if of_leader else None
+                leader_facts = known.get(state.leader)
+                facts["recovery_point"] = leader_facts.recovery_point if leader_facts else None
+                facts["log_end"] = leader_facts.end_offset if leader_facts else None
                 events.append(Event(SUSPECT_ELECTION, now_ms, facts))
         return events
 
@@ -343,24 +348,25 @@ class ReplicationControl:
     async def _write(
         self,
         decided: PartitionChanges,
-        lives: Sequence[Operation] = (),
+        registrations: Sequence[Operation] = (),
         brokers: Mapping[NodeId, BrokerInfo] | None = None,
         answers: Answers | None = None,
     ) -> None:
-        """Write down what was decided; brokers' lives last, see the invariant."""
+        """Write the decision; broker registrations last, see the invariant."""
         image = self._follower.image
         if answers is None and (lossy := _lossy(decided)):
             replicas = {tp: decided.states[tp].replicas for tp in lossy}
-            # Before the others hear of it and give up what the new leader does not have.
+            # Query before the write: afterwards the followers truncate the records that the new
+            # leader lacks.
             answers = await self._query_replica_states(replicas, brokers or image.unfenced_brokers)
         events = self._losses(decided, answers or {})
-        writes = [*shard_puts(image, decided.states), *operations(image, events), *lives]
+        writes = [*shard_puts(image, decided.states), *operations(image, events), *registrations]
         if not writes:
             return
         await self._writer.write(writes)
         for event in events:
             log.error(event.kind, extra=logged_facts(event))
-        _tell(decided)
+        _log_elections(decided)
         self._counts.clean += len(decided.elected(Election.CLEAN))
         self._counts.unclean += len(decided.elected(Election.UNCLEAN))
         self._counts.suspect += len(decided.elected(Election.SUSPECT))
@@ -368,11 +374,11 @@ class ReplicationControl:
 
 def _lossy(decided: PartitionChanges) -> list[TopicPartition]:
     lossy = [*decided.elected(Election.UNCLEAN), *decided.elected(Election.SUSPECT)]
-    return lossy[:_LOSSES_TOLD_MAX]
+    return lossy[:_LOSSES_REPORTED_MAX]
 
 
-def _tell(decided: PartitionChanges) -> None:
-    if len(decided.elections) > _ELECTIONS_TOLD_MAX:
+def _log_elections(decided: PartitionChanges) -> None:
+    if len(decided.elections) > _ELECTIONS_LOGGED_MAX:
         log.info("leaders elected", extra={"partitions": len(decided.elections)})
         return
     for tp, election in decided.elections.items():

@@ -1,6 +1,6 @@
-"""The users of SCRAM: judged here, written to the store, seen in the image.
+"""SCRAM credentials: validates changes and writes them.
 
-Invariant: the store gets salted hashes only, of no fewer iterations than the RFC asks for.
+Invariant: the store has salted hashes only, with at least the iterations that the RFC requires.
 """
 
 import logging
@@ -50,13 +50,13 @@ class Upsertion(NamedTuple):
 
 
 class ScramDirectory:
-    """The users, as any broker knows them."""
+    """Read access to the SCRAM credentials, on any broker."""
 
     def __init__(self, follower: MetadataFollower) -> None:
         self._follower = follower
 
     def credentials(self, user: str) -> dict[str, ScramCredential]:
-        """What is kept of a user, by mechanism."""
+        """A user's credentials by mechanism."""
         scram = self._follower.image.scram
         return {name: users[user] for name, users in scram.items() if user in users}
 
@@ -72,20 +72,20 @@ class ScramControl(ScramDirectory):
     async def alter(
         self, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]
     ) -> dict[str, BrokerError | None]:
-        """Change users; what became of each. One that is refused in one part is left alone."""
-        return await self._writer.alone(lambda: self._alter(deletions, upsertions))
+        """Change users; returns the result of each. A user with one invalid change is unchanged."""
+        return await self._writer.run_exclusively(lambda: self._alter(deletions, upsertions))
 
     async def _alter(
         self, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]
     ) -> dict[str, BrokerError | None]:
         results: dict[str, BrokerError | None] = {}
-        asked: dict[str, list[Deletion | Upsertion]] = {}
+        changes_by_user: dict[str, list[Deletion | Upsertion]] = {}
         for deletion in deletions:
-            asked.setdefault(deletion.user, []).append(deletion)
+            changes_by_user.setdefault(deletion.user, []).append(deletion)
         for upsertion in upsertions:
-            asked.setdefault(upsertion.user, []).append(upsertion)
+            changes_by_user.setdefault(upsertion.user, []).append(upsertion)
         operations: list[Operation] = []
-        for user, changes in asked.items():
+        for user, changes in changes_by_user.items():
             try:
                 operations.append(self._altered(user, changes))
             except BrokerError as error:
@@ -99,18 +99,18 @@ class ScramControl(ScramDirectory):
         return results
 
     def _altered(self, user: str, changes: Sequence[Deletion | Upsertion]) -> Operation:
-        """The entry of a user after its changes."""
+        """The store operation for a user's changes."""
         if len({change.mechanism for change in changes}) < len(changes):
             raise DuplicateResource("a credential is changed twice in one request")
         if not 0 < len(user) <= _USER_CHARACTERS_MAX:
             raise UnacceptableCredential(
-                f"a user's name has from 1 to {_USER_CHARACTERS_MAX} characters"
+                f"a user name must have from 1 to {_USER_CHARACTERS_MAX} characters"
             )
         credentials = self.credentials(user)
         for change in changes:
             mechanism = MECHANISM_NUMBERS.get(change.mechanism)
             if mechanism is None:
-                raise UnsupportedSaslMechanism(f"{change.mechanism} is no SCRAM mechanism")
+                raise UnsupportedSaslMechanism(f"{change.mechanism} is not a SCRAM mechanism")
             if isinstance(change, Upsertion):
                 credentials[mechanism.sasl_name] = _credential(mechanism, change)
             elif credentials.pop(mechanism.sasl_name, None) is None:
@@ -130,9 +130,9 @@ def _credential(mechanism: ScramMechanism, change: Upsertion) -> ScramCredential
             f"iterations: allowed: a whole number from {ITERATIONS_MIN} to {ITERATIONS_MAX}"
         )
     if not 0 < len(change.salt) <= _SALT_BYTES_MAX:
-        raise UnacceptableCredential(f"the salt has from 1 to {_SALT_BYTES_MAX} bytes")
+        raise UnacceptableCredential(f"the salt must have from 1 to {_SALT_BYTES_MAX} bytes")
     if len(change.salted_password) != mechanism.digest_bytes:
         raise UnacceptableCredential(
-            f"a salted password of {mechanism.sasl_name} has {mechanism.digest_bytes} bytes"
+            f"a salted password of {mechanism.sasl_name} must have {mechanism.digest_bytes} bytes"
         )
     return make_credential(mechanism, change.salted_password, change.salt, change.iterations)

@@ -1,6 +1,6 @@
-"""Creating and deleting topics: decided here, written to the store, seen by all in the image.
+"""Creates, extends and deletes topics: validates requests and writes the changes.
 
-One decision at a time: the next one starts when the image shows the last.
+Invariant: a decision starts only when the image has the changes of the previous one.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class NewTopic:
     replication_factor: int
     configs: Mapping[str, str] = field(default_factory=dict)
     assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    """Replicas of each partition where the client chose them; else empty."""
+    """The replicas of each partition, if the client assigned them; else empty."""
 
 
 class TopicControl:
@@ -70,8 +70,8 @@ class TopicControl:
         self._defaults = defaults
 
     async def create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
-        """Create a topic; returns when this broker's image shows it. Raises a `BrokerError`."""
-        return await self._writer.alone(lambda: self._create(new, validate_only))
+        """Create a topic; returns when this broker's image has it. Raises a `BrokerError`."""
+        return await self._writer.run_exclusively(lambda: self._create(new, validate_only))
 
     async def _create(self, new: NewTopic, validate_only: bool) -> Topic:
         topic = self._decide(new, self._follower.image)
@@ -79,7 +79,7 @@ class TopicControl:
         check_fits(head)
         if validate_only:
             return topic
-        # The head comes last: until it is there, the topic is not.
+        # The head is written last: the topic exists only once the head does.
         await self._writer.write([*await _shard_puts(topic), head])
         log.info(
             "topic created",
@@ -88,16 +88,16 @@ class TopicControl:
         return topic
 
     async def adopt(self, topic: Topic) -> None:
-        """Take in a topic as it is, with its id: its data exists already."""
+        """Create a topic with its existing id and state; its data already exists."""
         check_topic_name(topic.name)
         shards = await _shard_puts(topic)
         head = Put(TOPICS + topic.name, encode_topic(topic), ABSENT)
-        await self._writer.alone(lambda: self._writer.write([*shards, head]))
+        await self._writer.run_exclusively(lambda: self._writer.write([*shards, head]))
 
     def _decide(self, new: NewTopic, image: ClusterImage) -> Topic:
         check_topic_name(new.name)
         if new.name in image.topics:
-            raise TopicAlreadyExists(f"topic {new.name!r} exists already")
+            raise TopicAlreadyExists(f"topic {new.name!r} already exists")
         check_collision(new.name, image.topics)
         if any(value is None for value in new.configs.values()):
             raise InvalidConfig("a topic's configuration cannot be null")
@@ -134,8 +134,8 @@ class TopicControl:
         *,
         validate_only: bool = False,
     ) -> None:
-        """Let a topic have `count` partitions; they are added, never removed."""
-        await self._writer.alone(
+        """Increase the number of a topic's partitions to `count`."""
+        await self._writer.run_exclusively(
             lambda: self._add_partitions(name, count, assignments, validate_only)
         )
 
@@ -157,7 +157,7 @@ class TopicControl:
             )
         if count > PARTITIONS_MAX:
             raise InvalidPartitions(f"a topic has at most {PARTITIONS_MAX} partitions")
-        added = self._replicas_of_more(topic, count - present, assignments, image)
+        added = self._replicas_of_added(topic, count - present, assignments, image)
         states = [PartitionState(r[0], LeaderEpoch(0), 0, r, r) for r in added]
         grown = Topic(name, topic.id, topic.configs, (*topic.partitions, *states))
         if validate_only:
@@ -166,7 +166,7 @@ class TopicControl:
         await self._writer.write([*shards, Put(TOPICS + name, encode_topic(grown))])
         log.info("partitions added", extra={"topic": name, "partitions": count})
 
-    def _replicas_of_more(
+    def _replicas_of_added(
         self,
         topic: Topic,
         count: int,
@@ -182,7 +182,7 @@ class TopicControl:
             return place(sites, count, factor, first_partition=first, start=start)
         if len(assignments) != count:
             raise InvalidReplicaAssignment(
-                f"{count} partitions are to be added, {len(assignments)} are assigned"
+                f"{count} partitions are to be added, but {len(assignments)} are assigned"
             )
         chosen = _check_assignments(dict(enumerate(assignments)), brokers)
         if len(chosen[0]) != factor:
@@ -191,7 +191,7 @@ class TopicControl:
 
     async def delete(self, name: str | None, topic_id: UUID | None) -> Topic:
         """Delete a topic by name or id. Raises a `BrokerError`."""
-        return await self._writer.alone(lambda: self._delete(name, topic_id))
+        return await self._writer.run_exclusively(lambda: self._delete(name, topic_id))
 
     async def _delete(self, name: str | None, topic_id: UUID | None) -> Topic:
         image = self._follower.image
@@ -205,7 +205,7 @@ class TopicControl:
                 raise UnknownTopicId(f"no topic has the id {topic_id}")
         shards = range(shard_count(topic))
         operations: list[Operation] = [
-            *_remembered(image, topic),
+            *_deletion_puts(image, topic),
             Delete(TOPICS + topic.name),
         ]
         operations += [Delete(shard_key(topic.name, shard)) for shard in shards]
@@ -215,7 +215,8 @@ class TopicControl:
 
 
 async def _shard_puts(topic: Topic, first: int = 0) -> list[Put]:
-    """The partition states of a topic, from a shard on; one is encoded in each turn of the loop."""
+    """Entries for a topic's partition states from shard `first` on; yields to the event loop after
+    each shard."""
     puts: list[Put] = []
     for shard in range(first, shard_count(topic)):
         if shard > first:
@@ -224,13 +225,13 @@ async def _shard_puts(topic: Topic, first: int = 0) -> list[Put]:
     return puts
 
 
-def _remembered(image: ClusterImage, topic: Topic) -> list[Put]:
-    """For brokers that are away: what they have of the topic is to go when they are back."""
-    away = {node for state in topic.partitions for node in state.replicas} - set(
+def _deletion_puts(image: ClusterImage, topic: Topic) -> list[Put]:
+    """Entries that make brokers that are offline now delete the topic's data when they return."""
+    offline = {node for state in topic.partitions for node in state.replicas} - set(
         image.unfenced_brokers
     )
     puts = []
-    for node in sorted(away):
+    for node in sorted(offline):
         ids = image.deletions.get(node, frozenset()) | {topic.id}
         puts.append(Put(f"{DELETIONS}{node}", json.dumps(sorted(map(str, ids))).encode()))
     return puts
@@ -247,9 +248,9 @@ def _check_assignments(
     for index, replicas in assignments.items():
         if len(set(replicas)) < len(replicas):
             raise InvalidReplicaAssignment(f"partition {index} names a broker twice")
-        strangers = [broker for broker in replicas if broker not in brokers]
-        if strangers:
-            raise InvalidReplicaAssignment(f"no live broker has the id {strangers[0]}")
+        not_live = [broker for broker in replicas if broker not in brokers]
+        if not_live:
+            raise InvalidReplicaAssignment(f"no live broker has the id {not_live[0]}")
     return [
         tuple(NodeId(broker) for broker in assignments[index]) for index in range(len(assignments))
     ]

@@ -1,4 +1,4 @@
-"""Which names a topic may have."""
+"""Validates topic names."""
 
 import re
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
 def check_topic_name(name: str) -> None:
-    """Raises InvalidTopic, saying what is wrong."""
+    """Raises InvalidTopic with the reason."""
     if not name:
         raise InvalidTopic("the topic name is empty")
     if name in (".", ".."):
@@ -20,12 +20,12 @@ def check_topic_name(name: str) -> None:
         raise InvalidTopic(f"the topic name is longer than {NAME_CHARACTERS_MAX} characters")
     if not _LEGAL.match(name):
         raise InvalidTopic(
-            f"the topic name {name!r} may have ASCII letters, digits, '.', '_' and '-' only"
+            f"the topic name {name!r} may contain only ASCII letters, digits, '.', '_' and '-'"
         )
 
 
 def check_collision(name: str, existing: Iterable[str]) -> None:
-    """`a.b` and `a_b` would share their metrics' names: Kafka allows only one of them."""
+    """`a.b` and `a_b` would have the same metric names: as in Kafka, only one of them may exist."""
     if "." not in name and "_" not in name:
         return
     folded = name.replace(".", "_")

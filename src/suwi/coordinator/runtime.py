@@ -50,7 +50,7 @@ class CoordinatorRuntime:
         if partition.partition.topic == self.topic:
             self._shard(partition).follow(partition.leader_epoch)
 
-    def on_gone(self, partition: Partition) -> None:
+    def on_removed(self, partition: Partition) -> None:
         if partition.partition.topic == self.topic:
             shard = self._shards.get(partition.partition.partition)
             if shard is not None and shard.partition is partition:

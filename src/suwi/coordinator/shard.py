@@ -245,7 +245,7 @@ class Shard:
         """Whether all has been replayed that was there when this began."""
         partition = self.partition
         if not partition.replica_log.prepare():
-            await partition.replica_log.settled()
+            await partition.replica_log.wait_for_preparation()
             return False
         partition_log = partition.log
         if self._reader is None or self._reader.is_void(partition_log):

@@ -1,8 +1,8 @@
-"""The world outside: wall clock, disk, randomness.
+"""The environment: wall clock, disk, randomness.
 
-Nothing else in Suwi reads the time, opens a file or draws a random number, so a simulation can
-replace all three (`suwi.sim`). Timers are not here: they belong to the event loop, which a
-simulation replaces as well.
+Nothing else in Suwi reads the time, opens a file or uses randomness, so a simulation can replace
+all three (`suwi.sim`). Timers are not here: they belong to the event loop, which a simulation
+replaces as well.
 """
 
 from typing import NamedTuple
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Env(NamedTuple):
-    """What one incarnation of a broker may touch."""
+    """The environment of one broker process."""
 
     clock: Clock
     disk: Disk
@@ -37,5 +37,5 @@ class Env(NamedTuple):
 
 
 def local_env() -> Env:
-    """The real machine."""
+    """The environment of the real machine."""
     return Env(clock=SystemClock(), disk=LocalDisk(), random=SystemRandom())

@@ -6,7 +6,7 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Milliseconds since 1970, as record timestamps count them."""
+        """Milliseconds since 1970, as in record timestamps."""
 
 
 class SystemClock:

@@ -1,6 +1,6 @@
-"""The disk as the log sees it: files read and written at positions, and directories.
+"""The disk interface of the log: files with positional reads and writes, and directories.
 
-All calls are synchronous. Errors are `OSError`, as the kernel gives them. A write may be short.
+All calls are synchronous. Errors are `OSError` as the kernel returns them. A write may be short.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class File(Protocol):
     def path(self) -> str: ...
 
     def fileno(self) -> int:
-        """The kernel's descriptor for sendfile; -1 where there is none (simulation)."""
+        """The file descriptor for sendfile; -1 if there is none (simulation)."""
 
     def size(self) -> int: ...
 
@@ -31,13 +31,13 @@ class File(Protocol):
         """Up to `size_bytes` bytes at `position`; fewer only at the end of the file."""
 
     def pwrite(self, data: Buffer, position: int) -> int:
-        """Write at `position`; return how many bytes were written, which may be fewer."""
+        """Write at `position`. Returns how many bytes were written, which may be fewer."""
 
     def is_cached(self, position: int, size_bytes: int) -> bool:
-        """Whether reading this range would probably not wait for the device."""
+        """Whether reading this range would probably not wait for the disk."""
 
     def pread_cached(self, size_bytes: int, position: int) -> bytes | bytearray | None:
-        """As `pread`, but None where that would wait for the device or the file ends before."""
+        """As `pread`, but None if that would wait for the disk or reaches beyond the file's end."""
 
     def truncate(self, size_bytes: int) -> None: ...
 
@@ -49,12 +49,11 @@ class File(Protocol):
 
 class Disk(Protocol):
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing; `create` makes the file where it is missing, for its owner
-        alone."""
+        """Open for reading and writing; `create` creates a missing file for its owner only."""
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a name. Raises OSError where the disk cannot say: a file that could
-        not be looked at is not a missing one."""
+        """Whether the path exists. Raises OSError if that cannot be determined: an inaccessible
+        file is not a missing one."""
 
     def is_dir(self, path: str) -> bool:
         """As `exists`, and it is a directory."""
@@ -68,30 +67,30 @@ class Disk(Protocol):
         """When the file was last written, in milliseconds since 1970."""
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """Let the file seem last written then: a copy is as old as what it copies."""
+        """Set the modification time: a copy gets the time of its original."""
 
     def make_dirs(self, path: str) -> None:
-        """Make the directory, for its owner alone, and its parents where they are missing."""
+        """Create the directory and missing parents, accessible by the owner only."""
 
     def is_open_to_others(self, path: str) -> bool:
-        """Whether other users of the machine than its owner and group may use it."""
+        """Whether users other than the owner and group may access it."""
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file or directory, replacing a file of the new name."""
+        """Rename a file or directory, replacing an existing file."""
 
     def remove(self, path: str) -> None: ...
 
     def remove_tree(self, path: str) -> None: ...
 
     def sync_dir(self, path: str) -> None:
-        """Make names created, renamed or removed in this directory survive a power loss."""
+        """Make created, renamed and removed entries of this directory survive a power loss."""
 
     def read_bytes(self, path: str) -> bytes: ...
 
     def write_atomically(self, path: str, data: bytes, *, sync: bool = True) -> None:
-        """Replace the file's content so that a crash leaves either the old or the new one.
+        """Replace the file's content so that a crash leaves either the old or the new content.
 
-        Without `sync` that holds for a crash of the process; a power loss may leave it empty.
+        Without `sync` that holds for a crash of the process; a power loss may leave the file empty.
         """
 
     def free_bytes(self, path: str) -> int: ...
@@ -99,17 +98,17 @@ class Disk(Protocol):
     def total_bytes(self, path: str) -> int: ...
 
     def lock(self, path: str) -> Lock:
-        """Hold an exclusive lock on a file until released or the process ends.
+        """Hold an exclusive lock on a file until it is released or the process ends.
 
-        Raises `AlreadyLocked` where another holds it.
+        Raises `AlreadyLocked` if another process holds it.
         """
 
     def boot_id(self) -> str:
-        """Changes whenever the machine starts anew; empty where that is unknown."""
+        """Changes whenever the machine boots; empty if unknown."""
 
 
 def replace_content(disk: Disk, path: str, data: bytes, *, sync: bool) -> None:
-    """How a disk writes atomically: into another file, which then takes the name."""
+    """Implements `write_atomically`: write a temporary file, then rename it."""
     temporary = f"{path}.tmp"
     file = disk.open(temporary, create=True)
     try:
@@ -132,10 +131,10 @@ def _always() -> bool:
 
 @final
 class FileRegion:
-    """A range of a file that is on its way to a client.
+    """A range of a file that is being sent to a client.
 
-    Whoever sends it keeps the file open until then, and asks `is_current` before each piece: it
-    turns false when the log was truncated or deleted under the reply, which must then be aborted.
+    The sender keeps the file open until it is sent, and checks `is_current` before each part: it
+    becomes false when the log was truncated or deleted; then the response must be aborted.
     """
 
     __slots__ = ("file", "is_current", "position", "size_bytes")

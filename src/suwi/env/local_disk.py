@@ -1,4 +1,4 @@
-"""The machine's own file system."""
+"""The local file system."""
 
 import contextlib
 import fcntl
@@ -15,13 +15,13 @@ from suwi.env.disk import AlreadyLocked, replace_content
 _WOULD_BLOCK_PROBE = getattr(os, "RWF_NOWAIT", 0) if hasattr(os, "preadv") else 0
 
 
-# Records and password hashes are nobody's business but the broker's. A umask may take more away.
+# Records and password hashes are accessible by the broker's user only. A umask may restrict more.
 _FILE_MODE = stat.S_IRUSR | stat.S_IWUSR
 _DIR_MODE = stat.S_IRWXU
 
 
 class LocalFile:
-    """A file open for reading and writing at positions."""
+    """A file open for positional reads and writes."""
 
     __slots__ = ("_fd", "_path")
 
@@ -66,7 +66,7 @@ class LocalFile:
         except BlockingIOError:
             return False
         except OSError:
-            return True  # A file system that does not know the flag.
+            return True  # The file system does not support the flag.
         return True
 
     def pread_cached(self, size_bytes: int, position: int) -> bytes | bytearray | None:
@@ -78,7 +78,7 @@ class LocalFile:
             got = os.preadv(self._fd, [buffer], position, _WOULD_BLOCK_PROBE)
         except BlockingIOError:
             return None
-        except OSError:  # A file system that does not know the flag.
+        except OSError:  # The file system does not support the flag.
             got = os.preadv(self._fd, [buffer], position)
         return buffer if got == size_bytes else None
 
@@ -88,7 +88,7 @@ class LocalFile:
     if sys.platform == "darwin":
 
         def sync(self) -> None:
-            # fsync on macOS leaves bytes in the drive's own cache.
+            # fsync on macOS leaves data in the drive's cache.
             fcntl.fcntl(self._fd, fcntl.F_FULLFSYNC)
 
     else:
@@ -195,7 +195,7 @@ class LocalDisk:
 
 
 def _stat_or_none(path: str) -> os.stat_result | None:
-    """Unlike `os.path.exists`, which takes every error for a missing file."""
+    """Unlike `os.path.exists`, which reports every error as a missing file."""
     try:
         return os.stat(path)
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""Randomness: back-off jitter, placement and new ids."""
+"""Randomness: backoff jitter, replica placement and new ids."""
 
 import random
 import secrets
@@ -14,10 +14,10 @@ class Random(Protocol):
         """A whole number from 0 to `bound` - 1."""
 
     def token(self, size_bytes: int) -> bytes:
-        """Bytes that nobody can guess: nonces, salts, keys."""
+        """Unpredictable bytes: nonces, salts, keys."""
 
     def uuid(self) -> uuid.UUID:
-        """A new id, different from all others."""
+        """A new unique id."""
 
 
 class SystemRandom:

@@ -1,9 +1,9 @@
-"""Background tasks under supervision: whoever owns a unit of work hears of its end.
+"""Supervised background tasks: the failure of each task is handled by a policy.
 
-`Tasks.start` runs a coroutine function and says what an exception that nobody foresaw does: it
-stops the broker (broker-wide work), starts the work again after a pause (work that others do not
-depend on), or is handed to the owner of the unit, for example a partition.
-Invariant: no task started here ends with an exception that was not logged, counted and acted upon.
+`Tasks.start` runs a coroutine function and specifies what an unexpected exception does: it stops
+the broker (broker-wide work), restarts the work after a pause (work that others do not depend on),
+or calls a handler of the owner, for example a partition.
+Invariant: no task started here ends with an exception that was not logged, counted and handled.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 _PAUSE_S_MIN: Final = 0.1
 _PAUSE_S_MAX: Final = 10.0
 _HEALTHY_S: Final = 60.0
-"""Work that ran for so long before it failed is started again with the shortest pause."""
+"""Work that ran at least this long before it failed is restarted with the shortest pause."""
 
 Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
@@ -33,7 +33,7 @@ RESTART: Final = OnFailure.RESTART
 
 
 class TaskFailure(NamedTuple):
-    """Broker-wide work has failed."""
+    """A failure of broker-wide work."""
 
     task: str
     error: Exception
@@ -46,16 +46,16 @@ class Tasks:
     """The background tasks of one broker."""
 
     def __init__(self, on_fatal: Callable[[TaskFailure], None]) -> None:
-        """`on_fatal` is told of each failure that stops the broker."""
+        """`on_fatal` is called with each failure that stops the broker."""
         self.failures: Counter[str] = Counter()
-        """By name of the task, for metrics."""
+        """By task name, for metrics."""
         self._on_fatal = on_fatal
 
     def start(
         self, work: Work, *, name: str, on_failure: OnFailure | Callable[[Exception], None]
     ) -> "asyncio.Task[None]":
-        """The task, for its owner to cancel. It ends when the work does, or with its last failure;
-        it never raises anything but CancelledError."""
+        """Returns the task, for its owner to cancel. It ends with the work, or with its last
+        failure; it raises nothing but CancelledError."""
         loop = asyncio.get_running_loop()
         return loop.create_task(self._supervise(work, name, on_failure), name=name)
 
@@ -65,7 +65,7 @@ class Tasks:
         loop = asyncio.get_running_loop()
         pause_s = _PAUSE_S_MIN
         while True:
-            began_s = loop.time()
+            started_s = loop.time()
             try:
                 return await work()
             except Exception as error:
@@ -74,20 +74,20 @@ class Tasks:
                     return self._on_fatal(TaskFailure(name, error))
                 if not isinstance(on_failure, OnFailure):
                     return on_failure(error)
-            if loop.time() - began_s >= _HEALTHY_S:
+            if loop.time() - started_s >= _HEALTHY_S:
                 pause_s = _PAUSE_S_MIN
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_S_MAX)
 
     def count(self, name: str, error: Exception) -> None:
-        """Log and count an exception that nobody foresaw; also for a part of a task's work that
-        fails alone, such as one partition's."""
+        """Log and count an unexpected exception; also for one part of a task's work that fails
+        alone, such as one partition."""
         self.failures[name] += 1
         log.error("task failed", extra={"task": name, "reason": repr(error)}, exc_info=error)
 
 
 async def cancel_and_wait(*tasks: "asyncio.Task[Any] | None") -> None:
-    """End tasks; returns when they have ended. None is no task."""
+    """Cancel tasks and wait until they have ended. None is skipped."""
     running = [task for task in tasks if task is not None]
     for task in running:
         task.cancel()

@@ -1,1 +1,1 @@
-"""One file per Kafka API. A handler takes a `Request` and gives an `Answer`."""
+"""One file per Kafka API. A handler takes a `Request` and returns an `Answer`."""

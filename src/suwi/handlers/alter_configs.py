@@ -1,6 +1,6 @@
 """AlterConfigs v0-v2 and IncrementalAlterConfigs v0-v1.
 
-The first replaces all of a resource's settings, the second changes those it names.
+AlterConfigs replaces all settings of a resource; IncrementalAlterConfigs changes the named ones.
 """
 
 from collections import Counter
@@ -17,8 +17,8 @@ from suwi.net.dispatch import Request
 
 
 class AlterConfigs:
-    def __init__(self, office: ControllerApi, *, incremental: bool) -> None:
-        self._office = office
+    def __init__(self, controller: ControllerApi, *, incremental: bool) -> None:
+        self._controller = controller
         self._incremental = incremental
 
     async def __call__(self, request: Request) -> Reply:
@@ -50,11 +50,11 @@ class AlterConfigs:
             for config in resource.configs
         ]
         if resource.resource_type == Resource.TOPIC:
-            alter = self._office.configs.alter_topic
+            alter = self._controller.configs.alter_topic
         elif resource.resource_type == Resource.BROKER:
-            alter = self._office.configs.alter_broker
+            alter = self._controller.configs.alter_broker
         elif resource.resource_type == Resource.GROUP:
-            alter = self._office.configs.alter_group
+            alter = self._controller.configs.alter_group
         else:
             raise InvalidRequest(f"resource type {resource.resource_type} cannot be configured")
         await alter(
@@ -70,4 +70,4 @@ class AlterConfigs:
         try:
             return Operation(config.config_operation)
         except ValueError:
-            raise InvalidRequest(f"operation {config.config_operation} is not known") from None
+            raise InvalidRequest(f"operation {config.config_operation} is unknown") from None

@@ -1,7 +1,7 @@
-"""AlterPartition v2-v3, between brokers. A leader asks the controller for another in-sync set.
+"""AlterPartition v2-v3, between brokers. A leader asks the controller to change the ISR.
 
-v3: members with their broker epochs (KIP-903). A leader that leaves itself out resigns, and is told
-NEW_LEADER_ELECTED.
+v3: ISR members with their broker epochs (KIP-903). A leader that leaves itself out of the ISR
+resigns; the response is NEW_LEADER_ELECTED.
 """
 
 from typing import Any
@@ -22,8 +22,8 @@ _BROKER_EPOCHS_FROM = 3
 
 
 class AlterPartition:
-    def __init__(self, office: ControllerApi) -> None:
-        self._office = office
+    def __init__(self, controller: ControllerApi) -> None:
+        self._controller = controller
 
     async def __call__(self, request: Request) -> Reply:
         asked = request.message
@@ -36,7 +36,9 @@ class AlterPartition:
             for p in topic.partitions
         ]
         try:
-            results = await self._office.partitions.propose(sender, asked.broker_epoch, proposals)
+            results = await self._controller.partitions.propose(
+                sender, asked.broker_epoch, proposals
+            )
         except BrokerError as error:
             code, _ = error_of(error)
             return reply(request, {"throttle_time": 0, "error_code": code, "topics": ()})

@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials v0. Sets and removes SCRAM users; the client sends salted hashes."""
+"""AlterUserScramCredentials v0. Upserts and deletes SCRAM users; the client sends salted hashes."""
 
 from kio.schema.errors import ErrorCode
 
@@ -11,8 +11,8 @@ from suwi.net.dispatch import Request
 
 
 class AlterUserScramCredentials:
-    def __init__(self, office: ControllerApi) -> None:
-        self._office = office
+    def __init__(self, controller: ControllerApi) -> None:
+        self._controller = controller
 
     async def __call__(self, request: Request) -> Reply:
         asked = request.message
@@ -28,7 +28,7 @@ class AlterUserScramCredentials:
             for change in asked.upsertions
         ]
         try:
-            results = await self._office.scram.alter(deletions, upsertions)
+            results = await self._controller.scram.alter(deletions, upsertions)
         except BrokerError as error:
             users = [*(d.user for d in deletions), *(u.user for u in upsertions)]
             results = dict.fromkeys(users, error)

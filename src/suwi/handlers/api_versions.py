@@ -1,4 +1,4 @@
-"""ApiVersions v0-v4. Which APIs are served, in which versions (KIP-511: client software names)."""
+"""ApiVersions v0-v4. The advertised APIs and versions (KIP-511: client software names)."""
 
 import re
 
@@ -10,7 +10,7 @@ from suwi.net.dispatch import Request
 from suwi.wire.versions import Api
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
-_SOFTWARE_NAME_CHARACTERS_MAX = 255  # it is kept for as long as the connection lives
+_SOFTWARE_NAME_CHARACTERS_MAX = 255  # kept while the connection is open
 _NAMES_FROM = 3
 # Clients use the consumer group protocol (KIP-848) only where they see this.
 _FEATURES = {"group.version": 1}

@@ -1,7 +1,7 @@
-"""BrokerHeartbeat v0-v1, between brokers, for one purpose: a broker that wants to shut down.
+"""BrokerHeartbeat v0-v1, between brokers, only for controlled shutdown.
 
-It is answered when the broker leads nothing any more that another can lead. That a broker lives is
-said by its session with the store, not by heartbeats.
+The response is sent when the broker no longer leads any partition that another broker can lead. A
+broker's liveness is its session with the metadata store, not this heartbeat.
 """
 
 from kio.schema.errors import ErrorCode
@@ -15,15 +15,17 @@ from suwi.net.dispatch import Request
 
 
 class BrokerHeartbeat:
-    def __init__(self, office: ControllerApi) -> None:
-        self._office = office
+    def __init__(self, controller: ControllerApi) -> None:
+        self._controller = controller
 
     async def __call__(self, request: Request) -> Reply:
         asked = request.message
         code = ErrorCode.none
         try:
             if asked.want_shut_down:
-                await self._office.partitions.shut_down(NodeId(asked.broker_id), asked.broker_epoch)
+                await self._controller.partitions.shut_down(
+                    NodeId(asked.broker_id), asked.broker_epoch
+                )
         except BrokerError as error:
             code, _ = error_of(error)
         return reply(

@@ -1,4 +1,4 @@
-"""How a configuration setting looks in Kafka's answers."""
+"""The fields of a configuration setting in Kafka's responses."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ _TYPES = {
 
 
 def setting_fields(setting: Setting) -> dict[str, Any]:
-    """What every answer says of a setting."""
+    """The fields that every response has."""
     return {
         "name": setting.name,
         "value": None if setting.is_sensitive else setting.value,
@@ -28,7 +28,7 @@ def setting_fields(setting: Setting) -> dict[str, Any]:
 
 
 def described_fields(setting: Setting, *, synonyms: bool, documentation: bool) -> dict[str, Any]:
-    """What DescribeConfigs says beyond that."""
+    """The fields of DescribeConfigs: those of every response, synonyms, type and documentation."""
     return {
         **setting_fields(setting),
         "synonyms": [

@@ -1,4 +1,4 @@
-"""CreatePartitions v0-v3. Partitions are added, never removed."""
+"""CreatePartitions v0-v3. Adds partitions to a topic; partitions are never removed."""
 
 from collections import Counter
 
@@ -12,8 +12,8 @@ from suwi.net.dispatch import Request
 
 
 class CreatePartitions:
-    def __init__(self, office: ControllerApi) -> None:
-        self._office = office
+    def __init__(self, controller: ControllerApi) -> None:
+        self._controller = controller
 
     async def __call__(self, request: Request) -> Reply:
         asked = request.message
@@ -25,7 +25,7 @@ class CreatePartitions:
                 if times_named[topic.name] > 1:
                     raise InvalidRequest(f"topic {topic.name!r} is named more than once")
                 assignments = topic.assignments
-                await self._office.topics.add_partitions(
+                await self._controller.topics.add_partitions(
                     topic.name,
                     topic.count,
                     None if not assignments else [a.broker_ids for a in assignments],

@@ -1,4 +1,4 @@
-"""CreateTopics v2-v7. v4: -1 takes the broker's default. v5: answers with configs. v7: ids."""
+"""CreateTopics v2-v7. v4: -1 means the broker's default. v5: configs in the response. v7: ids."""
 
 from collections import Counter
 from typing import Any
@@ -19,16 +19,20 @@ from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
 
 _DEFAULT = -1
-# Of several topics, as in Kafka: each is answered with all its settings.
+# Applies to requests with several topics, as in Kafka: the response has all settings of each.
 _PARTITIONS_PER_REQUEST_MAX = 10_000
 
 
 class CreateTopics:
     def __init__(
-        self, replicas: ReplicaManager, office: ControllerApi, config: BrokerConfig, node_id: NodeId
+        self,
+        replicas: ReplicaManager,
+        controller: ControllerApi,
+        config: BrokerConfig,
+        node_id: NodeId,
     ) -> None:
         self._replicas = replicas
-        self._office = office
+        self._controller = controller
         self._config = config
         self._node_id = node_id
 
@@ -61,7 +65,7 @@ class CreateTopics:
             if refusal is not None:
                 raise refusal
             new = self._new_topic(asked)
-            topic = await self._office.topics.create(new, validate_only=validate_only)
+            topic = await self._controller.topics.create(new, validate_only=validate_only)
         except BrokerError as error:
             code, message = error_of(error)
             return {

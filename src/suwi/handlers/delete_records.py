@@ -1,7 +1,8 @@
-"""DeleteRecords v0-v2. Records before an offset are gone for readers; their segments follow.
+"""DeleteRecords v0-v2. Advances the log start offset; the segments below it are deleted later.
 
-Answers when every replica in service knows of it, so that none can bring them back as a leader. As
-in Kafka it is written down later, by the housekeeping: if all crash before, they are back.
+The response is sent when every live replica has the new log start offset, so that no later leader
+can bring the records back. As in Kafka the log manager checkpoints the offset later: if all
+replicas crash before that, the records are readable again.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ _TO_THE_HIGH_WATERMARK = -1
 
 
 class _Deleted(NamedTuple):
-    """A partition whose leader has done it."""
+    """A partition whose leader has advanced its log start offset."""
 
     number: int
     partition: Partition
@@ -43,7 +44,7 @@ class DeleteRecords:
     async def __call__(self, request: Request) -> Reply:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + request.message.timeout.total_seconds()
-        # All at once at the leaders; then the followers are waited for.
+        # First all leaders, without waiting; then wait for the followers.
         begun = [
             (topic.name, [self._begin(topic.name, asked) for asked in topic.partitions])
             for topic in request.message.topics
@@ -77,27 +78,27 @@ async def _finish(begun: _Deleted | dict[str, Any], until_s: float) -> dict[str,
     if not isinstance(begun, _Deleted):
         return begun
     try:
-        await _until_everywhere(begun.partition, begun.offset, until_s)
+        await _wait_for_replicas(begun.partition, begun.offset, until_s)
         return _answer(begun.number, low_watermark=begun.partition.low_watermark)
     except BrokerError as error:
         return _answer(begun.number, error=error.code)
 
 
-async def _until_everywhere(partition: Partition, offset: Offset, until_s: float) -> None:
-    alarm = asyncio.Event()
-    ring = alarm.set
-    partition.watch(ring)
+async def _wait_for_replicas(partition: Partition, offset: Offset, until_s: float) -> None:
+    changed = asyncio.Event()
+    notify = changed.set
+    partition.watch(notify)
     try:
         async with asyncio.timeout_at(until_s):
             while partition.low_watermark < offset:
-                await alarm.wait()
-                alarm.clear()
+                await changed.wait()
+                changed.clear()
                 if not partition.is_leader:
                     raise NotLeaderOrFollower(f"{partition.partition} is led by another broker")
     except TimeoutError:
-        raise RequestTimedOut("not every replica has heard of it in time") from None
+        raise RequestTimedOut("not every replica advanced its log start in time") from None
     finally:
-        partition.unwatch(ring)
+        partition.unwatch(notify)
 
 
 def _answer(

@@ -1,4 +1,4 @@
-"""DeleteTopics v1-v6. v6: by name or by id."""
+"""DeleteTopics v1-v6. v6: topics by name or by topic id."""
 
 from collections import Counter
 from typing import Any
@@ -14,13 +14,13 @@ from suwi.model.ids import NO_TOPIC_ID
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 
-_DISABLED_HAS_A_CODE_FROM = 3
+_TOPIC_DELETION_DISABLED_FROM = 3
 _TOPIC_IDS_FROM = 6
 
 
 class DeleteTopics:
-    def __init__(self, office: ControllerApi, config: BrokerConfig) -> None:
-        self._office = office
+    def __init__(self, controller: ControllerApi, config: BrokerConfig) -> None:
+        self._controller = controller
         self._config = config
 
     async def __call__(self, request: Request) -> Reply:
@@ -33,7 +33,7 @@ class DeleteTopics:
                     raise _disabled(request.version)
                 if (name is None) == (topic_id is None):
                     raise InvalidRequest("name a topic either by its name or by its id")
-                topic = await self._office.topics.delete(name, topic_id)
+                topic = await self._controller.topics.delete(name, topic_id)
                 responses.append(_answer(topic.name, topic.id, ErrorCode.none, None))
             except BrokerError as error:
                 responses.append(_answer(name, topic_id, *error_of(error)))
@@ -50,7 +50,7 @@ def _asked(request: Request) -> list[tuple[str | None, UUID | None]]:
 
 
 def _disabled(version: int) -> BrokerError:
-    if version < _DISABLED_HAS_A_CODE_FROM:
+    if version < _TOPIC_DELETION_DISABLED_FROM:
         return InvalidRequest("delete.topic.enable is false")
     return TopicDeletionDisabled("delete.topic.enable is false")
 

@@ -1,7 +1,7 @@
-"""DescribeBroker v0, Suwi's own and never advertised: which broker this is, and in which life.
+"""DescribeBroker v0, Suwi's own and never advertised: the broker's id and broker epoch.
 
-The response is JSON: `{"node": 1, "epoch": 17, "stopping": false}`; the epoch is -1 while the
-broker is not registered, and told to brokers only.
+The response is JSON: `{"node": 1, "epoch": 17, "stopping": false}`. The epoch is -1 while the
+broker is not registered; only brokers receive it.
 """
 
 import json
@@ -13,26 +13,26 @@ from suwi.net.answers import Answer, Reply
 from suwi.net.dispatch import Request
 
 
-class BrokerLife(NamedTuple):
+class BrokerIncarnation(NamedTuple):
     node: NodeId
     epoch: int
     stopping: bool
 
 
 class DescribeBroker:
-    def __init__(self, life: Callable[[], BrokerLife]) -> None:
-        self._life = life
+    def __init__(self, incarnation: Callable[[], BrokerIncarnation]) -> None:
+        self._incarnation = incarnation
 
     def __call__(self, request: Request) -> Answer:
-        life = self._life()._asdict()
+        incarnation = self._incarnation()._asdict()
         if not request.client.is_peer:
-            del life["epoch"]
-        return Reply([json.dumps(life).encode()])
+            del incarnation["epoch"]
+        return Reply([json.dumps(incarnation).encode()])
 
 
-def decode_life(body: bytes) -> BrokerLife:
+def decode_incarnation(body: bytes) -> BrokerIncarnation:
     """Raises ValueError."""
     try:
-        return BrokerLife(**json.loads(body))
+        return BrokerIncarnation(**json.loads(body))
     except TypeError as error:
         raise ValueError(str(error)) from error

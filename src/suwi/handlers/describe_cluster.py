@@ -1,4 +1,4 @@
-"""DescribeCluster v0-v2. v1: endpoint type. v2: fenced brokers, of which there are none."""
+"""DescribeCluster v0-v2. v1: endpoint type. v2: fenced brokers, which are never listed."""
 
 from kio.schema.errors import ErrorCode
 
@@ -23,10 +23,10 @@ class DescribeCluster:
         error, message = ErrorCode.none, None
         if endpoint_type == _CONTROLLERS:
             error = ErrorCode.mismatched_endpoint_type
-            message = "this is a broker endpoint, not a controller's"
+            message = "this is a broker endpoint, not a controller endpoint"
         elif endpoint_type != _BROKERS:
             error = ErrorCode.unsupported_endpoint_type
-            message = f"endpoint type {endpoint_type} is not known"
+            message = f"endpoint type {endpoint_type} is unknown"
         known = error is ErrorCode.none
         asked = request.message.include_cluster_authorized_operations
         brokers = broker_fields(image.unfenced_brokers.values(), request.listener, "broker_id")

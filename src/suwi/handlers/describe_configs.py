@@ -1,4 +1,4 @@
-"""DescribeConfigs v1-v4. Every key with its value and where that comes from; v3: what it means."""
+"""DescribeConfigs v1-v4. Every key with its value and its source. v3: documentation of the key."""
 
 from collections import Counter
 from typing import Any, Final
@@ -20,7 +20,7 @@ from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.wire.codec import encode_items, encode_response, join_items
 
-_RESOURCE_UNITS: Final = 2  # what one costs without its settings; see `image_replies.Steps`
+_RESOURCE_UNITS: Final = 2  # cost of a resource without its settings; see `image_replies.Steps`
 
 
 class DescribeConfigs:
@@ -32,7 +32,7 @@ class DescribeConfigs:
 
     def __call__(self, request: Request) -> Answer:
         key, image = self._replies.key(request), self._replicas.image
-        return self._replies.kept(key, image) or self._replies.make(
+        return self._replies.cached(key, image) or self._replies.build(
             key, image, self._encode(request, image)
         )
 
@@ -44,7 +44,7 @@ class DescribeConfigs:
         for resource in asked.resources:
             error, message, settings = ErrorCode.none, None, list[Setting]()
             try:
-                # A few bytes ask for many kilobytes.
+                # Each repetition costs a few bytes in the request and kilobytes in the response.
                 if times_named[resource.resource_type, resource.resource_name] > 1:
                     raise InvalidRequest(f"{resource.resource_name!r} is named more than once")
                 settings = self._settings(resource, view, image)

@@ -1,6 +1,6 @@
-"""DescribeEvents v0, Suwi's own and never advertised: what the cluster wants remembered.
+"""DescribeEvents v0, Suwi's own and never advertised: the cluster's recorded events.
 
-The response is JSON: `{"events": [{"kind": …, "at_ms": …, "facts": {…}}]}`, the oldest first.
+The response is JSON: `{"events": [{"kind": …, "at_ms": …, "facts": {…}}]}`, oldest first.
 """
 
 import json

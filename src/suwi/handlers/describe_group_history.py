@@ -59,7 +59,9 @@ def _moves(
     since_ms = None if first is None else first.began_ms
     if first is None:
         group = shard.machine.group(group_id)
-        if isinstance(group, ConsumerGroup) or (group is not None and group.persisted is not None):
+        if isinstance(group, ConsumerGroup):
+            since_ms = group.assignment_timestamp_ms
+        elif group is not None and group.persisted is not None:
             since_ms = group.state_since_ms
     return [move for move in shard.activations if since_ms is not None and move.at_ms > since_ms]
 

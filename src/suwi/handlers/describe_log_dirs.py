@@ -1,7 +1,7 @@
-"""DescribeLogDirs v1-v5. What lies in each data directory. v4: its size and free space.
+"""DescribeLogDirs v1-v5. The replicas in each log directory. v4: its total and usable bytes.
 
-Logs that nobody used since the start stay closed: their files say how large they are, which a
-thread looks at.
+Logs that have not been used since the start stay closed. Their sizes are read from the files, in a
+thread.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
 
-_LOOKED_AT_TOGETHER = 100  # Looking takes time, which others need too.
+_REPLICAS_AT_ONCE = 100  # then other requests get a turn
 
 Sizes = dict[TopicPartition, int]
 
@@ -37,19 +37,19 @@ class DescribeLogDirs:
         found: dict[str, Sizes] = {}
         closed: dict[str, list[TopicPartition]] = {}
         for number, partition in enumerate(self._replicas):
-            if number % _LOOKED_AT_TOGETHER == 0:
+            if number % _REPLICAS_AT_ONCE == 0:
                 await asyncio.sleep(0)
             tp = partition.partition
             if wanted is not None and tp not in wanted:
                 continue
             try:
-                home = self._replicas.directories.home_of(tp, is_new=False).path
+                path = self._replicas.directories.directory_of(tp, is_new=False).path
                 if partition.is_open:
-                    found.setdefault(home, {})[tp] = partition.log_as_it_is.size_bytes
+                    found.setdefault(path, {})[tp] = partition.log_as_it_is.size_bytes
                 else:
-                    closed.setdefault(home, []).append(tp)
+                    closed.setdefault(path, []).append(tp)
             except KafkaStorageError:
-                pass  # Its directory is offline, which the answer says.
+                pass  # its log directory is offline; `_offline` reports that
         results = [
             await _describe(
                 directory, found.get(directory.path, {}), closed.get(directory.path, [])
@@ -65,15 +65,15 @@ async def _describe(
     directory: LogDirectory, sizes: Sizes, closed: Sequence[TopicPartition]
 ) -> dict[str, Any]:
     if directory.state.offline_because is not None:
-        return _unusable(directory)
+        return _offline(directory)
     in_thread = asyncio.get_running_loop().run_in_executor
     try:
-        for first in range(0, len(closed), _LOOKED_AT_TOGETHER):
-            together = closed[first : first + _LOOKED_AT_TOGETHER]
-            sizes |= await in_thread(None, _look_at, directory, together)
+        for first in range(0, len(closed), _REPLICAS_AT_ONCE):
+            chunk = closed[first : first + _REPLICAS_AT_ONCE]
+            sizes |= await in_thread(None, _sizes_of, directory, chunk)
         total_bytes, free_bytes = await in_thread(None, directory.space)
     except OSError:
-        return _unusable(directory)
+        return _offline(directory)
     return {
         "error_code": ErrorCode.none,
         "log_dir": directory.path,
@@ -83,9 +83,8 @@ async def _describe(
     }
 
 
-def _look_at(directory: LogDirectory, partitions: Sequence[TopicPartition]) -> Sizes:
-    """How large these logs are. One that has no directory yet, or no more, has no bytes; one that
-    cannot be looked at is left out."""
+def _sizes_of(directory: LogDirectory, partitions: Sequence[TopicPartition]) -> Sizes:
+    """The sizes of these logs: 0 for a log without a directory. Unreadable ones are left out."""
     sizes = {}
     for tp in partitions:
         try:
@@ -112,5 +111,5 @@ def _by_topic(sizes: Sizes) -> list[dict[str, Any]]:
     return [{"name": name, "partitions": found} for name, found in topics.items()]
 
 
-def _unusable(directory: LogDirectory) -> dict[str, Any]:
+def _offline(directory: LogDirectory) -> dict[str, Any]:
     return {"error_code": ErrorCode.kafka_storage_error, "log_dir": directory.path, "topics": []}

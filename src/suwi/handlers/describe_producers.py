@@ -1,4 +1,4 @@
-"""DescribeProducers v0. What a partition knows of its idempotent and transactional producers."""
+"""DescribeProducers v0. The producer state of a partition, idempotent and transactional."""
 
 from collections import Counter
 from typing import Any
@@ -39,7 +39,7 @@ class DescribeProducers:
     def _describe(self, topic: str, index: int, times_named: int) -> dict[str, Any]:
         error, message, producers = ErrorCode.none, None, list[dict[str, Any]]()
         try:
-            if times_named > 1:  # A few bytes ask for many kilobytes.
+            if times_named > 1:  # a few bytes each in the request, kilobytes in the response
                 raise InvalidRequest(f"{topic}-{index} is named more than once")
             log = self._replicas.leader_of(topic, index).log
             producers = [

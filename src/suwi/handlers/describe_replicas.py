@@ -1,8 +1,8 @@
 """DescribeReplicas v0, Suwi's own and never advertised: the state of the replicas on this broker.
 
 Request and response are JSON: `{"topics": ["a", …]}` or `{}` for all, and `{"replicas": […]}` with
-the fields of `replica.description.ReplicaState`. The response is made in slices: there may be many
-thousand replicas.
+the fields of `replica.description.ReplicaState`. The response is built in slices, because a broker
+may have many thousand replicas.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class DescribeReplicas:
         if topics is None:
             return Exclusive(self._describe(None))
         if not isinstance(topics, list) or not all(isinstance(name, str) for name in topics):
-            raise CloseConnection("DescribeReplicas: topics is no list of names")
+            raise CloseConnection("DescribeReplicas: topics is not a list of names")
         return Exclusive(self._describe(frozenset(topics)))
 
     async def _describe(self, topics: Collection[str] | None) -> Reply:
@@ -44,6 +44,6 @@ class DescribeReplicas:
                 await asyncio.sleep(0)
                 now_s = loop.time()
                 slice_ends_s = now_s + _SLICE_S
-            if not partition.is_closed:  # deleted meanwhile
+            if not partition.is_closed:  # deleted in the meantime
                 states.append(json.dumps(describe(partition, self._node_id, now_s).as_json()))
         return Reply([b'{"replicas": [', ", ".join(states).encode(), b"]}"])

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions v0. Topics page by page (KIP-966)."""
+"""DescribeTopicPartitions v0. Topics and partitions, with paging (KIP-966)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials v0. Which SCRAM users there are; of their secrets nothing."""
+"""DescribeUserScramCredentials v0. The SCRAM users and their iterations, never their secrets."""
 
 from collections import Counter
 from typing import Any
@@ -36,7 +36,7 @@ class DescribeUserScramCredentials:
         credentials = self._directory.credentials(name)
         try:
             if name in repeated:
-                raise DuplicateResource(f"user {name!r} is asked for twice")
+                raise DuplicateResource(f"user {name!r} is named more than once")
             if not credentials:
                 raise ResourceNotFound(f"there is no SCRAM user {name!r}")
         except BrokerError as problem:

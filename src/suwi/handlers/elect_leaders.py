@@ -1,4 +1,4 @@
-"""ElectLeaders v0-v2. v1: unclean elections on demand (KIP-460)."""
+"""ElectLeaders v0-v2: preferred leader elections. v1: unclean elections (KIP-460)."""
 
 from typing import Any
 
@@ -16,16 +16,16 @@ _UNCLEAN = 1
 
 
 class ElectLeaders:
-    def __init__(self, office: ControllerApi) -> None:
-        self._office = office
+    def __init__(self, controller: ControllerApi) -> None:
+        self._controller = controller
 
     async def __call__(self, request: Request) -> Reply:
         kind = getattr(request.message, "election_type", _PREFERRED)
         asked = _asked(request.message.topic_partitions)
         try:
             if kind not in (_PREFERRED, _UNCLEAN):
-                raise InvalidRequest(f"election type {kind} is not known")
-            results = await self._office.partitions.elect(asked, unclean=kind == _UNCLEAN)
+                raise InvalidRequest(f"election type {kind} is unknown")
+            results = await self._controller.partitions.elect(asked, unclean=kind == _UNCLEAN)
         except BrokerError as error:
             results = dict.fromkeys(asked or (), error)
             return _reply(request, results, error_of(error)[0])
@@ -35,12 +35,12 @@ class ElectLeaders:
 def _asked(topics: Any) -> list[TopicPartition] | None:
     if topics is None:
         return None
-    found = (
+    partitions = (
         TopicPartition(topic.topic, PartitionIndex(index))
         for topic in topics
         for index in topic.partitions
     )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(partitions))
 
 
 def _reply(
@@ -48,11 +48,11 @@ def _reply(
 ) -> Reply:
     topics: dict[str, list[dict[str, Any]]] = {}
     for tp, error in results.items():
-        of_partition, message = (ErrorCode.none, None) if error is None else error_of(error)
+        partition_code, message = (ErrorCode.none, None) if error is None else error_of(error)
         topics.setdefault(tp.topic, []).append(
             {
                 "partition_id": tp.partition,
-                "error_code": of_partition,
+                "error_code": partition_code,
                 "error_message": message,
             }
         )

@@ -1,7 +1,7 @@
-"""Envelope v0, between brokers (KIP-590): a client's request that another broker has forwarded.
+"""Envelope v0, between brokers (KIP-590): a client's request that another broker forwards.
 
-The request inside is carried out as if its client had sent it here: under its principal, client id
-and host. The principal is `User:alice` in UTF-8, and so is the host.
+The inner request is handled as if its client had sent it to this broker: with the client's
+principal, client id and host. Principal (`User:alice`) and host are UTF-8.
 """
 
 import inspect
@@ -21,7 +21,7 @@ from suwi.wire.versions import APIS
 
 class Envelope:
     def __init__(self, handlers: Mapping[int, Handler]) -> None:
-        """Of the requests that may be forwarded; they are not forwarded again."""
+        """`handlers` are those of the forwardable requests; these do not forward again."""
         self._handlers = handlers
 
     def __call__(self, request: Request) -> Answer:
@@ -33,7 +33,7 @@ class Envelope:
         frame = memoryview(request.message.request_data)
         api_key, version, correlation_id, client_id, body_at = read_request_header(frame)
         if api_key not in self._handlers or not APIS[api_key].serves(version):
-            raise CloseConnection(f"version {version} of API {api_key} in an envelope")
+            raise CloseConnection(f"API {api_key} v{version} cannot be forwarded in an envelope")
         try:
             client = ClientIdentity(
                 request.listener,
@@ -41,7 +41,7 @@ class Envelope:
                 parse_principal((request.message.request_principal or b"").decode()),
             )
         except ValueError as error:
-            raise CloseConnection(f"an envelope from nobody: {error}") from error
+            raise CloseConnection(f"invalid client in an envelope: {error}") from error
         message = read_request(api_key, version, frame, body_at)
         return Request(
             api_key,
@@ -62,6 +62,6 @@ class Envelope:
             answer = await answer
         assert isinstance(answer, Reply)
         header = response_header(inner.api_key, inner.version, inner.correlation_id)
-        # What is forwarded is answered from memory.
+        # Responses of forwardable requests have no chunks in files.
         data = b"".join([header, *answer.chunks])  # type: ignore[list-item]
         return reply(request, {"response_data": data, "error_code": ErrorCode.none})

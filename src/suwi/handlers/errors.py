@@ -1,4 +1,4 @@
-"""From an exception to what a client is told."""
+"""Maps exceptions to the error codes and messages of responses."""
 
 import logging
 from typing import Any
@@ -12,23 +12,23 @@ from suwi.wire.codec import encode_response
 
 log = logging.getLogger(__name__)
 
-# A text often quotes what was asked for, which may be long, and a request may ask for it often.
+# A message often quotes the request, which may be long, and one request may cause many errors.
 _TEXT_CHARACTERS_MAX = 500
 
 
 def error_of(error: Exception) -> tuple[ErrorCode, str | None]:
-    """The code and text of an error; one that has no code is a bug of ours and is logged."""
+    """The code and message of an error. One without a code is a bug of the broker and is logged."""
     if isinstance(error, BrokerError):
         text = error.message
         if text is not None and len(text) > _TEXT_CHARACTERS_MAX:
             text = f"{text[:_TEXT_CHARACTERS_MAX]} ..."
         return error.code, text
-    log.error("unexpected error in a request", exc_info=error)
+    log.error("unexpected error while handling a request", exc_info=error)
     return ErrorCode.unknown_server_error, None
 
 
 def reply(request: Request, fields: dict[str, Any]) -> Reply:
-    """A response from the fields of all versions; see `wire.codec.encode_response`."""
+    """Encode a response; `fields` has those of all versions (`wire.codec.encode_response`)."""
     if request.throttle_ms and "throttle_time" in fields:
         fields = {**fields, "throttle_time": request.throttle_ms}
     return Reply([encode_response(request.api_key, request.version, fields)])

@@ -1,9 +1,9 @@
-"""Fetch v4-v18. Waits until there is enough to read, or the client's patience ends.
+"""Fetch v4-v18. Waits until min.bytes are readable or max.wait has passed.
 
 v5: log start offset. v7: sessions. v9: epoch check. v11: reading from followers (KIP-392).
-v12: diverging epochs. v13: topic ids. v15: the epoch of a follower that asks (KIP-903).
-Followers fetch like consumers do, but up to the end; where they fetch from is what they have. They
-are brokers that have proven to be some.
+v12: diverging epochs. v13: topic ids. v15: the follower's broker epoch (KIP-903).
+Followers fetch like consumers, but up to the log end offset; a follower's fetch offset tells the
+leader its log end offset. Only an authenticated broker may fetch as a follower.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from suwi.wire.fetch_request import FetchRequest, decode_fetch_request
 from suwi.wire.fetch_response import FetchedPartition, FetchedTopic, encode_fetch_response
 from suwi.wire.fetch_versions import SESSIONS_FROM, TOPIC_IDS_FROM
 
-# A client that asked for more patience asks again; one that is gone, with requests still waiting
-# behind this one, is found out by then.
+# A client that wants to wait longer fetches again. A disconnected client whose next requests are
+# queued behind this one is noticed by then.
 _WAIT_MS_MAX = 300_000
 LARGE_PARTITIONS = 128
-"""With more a fetch goes in slices: `fetch_in_slices.py`."""
+"""A fetch of more partitions is done in slices: `fetch_in_slices.py`."""
 
 
 class Fetch:
@@ -39,20 +39,20 @@ class Fetch:
         sessions: FetchSessions,
         bytes_max: int,
         synced: Callable[[float], Awaitable[None]],
-        nearest: ReplicaSelector | None = None,
+        replica_selector: ReplicaSelector | None = None,
     ) -> None:
-        """`synced` waits, for so long at most, until the image shows all that was written before.
+        """`synced(timeout_s)` waits until the image shows everything written before the call.
 
-        `nearest` chooses whom a consumer reads from; without it that is the leader.
+        `replica_selector` chooses the replica a consumer reads from; without it that is the leader.
         """
         self._sessions = sessions
-        self._source = FetchSource(replicas, bytes_max, synced, nearest)
+        self._source = FetchSource(replicas, bytes_max, synced, replica_selector)
 
     def __call__(self, request: Request) -> Answer:
         version = request.version
         asked = decode_fetch_request(version, request.body)
         if asked.replica_id >= 0 and not request.client.is_peer:
-            return _refuse_stranger(version, asked)
+            return _refuse_unauthenticated_follower(version, asked)
         loop = asyncio.get_running_loop()
         try:
             session, is_full = self._sessions.open(
@@ -65,17 +65,17 @@ class Fetch:
         job = Job(self._source, version, listener, asked, session, is_full, partitions)
         if len(partitions) > LARGE_PARTITIONS:
             return Exclusive(LargeFetch(job, min(asked.max_wait_ms, _WAIT_MS_MAX) / 1000).answer())
-        look = job.look()
-        if look.is_in_doubt:
-            return Exclusive(job.look_again_and_reply(look))
-        if job.is_enough(look):
-            return job.reply(look)
+        read_pass = job.read()
+        if read_pass.needs_recheck:
+            return Exclusive(job.recheck_and_reply(read_pass))
+        if job.is_enough(read_pass):
+            return job.reply(read_pass)
         wait_ms = min(asked.max_wait_ms, _WAIT_MS_MAX)
         return Exclusive(DelayedFetch(job, wait_ms / 1000).promise)
 
 
-def _refuse_stranger(version: int, asked: FetchRequest) -> Reply:
-    """A client that fetches as a replica: its fetch would count as a replica's progress."""
+def _refuse_unauthenticated_follower(version: int, asked: FetchRequest) -> Reply:
+    """Refuse a client that fetches as a replica: its fetch would count as a follower's progress."""
     code = ErrorCode.cluster_authorization_failed
     if version >= SESSIONS_FROM:
         return Reply(encode_fetch_response(version, [], error_code=code))

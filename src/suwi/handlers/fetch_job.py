@@ -1,8 +1,9 @@
-"""One fetch request on its way: what there is to read in each of its partitions, and its answer.
+"""One fetch request in progress: reads its partitions and builds the response.
 
-`look` reads all partitions in one go, `is_enough` says whether that is worth an answer, `reply`
-makes it. A fetch of many partitions goes through `begin_look` and `examine` instead.
-Invariant: only a follower's first look counts as its progress, and never one that diverges.
+`read` reads all partitions at once, `is_enough` tells whether to respond now, and `reply` builds
+the response. A fetch of many partitions uses `begin_pass` and `read_partition` instead.
+Invariant: only the first read of a follower's fetch records its progress, and only without a
+divergence.
 """
 
 import contextlib
@@ -44,64 +45,64 @@ from suwi.wire.fetch_response import (
     encode_fetch_response,
 )
 
-_FROM_FOLLOWERS_FROM = 11
+_FOLLOWER_FETCHING_FROM = 11
 _ZSTD_FROM = 10
-# Below v10 every batch header is looked at before it is sent.
+# Below v10 every batch header is scanned for zstd before the records are sent.
 _SCANNED_BYTES_MAX = 1024 * 1024
 _READ_COMMITTED = 1
-# So long the metadata may take to say whether this broker still leads.
-_SURE_S = 5.0
-# And so long logs may take to be opened.
-_READY_S = 5.0
+# Timeout for fresh metadata that tells whether this broker still leads.
+_SYNC_TIMEOUT_S = 5.0
+# Timeout for logs to be opened.
+_READY_TIMEOUT_S = 5.0
 
 
-class _NotSure(NotLeaderOrFollower):
-    """A consumer knows of more than this leader: perhaps another leads by now."""
+class _LeadershipUnconfirmed(NotLeaderOrFollower):
+    """A consumer's offset is beyond this leader's log end: another broker may lead by now."""
 
 
-class Found(NamedTuple):
-    """What there is for one partition: an answer without records, and where they lie."""
+class LogReadResult(NamedTuple):
+    """What was read from one partition: the response without records, and the slice with them."""
 
     key: PartitionKey
     answer: FetchedPartition
     slice: LogSlice | None
     follower: Follower | None = None
-    """Who asks, if it is a replica that has got an answer without an error."""
+    """The follower that fetches, if the read had no error."""
 
     @property
-    def is_behind(self) -> bool:
-        """Whether a follower has yet to hear of a watermark, or of where the log starts."""
+    def is_follower_behind(self) -> bool:
+        """Whether the follower has not been sent the high watermark or log start offset yet."""
         answer, follower = self.answer, self.follower
         return follower is not None and (
-            follower.watermark_told < answer.high_watermark
-            or follower.start_told < answer.log_start_offset
+            follower.watermark_sent < answer.high_watermark
+            or follower.start_sent < answer.log_start_offset
         )
 
-    def told(self) -> None:
-        """The answer is on its way to a follower."""
+    def record_sent(self) -> None:
+        """Remember the high watermark and log start offset that the follower is being sent."""
         answer, follower = self.answer, self.follower
         if follower is not None:
-            follower.watermark_told = Offset(answer.high_watermark)
-            follower.start_told = Offset(answer.log_start_offset)
+            follower.watermark_sent = Offset(answer.high_watermark)
+            follower.start_sent = Offset(answer.log_start_offset)
 
 
 @dataclass(slots=True)
-class Look:
-    """One look at all partitions of a fetch."""
+class ReadPass:
+    """One read of all partitions of a fetch."""
 
     left_bytes: int
-    found: list[Found] = field(default_factory=list)
+    found: list[LogReadResult] = field(default_factory=list)
     size_bytes: int = 0
-    has_news: bool = False
-    """An error, a divergence, a watermark to tell a follower of: not worth waiting on."""
-    is_in_doubt: bool = False
-    """A leader was asked for more than it has, and may lead no more; or a log is not ready yet."""
+    is_complete: bool = False
+    """Respond now: there is an error, a divergence, or a high watermark to send to a follower."""
+    needs_recheck: bool = False
+    """An offset is beyond the log end of a leader that may be deposed, or a log is not open yet."""
     not_ready: list[Partition] | None = None
 
 
 @dataclass(slots=True)
 class Job:
-    """One fetch request on its way."""
+    """One fetch request in progress."""
 
     source: FetchSource
     version: int
@@ -110,66 +111,72 @@ class Job:
     session: FetchSession | None
     is_full: bool
     partitions: list[tuple[PartitionKey, FetchPartition]]
-    is_first_look: bool = True
-    is_sure: bool = False
-    """Whether who leads was read anew since the request came."""
+    is_first_pass: bool = True
+    is_leadership_confirmed: bool = False
+    """Whether the metadata has been refreshed since the request arrived."""
 
-    # -- looking -------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------
 
-    def look(self) -> Look:
-        look = self.begin_look()
+    def read(self) -> ReadPass:
+        read_pass = self.begin_pass()
         for key, asked in self.partitions:
-            look.found.append(self.examine(look, key, asked))
-        self.is_first_look = False
-        return look
+            read_pass.found.append(self.read_partition(read_pass, key, asked))
+        self.is_first_pass = False
+        return read_pass
 
-    def begin_look(self) -> Look:
-        return Look(min(self.asked.max_bytes, self.source.bytes_max))
+    def begin_pass(self) -> ReadPass:
+        return ReadPass(min(self.asked.max_bytes, self.source.bytes_max))
 
-    def examine(self, look: Look, key: PartitionKey, asked: FetchPartition) -> Found:
-        """Look at one partition, as a part of this look. Never raises."""
+    def read_partition(
+        self, read_pass: ReadPass, key: PartitionKey, asked: FetchPartition
+    ) -> LogReadResult:
+        """Read one partition as a part of this pass. Never raises."""
         try:
-            found = self._look_at(key, asked, look.left_bytes, whole_batch=look.size_bytes == 0)
+            found = self._read_partition(
+                key, asked, read_pass.left_bytes, whole_batch=read_pass.size_bytes == 0
+            )
         except Exception as error:
-            look.has_news = True
-            if isinstance(error, _NotSure):
-                look.is_in_doubt = True
+            read_pass.is_complete = True
+            if isinstance(error, _LeadershipUnconfirmed):
+                read_pass.needs_recheck = True
             elif isinstance(error, LogNotReady) and self.asked.replica_id < 0:
-                # A consumer waits; to a follower the other partitions matter more.
-                look.is_in_doubt = True
-                look.not_ready = [*(look.not_ready or ()), error.partition]
+                # A consumer waits. A follower must not: its other partitions matter more.
+                read_pass.needs_recheck = True
+                read_pass.not_ready = [*(read_pass.not_ready or ()), error.partition]
             return self.refuse(key, error)
         if found.slice is not None:
-            look.size_bytes += found.slice.size_bytes
-            look.left_bytes = max(0, look.left_bytes - found.slice.size_bytes)
+            read_pass.size_bytes += found.slice.size_bytes
+            read_pass.left_bytes = max(0, read_pass.left_bytes - found.slice.size_bytes)
         answer = found.answer
         if (
             answer.error_code != 0
             or answer.diverging_epoch is not None
             or answer.preferred_read_replica >= 0
-            or (found.follower is not None and found.is_behind)
+            or (found.follower is not None and found.is_follower_behind)
         ):
-            look.has_news = True
+            read_pass.is_complete = True
         return found
 
     def partition(self, key: PartitionKey) -> Partition:
-        leader_only = self.asked.replica_id >= 0 or self.version < _FROM_FOLLOWERS_FROM
+        leader_only = self.asked.replica_id >= 0 or self.version < _FOLLOWER_FETCHING_FROM
         return self.source.partition_of(key, leader_only=leader_only)
 
-    def _look_at(
+    def _read_partition(
         self, key: PartitionKey, asked: FetchPartition, left: int, *, whole_batch: bool
-    ) -> Found:
+    ) -> LogReadResult:
         partition = self.partition(key)
         partition.check_epoch(asked.current_leader_epoch)
         bytes_max = min(asked.max_bytes, left)
         diverging = _divergence(partition, asked)
         if self.asked.replica_id >= 0:
-            return self._look_for_follower(key, partition, asked, diverging, bytes_max, whole_batch)
+            return self._read_for_follower(key, partition, asked, diverging, bytes_max, whole_batch)
         if diverging is not None:
-            return Found(key, _answer(partition, asked, diverging_epoch=diverging), None)
-        nearest = self._nearest(partition, asked)
-        if nearest is not None:
-            return Found(key, _answer(partition, asked, preferred_read_replica=nearest), None)
+            return LogReadResult(key, _answer(partition, asked, diverging_epoch=diverging), None)
+        preferred = self._preferred_read_replica(partition, asked)
+        if preferred is not None:
+            return LogReadResult(
+                key, _answer(partition, asked, preferred_read_replica=preferred), None
+            )
         if self.version < _ZSTD_FROM:
             bytes_max = min(bytes_max, _SCANNED_BYTES_MAX)
         committed_only = self.asked.isolation_level == _READ_COMMITTED
@@ -182,28 +189,28 @@ class Job:
         if found is not None and self.version < _ZSTD_FROM:
             _refuse_zstd(found)
         if not committed_only:
-            return Found(key, _answer(partition, asked), found)
+            return LogReadResult(key, _answer(partition, asked), found)
         stable = partition.last_stable_offset
         aborted = [
             AbortedTransaction(txn.producer_id, txn.first_offset)
             for txn in (partition.log.aborted_between(first, stable) if found is not None else ())
         ]
-        return Found(key, _answer(partition, asked, aborted=aborted), found)
+        return LogReadResult(key, _answer(partition, asked, aborted=aborted), found)
 
     def _check_leads(self, partition: Partition, epoch: int) -> None:
-        """Only the leader knows that an offset does not exist: consumers reset their position.
+        """Only the current leader may report an offset beyond its log end: consumers reset on that.
 
-        It may have slept for longer than its session, and not have heard of its successor yet. A
-        consumer that knows the epoch knows a follower: it goes back to the leader by itself.
+        A leader that was paused for longer than its session may not know its successor yet. A
+        consumer that sends a follower's current epoch returns to the leader by itself.
         """
         leader_state = partition.leader_state
         if leader_state is None:
             if epoch != partition.leader_epoch:
                 raise NotLeaderOrFollower(f"{partition.partition} is led by another broker")
-        elif leader_state.followers and not self.is_sure:
-            raise _NotSure(f"{partition.partition} may be led by another broker")
+        elif leader_state.followers and not self.is_leadership_confirmed:
+            raise _LeadershipUnconfirmed(f"{partition.partition} may be led by another broker")
 
-    def _look_for_follower(
+    def _read_for_follower(
         self,
         key: PartitionKey,
         partition: Partition,
@@ -211,19 +218,19 @@ class Job:
         diverging: EpochEnd | None,
         bytes_max: int,
         whole_batch: bool,
-    ) -> Found:
+    ) -> LogReadResult:
         node = NodeId(self.asked.replica_id)
         self.source.check_follower(partition, node, self.asked.replica_epoch)
         if diverging is not None:
-            # Hazard 5: what diverges is no progress.
-            return Found(key, _answer(partition, asked, diverging_epoch=diverging), None)
+            # Hazard 5: a diverging fetch is not progress.
+            return LogReadResult(key, _answer(partition, asked, diverging_epoch=diverging), None)
         offset = Offset(asked.fetch_offset)
         in_range = partition.log.start_offset <= offset <= partition.log.end_offset
-        if not in_range or _is_strange(partition, asked, node):
-            # The follower goes on where this log starts.
+        if not in_range or _has_unverifiable_records(partition, asked, node):
+            # The follower restarts at the log start offset of this log.
             code = OffsetOutOfRange.code
-            return Found(key, _answer(partition, asked, error_code=code), None)
-        if self.is_first_look:
+            return LogReadResult(key, _answer(partition, asked, error_code=code), None)
+        if self.is_first_pass:
             leader = partition.leader_replica
             assert leader is not None
             leader.record_progress(
@@ -232,65 +239,65 @@ class Job:
         found = partition.read_for_follower(offset, bytes_max, whole_batch=whole_batch)
         assert partition.leader_state is not None
         follower = partition.leader_state.followers[node]
-        return Found(key, _answer(partition, asked), found, follower)
+        return LogReadResult(key, _answer(partition, asked), found, follower)
 
-    def _nearest(self, partition: Partition, asked: FetchPartition) -> NodeId | None:
-        """A replica that is nearer to the consumer than this one, the leader."""
-        nearest = self.source.nearest
-        if nearest is None or not self.asked.rack_id or partition.leader_state is None:
+    def _preferred_read_replica(self, partition: Partition, asked: FetchPartition) -> NodeId | None:
+        """The preferred read replica (KIP-392), if it is not this one, the leader."""
+        selector = self.source.replica_selector
+        if selector is None or not self.asked.rack_id or partition.leader_state is None:
             return None
-        return nearest.choose(
+        return selector.choose(
             partition.leader_state, Offset(asked.fetch_offset), self.asked.rack_id
         )
 
-    def is_enough(self, look: Look) -> bool:
+    def is_enough(self, read_pass: ReadPass) -> bool:
         return (
-            look.has_news
-            or look.size_bytes >= self.asked.min_bytes
+            read_pass.is_complete
+            or read_pass.size_bytes >= self.asked.min_bytes
             or not self.partitions
             or self.asked.max_wait_ms <= 0
         )
 
-    async def look_again_and_reply(self, look: Look) -> Reply:
-        await self.make_sure(look)
-        return self.reply(self.look())
+    async def recheck_and_reply(self, read_pass: ReadPass) -> Reply:
+        await self.recheck(read_pass)
+        return self.reply(self.read())
 
-    async def make_sure(self, look: Look) -> None:
-        """Wait until logs are ready, or else until the metadata is fresh; where it is not to be
-        had, nothing is sure."""
-        if look.not_ready is not None:
-            await wait_until_ready(look.not_ready, _READY_S)
+    async def recheck(self, read_pass: ReadPass) -> None:
+        """Wait until logs are open, or else until the metadata is fresh. If the metadata store is
+        unavailable, `is_leadership_confirmed` stays false."""
+        if read_pass.not_ready is not None:
+            await wait_until_ready(read_pass.not_ready, _READY_TIMEOUT_S)
             return
         with contextlib.suppress(Unavailable):
-            await self.source.synced(_SURE_S)
-            self.is_sure = True
+            await self.source.synced(_SYNC_TIMEOUT_S)
+            self.is_leadership_confirmed = True
 
     def watched(self) -> list[Partition]:
-        """The partitions that may have more to read later."""
+        """The partitions that may have more records later."""
         watched: list[Partition] = []
         for key, _ in self.partitions:
-            with contextlib.suppress(BrokerError):  # Then it was refused, which is news.
+            with contextlib.suppress(BrokerError):  # its error completes the fetch
                 watched.append(self.partition(key))
         return watched
 
-    # -- answering -----------------------------------------------------------------------------
+    # -- responding ----------------------------------------------------------------------------
 
-    def reply(self, look: Look) -> Reply:
+    def reply(self, read_pass: ReadPass) -> Reply:
         releases: list[Callable[[], None]] = []
         try:
-            body = self._encode(look, releases)
+            body = self._encode(read_pass, releases)
         except BaseException:
             release_all(releases)
             raise
         return Reply(body, partial(release_all, releases) if releases else None)
 
-    def _encode(self, look: Look, releases: list[Callable[[], None]]) -> list[Chunk]:
-        """The answer in pieces; of files those whose `releases` the caller has to see to."""
+    def _encode(self, read_pass: ReadPass, releases: list[Callable[[], None]]) -> list[Chunk]:
+        """The response in chunks. The caller must call all `releases`, which unpin file chunks."""
         topics: dict[TopicKey, list[FetchedPartition]] = {}
-        for one in look.found:
-            key, answer, found, follower = one
+        for result in read_pass.found:
+            key, answer, found, follower = result
             if follower is not None:
-                one.told()
+                result.record_sent()
             if found is not None:
                 try:
                     region, release = found.pin()
@@ -300,11 +307,15 @@ class Job:
                     releases.append(release)
                     answer = answer._replace(records=region)
             if self.session is not None:
-                news = self.session.changed(key, answer, has_records=found is not None)
-                if not news and not self.is_full:
+                is_changed = self.session.changed(key, answer, has_records=found is not None)
+                if not is_changed and not self.is_full:
                     continue
             topics.setdefault(key[0], []).append(answer)
-        hints = [found.answer.current_leader for found in look.found] if look.has_news else ()
+        hints = (
+            [found.answer.current_leader for found in read_pass.found]
+            if read_pass.is_complete
+            else ()
+        )
         return encode_fetch_response(
             self.version,
             [_fetched_topic(topic, partitions) for topic, partitions in topics.items()],
@@ -312,18 +323,18 @@ class Job:
             node_endpoints=hinted_endpoints(self.source.image, self.listener, hints),
         )
 
-    def refuse(self, key: PartitionKey, error: Exception) -> Found:
+    def refuse(self, key: PartitionKey, error: Exception) -> LogReadResult:
         code: ErrorCode = error_of(error)[0]
         topic, index = key
         name = topic if isinstance(topic, str) else self.source.name_of(topic)
         hint = leader_hint(self.source.image, name, index, code)
-        return Found(key, FetchedPartition(index, code, current_leader=hint), None)
+        return LogReadResult(key, FetchedPartition(index, code, current_leader=hint), None)
 
 
 def _answer(
     partition: Partition, asked: FetchPartition, error_code: int = 0, **facts: Any
 ) -> FetchedPartition:
-    """What there is to say of a partition beside its records: one look at it, no await."""
+    """A partition's state in the response, without records. No await: it is read at one moment."""
     return FetchedPartition(
         asked.partition,
         error_code,
@@ -346,24 +357,25 @@ def _fetched_topic(topic: TopicKey, partitions: list[FetchedPartition]) -> Fetch
 
 
 def _divergence(partition: Partition, asked: FetchPartition) -> EpochEnd | None:
-    """Where the reader's log parts from the leader's, if it does (KIP-595)."""
+    """Where the reader's log diverges from the leader's, if it does (KIP-595)."""
     if asked.last_fetched_epoch < 0 or not partition.is_leader:
-        return None  # A follower may simply have less.
+        return None  # a follower's log may just be shorter
     log = partition.log
     try:
         found = log.epochs.divergence(
             LeaderEpoch(asked.last_fetched_epoch), Offset(asked.fetch_offset), log.end_offset
         )
     except KeyError as error:
-        raise OffsetOutOfRange(f"epoch {error} is not known here") from None
+        raise OffsetOutOfRange(f"leader epoch {error} is unknown to this log") from None
     return EpochEnd(*found) if found is not None else None
 
 
-def _is_strange(partition: Partition, asked: FetchPartition, node: NodeId) -> bool:
-    """Whether a follower that comes back has records, but none that this log still has.
+def _has_unverifiable_records(partition: Partition, asked: FetchPartition, node: NodeId) -> bool:
+    """Whether a returning follower has records, but none that this log still has.
 
-    Whether they are of the same history nobody can say: all of them have to go, or a crash that
-    moves the follower's start back would show them. Who is in sync has shown that they are.
+    It cannot be checked whether they belong to the same history, so the follower must delete all of
+    them: otherwise a crash that moves its log start back would expose them. An in-sync replica has
+    already been checked.
     """
     log, leader_state = partition.log, partition.leader_state
     assert leader_state is not None
@@ -376,7 +388,7 @@ def _is_strange(partition: Partition, asked: FetchPartition, node: NodeId) -> bo
 
 
 def _refuse_zstd(found: LogSlice) -> None:
-    """Clients of these versions do not know zstd."""
+    """Raise if the slice has zstd batches: clients below v10 cannot decompress them."""
     file = found.directory.files.get(found.path)
     for _, header in scan_headers(file, found.position, found.position + found.size_bytes):
         if header.codec is Compression.ZSTD:

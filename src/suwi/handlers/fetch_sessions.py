@@ -1,7 +1,7 @@
-"""Incremental fetch sessions (KIP-227): the broker remembers what a client reads.
+"""Incremental fetch sessions (KIP-227): the broker remembers which partitions a client fetches.
 
-`open` finds or makes the session a request belongs to; `answer` leaves out of a response what did
-not change. A pure machine but for the random ids.
+`FetchSessions.open` finds or creates the session of a request; `FetchSession.changed` tells which
+partitions a response must include. No I/O; the only input beside the requests is the random ids.
 """
 
 from collections import OrderedDict
@@ -21,7 +21,7 @@ _FINAL_EPOCH = -1
 _INITIAL_EPOCH = 0
 _EPOCH_MAX = 2**31 - 1
 _EVICTION_S = 120.0
-# Of all sessions together: each costs half a kilobyte, named once and kept for as long.
+# For all sessions together: each partition costs half a kilobyte for as long as its session exists.
 _PARTITIONS_MAX = 250_000
 
 TopicKey = str | UUID
@@ -33,8 +33,8 @@ class FetchSessionTopicIdError(BrokerError):
 
 
 @dataclass(slots=True)
-class _Remembered:
-    """What a session last heard of a partition."""
+class _CachedPartition:
+    """What was last requested from and sent for a partition of a session."""
 
     asked: FetchPartition
     high_watermark: int = -1
@@ -43,23 +43,23 @@ class _Remembered:
 
 @dataclass(slots=True)
 class FetchSession:
-    """The partitions of one fetcher, those that have waited longest first."""
+    """The partitions of one fetcher; those that were sent records last come last."""
 
     id: int
     uses_topic_ids: bool
     epoch: int = _INITIAL_EPOCH
     used_at_s: float = 0.0
-    partitions: OrderedDict[PartitionKey, _Remembered] = field(default_factory=OrderedDict)
+    partitions: OrderedDict[PartitionKey, _CachedPartition] = field(default_factory=OrderedDict)
 
     def update(self, request: FetchRequest) -> int:
-        """Take in what a request adds, changes and forgets; how many partitions that makes more."""
+        """Apply what a request adds, changes and forgets. Returns the change in partition count."""
         before = len(self.partitions)
         for key, asked in asked_partitions(request):
-            known = self.partitions.get(key)
-            if known is None:
-                self.partitions[key] = _Remembered(asked)
+            cached = self.partitions.get(key)
+            if cached is None:
+                self.partitions[key] = _CachedPartition(asked)
             else:
-                known.asked = asked
+                cached.asked = asked
         for topic in request.forgotten:
             topic_key = _topic_key(topic.name, topic.topic_id)
             for index in topic.partitions:
@@ -67,34 +67,35 @@ class FetchSession:
         return len(self.partitions) - before
 
     def asked(self) -> list[tuple[PartitionKey, FetchPartition]]:
-        return [(key, remembered.asked) for key, remembered in self.partitions.items()]
+        return [(key, cached.asked) for key, cached in self.partitions.items()]
 
     def changed(self, key: PartitionKey, fetched: FetchedPartition, *, has_records: bool) -> bool:
-        """Whether the client must hear of this partition; remembers what it hears."""
-        known = self.partitions.get(key)
-        if known is None:
+        """Whether the response must include this partition; remembers what is sent."""
+        cached = self.partitions.get(key)
+        if cached is None:
             return True
-        news = has_records or _differs(known, fetched)
-        known.high_watermark = fetched.high_watermark
-        known.log_start_offset = fetched.log_start_offset
+        is_changed = has_records or _differs(cached, fetched)
+        cached.high_watermark = fetched.high_watermark
+        cached.log_start_offset = fetched.log_start_offset
         if fetched.error_code != 0 or fetched.diverging_epoch is not None:
-            # So that its recovery is told. A follower that has to truncate listens to nothing else.
-            known.high_watermark = -1
+            # So that the next response includes it: the client must see the recovery, and a
+            # follower that has to truncate ignores the high watermark sent along.
+            cached.high_watermark = -1
         if has_records:
-            self.partitions.move_to_end(key)  # The next response begins with another.
-        return news
+            self.partitions.move_to_end(key)  # fairness: the next response starts with another
+        return is_changed
 
     def would_change(self, key: PartitionKey, fetched: FetchedPartition) -> bool:
-        """Whether the client would hear of this partition, records apart."""
-        known = self.partitions.get(key)
-        return known is None or _differs(known, fetched)
+        """Whether the response would include this partition if it had no records."""
+        cached = self.partitions.get(key)
+        return cached is None or _differs(cached, fetched)
 
 
-def _differs(known: _Remembered, fetched: FetchedPartition) -> bool:
+def _differs(cached: _CachedPartition, fetched: FetchedPartition) -> bool:
     return (
         fetched.error_code != 0
-        or fetched.high_watermark != known.high_watermark
-        or fetched.log_start_offset != known.log_start_offset
+        or fetched.high_watermark != cached.high_watermark
+        or fetched.log_start_offset != cached.log_start_offset
         or fetched.diverging_epoch is not None
         or fetched.preferred_read_replica >= 0
     )
@@ -116,13 +117,13 @@ class FetchSessions:
     def open(
         self, request: FetchRequest, *, uses_topic_ids: bool, now_s: float
     ) -> tuple[FetchSession | None, bool]:
-        """The request's session, if it has one, and whether its answer is to be a full one.
+        """The request's session, if it has one, and whether the response is a full one.
 
         Raises FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError.
         """
         session_id, epoch = request.session_id, request.session_epoch
         if epoch in (_FINAL_EPOCH, _INITIAL_EPOCH):
-            self._forget(session_id)
+            self._remove(session_id)
             if epoch == _FINAL_EPOCH:
                 return None, True
             return self._create(request, uses_topic_ids, now_s), True
@@ -134,11 +135,11 @@ class FetchSessions:
                 f"fetch session {session_id} is at epoch {session.epoch}, not {epoch}"
             )
         if session.uses_topic_ids != uses_topic_ids:
-            raise FetchSessionTopicIdError("a fetch session names topics in one way only")
+            raise FetchSessionTopicIdError("the fetch session mixes topic names and topic ids")
         self._partitions += session.update(request)
         if self._partitions > self._partitions_max:
-            self._forget(session_id)
-            raise FetchSessionIdNotFound("there is no room for more partitions in fetch sessions")
+            self._remove(session_id)
+            raise FetchSessionIdNotFound("the limit of partitions in fetch sessions is reached")
         self._use(session, now_s)
         return session, False
 
@@ -163,7 +164,7 @@ class FetchSessions:
         self._sessions.move_to_end(session.id)
 
     def _make_room(self, partitions: int, now_s: float) -> bool:
-        """Whether there is room for one more, which those give that were not used for long."""
+        """Evict sessions that are unused for long. Returns whether one more session fits."""
         while (
             len(self._sessions) >= self._slots_max
             or self._partitions + partitions > self._partitions_max
@@ -173,10 +174,10 @@ class FetchSessions:
             oldest = next(iter(self._sessions.values()))
             if now_s - oldest.used_at_s < _EVICTION_S:
                 return False
-            self._forget(oldest.id)
+            self._remove(oldest.id)
         return True
 
-    def _forget(self, session_id: int) -> None:
+    def _remove(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._partitions -= len(session.partitions)

@@ -1,4 +1,4 @@
-"""Where fetches read: the partitions of this broker, and who may read them."""
+"""The partitions that fetches read, and the check that a follower may fetch them."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ class FetchSource:
     replicas: ReplicaManager
     bytes_max: int
     synced: Callable[[float], Awaitable[None]]
-    """Waits, for so long at most, until the image shows all that was written before."""
-    nearest: ReplicaSelector | None = None
-    """Chooses whom a consumer reads from; without it that is the leader."""
+    """Waits, with a timeout in seconds, until the image shows all earlier writes."""
+    replica_selector: ReplicaSelector | None = None
+    """Chooses the replica a consumer reads from; without it that is the leader."""
 
     def partition_of(self, key: PartitionKey, *, leader_only: bool) -> Partition:
         topic, index = key
@@ -30,13 +30,13 @@ class FetchSource:
         return self.replicas.replica_of(name, index)
 
     def check_follower(self, partition: Partition, node: NodeId, epoch: int) -> None:
-        """Whether a broker has a replica of this, and is in the life that the controller knows."""
+        """Check that a broker has a replica of the partition, and its registered broker epoch."""
         leader_state = partition.leader_state
         if leader_state is None or node not in leader_state.followers:
             raise NotLeaderOrFollower(f"broker {node} has no replica of {partition.partition}")
-        journaled = self.replicas.image.registered_brokers.get(node)
-        if journaled is None or journaled.epoch != epoch:
-            raise StaleBrokerEpoch(f"broker {node} is not known with epoch {epoch}")
+        registration = self.replicas.image.registered_brokers.get(node)
+        if registration is None or registration.epoch != epoch:
+            raise StaleBrokerEpoch(f"broker {node} is not registered with epoch {epoch}")
 
     @property
     def image(self) -> ClusterImage:

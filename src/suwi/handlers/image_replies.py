@@ -1,9 +1,9 @@
-"""Replies about the cluster that take long to make: each once per image, and in slices.
+"""A cache of replies that are expensive to build: each is built once per metadata image, in slices.
 
-`kept` and `make` are the entrances. What makes a reply is a generator that says after each piece
-what that cost; a reply that takes more than a slice is finished between other callbacks of the
-loop, one such reply at a time.
-Invariant: a reply is kept for the image it was made of, which is known by its identity.
+`cached` and `build` are the entrances. A reply is built by a generator that yields the cost of each
+piece. A reply that takes more than a slice is finished in later iterations of the event loop, one
+such reply at a time.
+Invariant: a cached reply is valid only for the image it was built from, compared by identity.
 """
 
 import asyncio
@@ -15,90 +15,91 @@ from suwi.net.answers import Exclusive, Reply
 from suwi.net.dispatch import Request
 
 Steps: TypeAlias = Generator[int, None, bytes]
-"""Makes the body of a reply; yields what each piece of it cost, in units of about 5 µs."""
+"""Builds the body of a reply; yields the cost of each piece, in units of about 5 µs."""
 Key: TypeAlias = tuple[int, str, bytes]
 
 SLICE_UNITS: Final = 400
-_KEPT_BYTES_MAX: Final = 8 * 1024 * 1024
-_ENTRY_BYTES: Final = 300  # what the dictionary and the objects take
+_CACHED_BYTES_MAX: Final = 8 * 1024 * 1024
+_ENTRY_BYTES: Final = 300  # overhead of the dictionary and the objects
 _KEY_BYTES_MAX: Final = 64 * 1024
 
 
 class ImageReplies:
-    """The encoded replies of one API."""
+    """The cached replies of one API."""
 
-    def __init__(self, bytes_max: int = _KEPT_BYTES_MAX) -> None:
+    def __init__(self, bytes_max: int = _CACHED_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         self._image: ClusterImage | None = None
-        self._kept: dict[Key, bytes] = {}  # the one used last is the last
-        self._kept_bytes = 0
-        self._making: dict[Key, ClusterImage] = {}
+        self._cached: dict[Key, bytes] = {}  # in order of last use
+        self._cached_bytes = 0
+        self._building: dict[Key, ClusterImage] = {}
         self._one_at_a_time = asyncio.Lock()
 
     def key(self, request: Request) -> Key | None:
-        """What a reply depends on besides the image; None for a request too long to be kept.
+        """What a reply depends on besides the image; None for a request that is too long to cache.
 
-        Asked while the request's body is there. With an authorizer, the principal belongs to it.
+        Call it while the request's body is valid. With an authorizer the key must include the
+        principal.
         """
         if len(request.body) > _KEY_BYTES_MAX:
             return None
         return request.version, request.client.listener, bytes(request.body)
 
-    def kept(self, key: Key | None, image: ClusterImage) -> Reply | None:
-        """The reply that was made before, at the same image."""
+    def cached(self, key: Key | None, image: ClusterImage) -> Reply | None:
+        """The reply that was built before from the same image."""
         body = self._find(key, image)
         return None if body is None else Reply([body])
 
-    def make(self, key: Key | None, image: ClusterImage, steps: Steps) -> Reply | Exclusive:
-        """Another one, at the newest image, which is kept."""
+    def build(self, key: Key | None, image: ClusterImage, steps: Steps) -> Reply | Exclusive:
+        """Build and cache a reply; `image` must be the newest."""
         if image is not self._image:
             self._image = image
-            self._kept.clear()
-            self._kept_bytes = 0
-        if key is None or self._making.get(key) is not image:
+            self._cached.clear()
+            self._cached_bytes = 0
+        if key is None or self._building.get(key) is not image:
             body = _run_slice(steps)
             if body is not None:
-                self._keep(key, image, body)
+                self._store(key, image, body)
                 return Reply([body])
         return Exclusive(self._finish(key, image, steps))
 
     async def _finish(self, key: Key | None, image: ClusterImage, steps: Steps) -> Reply:
         if key is not None:
-            self._making[key] = image
+            self._building[key] = image
         try:
             async with self._one_at_a_time:
-                body = self._find(key, image)  # Another may have asked for the same meanwhile.
+                body = self._find(key, image)  # the same request may have been served meanwhile
                 if body is None:
                     body = await run_sliced(steps)
-                    self._keep(key, image, body)
+                    self._store(key, image, body)
         finally:
             if key is not None:
-                self._making.pop(key, None)
+                self._building.pop(key, None)
         return Reply([body])
 
     def _find(self, key: Key | None, image: ClusterImage) -> bytes | None:
         if key is None or image is not self._image:
             return None
-        body = self._kept.pop(key, None)
+        body = self._cached.pop(key, None)
         if body is not None:
-            self._kept[key] = body
+            self._cached[key] = body
         return body
 
-    def _keep(self, key: Key | None, image: ClusterImage, body: bytes) -> None:
+    def _store(self, key: Key | None, image: ClusterImage, body: bytes) -> None:
         if key is None or image is not self._image or _size_bytes(key, body) > self._bytes_max:
             return
-        replaced = self._kept.pop(key, None)
+        replaced = self._cached.pop(key, None)
         if replaced is not None:
-            self._kept_bytes -= _size_bytes(key, replaced)
-        self._kept[key] = body
-        self._kept_bytes += _size_bytes(key, body)
-        while self._kept_bytes > self._bytes_max:
-            oldest = next(iter(self._kept))
-            self._kept_bytes -= _size_bytes(oldest, self._kept.pop(oldest))
+            self._cached_bytes -= _size_bytes(key, replaced)
+        self._cached[key] = body
+        self._cached_bytes += _size_bytes(key, body)
+        while self._cached_bytes > self._bytes_max:
+            oldest = next(iter(self._cached))
+            self._cached_bytes -= _size_bytes(oldest, self._cached.pop(oldest))
 
 
 async def run_sliced(steps: Steps) -> bytes:
-    """Make a reply with a pause after each slice."""
+    """Build a reply, yielding to the event loop before each slice."""
     while True:
         await asyncio.sleep(0)
         body = _run_slice(steps)
@@ -107,7 +108,7 @@ async def run_sliced(steps: Steps) -> bytes:
 
 
 def _run_slice(steps: Steps) -> bytes | None:
-    """As much as a slice allows; the reply where that was all."""
+    """Run one slice. Returns the reply if it is finished."""
     units = 0
     while units < SLICE_UNITS:
         try:

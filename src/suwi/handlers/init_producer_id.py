@@ -1,4 +1,4 @@
-"""InitProducerId v0-v5, for idempotent producers. Transactional ones wait for their coordinator."""
+"""InitProducerId v0-v5, for idempotent producers. There is no transaction coordinator yet."""
 
 from kio.schema.errors import ErrorCode
 
@@ -22,7 +22,7 @@ class InitProducerId:
         try:
             producer_id = await self._producer_ids.next()
         except Unavailable:
-            # As Kafka does while it has no ids left: clients come back with the same request.
+            # As Kafka does while it has no ids left: clients retry the request.
             return reply(request, {**answer, "error_code": ErrorCode.coordinator_load_in_progress})
         except Exception as error:
             return reply(request, {**answer, "error_code": error_of(error)[0]})

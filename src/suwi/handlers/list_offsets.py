@@ -1,7 +1,7 @@
-"""ListOffsets v1-v11. Offsets by time. v4: epochs. v7: max timestamp. v8-v11: tiered storage.
+"""ListOffsets v1-v11. Offsets by timestamp. v4: epochs. v7: max timestamp. v8-v11: tiered storage.
 
-Right after an election the leader may know of less than its predecessor told: until its watermark
-has reached where its epoch began, consumers are told that the end is not known (KIP-207).
+Right after an election the leader's high watermark may be below the one its predecessor reported.
+Until it has reached the start of the leader's epoch, consumers get OFFSET_NOT_AVAILABLE (KIP-207).
 """
 
 import asyncio
@@ -41,15 +41,15 @@ _SINCE_VERSION = {
 }
 _NEVER = 2**15
 _READ_COMMITTED = 1
-# Nobody has looked into these batches yet: each may unpack to a hundred times its size.
-_UNPACKINGS_MAX = 2
+# These batches may not have been decompressed before: each may grow to a hundred times its size.
+_DECOMPRESSIONS_MAX = 2
 
 _OFFSET_NOT_AVAILABLE_FROM = 5
-_READY_S = 5.0
+_READY_TIMEOUT_S = 5.0
 
 
 class _Reader(Enum):
-    """Who asks, and so how far the log goes for him."""
+    """The kind of client, which determines the end offset it may see."""
 
     UNCOMMITTED = "read_uncommitted"
     COMMITTED = "read_committed"
@@ -58,13 +58,13 @@ class _Reader(Enum):
 
 Found = tuple[int, Offset]
 """A timestamp and its offset."""
-_NOTHING: Found = (NO_TIMESTAMP, NO_OFFSET)
+_NOT_FOUND: Found = (NO_TIMESTAMP, NO_OFFSET)
 
 
 class ListOffsets:
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
-        self._unpacking = asyncio.Semaphore(_UNPACKINGS_MAX)
+        self._decompressing = asyncio.Semaphore(_DECOMPRESSIONS_MAX)
 
     async def __call__(self, request: Request) -> Reply:
         response = SlicedResponse(request)
@@ -83,11 +83,11 @@ class ListOffsets:
     ) -> dict[str, Any]:
         try:
             if times_asked > 1:
-                raise InvalidRequest(f"{topic}-{asked.partition_index} is asked for twice")
+                raise InvalidRequest(f"{topic}-{asked.partition_index} is named more than once")
             if asked.timestamp < 0 and request.version < _SINCE_VERSION.get(
                 asked.timestamp, _NEVER
             ):
-                raise UnsupportedVersion(f"timestamp {asked.timestamp} means nothing here")
+                raise UnsupportedVersion(f"timestamp {asked.timestamp} needs a newer version")
             partition = self._replicas.leader_of(topic, asked.partition_index)
             partition.check_epoch(getattr(asked, "current_leader_epoch", NO_EPOCH))
             timestamp, offset = await self._find(partition, asked.timestamp, _reader_of(request))
@@ -100,7 +100,7 @@ class ListOffsets:
             error, _ = error_of(problem)
             if error is OffsetNotAvailable.code and request.version < _OFFSET_NOT_AVAILABLE_FROM:
                 error = LeaderNotAvailable.code
-            (timestamp, offset), epoch = _NOTHING, NO_EPOCH
+            (timestamp, offset), epoch = _NOT_FOUND, NO_EPOCH
         return {
             "partition_index": asked.partition_index,
             "error_code": error,
@@ -111,28 +111,28 @@ class ListOffsets:
 
     async def _find(self, partition: Partition, timestamp: int, reader: _Reader) -> Found:
         if partition.replica_log.ready_log is None:
-            await wait_until_ready([partition], _READY_S)
+            await wait_until_ready([partition], _READY_TIMEOUT_S)
         log = partition.log
-        limit = _end_for(partition, reader)
+        limit = _end_offset_for(partition, reader)
         is_known = reader is _Reader.REPLICA or partition.watermark_is_known
         if timestamp == _LATEST:
             if not is_known:
-                raise _not_known_yet(partition)
+                raise _offset_not_available(partition)
             return NO_TIMESTAMP, limit
         if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
             return NO_TIMESTAMP, log.start_offset
         if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
-            return _NOTHING  # There is no second tier.
+            return _NOT_FOUND  # there is no tiered storage
         if timestamp == _MAX_TIMESTAMP:
             newest, start = batch_of_max_timestamp(log), log.start_offset
-            found = await self._in_batch(newest.read(), None, start) if newest else _NOTHING
+            found = await self._in_batch(newest.read(), None, start) if newest else _NOT_FOUND
         else:
             found = await self._first_at(partition, timestamp)
         if NO_OFFSET < found[1] < limit:
             return found
         if not is_known:
-            raise _not_known_yet(partition)
-        return _NOTHING
+            raise _offset_not_available(partition)
+        return _NOT_FOUND
 
     async def _first_at(self, partition: Partition, timestamp: int) -> Found:
         log = partition.log
@@ -140,18 +140,18 @@ class ListOffsets:
         while batch is not None:
             data = batch.read()
             found = await self._in_batch(data, timestamp, log.start_offset)
-            if found != _NOTHING:
+            if found != _NOT_FOUND:
                 return found
             partition.check_open()
-            # The record lies before the start of the log, or compaction left only its batch.
+            # The record is before the log start offset, or compaction removed it from its batch.
             batch = batch_at_time(log, timestamp, Offset(read_header(data).next_offset))
-        return _NOTHING
+        return _NOT_FOUND
 
     async def _in_batch(self, data: bytes, timestamp: int | None, start: Offset) -> Found:
         if not takes_long(len(data), read_header(data)):
             return _first_record(data, timestamp, start)
         loop = asyncio.get_running_loop()
-        async with self._unpacking:
+        async with self._decompressing:
             return await loop.run_in_executor(None, _first_record, data, timestamp, start)
 
 
@@ -162,7 +162,7 @@ def _reader_of(request: Request) -> _Reader:
     return _Reader.COMMITTED if committed else _Reader.UNCOMMITTED
 
 
-def _end_for(partition: Partition, reader: _Reader) -> Offset:
+def _end_offset_for(partition: Partition, reader: _Reader) -> Offset:
     if reader is _Reader.REPLICA:
         return partition.log.end_offset
     if reader is _Reader.COMMITTED:
@@ -170,17 +170,17 @@ def _end_for(partition: Partition, reader: _Reader) -> Offset:
     return partition.high_watermark
 
 
-def _not_known_yet(partition: Partition) -> OffsetNotAvailable:
+def _offset_not_available(partition: Partition) -> OffsetNotAvailable:
     return OffsetNotAvailable(
-        f"{partition.partition}: the new leader does not know yet what is committed"
+        f"{partition.partition}: the new leader's high watermark is not known yet"
     )
 
 
 def _first_record(data: bytes, timestamp: int | None, start: Offset) -> Found:
-    """The first record at or after `timestamp`; without one, the first of the newest."""
+    """The first record at or after `timestamp`; if that is None, the first with the newest one."""
     header = read_header(data)
     wanted = header.max_timestamp if timestamp is None else timestamp
     for record in iter_records(data, header, with_headers=False):
         if record.timestamp >= wanted and record.offset >= start:
             return record.timestamp, Offset(record.offset)
-    return _NOTHING
+    return _NOT_FOUND

@@ -1,6 +1,6 @@
-"""Metadata v0-v13. Who leads which partition, and where; creates topics that are asked for.
+"""Metadata v0-v13. Brokers, topics, partitions and their leaders; auto-creates topics.
 
-v1: no topics means none, null means all. v4: the client may forbid creation. v10: topic ids.
+v1: no topics means none, null means all. v4: allow_auto_topic_creation. v10: topic ids.
 """
 
 from collections.abc import (
@@ -38,12 +38,12 @@ from suwi.replica.suspected_brokers import SuspectedBrokers
 from suwi.wire.codec import encode_items, encode_response, join_items
 from suwi.wire.encoder import EncodedItems
 
-_CREATION_CAN_BE_FORBIDDEN_FROM = 4
-_PARTITIONS_AT_ONCE: Final = 200
-_TOPIC_UNITS: Final = 2  # what a topic costs without its partitions; see `image_replies.Steps`
+_ALLOW_AUTO_CREATION_FROM = 4
+_PARTITIONS_PER_PIECE: Final = 200
+_TOPIC_UNITS: Final = 2  # cost of a topic without its partitions; see `image_replies.Steps`
 
 CreateTopic: TypeAlias = Callable[[NewTopic, Request], Awaitable[object]]
-"""Has the controller make a topic, whoever that is, for a request. Raises a `BrokerError`."""
+"""Creates a topic through the active controller, for a request. Raises a `BrokerError`."""
 
 
 class Metadata:
@@ -52,40 +52,41 @@ class Metadata:
         replicas: ReplicaManager,
         create: CreateTopic,
         config: BrokerConfig,
-        doubts: SuspectedBrokers,
+        suspected_brokers: SuspectedBrokers,
     ) -> None:
         self._replicas = replicas
         self._create = create
         self._config = config
-        self._doubts = doubts
+        self._suspected_brokers = suspected_brokers
         self._replies = ImageReplies()
 
     def __call__(self, request: Request) -> Answer:
         key = self._replies.key(request)
-        if self._doubts.concern(lambda image: _topics(image, request)):
-            return Exclusive(self._settle_and_reply(request, key))
+        if self._suspected_brokers.affects(lambda image: _topics(image, request)):
+            return Exclusive(self._confirm_brokers_and_reply(request, key))
         return self._answer_now(request, key)
 
-    async def _settle_and_reply(self, request: Request, key: Key | None) -> Reply | NoReply:
-        await self._doubts.settled(lambda image: _topics(image, request))
+    async def _confirm_brokers_and_reply(
+        self, request: Request, key: Key | None
+    ) -> Reply | NoReply:
+        await self._suspected_brokers.wait_for_election(lambda image: _topics(image, request))
         answer = self._answer_now(request, key)
         return answer if isinstance(answer, Reply) else await answer.reply
 
     def _answer_now(self, request: Request, key: Key | None) -> Reply | Exclusive:
         image = self._replicas.image
-        kept = self._replies.kept(key, image)
-        if kept is not None:
-            return kept  # So nothing that it asks for is to be created.
+        cached = self._replies.cached(key, image)
+        if cached is not None:
+            return cached  # it exists only if no topic had to be created
         if not _asks_for_all(request) and self._may_create(request):
             missing = _missing(request, image)
             if missing:
                 return Exclusive(self._create_and_reply(request, missing))
-        return self._replies.make(key, image, self._encode(request, {}, image))
+        return self._replies.build(key, image, self._encode(request, {}, image))
 
     def _may_create(self, request: Request) -> bool:
         return self._config.auto_create_topics_enable and (
-            request.version < _CREATION_CAN_BE_FORBIDDEN_FROM
-            or request.message.allow_auto_topic_creation
+            request.version < _ALLOW_AUTO_CREATION_FROM or request.message.allow_auto_topic_creation
         )
 
     async def _create_and_reply(self, request: Request, missing: Sequence[str]) -> Reply:
@@ -97,7 +98,7 @@ class Metadata:
             try:
                 await self._create(new, request)
             except TopicAlreadyExists:
-                pass  # Another client asked for it at the same time.
+                pass  # another client created it at the same time
             except BrokerError as error:
                 failed[name] = error
         return Reply([await run_sliced(self._encode(request, failed, self._replicas.image))])
@@ -105,7 +106,7 @@ class Metadata:
     def _encode(
         self, request: Request, failed: Mapping[str, BrokerError], image: ClusterImage
     ) -> Steps:
-        """The body of the reply; `failed` says which topics could not be created."""
+        """The body of the reply; `failed` has the errors of topics that could not be created."""
         pieces = []
         for asked, found in _found(request, failed, image):
             if isinstance(found, Topic):
@@ -132,8 +133,8 @@ class Metadata:
         self, topic: Topic, request: Request, image: ClusterImage
     ) -> Generator[int, None, EncodedItems]:
         pieces = []
-        for first in range(0, len(topic.partitions), _PARTITIONS_AT_ONCE):
-            states = topic.partitions[first : first + _PARTITIONS_AT_ONCE]
+        for first in range(0, len(topic.partitions), _PARTITIONS_PER_PIECE):
+            states = topic.partitions[first : first + _PARTITIONS_PER_PIECE]
             fields = [partition_fields(n, state, image) for n, state in enumerate(states, first)]
             pieces.append(
                 encode_items(request.api_key, request.version, ("topics", "partitions"), fields)
@@ -157,8 +158,8 @@ class Metadata:
             request.version,
             {
                 "throttle_time": 0,
-                # Also those that have just gone, until their sessions end: librdkafka drops who is
-                # missing here before it has moved what that one led, and stands still for a second.
+                # Includes brokers that have just left, until their sessions end: librdkafka removes
+                # a missing broker before it moves the broker's partitions, and stalls for a second.
                 "brokers": broker_fields(
                     image.registered_brokers.values(), request.listener, "node_id"
                 ),
@@ -172,7 +173,7 @@ class Metadata:
 
 
 def partition_fields(index: int, state: PartitionState, image: ClusterImage) -> dict[str, Any]:
-    """Who leads a partition and who has replicas of it."""
+    """The leader and the replicas of a partition."""
     has_leader = state.leader in image.unfenced_brokers
     return {
         "error_code": ErrorCode.none if has_leader else ErrorCode.leader_not_available,
@@ -188,7 +189,7 @@ def partition_fields(index: int, state: PartitionState, image: ClusterImage) -> 
 def broker_fields(
     brokers: Iterable[BrokerInfo], listener: str, id_name: str
 ) -> list[dict[str, Any]]:
-    """Those that can be reached through a listener, each with its address there."""
+    """The brokers that have an endpoint on a listener, with its host and port."""
     found = []
     for broker in brokers:
         endpoint = broker.endpoint(listener)
@@ -210,7 +211,7 @@ def _asks_for_all(request: Request) -> bool:
 
 
 def _topics(image: ClusterImage, request: Request) -> Iterator[Topic]:
-    """Those that are asked for and exist."""
+    """The requested topics that exist."""
     if _asks_for_all(request):
         yield from image.topics.values()
         return
@@ -223,14 +224,14 @@ def _topics(image: ClusterImage, request: Request) -> Iterator[Topic]:
 
 
 def _missing(request: Request, image: ClusterImage) -> list[str]:
-    """Names that are asked for and could be created."""
+    """The requested names of missing topics that may be auto-created."""
     return [
         topic.name
-        for topic in _without_repetition(request.message.topics)
+        for topic in _distinct(request.message.topics)
         if _id_of(topic) is None
         and topic.name is not None
         and topic.name not in image.topics
-        # Internal topics are made by their coordinators, with partitions of their own number.
+        # Coordinators create the internal topics, with their own number of partitions.
         and topic.name not in INTERNAL_TOPICS
     ]
 
@@ -238,12 +239,12 @@ def _missing(request: Request, image: ClusterImage) -> list[str]:
 def _found(
     request: Request, failed: Mapping[str, BrokerError], image: ClusterImage
 ) -> Iterator[tuple[Any, Topic | BrokerError]]:
-    """Each topic that is asked for, and why there is none of that name."""
+    """Each requested topic, or the error that says why it cannot be returned."""
     if _asks_for_all(request):
         for topic in image.topics.values():
             yield None, topic
         return
-    for asked in _without_repetition(request.message.topics):
+    for asked in _distinct(request.message.topics):
         try:
             yield asked, failed.get(asked.name) or _find(asked, image)
         except BrokerError as error:
@@ -264,12 +265,12 @@ def _find(asked: Any, image: ClusterImage) -> Topic:
     return topic
 
 
-def _without_repetition(asked: Sequence[Any]) -> list[Any]:
-    """Each topic once, as in Kafka: a few bytes ask for all its partitions."""
+def _distinct(asked: Sequence[Any]) -> list[Any]:
+    """Each topic once, as in Kafka: a few bytes in the request return all its partitions."""
     return list({_id_of(topic) or topic.name: topic for topic in asked}.values())
 
 
 def _id_of(asked: Any) -> UUID | None:
-    """The topic id that was asked for; None where it was a name."""
+    """The requested topic id; None if the topic was requested by name."""
     topic_id = getattr(asked, "topic_id", None)
     return None if topic_id is None or topic_id == NO_TOPIC_ID else topic_id

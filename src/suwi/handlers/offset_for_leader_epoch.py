@@ -1,7 +1,7 @@
-"""OffsetForLeaderEpoch v2-v4. Where an epoch ends, so that a reader finds out what it has lost.
+"""OffsetForLeaderEpoch v2-v4. The end offset of a leader epoch, to detect truncation.
 
-v3: who asks, a follower (a broker that has proven to be one) or a consumer; before, only consumers
-do.
+v3: replica id, which tells followers (authenticated brokers only) from consumers. Below v3 only
+consumers send it.
 """
 
 from typing import Any
@@ -44,7 +44,7 @@ class OffsetForLeaderEpoch:
         try:
             partition = self._replicas.leader_of(topic, asked.partition)
             partition.check_epoch(asked.current_leader_epoch)
-            # A consumer must not learn of records that are not committed yet.
+            # Uncommitted records are not visible to a consumer.
             log_end = partition.log.end_offset if is_follower else partition.high_watermark
             epoch, end = partition.log.epochs.end_of(LeaderEpoch(asked.leader_epoch), log_end)
         except Exception as problem:

@@ -1,8 +1,8 @@
-"""PeerChallenge v0 and PeerProof v0, Suwi's own and never advertised: a broker proves that it is
-one, on a listener between brokers that has no SASL.
+"""PeerChallenge v0 and PeerProof v0, Suwi's own and never advertised: broker authentication.
 
-The bodies are those of `security.peer_proof`. A proof gets no answer, so that the next request can
-follow it at once; a wrong one closes the connection.
+They are used on an inter-broker listener without SASL. The bodies are those of
+`security.peer_proof`. A proof gets no response, so that the next request can follow it immediately;
+a wrong proof closes the connection.
 """
 
 from suwi.net.answers import NO_REPLY, Answer, CloseConnection, Reply
@@ -15,16 +15,16 @@ _MECHANISM = "PEER"
 
 class PeerHandshake:
     def __init__(self, prover: PeerProver, listener: str | None) -> None:
-        """`listener`: where brokers prove themselves; None: nowhere."""
+        """`listener`: the one on which brokers authenticate this way; None if there is none."""
         self._prover = prover
         self._listener = listener
 
     def challenge(self, request: Request) -> Answer:
         connection = request.connection
         if request.listener != self._listener:
-            raise CloseConnection("no listener where brokers prove that they are brokers")
+            raise CloseConnection("brokers do not authenticate on this listener")
         if connection.peer_challenge is not None or request.client.is_peer:
-            raise CloseConnection("a broker introduces itself twice")
+            raise CloseConnection("a second PeerChallenge on one connection")
         try:
             connection.peer_challenge, answer = self._prover.accept(bytes(request.body))
         except Refused as error:
@@ -35,9 +35,9 @@ class PeerHandshake:
         connection = request.connection
         challenge, connection.peer_challenge = connection.peer_challenge, None
         if challenge is None:
-            raise CloseConnection("a proof that nobody has asked for")
+            raise CloseConnection("PeerProof without PeerChallenge")
         if not self._prover.is_proven(challenge, bytes(request.body)):
-            reason = f"not proven to be broker {challenge.connecting}"
+            reason = f"wrong proof of broker {challenge.connecting}"
             connection.authentication_failed(_MECHANISM, reason)
             raise CloseConnection(reason)
         connection.authenticated(request.principal, is_peer=True)

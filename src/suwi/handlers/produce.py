@@ -1,7 +1,7 @@
-"""Produce v3-v13. Answers after acks. v7: zstd. v8: record errors. v13: topic ids.
+"""Produce v3-v13. Responds after acks. v7: zstd. v8: record errors. v13: topic ids.
 
-Each partition is judged and appended by itself (`_append_one`), whichever way its request was
-decoded; one that fails does not keep the others back.
+Each partition's batch is validated and appended separately (`_append_one`), whichever decoder read
+the request; an error of one partition does not affect the others.
 """
 
 import asyncio
@@ -71,30 +71,30 @@ _ACKS_LEADER = 1
 _COMPACT_FROM = 9
 _TRANSACTION_ABORTABLE_FROM = 11
 _LEADER_HINTS_FROM = 10
-# Threads share their processor with the event loop, and each may hold a large batch unpacked.
+# Threads compete with the event loop for the CPU, and each may hold a large decompressed batch.
 _CONVERSIONS_MAX = 2
 _NO_TIME = -1
-_READY_S_MAX = 10.0
+_READY_TIMEOUT_S_MAX = 10.0
 
 
 class _Waiting(NamedTuple):
     """A partition whose batch is appended but not committed yet."""
 
     topic: int
-    place: int
+    position: int
     partition: Partition
     end_offset: Offset
 
 
 class _Form(NamedTuple):
-    """How a client asked, and so wants its answer."""
+    """The version and listener of a request, which determine the form of its response."""
 
     version: int
     listener: str
 
 
 _Converted: TypeAlias = Mapping[tuple[int, int], memoryview | BrokerError]
-"""Batches that a thread has converted, by their places in the request."""
+"""Batches that a thread has converted, by topic and partition position in the request."""
 
 
 class Produce:
@@ -114,13 +114,13 @@ class Produce:
         asked = decode_produce_request(version, request.body)
         form = _Form(version, request.client.listener)
         if self._any_must_wait(asked):
-            # The request outlives this call, its bytes in the receive buffer do not.
+            # The receive buffer is reused after this call, so the request is copied.
             asked = decode_produce_request(version, memoryview(bytearray(request.body)))
             return Exclusive(self._prepare_and_append(asked, form))
         return self._append(asked, form, {})
 
     def _append_plain(self, plain: PlainRequest, request: Request) -> Reply | Later | None:
-        """The only batch of a request, which is stored as it came, in short. None: not that."""
+        """The fast path: one batch, stored unchanged. Returns None if that does not apply."""
         acks, timeout_ms, name, topic_id, index, records = plain
         if acks != _ACKS_ALL and acks != _ACKS_LEADER:
             return None
@@ -142,7 +142,7 @@ class Produce:
         body = encode_produced_one(version, topic, index, base_offset, start_offset)
         if partition.is_committed(end_offset) or not partition.must_wait(acks):
             return Reply([body])
-        form = _Form(version, request.client.listener)  # The request does not outlive us.
+        form = _Form(version, request.client.listener)  # the request is not valid later
 
         def answer(errors: Mapping[int, Exception]) -> Reply:
             if errors:
@@ -160,14 +160,14 @@ class Produce:
         now_ms: int,
         converted: memoryview | BrokerError | None,
     ) -> tuple[Offset, Offset]:
-        """Judge and append one partition's batch: its first offset, and the one after its last.
+        """Validate and append one partition's batch. Returns its base offset and its end offset.
 
-        The only way into a log for clients. Raises a `BrokerError`; then nothing was appended.
+        All produce requests append through here. Raises a `BrokerError` if nothing was appended.
         """
         if acks == _ACKS_ALL:
             partition.check_enough_replicas(records)
         if not records:
-            raise InvalidRecord("a produce request needs one batch for each partition")
+            raise InvalidRecord("a produce request must have one batch for each partition")
         validation_rules = partition.validation_rules
         header = validate(validation_rules, records, now_ms=now_ms, produce_version=version)
         if header.is_transactional:
@@ -199,9 +199,9 @@ class Produce:
                     if acks not in (-1, 0, 1):
                         raise InvalidRequiredAcks(f"acks must be -1, 0 or 1, not {acks}")
                     partition = self._partition(name, topic_id, index)
-                    done = converted.get((topic_number, number)) if converted else None
+                    converted_batch = converted.get((topic_number, number)) if converted else None
                     base_offset, end_offset = self._append_one(
-                        partition, records, acks, version, now_ms, done
+                        partition, records, acks, version, now_ms, converted_batch
                     )
                 except Exception as error:
                     produced.append(_refused(index, error))
@@ -263,7 +263,7 @@ class Produce:
             raise InvalidTopic(f"clients must not write to the internal topic {name}")
         return self._replicas.leader_of(name, index)
 
-    # -- logs that are not open, and batches whose records must be read, where that takes long ----
+    # -- slow path: logs that are not open, and batches that take long to decompress and convert --
 
     def _any_must_wait(self, asked: ProduceRequest) -> bool:
         for topic in asked.topics:
@@ -273,16 +273,16 @@ class Produce:
         return False
 
     def _is_ready(self, topic: ProduceTopic, index: int) -> bool:
-        """Whether a batch could be appended at once, or refused at once."""
+        """Whether a batch can be appended or refused without waiting."""
         try:
             partition = self._partition(topic[0], topic[1], index)
             return partition.replica_log.prepare()
         except BrokerError:
-            return True  # `_append` meets the same error and answers it.
+            return True  # `_append` gets the same error and responds with it
 
     async def _wait_until_ready(self, asked: ProduceRequest) -> None:
-        """Nothing is refused only because its log is being opened: what the client has sent behind
-        it would then be out of order."""
+        """Wait for logs that are being opened. A batch refused for that reason would leave the
+        client's next batches out of order."""
         waiting = [
             self._partition(topic[0], topic[1], index)
             for topic in asked.topics
@@ -290,7 +290,7 @@ class Produce:
             if not self._is_ready(topic, index)
         ]
         if waiting:
-            await wait_until_ready(waiting, min(asked.timeout_ms / 1000, _READY_S_MAX))
+            await wait_until_ready(waiting, min(asked.timeout_ms / 1000, _READY_TIMEOUT_S_MAX))
 
     def _takes_long(self, topic: ProduceTopic, asked: ProducePartition) -> bool:
         name, topic_id, _ = topic
@@ -304,7 +304,7 @@ class Produce:
             header = read_header(records)
             return needs_records(validation_rules, header) and takes_long(len(records), header)
         except BrokerError:
-            return False  # `_append` meets the same error and answers it.
+            return False  # `_append` gets the same error and responds with it
 
     async def _prepare_and_append(self, asked: ProduceRequest, form: _Form) -> Reply | NoReply:
         await self._wait_until_ready(asked)
@@ -332,7 +332,7 @@ class Produce:
         try:
             answer = self._append(asked, form, converted)
         finally:
-            # An error's frames hold the unpacked records and ours hold the error: break the circle.
+            # Breaks a reference cycle: the error's traceback holds the decompressed records.
             converted.clear()
         return await answer.reply if isinstance(answer, Later) else answer
 
@@ -343,51 +343,51 @@ class Produce:
         form: _Form,
         errors: Mapping[int, Exception],
     ) -> Reply:
-        """The answer when all is committed, except for those that failed or took too long."""
+        """The reply after all batches are committed, have failed or have timed out."""
         for number, error in errors.items():
-            topic, place, _, _ = waiting[number]
+            topic, position, _, _ = waiting[number]
             partitions = list(answers[topic].partitions)
-            partitions[place] = _refused(partitions[place].partition, error)
+            partitions[position] = _refused(partitions[position].partition, error)
             answers[topic] = answers[topic]._replace(partitions=partitions)
         return self._reply(form, answers)
 
 
 class _Commits:
-    """A reply that waits for the commits of a request's batches, without a task."""
+    """A reply that is sent when the batches of a request are committed, without a task."""
 
-    __slots__ = ("_answer", "_errors", "_open", "_promise", "_timer")
+    __slots__ = ("_answer", "_errors", "_pending", "_promise", "_timer")
 
     def __init__(self, answer: Callable[[Mapping[int, Exception]], Reply]) -> None:
-        """`answer` makes the reply, from the errors by the number of the batch."""
+        """`answer` builds the reply from the errors, by batch number."""
         self._answer = answer
-        self._promise = Promise(self._drop)
+        self._promise = Promise(self._cancel)
         self._errors: dict[int, Exception] = {}
-        self._open: set[int] = set()
+        self._pending: set[int] = set()
         self._timer: asyncio.TimerHandle
 
     def later(self, batches: Sequence[tuple[Partition, Offset]], timeout_s: float) -> Later:
-        self._timer = asyncio.get_running_loop().call_later(timeout_s, self._give_up)
-        self._open.update(range(len(batches)))
+        self._timer = asyncio.get_running_loop().call_later(timeout_s, self._on_timeout)
+        self._pending.update(range(len(batches)))
         for number, (partition, end_offset) in enumerate(batches):
-            partition.when_committed(end_offset, partial(self._arrived, number))
+            partition.when_committed(end_offset, partial(self._on_committed, number))
         return Later(self._promise)
 
-    def _arrived(self, number: int, error: BrokerError | None) -> None:
-        if number not in self._open:
-            return  # The client is gone, or was told that it takes too long.
-        self._open.remove(number)
+    def _on_committed(self, number: int, error: BrokerError | None) -> None:
+        if number not in self._pending:
+            return  # the client has disconnected, or the request has timed out
+        self._pending.remove(number)
         if error is not None:
             self._errors[number] = error
-        if not self._open:
-            self._keep()
+        if not self._pending:
+            self._complete()
 
-    def _give_up(self) -> None:
-        late = RequestTimedOut("the batch was not committed in time")
-        self._errors.update(dict.fromkeys(self._open, late))
-        self._open.clear()
-        self._keep()
+    def _on_timeout(self) -> None:
+        timed_out = RequestTimedOut("the batch was not committed in time")
+        self._errors.update(dict.fromkeys(self._pending, timed_out))
+        self._pending.clear()
+        self._complete()
 
-    def _keep(self) -> None:
+    def _complete(self) -> None:
         self._timer.cancel()
         outcome: Outcome
         try:
@@ -396,9 +396,9 @@ class _Commits:
             outcome = error
         self._promise.keep(outcome)
 
-    def _drop(self) -> None:
+    def _cancel(self) -> None:
         self._timer.cancel()
-        self._open.clear()
+        self._pending.clear()
 
 
 def _as_stored(
@@ -408,7 +408,7 @@ def _as_stored(
     now_ms: int,
     converted: memoryview | BrokerError | None,
 ) -> tuple[memoryview, BatchHeader]:
-    """The batch in the form that the topic stores, with its header. Raises a `BrokerError`."""
+    """The batch in the form in which it is stored, with its header. Raises a `BrokerError`."""
     if validation_rules.reads_records and needs_records(validation_rules, header):
         if isinstance(converted, BrokerError):
             raise converted
@@ -422,12 +422,12 @@ def _as_stored(
 def _refused(index: int, error: Exception) -> PartitionProduced:
     code, message = error_of(error)
     reasons = error.reasons if isinstance(error, RejectedRecords) else {}
-    named = [RecordError(number, reason) for number, reason in reasons.items()]
-    return PartitionProduced(index, code, record_errors=named, error_message=message)
+    record_errors = [RecordError(number, reason) for number, reason in reasons.items()]
+    return PartitionProduced(index, code, record_errors=record_errors, error_message=message)
 
 
 def _close_where_refused(answers: list[TopicProduced]) -> None:
-    """With acks=0 the client learns of an error only by losing its connection."""
+    """With acks=0 closing the connection is the only way to report an error."""
     for topic in answers:
         for produced in topic.partitions:
             if produced.error_code:

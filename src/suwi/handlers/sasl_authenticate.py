@@ -1,4 +1,4 @@
-"""SaslAuthenticate v0-v2. One token of a mechanism each way. v1: session lifetime (KIP-368)."""
+"""SaslAuthenticate v0-v2. One step of a SASL mechanism. v1: session lifetime (KIP-368)."""
 
 import asyncio
 
@@ -15,8 +15,10 @@ from suwi.security.mechanism import Authenticated, Refused
 def sasl_authenticate(request: Request) -> Answer:
     connection = request.connection
     session = connection.sasl
-    if session is None:  # The listener asks for no name.
-        return _failure(request, ErrorCode.illegal_sasl_state, "this listener has no SASL")
+    if session is None:
+        return _failure(
+            request, ErrorCode.illegal_sasl_state, "SASL is not enabled on this listener"
+        )
     try:
         step = session.respond(request.message.auth_bytes, asyncio.get_running_loop().time())
     except IllegalSaslState as error:

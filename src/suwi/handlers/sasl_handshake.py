@@ -1,4 +1,4 @@
-"""SaslHandshake v0-v1. The client names its mechanism; v0: its tokens follow without requests."""
+"""SaslHandshake v0-v1. The client chooses a mechanism. v0: tokens follow without a header."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ _REQUESTS_FROM = 1
 
 def sasl_handshake(request: Request) -> Answer:
     session = request.connection.sasl
-    if session is None:  # The listener asks for no name.
+    if session is None:  # SASL is not enabled on this listener
         fields = {"error_code": ErrorCode.illegal_sasl_state, "mechanisms": []}
         return reply(request, fields)
     fields = {"error_code": ErrorCode.none, "mechanisms": list(session.rules.mechanisms)}

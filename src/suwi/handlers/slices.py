@@ -1,9 +1,9 @@
-"""Work over many partitions, a slice in each turn of the loop: nobody waits for all of it.
+"""Work over many partitions, one slice per iteration of the event loop.
 
-A handler whose work never waits is a generator that yields after each slice (`in_slices`). What it
-answers for each partition goes into a `SlicedResponse`, which encodes it slice by slice as well.
-Slices are counted in partitions, not in time, so that a simulation runs the same every time.
-Invariant: between two yields nothing else runs; state is checked again after each.
+A handler whose work never awaits is a generator that yields after each slice (`in_slices`). It adds
+the result of each partition to a `SlicedResponse`, which also encodes slice by slice.
+Slices are counted in partitions, not in time, so that simulation runs are deterministic.
+Invariant: nothing else runs between two yields; state is checked again after each.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from suwi.wire.codec import encode_items, encode_response, join_items
 from suwi.wire.encoder import EncodedItems
 
 SLICE_PARTITIONS = 128
-"""About a millisecond, where each takes ten microseconds."""
+"""About a millisecond if each partition takes ten microseconds."""
 
 Sliced: TypeAlias = Generator[None, None, Reply]
 
 
 def in_slices(work: Sliced) -> Answer:
-    """The reply at once where one slice makes it; else a slice per turn."""
+    """The reply, if one slice completes it; otherwise continue with one slice per iteration."""
     try:
         next(work)
     except StopIteration as done:
@@ -42,7 +42,7 @@ async def _continue(work: Sliced) -> Reply:
 
 
 class SlicedResponse:
-    """A response of the form `{"topics": [{..., "partitions": [...]}]}`, made one by one."""
+    """Builds a response of the form `{"topics": [{..., "partitions": [...]}]}` item by item."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -52,13 +52,13 @@ class SlicedResponse:
         self._in_slice = 0
 
     def begin_topic(self, **fields: Any) -> bool:
-        """The partitions that follow are of this topic. Whether a slice is full."""
+        """Start a topic; the next partitions belong to it. Returns whether the slice is full."""
         self._end_topic()
         self._topic = fields
         return self._count()
 
     def add(self, partition: dict[str, Any]) -> bool:
-        """Whether a slice is full, and somebody else should have a turn."""
+        """Add a partition. Returns whether the slice is full and the caller should yield."""
         self._partitions.add(partition)
         return self._count()
 
@@ -83,7 +83,7 @@ class SlicedResponse:
 
 
 class _Items:
-    """The items of an array: those of earlier slices are encoded already."""
+    """The items of an array; those of earlier slices are already encoded."""
 
     def __init__(self, request: Request, path: tuple[str, ...]) -> None:
         self._request = request
@@ -101,7 +101,7 @@ class _Items:
             self._plain = []
 
     def take(self) -> list[dict[str, Any]] | EncodedItems:
-        """All of them, for the encoder; the next array begins."""
+        """Return all items for the encoder, and start the next array."""
         plain: list[dict[str, Any]] | EncodedItems = self._plain
         if self._encoded:
             self.encode()

@@ -1,4 +1,4 @@
-"""Segments and checkpoints: one partition's records on disk, in Apache Kafka's own files.
+"""The log layer: one partition's records on disk, in Apache Kafka's file formats.
 
-Entrances: `LogDirectory` (a data directory and what lies in it) and `PartitionLog` (one partition).
+Entrances: `LogDirectory` (a data directory and its partitions) and `PartitionLog` (one partition).
 """

@@ -1,7 +1,8 @@
-"""What compaction leaves of a batch: all of it, some of its records, only its header, or nothing.
+"""What compaction keeps of a batch: all of it, some of its records, only its header, or nothing.
 
 Batches enter in log order at `filter`.
-Hazard 18: the last batch of a producer keeps its sequence, and markers are no keyed records.
+Hazard 18: a producer's last batch keeps its sequence, and transaction markers are not keyed
+records.
 """
 
 from collections.abc import Mapping
@@ -18,17 +19,17 @@ from suwi.records.retain import empty_batch, keep_records, stored_section
 
 
 class LastBatch(NamedTuple):
-    """Where a producer's newest sequence stands in the log."""
+    """The position of a producer's newest sequence in the log."""
 
     last_offset: Offset
-    """NO_OFFSET where only a marker tells of it."""
+    """NO_OFFSET if only a transaction marker of the producer is known."""
     epoch: ProducerEpoch
 
 
 class BatchFilter(NamedTuple):
     offset_map: OffsetMap
     mapped_end: Offset
-    """Records from here on are not in the map, and all stay."""
+    """Records from here on are not in the map and are all kept."""
     transactions: CleanedTransactions
     last_batches: Mapping[int, LastBatch]
     now_ms: int
@@ -37,9 +38,9 @@ class BatchFilter(NamedTuple):
     def filter(
         self, batch: memoryview, header: BatchHeader, *, keep_empty: bool = False
     ) -> Buffer | None:
-        """The batch as it stays, itself where nothing changed; None where nothing stays.
+        """The batch to keep: the same object if nothing changed, None if nothing is kept.
 
-        `keep_empty`: its header stays even without a record.
+        `keep_empty`: the header is kept even without records.
         """
         keep_empty = keep_empty or self._is_last_of_producer(header)
         if header.is_control:
@@ -53,8 +54,8 @@ class BatchFilter(NamedTuple):
     def _filter_marker(
         self, batch: memoryview, header: BatchHeader, keep_empty: bool
     ) -> Buffer | None:
-        may_go = self.transactions.on_marker(header, read_marker(batch, header))
-        if not may_go:
+        is_removable = self.transactions.on_marker(header, read_marker(batch, header))
+        if not is_removable:
             return batch
         if header.record_count == 0 or self._is_past_horizon(header):
             return _emptied(batch, header) if keep_empty else None
@@ -81,7 +82,7 @@ class BatchFilter(NamedTuple):
         return keep_records(header, section, kept)
 
     def _stamped(self, header: BatchHeader, section: bytes, kept: list[Span]) -> Buffer:
-        """KIP-534: from this first cleaning on the time runs after which tombstones may go."""
+        """Set the delete horizon (KIP-534): delete.retention.ms starts with this first cleaning."""
         horizon_ms = min(self.now_ms + self.delete_retention_ms, INT64_MAX)
         return keep_records(header, section, kept, delete_horizon_ms=horizon_ms)
 
@@ -94,7 +95,7 @@ class BatchFilter(NamedTuple):
             return False
         if last.last_offset != NO_OFFSET:
             return header.last_offset == last.last_offset
-        # All that is known of the producer is the epoch of its marker, which fences older ones.
+        # Only the epoch of the producer's marker is known; it fences older epochs.
         return header.is_control and header.producer_epoch == last.epoch
 
 

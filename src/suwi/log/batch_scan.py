@@ -1,6 +1,6 @@
-"""Walking the batches of a log file without holding it in memory.
+"""Scans the batches of a log file without loading it into memory.
 
-`scan_headers` trusts nothing: it stops at the first thing that cannot be a batch and says so.
+`scan_headers` trusts nothing: at the first bytes that cannot be a batch it raises CorruptMessage.
 """
 
 from collections.abc import Iterator
@@ -26,9 +26,9 @@ _BODIES_CHUNK_BYTES = 1 << 18
 
 
 def scan_headers(file: File, start: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Each batch header from `start` on with its position, reading headers and little else.
+    """Each batch header from `start` on with its position, reading little more than headers.
 
-    Ends before a batch that would reach beyond `end`. Raises CorruptMessage at what is no batch.
+    Ends before a batch that reaches beyond `end`. Raises CorruptMessage at bytes that are no batch.
     """
     chunk, chunk_at = b"", start
     position = start
@@ -45,12 +45,12 @@ def scan_headers(file: File, start: int, end: int) -> Iterator[tuple[int, BatchH
 
 
 def header_row(file: File, start: int, end: int, count_max: int) -> list[tuple[int, BatchHeader]]:
-    """The next headers from `start` on, as `scan_headers` finds them; at what is no batch the row
-    ends, and the next one raises CorruptMessage."""
+    """The next headers from `start` on, as `scan_headers` finds them. Stops before bytes that are
+    no batch; the next call then raises CorruptMessage."""
     row: list[tuple[int, BatchHeader]] = []
     try:
         for found in islice(scan_headers(file, start, end), count_max):
-            row.append(found)  # noqa: PERF402 - those before a bad one are kept
+            row.append(found)  # noqa: PERF402 - keeps the headers before a bad one
     except CorruptMessage:
         if not row:
             raise
@@ -58,7 +58,7 @@ def header_row(file: File, start: int, end: int, count_max: int) -> list[tuple[i
 
 
 class Row(NamedTuple):
-    """Whole batches, one after another, whose checksums fit."""
+    """Complete batches in sequence whose checksums are valid."""
 
     batches: list[tuple[int, BatchHeader]]
     """Each with its position in the file."""
@@ -71,9 +71,9 @@ class Row(NamedTuple):
 
 
 def scan_batches(file: File, start: int, end: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """Each whole batch from `start` on with its bytes; its CRC is checked.
+    """Each complete batch from `start` on with its bytes; its CRC is checked.
 
-    Ends where the next batch is incomplete. Raises CorruptMessage at what is no valid batch.
+    Ends before an incomplete batch. Raises CorruptMessage at bytes that are no valid batch.
     """
     for row in scan_rows(file, start, end):
         for position, header in row.batches:
@@ -81,7 +81,7 @@ def scan_batches(file: File, start: int, end: int) -> Iterator[tuple[int, BatchH
 
 
 def scan_rows(file: File, start: int, end: int) -> Iterator[Row]:
-    """As `scan_batches`, many at a time: what is done for each is most of what a recovery takes."""
+    """As `scan_batches`, many batches at a time: the work per batch dominates a recovery."""
     position = start
     size_wanted = _BODIES_CHUNK_BYTES
     while position + HEADER_BYTES <= end:
@@ -105,21 +105,21 @@ def scan_rows(file: File, start: int, end: int) -> Iterator[Row]:
 
 
 def _check_batches(chunk: memoryview, chunk_at: int, found: list[tuple[int, BatchHeader]]) -> int:
-    """Add the whole batches of `chunk` to `found`; how many bytes they take.
+    """Add the complete batches of `chunk` to `found`. Returns how many bytes they take.
 
-    Raises CorruptMessage at what is no valid batch; those before it are added.
+    Raises CorruptMessage at bytes that are no valid batch; those before it are added.
     """
     unpack, make, crc = HEADER.unpack_from, BatchHeader._make, crc32c
     at, end = 0, len(chunk)
     while at + HEADER_BYTES <= end:
         header = make(unpack(chunk, at))
         if header[3] != MAGIC or header[1] < BATCH_LENGTH_MIN:
-            read_header(chunk, at)  # says what is wrong with it
+            read_header(chunk, at)  # raises the specific error
         following = at + header[1] + LOG_OVERHEAD_BYTES
         if following > end:
             break
         if crc(chunk[at + CRC_COVERS_FROM : following]) != header[4]:
-            raise CorruptMessage(f"the checksum of the batch at {chunk_at + at} does not fit")
+            raise CorruptMessage(f"the checksum of the batch at {chunk_at + at} is wrong")
         found.append((chunk_at + at, header))
         at = following
     return at

@@ -1,7 +1,7 @@
-"""The small text files of a data directory: a version, a count, then a line for each entry.
+"""The checkpoint files of a data directory: text with a version, a count and a line per entry.
 
-A file that is missing or damaged reads as None: what it said can be found out another way, or is
-not needed for safety.
+A missing or damaged file reads as None: its contents can be recomputed, or are not needed for
+safety.
 """
 
 import base64
@@ -14,11 +14,11 @@ from suwi.model.ids import LeaderEpoch, Offset, PartitionIndex, TopicId, TopicPa
 
 _VERSION = "0"
 _IN_PLACE_BYTES_MAX = 512
-"""A sector: a power loss leaves it as it was at some time, never half old and half new."""
+"""A disk sector: after a power loss it is entirely old or entirely new, never mixed."""
 
 
 def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, Offset]) -> None:
-    """`orders 0 42`: an offset for each partition."""
+    """One line per partition: `orders 0 42`."""
     lines = [f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items()]
     _write(disk, path, lines, sync=True)
 
@@ -38,10 +38,11 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, Offset] | None:
 
 
 def write_epochs(disk: Disk, path: str, epochs: list[tuple[LeaderEpoch, Offset]]) -> None:
-    """`12 13`: each leader epoch with its first offset. Synced together with the log.
+    """One line per leader epoch with its start offset: `12 13`. Synced together with the log.
 
-    A small one is written in place: a broker that takes over writes thousands, and to rename a file
-    over another takes ext4 milliseconds, since it writes the new one out first (`auto_da_alloc`).
+    A small file is written in place. A broker that takes over leadership writes thousands, and a
+    rename over an existing file takes ext4 milliseconds, because it flushes the new file first
+    (`auto_da_alloc`).
     """
     data = _encode([f"{epoch} {start}" for epoch, start in epochs])
     file = disk.open(path, create=True)
@@ -55,7 +56,7 @@ def write_epochs(disk: Disk, path: str, epochs: list[tuple[LeaderEpoch, Offset]]
 
 
 def _write_in_place(file: File, data: bytes) -> None:
-    """Whoever dies in between leaves a file without a version, which reads as damaged."""
+    """A crash during the write leaves a file without a version, which reads as damaged."""
     file.pwrite(b"-", 0)
     write_all(file, data[1:], 1)
     if file.size() > len(data):
@@ -75,7 +76,7 @@ def read_epochs(disk: Disk, path: str) -> list[tuple[LeaderEpoch, Offset]] | Non
 
 
 def write_topic_id(disk: Disk, path: str, topic_id: TopicId, *, sync: bool = False) -> None:
-    """`partition.metadata`: which topic of this name the directory is. Synced with the log."""
+    """Write `partition.metadata`: the id of the directory's topic. Synced with the log."""
     text = f"version: 0\ntopic_id: {topic_id_text(topic_id)}"
     disk.write_atomically(path, text.encode(), sync=sync)
 
@@ -91,7 +92,7 @@ def read_topic_id(disk: Disk, path: str) -> TopicId | None:
 
 
 def parse_topic_id(text: str) -> TopicId | None:
-    """The id that `topic_id_text` gave; None where the text is no id."""
+    """Parse the output of `topic_id_text`; None if the text is no topic id."""
     try:
         return TopicId(UUID(bytes=base64.urlsafe_b64decode(f"{text}==")))
     except ValueError:
@@ -99,7 +100,7 @@ def parse_topic_id(text: str) -> TopicId | None:
 
 
 def topic_id_text(topic_id: UUID) -> str:
-    """A topic id as Kafka prints it: 22 characters of URL-safe base 64."""
+    """A topic id as Kafka prints it: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
 
 
@@ -115,7 +116,7 @@ def _read(disk: Disk, path: str) -> list[str] | None:
     if not disk.exists(path):
         return None
     try:
-        # Every line ends with a newline: without the last one a number may be cut short.
+        # Every line ends with a newline. If the last one is missing, a number may be incomplete.
         version, count, *lines, after_last = disk.read_bytes(path).decode().split("\n")
         expected = int(count)
     except ValueError:

@@ -1,8 +1,8 @@
-"""The segment that compaction makes out of several: written as `.cleaned`, then put in their place.
+"""The segment that compaction builds from several: written as `.cleaned`, then swapped in.
 
-A `CleanedSegment` is filled in a thread and touches nothing of the log; `swap_in` runs on the loop.
-Invariant: at every moment the directory holds all of the old segments or all of the new one, and
-`complete_swaps` can tell which after a crash.
+A `CleanedSegment` is filled in a thread and does not touch the log; `swap_in` runs on the loop.
+Invariant: at any time the directory has all of the old segments or all of the new one, and after a
+crash `complete_swaps` can tell which.
 """
 
 import logging
@@ -26,13 +26,13 @@ log = logging.getLogger(__name__)
 ScannedBatches = Iterator[tuple[int, BatchHeader, memoryview]]
 
 _OPEN_FILES = 3
-# A job competes with the loop for the interpreter: a few milliseconds must do.
+# A job competes with the event loop for the interpreter lock: it should take a few milliseconds.
 _JOB_BYTES = 128 * 1024
 _JOB_RECORDS = 500
 
 
-def one_job_of(found: ScannedBatches) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """As many of the next batches as one job should look at; none where there are no more."""
+def batches_for_one_job(found: ScannedBatches) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """As many of the next batches as one job should process; none at the end."""
     bytes_left, records_left = _JOB_BYTES, _JOB_RECORDS
     while bytes_left > 0 and records_left > 0:
         following = next(found, None)
@@ -45,7 +45,7 @@ def one_job_of(found: ScannedBatches) -> Iterator[tuple[BatchHeader, memoryview]
 
 
 class CleanedSegment:
-    """What stays of a row of segments, on its way to disk. Used by one thread at a time."""
+    """The kept batches of a group of segments, being written. Used by one thread at a time."""
 
     def __init__(
         self, disk: Disk, directory: str, base_offset: Offset, index_interval_bytes: int
@@ -56,13 +56,13 @@ class CleanedSegment:
         self._files = FileCache(disk, _OPEN_FILES)
         self._base_offset = base_offset
         self._index_interval_bytes = index_interval_bytes
-        self._made: Segment | None = None
+        self._created: Segment | None = None
         self.bytes_read = 0
         self.is_changed = False
-        """Whether anything of the old segments is gone or different."""
+        """Whether anything of the old segments was removed or changed."""
 
     def create(self) -> None:
-        self._made = Segment(
+        self._created = Segment(
             self._files,
             self._dir,
             self._base_offset,
@@ -74,22 +74,22 @@ class CleanedSegment:
 
     @property
     def _segment(self) -> Segment:
-        assert self._made is not None
-        return self._made
+        assert self._created is not None
+        return self._created
 
     @property
     def size_bytes(self) -> int:
         return self._segment.size_bytes
 
-    def take_in(self, found: ScannedBatches, rules: BatchFilter, *, end: Offset) -> bool:
-        """Filter as many batches as a job should; whether there may be more.
+    def add_batches(self, found: ScannedBatches, rules: BatchFilter, *, end: Offset) -> bool:
+        """Filter as many batches as one job should. Returns whether there may be more.
 
-        The batch that ends at `end` stays, if only as a header: so segments go on adjoining, and
-        whoever completes an interrupted swap knows how far this one reaches.
+        The batch that ends at `end` is kept, if only as a header: so segments stay contiguous, and
+        `complete_swaps` can find the end of this one.
         """
         out = bytearray()
         is_more = False
-        for header, batch in one_job_of(found):
+        for header, batch in batches_for_one_job(found):
             kept = rules.filter(batch, header, keep_empty=header.next_offset == end)
             if kept is not batch:
                 self.is_changed = True
@@ -105,13 +105,13 @@ class CleanedSegment:
             return
         start = self._segment.size_bytes
         if start + len(out) > POSITION_MAX:
-            raise CorruptMessage(f"{self._segment.log_path} would outgrow a segment")
+            raise CorruptMessage(f"{self._segment.log_path} would exceed the maximum segment size")
         write_all(self._files.get(self._segment.log_path), out, start)
         for position, header in batches(out):
             self._segment.note(start + position, header)
 
     def finish(self, rules: BatchFilter, modified_ms: int) -> None:
-        """Complete the files and make them last. They are as old as what they replace."""
+        """Complete and sync the files. They get the modification time of the old segments."""
         segment = self._segment
         segment.txn_index.entries().extend(rules.transactions.kept)
         rules.transactions.kept.clear()
@@ -123,13 +123,13 @@ class CleanedSegment:
         self._disk.sync_dir(self._dir)
 
     def discard(self) -> None:
-        """Give it up: nothing remains."""
+        """Remove all files."""
         self.close()
         for path in self._paths():
             self._disk.remove(path)
 
     def close(self) -> None:
-        """Let go of the files. What is left of them goes before the next cleaning or start."""
+        """Close the files. The next cleaning or the next start removes them."""
         self._files.forget_dir(self._dir)
 
     def _paths(self) -> list[str]:
@@ -137,20 +137,21 @@ class CleanedSegment:
         return [path for path in paths if self._disk.exists(path)]
 
     def swap_in(self, owner: PartitionLog, old: list[Segment]) -> list[str]:
-        """Put it in the place of `old`; the paths of their files, to remove at leisure.
+        """Replace the segments `old`. Returns the paths of their files, to be removed later.
 
-        Raises KafkaStorageError: then the directory is offline, and the next start completes it.
+        Raises KafkaStorageError: then the directory is offline, and the next start completes the
+        swap.
         """
         first, disk, stem = old[0], self._disk, self._stem
         suffixes = [s for s in names.SEGMENT_FILES if disk.exists(stem + s + names.CLEANED)]
-        gone: list[str] = []
+        deleted: list[str] = []
         with owner.directory.guard(always_offline=True):
             for suffix in suffixes:
                 disk.rename(stem + suffix + names.CLEANED, stem + suffix + names.SWAP)
-            # The producers at the start of the first are those at the start of the new one.
-            gone += mark_deleted(owner.files, stem, names.SEGMENT_FILES)
+            # The snapshot at the start of the first old segment is also valid for the new one.
+            deleted += mark_deleted(owner.files, stem, names.SEGMENT_FILES)
             for segment in old[1:]:
-                gone += mark_deleted(owner.files, segment.path(""))
+                deleted += mark_deleted(owner.files, segment.path(""))
             for suffix in suffixes:
                 disk.rename(stem + suffix + names.SWAP, stem + suffix)
             new = Segment(
@@ -161,24 +162,24 @@ class CleanedSegment:
                 created_ms=first.created_ms,
             )
         owner.replace(old, new)
-        return gone
+        return deleted
 
 
 # -- after a crash -----------------------------------------------------------------------------
 
 
 def remove_cleaned(disk: Disk, directory: str) -> None:
-    """Remove what an unfinished cleaning left. While no log of this directory is in use."""
+    """Remove the files of an unfinished cleaning. The directory's log must not be in use."""
     for name in disk.list_dir(directory):
         if name.endswith(names.CLEANED):
             disk.remove(f"{directory}/{name}")
 
 
 def complete_swaps(disk: Disk, directory: str) -> None:
-    """Finish what a crash interrupted: either the old segments are left or the new one.
+    """Complete an interrupted swap: keep either the old segments or the new one.
 
-    A `.cleaned` file beside it means that the old segments are all still there. Every step may be
-    the last one before the next crash, so the order counts.
+    If there is also a `.cleaned` file, the old segments are all still there. A crash may follow any
+    step, so the order matters.
     """
     found = disk.list_dir(directory)
     swaps = [name for name in found if name.endswith(names.SWAP)]
@@ -200,18 +201,18 @@ def complete_swaps(disk: Disk, directory: str) -> None:
 
 
 def _remove_replaced(disk: Disk, directory: str, base: Offset, end: Offset) -> None:
-    """Remove the files of the segments that the `.swap` from `base` to `end` was made from."""
+    """Remove the files of the segments that were replaced by the `.swap` from `base` to `end`."""
     for name in disk.list_dir(directory):
         for suffix in (*names.SEGMENT_FILES, names.SNAPSHOT):
             offset = names.parse_offset_name(name, suffix)
             is_within = offset is not None and base <= offset < end
-            # The producers at the start are what they were.
+            # The producer state at the start has not changed.
             if is_within and not (suffix == names.SNAPSHOT and offset == base):
                 disk.remove(f"{directory}/{name}")
 
 
 def _end_of(disk: Disk, path: str, base: Offset) -> Offset:
-    """Where a `.swap` ends. It was synced before it got this name, so it is whole."""
+    """The end offset of a `.swap`. It was synced before it got this name, so it is complete."""
     end = base + 1
     file = disk.open(path)
     try:
@@ -225,7 +226,7 @@ def _end_of(disk: Disk, path: str, base: Offset) -> Offset:
 
 
 def _offset_of(name: str, extension: str) -> Offset | None:
-    """The offset in `{offset}.log.swap` and its like."""
+    """The offset in a name such as `{offset}.log.swap`."""
     stem = name.removesuffix(extension)
     offsets = (names.parse_offset_name(stem, suffix) for suffix in names.SEGMENT_FILES)
     return next((offset for offset in offsets if offset is not None), None)

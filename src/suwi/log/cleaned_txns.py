@@ -1,7 +1,7 @@
-"""Transactions as compaction meets them on its way through a log.
+"""Tracks transactions while compaction reads through a log.
 
-A pure machine: batches enter at `on_batch`, markers at `on_marker`, both in log order.
-Invariant: a marker may go only when no batch of its transaction was met before it, in this pass.
+A pure state machine: batches enter at `on_batch`, markers at `on_marker`, both in log order.
+Invariant: a marker is removable only if this pass has found no batch of its transaction before it.
 """
 
 from collections.abc import Iterable
@@ -12,19 +12,19 @@ from suwi.records.record import Marker, MarkerType
 
 
 class CleanedTransactions:
-    __slots__ = ("_aborted", "_committed", "_still_has_batches", "_to_come", "kept")
+    __slots__ = ("_aborted", "_committed", "_still_has_batches", "_upcoming", "kept")
 
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
-        self._to_come = sorted(aborted, key=lambda txn: txn.first_offset, reverse=True)
+        self._upcoming = sorted(aborted, key=lambda txn: txn.first_offset, reverse=True)
         self._aborted: dict[int, AbortedTxn] = {}
         self._still_has_batches: set[int] = set()
-        """Producers of an aborted transaction of which a batch was met."""
+        """Producers of an aborted transaction that still has batches in the log."""
         self._committed: set[int] = set()
         self.kept: list[AbortedTxn] = []
-        """Aborted transactions whose batches or marker are still in the log, by marker."""
+        """Aborted transactions whose batches or marker are still in the log, in marker order."""
 
     def on_batch(self, header: BatchHeader) -> bool:
-        """Whether the batch belongs to an aborted transaction, so that its records may go."""
+        """Whether the batch is part of an aborted transaction: then its records are removable."""
         self._begin_up_to(header.last_offset)
         if not header.is_transactional:
             return False
@@ -35,10 +35,10 @@ class CleanedTransactions:
         return False
 
     def on_marker(self, header: BatchHeader, marker: Marker | None) -> bool:
-        """Whether the marker may go: nothing of its transaction was met."""
+        """Whether the marker is removable: no batch of its transaction was found."""
         self._begin_up_to(header.last_offset)
         if marker is None:
-            # Emptied by an earlier pass, or of a kind that only later versions know.
+            # An earlier pass emptied the batch, or a later version wrote an unknown marker type.
             return header.record_count == 0
         producer_id = header.producer_id
         if marker.type is MarkerType.COMMIT:
@@ -53,6 +53,6 @@ class CleanedTransactions:
         return False
 
     def _begin_up_to(self, offset: int) -> None:
-        while self._to_come and self._to_come[-1].first_offset <= offset:
-            txn = self._to_come.pop()
+        while self._upcoming and self._upcoming[-1].first_offset <= offset:
+            txn = self._upcoming.pop()
             self._aborted.setdefault(txn.producer_id, txn)

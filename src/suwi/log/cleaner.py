@@ -1,10 +1,10 @@
-"""One round of compaction of one log, as steps that a shell drives.
+"""One compaction run over one log, as steps that a driver executes.
 
-`clean` is a generator, see `log/steps.py`: what it yields is to be run in a thread.
-A job has closed segments and memory of its own, and never sees the log. Back on the loop the round
-first makes sure that the log is still the one it began with.
-Invariant: segments are replaced from the oldest on, each replacement lasting before the next one:
-a tombstone never goes before what it deletes.
+`clean` is a generator, see `log/steps.py`: the jobs it yields run in a thread.
+A job uses closed segments and its own memory, never the log. Back on the event loop the run first
+checks that the log is still the same.
+Invariant: segments are replaced from the oldest on, and each replacement is synced before the next
+one: a tombstone is never removed before the records it deletes.
 """
 
 import logging
@@ -20,7 +20,7 @@ from suwi.log.batch_scan import scan_batches, scan_headers
 from suwi.log.cleaned_segment import (
     CleanedSegment,
     ScannedBatches,
-    one_job_of,
+    batches_for_one_job,
     remove_cleaned,
 )
 from suwi.log.cleaned_txns import CleanedTransactions
@@ -42,18 +42,18 @@ _JOB_HEADERS = 2000
 
 
 class CleanerAborted(Exception):
-    """The log changed under the cleaning, or there is no room for it: try again later."""
+    """The log changed during the cleaning, or there is not enough disk space: retried later."""
 
 
 @dataclass(slots=True)
 class Cleaned:
-    """What a round did."""
+    """The result of a run."""
 
     first_dirty: Offset
     end: Offset
-    """Up to here the log is compacted now."""
+    """The log is compacted up to here."""
     io_bytes: int = 0
-    """Read and written for it."""
+    """Bytes read and written."""
     bytes_before: int = 0
     bytes_after: int = 0
     keys: int = 0
@@ -67,16 +67,16 @@ def clean(
     map_bytes_max: int,
     remove_later: Callable[[list[str]], None],
 ) -> Steps[None]:
-    """Compact a log as planned; `done` is kept up to date.
+    """Compact a log as planned; `done` is updated as the run proceeds.
 
-    `remove_later` is told of files that nobody needs any more. Raises CleaningAborted,
-    KafkaStorageError; anything else means that the log cannot be compacted.
+    `remove_later` gets the paths of files that are no longer needed. Raises CleanerAborted,
+    KafkaStorageError; any other error means that the log cannot be compacted.
     """
     cleaning = _Cleaning(plan, done, now_ms, map_bytes_max, remove_later)
     try:
         yield from cleaning.run()
     except Exception as error:
-        cleaning.check()  # A job that the log was cut or deleted under may say anything.
+        cleaning.check()  # If the log was truncated or deleted, the job's error means nothing.
         if isinstance(error, OSError):
             raise plan.log.directory.failed(error, cleaning.generation) from error
         raise
@@ -100,16 +100,16 @@ class _Cleaning:
         self._remove_later = remove_later
         self.generation = plan.log.generation
         self._segments = [s for s in plan.log.segments() if s.base_offset < plan.end]
-        self._to_do = list(self._segments)
+        self._remaining = list(self._segments)
 
     def check(self) -> None:
-        """Go on only with the log that the round began with."""
+        """Raises CleanerAborted if the log is no longer the one that the run started with."""
         owner = self._log
         if owner.generation != self.generation or not owner.config.is_compacted:
             raise CleanerAborted(f"{owner.partition} was truncated, deleted or reconfigured")
-        # Retention takes the oldest first.
-        if self._to_do and self._to_do[0] not in owner.segments():
-            raise CleanerAborted(f"retention removed what was to be compacted: {owner.partition}")
+        # Retention removes the oldest segments first.
+        if self._remaining and self._remaining[0] not in owner.segments():
+            raise CleanerAborted(f"retention removed segments to be compacted: {owner.partition}")
         owner.check()
 
     def run(self) -> Steps[None]:
@@ -133,7 +133,7 @@ class _Cleaning:
         self._done.end = end
 
     def _read_aborted(self) -> Steps[list[AbortedTxn]]:
-        """All aborted transactions of the log: the marker may lie far behind what it aborts."""
+        """All aborted transactions of the log: a marker may be far behind the records it aborts."""
         *closed, active = self._log.segments()
         newest = list(active.txn_index.entries())
         indexes = [TxnIndex(self._disk, segment.txn_index.path) for segment in closed]
@@ -177,7 +177,7 @@ class _Cleaning:
         return offset_map, mapper.end
 
     def _count_records(self, segment: Segment, file: File) -> Steps[int]:
-        """How many there are, as the headers say: nobody has looked into the batches yet."""
+        """The number of records according to the batch headers, which are not verified yet."""
         headers = scan_headers(file, self._first_position(segment), segment.size_bytes)
         records = 0
         while True:
@@ -192,7 +192,7 @@ class _Cleaning:
         is_more = True
         while is_more:
             io_bytes = mapper.bytes_read
-            is_more = yield partial(mapper.take_in, found)
+            is_more = yield partial(mapper.map_batches, found)
             self._done.io_bytes += mapper.bytes_read - io_bytes
             self.check()
 
@@ -202,7 +202,7 @@ class _Cleaning:
         found = segment.locate(self._plan.first_dirty)
         return found.position if found is not None else segment.size_bytes
 
-    # -- making it so ----------------------------------------------------------------------------
+    # -- segments --------------------------------------------------------------------------------
 
     def _clean_group(self, group: list[Segment], rules: BatchFilter) -> Steps[None]:
         directory, end = self._log.dir, group[-1].next_offset
@@ -210,7 +210,7 @@ class _Cleaning:
         free_bytes = yield partial(self._disk.free_bytes, directory)
         self.check()
         if free_bytes < size_bytes:
-            raise CleanerAborted(f"{directory}: {free_bytes} bytes free of {size_bytes} needed")
+            raise CleanerAborted(f"{directory}: {size_bytes} bytes needed, {free_bytes} bytes free")
         interval_bytes = self._log.config.index_interval_bytes
         cleaned = CleanedSegment(self._disk, directory, group[0].base_offset, interval_bytes)
         try:
@@ -219,14 +219,14 @@ class _Cleaning:
             yield cleaned.discard
             raise
         except BaseException:
-            cleaned.close()  # The process ends: no time for more.
+            cleaned.close()  # The process is stopping.
             raise
         if len(group) > 1 or cleaned.is_changed:
             self._remove_later(cleaned.swap_in(self._log, group))
-            del self._to_do[: len(group)]
+            del self._remaining[: len(group)]
             yield partial(self._disk.sync_dir, directory)
         else:
-            del self._to_do[: len(group)]
+            del self._remaining[: len(group)]
             yield cleaned.discard
         self.check()
         self._done.bytes_before += size_bytes
@@ -237,8 +237,8 @@ class _Cleaning:
     ) -> Steps[None]:
         yield cleaned.create
         for segment in group:
-            take_in = partial(self._clean_segment, segment, cleaned, rules, end)
-            yield from self._with_file(segment, take_in)
+            clean = partial(self._clean_segment, segment, cleaned, rules, end)
+            yield from self._with_file(segment, clean)
         modified_ms = yield partial(self._disk.modified_ms, group[-1].log_path)
         yield partial(cleaned.finish, rules, modified_ms)
         self.check()
@@ -250,12 +250,12 @@ class _Cleaning:
         is_more = True
         while is_more:
             io_bytes = cleaned.bytes_read + cleaned.size_bytes
-            is_more = yield partial(cleaned.take_in, found, rules, end=end)
+            is_more = yield partial(cleaned.add_batches, found, rules, end=end)
             self._done.io_bytes += cleaned.bytes_read + cleaned.size_bytes - io_bytes
             self.check()
 
     def _with_file(self, segment: Segment, work: Callable[[File], Steps[T]]) -> Steps[T]:
-        """A segment that is in use stays open; whoever removes or replaces it does no harm."""
+        """Run `work` with the segment's file pinned: it stays open if the segment is removed."""
         files = self._log.files
         file = files.pin(segment.log_path)
         try:
@@ -265,7 +265,7 @@ class _Cleaning:
 
 
 class _Mapper:
-    """Takes in the batches of the dirty section, in a thread."""
+    """Adds the batches of the dirty section to the map, in a thread."""
 
     def __init__(
         self,
@@ -284,10 +284,10 @@ class _Mapper:
         self.is_full = False
         self.bytes_read = 0
 
-    def take_in(self, found: ScannedBatches) -> bool:
-        """Map as many batches as a job should; whether there may be more, and room for them."""
+    def map_batches(self, found: ScannedBatches) -> bool:
+        """Map as many batches as one job should. Returns whether more may follow and fit."""
         is_more = False
-        for header, batch in one_job_of(found):
+        for header, batch in batches_for_one_job(found):
             if header.is_control:
                 self._transactions.on_marker(header, read_marker(batch, header))
             elif not self._transactions.on_batch(header):
@@ -296,9 +296,9 @@ class _Mapper:
                     return False
                 spans = scan_keys(stored_section(batch, header), header)
                 if not self._map.count:
-                    # One batch must fit, however small the map was to be, or there would be no
-                    # end to it. Its header alone is not believed.
-                    self._map.make_room(len(spans))
+                    # At least one batch must fit, however small the map is configured, or cleaning
+                    # would never make progress. The header's record count is not trusted.
+                    self._map.reserve(len(spans))
                 self._map.put(spans, header.base_offset)
             self.end = Offset(header.next_offset)
             self.bytes_read += len(batch)

@@ -1,7 +1,7 @@
-"""What of a log is to be compacted, and how urgently.
+"""Selects the part of a log to compact, and how urgent that is.
 
-`plan_cleaner_run` looks at a log; `group_segments` says which segments become one.
-Invariant: the active segment, and whatever lies at or above the last stable offset, is not touched.
+`plan_cleaner_run` plans for one log; `group_segments` selects the segments to merge.
+Invariant: the active segment, and everything at or above the last stable offset, is not touched.
 """
 
 from collections.abc import Sequence
@@ -14,21 +14,21 @@ from suwi.model.config_kinds import INT64_MAX
 from suwi.model.ids import Offset
 from suwi.model.topic_config import TopicConfig
 
-# Each takes a few renames on the loop. What is left apart this time is joined the next.
+# Each segment takes a few renames on the event loop. The next run merges the rest.
 _SEGMENTS_PER_GROUP_MAX = 64
 
 
 class CleanerPlan(NamedTuple):
-    """A log with something to compact."""
+    """A log with a dirty section to compact."""
 
     log: PartitionLog
     first_dirty: Offset
     end: Offset
-    """Where the first segment starts that must stay as it is."""
+    """The base offset of the first segment that must not be compacted."""
     clean_bytes: int
     dirty_bytes: int
     is_overdue: bool
-    """`max.compaction.lag.ms` is over for a record."""
+    """Whether a record has exceeded `max.compaction.lag.ms`."""
 
     @property
     def dirty_ratio(self) -> float:
@@ -40,7 +40,7 @@ class CleanerPlan(NamedTuple):
 
 
 def plan_cleaner_run(log: PartitionLog, stable: Offset, now_ms: int) -> CleanerPlan | None:
-    """What could be compacted; None where that is nothing. `stable`: the last stable offset.
+    """The possible compaction of a log; None if there is none. `stable`: the last stable offset.
 
     Raises OSError and CorruptMessage.
     """
@@ -56,7 +56,7 @@ def plan_cleaner_run(log: PartitionLog, stable: Offset, now_ms: int) -> CleanerP
             break
         if following.base_offset <= first_dirty:
             clean_bytes += segment.size_bytes
-        elif _is_too_young(segment, log.config, now_ms):
+        elif _is_too_recent(segment, log.config, now_ms):
             break
         else:
             dirty_bytes += segment.size_bytes
@@ -69,13 +69,13 @@ def plan_cleaner_run(log: PartitionLog, stable: Offset, now_ms: int) -> CleanerP
 
 
 def _first_dirty(log: PartitionLog) -> Offset:
-    """A checkpoint that cannot be right, after a loss of records, counts for nothing."""
+    """A checkpoint outside the log, after a loss of records, is ignored."""
     if log.start_offset <= log.cleaned_to <= log.end_offset:
         return log.cleaned_to
     return log.start_offset
 
 
-def _is_too_young(segment: Segment, config: TopicConfig, now_ms: int) -> bool:
+def _is_too_recent(segment: Segment, config: TopicConfig, now_ms: int) -> bool:
     lag_ms = config.min_compaction_lag_ms
     return lag_ms > 0 and segment.max_timestamp > now_ms - lag_ms
 
@@ -91,7 +91,7 @@ def _is_overdue(dirty: Sequence[Segment], config: TopicConfig, now_ms: int) -> b
 def group_segments(
     segments: Sequence[Segment], config: TopicConfig, end: Offset
 ) -> list[list[Segment]]:
-    """Neighbours that together make no more than one full segment. They end at `end`."""
+    """Adjacent segments that together fit into one segment. The last one ends at `end`."""
     ends = [following.base_offset for _, following in pairwise(segments)] + [end]
     groups: list[list[Segment]] = []
     size_bytes = index_bytes = time_index_bytes = 0

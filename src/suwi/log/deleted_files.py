@@ -1,4 +1,4 @@
-"""Files that leave a log: renamed to `.deleted` at once, removed when there is time."""
+"""Deletes segment files in two steps: renames them to `.deleted`, removes them later."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -11,7 +11,7 @@ _ALL_FILES = (*names.SEGMENT_FILES, names.SNAPSHOT)
 
 
 def mark_deleted(files: FileCache, stem: str, suffixes: tuple[str, ...] = _ALL_FILES) -> list[str]:
-    """Rename a segment's files to `.deleted`; their new paths. `stem` is their common path."""
+    """Rename the files with the common path `stem` to `.deleted`. Returns the new paths."""
     renamed = []
     for suffix in suffixes:
         path = stem + suffix
@@ -25,7 +25,7 @@ def mark_deleted(files: FileCache, stem: str, suffixes: tuple[str, ...] = _ALL_F
 
 
 def remove_files(disk: Disk, paths: Iterable[str]) -> None:
-    """Remove those that are still there; in a thread."""
+    """Remove the files that still exist; run in a thread."""
     for path in paths:
         with suppress(FileNotFoundError):
             disk.remove(path)

@@ -1,4 +1,4 @@
-"""Whose data directory it is: `meta.properties`."""
+"""The identity of a data directory: `meta.properties`."""
 
 from typing import NamedTuple
 from uuid import UUID
@@ -13,7 +13,7 @@ class ForeignDirectory(Exception):
 
 
 class Identity(NamedTuple):
-    """`meta.properties`: whose directory this is."""
+    """The contents of `meta.properties`."""
 
     cluster_id: str
     node_id: NodeId
@@ -23,19 +23,19 @@ class Identity(NamedTuple):
 def write_identity(
     disk: Disk, path: str, cluster_id: str, node_id: NodeId, directory_id: UUID
 ) -> Identity:
-    made = Identity(cluster_id, node_id, checkpoints.topic_id_text(directory_id))
+    identity = Identity(cluster_id, node_id, checkpoints.topic_id_text(directory_id))
     text = (
         "#\nversion=1\n"
-        f"cluster.id={made.cluster_id}\n"
-        f"node.id={made.node_id}\n"
-        f"directory.id={made.directory_id}\n"
+        f"cluster.id={identity.cluster_id}\n"
+        f"node.id={identity.node_id}\n"
+        f"directory.id={identity.directory_id}\n"
     )
     disk.write_atomically(path, text.encode())
-    return made
+    return identity
 
 
 def read_identity(disk: Disk, path: str) -> Identity | None:
-    """None where there is none. Raises ForeignDirectory where it cannot be read."""
+    """None if the file does not exist. Raises ForeignDirectory if it is unreadable."""
     if not disk.exists(path):
         return None
     lines = disk.read_bytes(path).decode("utf-8", "replace").splitlines()
@@ -44,4 +44,4 @@ def read_identity(disk: Disk, path: str) -> Identity | None:
         node_id = NodeId(int(values.get("node.id", values.get("broker.id", ""))))
         return Identity(values["cluster.id"], node_id, values.get("directory.id", ""))
     except (KeyError, ValueError):
-        raise ForeignDirectory(f"{path} is damaged: it does not say whose data this is") from None
+        raise ForeignDirectory(f"{path} is damaged: it has no cluster id and node id") from None

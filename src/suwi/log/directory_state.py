@@ -1,7 +1,7 @@
-"""Whether a data directory may still be used, shared by all logs in it.
+"""Whether a data directory is online, shared by all logs in it.
 
-A failed sync or a write that cannot be undone takes the directory offline; it is never retried,
-because the kernel may have dropped the bytes it could not write.
+A failed sync, or a failed write that cannot be undone, takes the directory offline. It is never
+retried: the kernel may have dropped the pages that it could not write.
 """
 
 import errno
@@ -31,7 +31,7 @@ class DirectoryState:
             raise KafkaStorageError(f"{self.path} is offline: {self.offline_because}")
 
     def failed(self, error: OSError | TornSegment) -> KafkaStorageError:
-        """Judge a failure; the error to answer with. A full disk heals, all else does not."""
+        """Classify a failure. Returns the error to respond with. Only a full disk can recover."""
         if isinstance(error, OSError) and error.errno in _NO_SPACE:
             self.full_errors += 1
             if not self.is_full:
@@ -39,18 +39,18 @@ class DirectoryState:
                 log.warning("disk full", extra={"dir": self.path})
             return KafkaStorageError(f"{self.path}: no space left on the device")
         if isinstance(error, OSError) and error.errno in _NO_DESCRIPTORS:
-            # The process is short of something; what is on the disk is as it was.
+            # The process lacks file descriptors; the data on the disk is intact.
             log.warning("out of file descriptors", extra={"dir": self.path})
             return KafkaStorageError(f"{self.path}: {error.strerror}")
         return self.take_offline(error)
 
     def has_space(self) -> None:
-        """A write worked again."""
+        """A write succeeded after a full disk."""
         self.is_full = False
         log.info("disk has space again", extra={"dir": self.path})
 
     def take_offline(self, error: Exception) -> KafkaStorageError:
-        """What is on the disk is no longer known: use the directory no more."""
+        """The state on the disk is unknown: stop using the directory."""
         if self.offline_because is None:
             self.offline_because = error
             log.error("data directory offline", extra={"dir": self.path, "reason": str(error)})

@@ -1,6 +1,6 @@
-"""The leader epochs of one log together with `leader-epoch-checkpoint`, the file they lie in.
+"""The leader epochs of one log and their file, `leader-epoch-checkpoint`.
 
-Invariant: before a batch of a new epoch is appended, the file says where that epoch begins.
+Invariant: before a batch of a new epoch is appended, the file has that epoch with its start offset.
 """
 
 import logging
@@ -25,17 +25,19 @@ class EpochCheckpoint:
     def begin(self, epoch: LeaderEpoch, start: Offset) -> None:
         """A leader appends in `epoch` from `start` on. Raises FencedLeaderEpoch."""
         if epoch < self.epochs.latest:
-            raise FencedLeaderEpoch(f"epoch {epoch} is over: the log holds {self.epochs.latest}")
+            raise FencedLeaderEpoch(
+                f"leader epoch {epoch} is older than {self.epochs.latest} in the log"
+            )
         self.assign(epoch, start)
 
     def assign(self, epoch: LeaderEpoch, start: Offset) -> None:
-        """Epoch `epoch` writes from `start` on; written where it is news."""
+        """Epoch `epoch` starts at `start`; writes the file if that is new."""
         if self.epochs.assign(epoch, start):
             self._is_written = False
         self.write()
 
     def write(self) -> None:
-        """Write what is not written yet. Raises KafkaStorageError."""
+        """Write pending changes. Raises KafkaStorageError."""
         if self._is_written:
             return
         directory = self._directory
@@ -49,21 +51,21 @@ class EpochCheckpoint:
 
     def truncate_start(self, offset: Offset) -> None:
         if self.epochs.truncate_start(offset):
-            self._shrank()
+            self._write_if_possible()
 
     def truncate_end(self, offset: Offset) -> None:
         if self.epochs.truncate_end(offset):
-            self._shrank()
+            self._write_if_possible()
 
     def clear(self) -> None:
         self.epochs.truncate_end(Offset(0))
-        self._shrank()
+        self._write_if_possible()
 
-    def _shrank(self) -> None:
-        """Records went away: that must not fail on a full disk. The file follows when it can."""
+    def _write_if_possible(self) -> None:
+        """Removing records must not fail on a full disk: the file may be written later."""
         self._is_written = False
         try:
             self.write()
         except KafkaStorageError as error:
-            reason = {"dir": self._directory.path, "reason": str(error)}
-            log.warning("leader epochs not written", extra=reason)
+            fields = {"dir": self._directory.path, "reason": str(error)}
+            log.warning("leader epoch checkpoint write deferred", extra=fields)

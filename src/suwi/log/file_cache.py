@@ -1,7 +1,7 @@
-"""Open files as a cache: as many as the process may hold, the least recently used closed first.
+"""A cache of open files with a limit; the least recently used file is closed first.
 
-Entrances: `get` for a use that ends before the next call into the cache, `pin` for a longer one
-(a reply being sent, a sync in a thread).
+Entrances: `get` for use before the next call into the cache, `pin` for longer use (a response being
+sent, a sync in a thread).
 Invariant: a pinned file is never closed.
 """
 
@@ -19,7 +19,7 @@ _OPEN_FILES_OF_MACOS = 10_240
 
 
 def raise_open_file_limit() -> int:
-    """Raise the soft limit of open files as far as allowed; return how many there may be."""
+    """Raise the soft limit of open files as far as allowed. Returns the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return _OPEN_FILES_WANTED
@@ -30,19 +30,19 @@ def raise_open_file_limit() -> int:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
         except (ValueError, OSError):
-            continue  # macOS names no limit and then refuses what its kernel does not allow.
+            continue  # macOS reports no limit but rejects values above its kernel's.
         return allowed
     return soft
 
 
 def make_empty(file: File) -> None:
-    """Cut the file to nothing; a file system writes a journal entry even where nothing changes."""
+    """Truncate the file to 0 bytes, unless it is empty: that saves a journal entry."""
     if file.size():
         file.truncate(0)
 
 
 def write_all(file: File, data: Buffer, position: int) -> None:
-    """Write every byte, however many calls it takes. Raises OSError, some bytes being written."""
+    """Write all bytes, in several calls if needed. Raises OSError; some bytes may be written."""
     written = file.pwrite(data, position)
     view = memoryview(data)
     while written < len(view):
@@ -56,8 +56,8 @@ class FileCache:
         self._open_files_max = open_files_max
         self._files: OrderedDict[str, File] = OrderedDict()
         self._paths: dict[str, dict[str, None]] = {}
-        """The open files of each directory: to forget one costs what it holds, however many other
-        files are open."""
+        """The open files of each directory, so that forgetting a directory does not depend on how
+        many other files are open."""
         self._pins: dict[File, int] = {}
         self._forgotten: set[File] = set()
 
@@ -83,7 +83,7 @@ class FileCache:
         return file
 
     def pin(self, path: str) -> File:
-        """The open file, which stays open until `unpin`."""
+        """The open file; it stays open until `unpin`."""
         file = self.get(path)
         self._pins[file] = self._pins.get(file, 0) + 1
         return file
@@ -99,7 +99,7 @@ class FileCache:
             file.close()
 
     def forget(self, path: str) -> None:
-        """The file is about to be renamed or removed: close it as soon as nobody has it pinned."""
+        """The file is about to be renamed or removed: close it as soon as it is not pinned."""
         file = self._take(path)
         if file is None:
             return
@@ -114,7 +114,7 @@ class FileCache:
             self.forget(path)
 
     def forget_tree(self, directory: str) -> None:
-        """`forget` every file in a directory and below it."""
+        """`forget` every file in a directory and its subdirectories."""
         below = f"{directory}/"
         for found in [d for d in self._paths if d == directory or d.startswith(below)]:
             self.forget_dir(found)

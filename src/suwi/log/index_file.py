@@ -1,7 +1,7 @@
-"""Entries of one size, appended in order: what the offset and the time index have in common.
+"""An index file with entries of fixed size: the common part of the offset and the time index.
 
-The newest entries wait in memory until `write_out`: an index can be rebuilt from its log, so
-nothing is lost with them. Kafka's classes read any prefix of whole entries.
+The newest entries are buffered in memory until `write_out`: an index can be rebuilt from its log,
+so a crash loses nothing. Kafka's classes can read any prefix of whole entries.
 """
 
 import logging
@@ -25,7 +25,7 @@ class IndexFile:
         if create:
             make_empty(files.get(path, create=True))
         self._count_on_disk = size // entry_bytes
-        self.size_bytes = self._count_on_disk * entry_bytes  # with the entries that wait
+        self.size_bytes = self._count_on_disk * entry_bytes  # including buffered entries
 
     def __len__(self) -> int:
         return self.size_bytes // self.entry_bytes
@@ -38,7 +38,7 @@ class IndexFile:
         return self._files.get(self.path).pread(self.entry_bytes, at)
 
     def entries(self, first: int, end: int) -> bytes:
-        """The entries from `first` up to but without `end`, one after another."""
+        """The entries from `first` up to but excluding `end`, concatenated."""
         on_disk = self._count_on_disk
         entry_bytes = self.entry_bytes
         found = b""
@@ -58,11 +58,11 @@ class IndexFile:
         try:
             self.write_out()
         except OSError as error:
-            # The batch this entry is about is in the log: that must not fail any more.
-            log.warning("index entries wait", extra={"path": self.path, "reason": str(error)})
+            # The batch of this entry is already in the log, so this must not fail.
+            log.warning("index write deferred", extra={"path": self.path, "reason": str(error)})
 
     def write_out(self) -> None:
-        """Bring all entries into the file. Raises OSError; then they wait on in memory."""
+        """Write all buffered entries to the file. Raises OSError; then they stay buffered."""
         if not self._pending:
             return
         entries = bytes(self._pending)

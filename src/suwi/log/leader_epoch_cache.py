@@ -1,7 +1,7 @@
-"""The leader epochs of one log: which epoch wrote from which offset on.
+"""The leader epochs of one log: each epoch with its start offset.
 
-A pure machine over a sorted list; whoever owns it writes the list to `leader-epoch-checkpoint`.
-Invariant: epochs and start offsets both rise.
+A pure state machine over a sorted list; its owner writes the list to `leader-epoch-checkpoint`.
+Invariant: epochs and start offsets are both strictly increasing.
 """
 
 from bisect import bisect_right
@@ -25,9 +25,9 @@ class LeaderEpochCache:
         return self._entries[-1][0] if self._entries else NO_EPOCH
 
     def assign(self, epoch: LeaderEpoch, start: Offset) -> bool:
-        """Epoch `epoch` writes from `start` on. Returns whether that is news.
+        """Epoch `epoch` starts at `start`. Returns whether that changed anything.
 
-        Entries that contradict it, of a later epoch or a later start, are dropped.
+        Contradicting entries, with a later epoch or a later start, are removed.
         """
         if epoch < 0 or start < 0:
             return False
@@ -39,7 +39,7 @@ class LeaderEpochCache:
         return True
 
     def observe(self, epoch: LeaderEpoch, offset: Offset) -> None:
-        """A batch of `epoch` lies at `offset`: what denies that is dropped, what lacks is added."""
+        """There is a batch of `epoch` at `offset`: correct contradicting or missing entries."""
         if epoch < 0:
             return
         start = min([offset, *(s for e, s in self._entries if e == epoch)])
@@ -47,24 +47,24 @@ class LeaderEpochCache:
         after = [entry for entry in self._entries if entry[0] > epoch and entry[1] > offset]
         self._entries = [*before, (epoch, start), *after]
 
-    def end_of(self, asked: LeaderEpoch, log_end: Offset) -> tuple[LeaderEpoch, Offset]:
-        """The largest epoch ≤ `asked` and where it ends (KIP-279); (-1, -1) if not known."""
-        if asked == self.latest and asked != NO_EPOCH:
-            return asked, log_end
-        after = bisect_right(self._entries, asked, key=lambda entry: entry[0])
-        if asked == NO_EPOCH or not self._entries or after == len(self._entries):
+    def end_of(self, requested: LeaderEpoch, log_end: Offset) -> tuple[LeaderEpoch, Offset]:
+        """The largest epoch ≤ `requested` and its end offset (KIP-279); (-1, -1) if unknown."""
+        if requested == self.latest and requested != NO_EPOCH:
+            return requested, log_end
+        after = bisect_right(self._entries, requested, key=lambda entry: entry[0])
+        if requested == NO_EPOCH or not self._entries or after == len(self._entries):
             return NO_EPOCH, NO_OFFSET
         if after == 0:
-            return asked, self._entries[0][1]
+            return requested, self._entries[0][1]
         return self._entries[after - 1][0], self._entries[after][1]
 
     def divergence(
         self, last_epoch: LeaderEpoch, offset: Offset, log_end: Offset
     ) -> tuple[LeaderEpoch, Offset] | None:
-        """Where the log of a reader that ends at `offset` with `last_epoch` parts from this one:
-        the largest epoch that both may have, and its end here. None where it does not.
+        """Where a reader's log that ends at `offset` with `last_epoch` diverges from this one: the
+        largest epoch that both may have, and its end offset here. None if it does not diverge.
 
-        Raises KeyError where the epoch means nothing here.
+        Raises KeyError if the epoch is unknown here.
         """
         epoch, end = self.end_of(last_epoch, log_end)
         if epoch < 0:
@@ -72,31 +72,31 @@ class LeaderEpochCache:
         return (epoch, end) if epoch < last_epoch or end < offset else None
 
     def truncation_point(self, epoch: LeaderEpoch, end: Offset, log_end: Offset) -> Offset:
-        """How much of this log can be that of a leader which has `epoch` up to `end`.
+        """How much of this log can match a leader that has `epoch` up to `end`.
 
-        KIP-279: where this log has only an older epoch, up to the end of that; then ask again.
+        KIP-279: if this log has only an older epoch, up to the end of that one; then fetch again.
         """
         _, own_end = self.end_of(epoch, log_end)
         return max(min(own_end, end), Offset(0))
 
     def all_newer_than(self, epoch: LeaderEpoch) -> bool:
-        """Whether nothing is known of an epoch, or of any before it."""
+        """Whether neither `epoch` nor any older epoch is known."""
         return not self._entries or self._entries[0][0] > epoch
 
     def epoch_at(self, offset: Offset) -> LeaderEpoch:
-        """The epoch that wrote the record at `offset`; -1 if not known."""
+        """The epoch of the record at `offset`; -1 if unknown."""
         after = bisect_right(self._entries, offset, key=lambda entry: entry[1])
         return self._entries[after - 1][0] if after else NO_EPOCH
 
     def truncate_end(self, offset: Offset) -> bool:
-        """Drop the epochs that start at or after `offset`; whether anything changed."""
+        """Remove the epochs that start at or after `offset`. Returns whether anything changed."""
         before = len(self._entries)
         while self._entries and self._entries[-1][1] >= offset:
             self._entries.pop()
         return len(self._entries) < before
 
     def truncate_start(self, offset: Offset) -> bool:
-        """Drop the epochs that end at or before `offset`; the one that holds it starts there."""
+        """Remove the epochs that end at or before `offset`; the current one starts there."""
         after = bisect_right(self._entries, offset, key=lambda entry: entry[1])
         if not after or self._entries[after - 1][1] == offset == self._entries[0][1]:
             return False

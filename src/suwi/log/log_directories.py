@@ -1,7 +1,7 @@
-"""All data directories of a broker, and which partition lies in which.
+"""All data directories of a broker, and the assignment of partitions to them.
 
-A new partition goes where the fewest are. A directory that fails takes its own partitions offline
-and no others.
+A new partition goes to the directory with the fewest partitions. A directory that fails takes only
+its own partitions offline.
 """
 
 import logging
@@ -20,11 +20,11 @@ log = logging.getLogger(__name__)
 
 class LogDirectories:
     def __init__(self, env: Env, paths: Sequence[str], files: FileCache) -> None:
-        # Once and for all: clients are told these paths, and a relative one means nothing to them.
+        # Absolute from the start: clients see these paths.
         self._all = [LogDirectory(env, abspath(path), files) for path in paths]
-        self._homes: dict[TopicPartition, LogDirectory] = {}
+        self._assigned: dict[TopicPartition, LogDirectory] = {}
         self._counts = {directory.path: 0 for directory in self._all}
-        self._some_unread = False
+        self._has_unreadable = False
 
     def __iter__(self) -> Iterator[LogDirectory]:
         return iter(self._all)
@@ -33,22 +33,22 @@ class LogDirectories:
         return len(self._all)
 
     def open(self) -> None:
-        """Take possession of all. Raises DirectoryInUse; OSError where not one can be used."""
+        """Lock and read all. Raises DirectoryInUse; OSError if no directory is usable."""
         failed: OSError | None = None
         for directory in self._all:
             try:
                 directory.open()
                 for partition in directory.found_partitions():
-                    self._settle(partition, directory)
+                    self._assign(partition, directory)
             except OSError as error:
                 directory.state.take_offline(error)
-                self._some_unread = True
+                self._has_unreadable = True
                 failed = error
         if failed is not None and not self.usable():
             raise failed
 
     def known_cluster_id(self) -> str | None:
-        """Of which cluster the directories are, if any was used before."""
+        """The cluster id in the directories; None if all are new."""
         for directory in self.usable():
             identity = directory.read_identity()
             if identity is not None:
@@ -56,9 +56,10 @@ class LogDirectories:
         return None
 
     def identify(self, node_id: NodeId, cluster_id: str) -> Identity:
-        """Make sure that all belong to this broker and one cluster. Raises ForeignDirectory.
+        """Check that all directories belong to this broker and one cluster. Raises
+        ForeignDirectory.
 
-        New ones join the others, or become this cluster's.
+        New ones get the cluster id of the others, or `cluster_id`.
         """
         first: Identity | None = None
         for directory in self.usable():
@@ -74,48 +75,49 @@ class LogDirectories:
 
     @property
     def lost_power(self) -> bool:
-        """Whether records may be missing that were written: after a power loss, or all is new."""
+        """Whether written records may be missing: after a power loss, or if all are new."""
         used = [directory for directory in self.usable() if not directory.is_new]
         return not used or any(directory.lost_power for directory in used)
 
-    def trust(self) -> None:
-        """What may be missing is known to the controller."""
+    def clear_power_loss(self) -> None:
+        """The controller has recorded that records may be missing."""
         for directory in self.usable():
-            directory.trust()
+            directory.clear_power_loss()
 
     def usable(self) -> list[LogDirectory]:
         return [d for d in self._all if d.state.offline_because is None]
 
-    def home_of(self, partition: TopicPartition, *, is_new: bool) -> LogDirectory:
-        """Where the partition lies or, if it is new, will lie. Raises KafkaStorageError.
+    def directory_of(self, partition: TopicPartition, *, is_new: bool) -> LogDirectory:
+        """The partition's directory; a new one is assigned if it has none. Raises
+        KafkaStorageError.
 
-        While a directory could not be opened, one that is not found may lie there.
+        While a directory could not be read, a partition that was not found may be in that one.
         """
-        home = self._homes.get(partition)
-        if home is not None:
-            return home
+        assigned = self._assigned.get(partition)
+        if assigned is not None:
+            return assigned
         usable = self.usable()
         if not usable:
-            raise KafkaStorageError("no data directory can be used any more")
-        if self._some_unread and not is_new:
-            raise KafkaStorageError(f"{partition} may lie in a data directory that is offline")
-        home = min(usable, key=lambda directory: self._counts[directory.path])
-        self._settle(partition, home)
-        return home
+            raise KafkaStorageError("all data directories are offline")
+        if self._has_unreadable and not is_new:
+            raise KafkaStorageError(f"{partition} may be in a data directory that is offline")
+        assigned = min(usable, key=lambda directory: self._counts[directory.path])
+        self._assign(partition, assigned)
+        return assigned
 
     def peek(self, partition: TopicPartition) -> Peek | None:
-        """How old and how large a log's files are, without opening it."""
-        home = self._homes.get(partition)
-        if home is None or home.state.offline_because is not None:
+        """The age and size of a log's files, without opening it."""
+        assigned = self._assigned.get(partition)
+        if assigned is None or assigned.state.offline_because is not None:
             return None
-        return home.peek(partition)
+        return assigned.peek(partition)
 
     def forget(self, partition: TopicPartition) -> None:
         """The partition was deleted."""
-        home = self._homes.pop(partition, None)
-        if home is not None:
-            self._counts[home.path] -= 1
+        assigned = self._assigned.pop(partition, None)
+        if assigned is not None:
+            self._counts[assigned.path] -= 1
 
-    def _settle(self, partition: TopicPartition, home: LogDirectory) -> None:
-        self._homes[partition] = home
-        self._counts[home.path] += 1
+    def _assign(self, partition: TopicPartition, directory: LogDirectory) -> None:
+        self._assigned[partition] = directory
+        self._counts[directory.path] += 1

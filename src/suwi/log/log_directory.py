@@ -1,8 +1,8 @@
-"""A data directory: the logs in it, its lock, its identity and its checkpoints.
+"""A data directory: its logs, lock, identity and checkpoints.
 
-`open` takes possession and recovers; after that `log_of` gives a partition's log, opened when it is
-first needed. `close` leaves a mark that everything is whole.
-Invariant: the clean-shutdown mark exists only while nobody uses the directory.
+`open` locks the directory and reads its checkpoints; after that `log_of` opens (and recovers) a
+partition's log on first use. `close` writes the clean-shutdown file.
+Invariant: the clean-shutdown file exists only while no broker uses the directory.
 """
 
 import json
@@ -30,14 +30,14 @@ log = logging.getLogger(__name__)
 
 
 class DirectoryInUse(Exception):
-    """Another broker has the directory."""
+    """Another broker has locked the directory."""
 
 
 class Peek(NamedTuple):
-    """A log seen from outside."""
+    """A log's files, without opening the log."""
 
     oldest_ms: int
-    """When its oldest segment was last written to."""
+    """When the oldest segment was last modified."""
     size_bytes: int
     segments: int
 
@@ -48,9 +48,9 @@ class LogDirectory:
         self.state = DirectoryState(path, lambda _: self._mark_unsynced())
         self.was_clean = True
         self.is_new = False
-        """Nobody has used it before."""
+        """No broker has used it before."""
         self.lost_power = False
-        """What was not synced may be lost: the machine was another, or a sync failed."""
+        """Unsynced data may be lost: the machine has rebooted since, or a sync failed."""
         self._env = env
         self.disk = self._disk = env.disk
         self._files = files
@@ -59,10 +59,10 @@ class LogDirectory:
         self._checkpoints = OffsetCheckpoints(self._disk, path, self.state)
         self._running = RunningMark(self._disk, path)
 
-    # -- taking possession ---------------------------------------------------------------------
+    # -- opening -------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Lock the directory and read what the last owner left. Raises `DirectoryInUse`."""
+        """Lock the directory and read its checkpoints. Raises `DirectoryInUse`."""
         make_lasting_dirs(self._disk, self.path)
         try:
             self._lock = self._disk.lock(self._at(names.LOCK))
@@ -80,7 +80,7 @@ class LogDirectory:
                 rewrite_unsynced(self._disk, self.dir_of(partition), recovery_point)
 
     def identify(self, node_id: NodeId, cluster_id: str) -> Identity:
-        """Read whose directory this is; a new one becomes `node_id`'s in its own cluster."""
+        """Read the directory's identity; a new directory gets `node_id` and `cluster_id`."""
         found = self.read_identity()
         if found is None:
             found = write_identity(
@@ -101,25 +101,25 @@ class LogDirectory:
         return read_identity(self._disk, self._at(names.META_PROPERTIES))
 
     def _mark_unsynced(self) -> None:
-        if self._lock is not None:  # Else it is not ours, and perhaps another broker's.
+        if self._lock is not None:  # Without the lock it may be another broker's directory.
             self._running.write_unsynced()
 
-    def trust(self) -> None:
-        """What may be missing is known to the controller, and is its business now."""
+    def clear_power_loss(self) -> None:
+        """The controller has recorded that records may be missing."""
         self.is_new = False
         if self.lost_power:
             self.lost_power = False
             self._running.write(lost_power=self.lost_power)
 
     def begin(self) -> None:
-        """From now on the directory changes: the mark of the last clean stop is void."""
+        """The directory is about to change: remove the clean-shutdown file."""
         self._running.write(lost_power=self.lost_power)
         if self._disk.exists(self._at(names.CLEAN_SHUTDOWN)):
             self._disk.remove(self._at(names.CLEAN_SHUTDOWN))
             self._disk.sync_dir(self.path)
 
     def space(self) -> tuple[int, int]:
-        """The size of the file system it lies on, and what is free."""
+        """The total and the free bytes of its file system."""
         return self._disk.total_bytes(self.path), self._disk.free_bytes(self.path)
 
     # -- logs ----------------------------------------------------------------------------------
@@ -133,10 +133,10 @@ class LogDirectory:
         try:
             return self._disk.is_dir(self.dir_of(partition))
         except PermissionError:
-            return True  # It is there; whoever opens its log is told.
+            return True  # It exists; opening its log raises the error.
 
     def leftovers(self) -> list[str]:
-        """Directories of deleted partitions that still wait for their removal."""
+        """Directories of deleted partitions that are not removed yet."""
         return [
             self._at(name)
             for name in self._disk.list_dir(self.path)
@@ -147,14 +147,14 @@ class LogDirectory:
         return self._at(names.partition_dir_name(partition))
 
     def topic_id_of(self, partition: TopicPartition) -> TopicId | None:
-        """Which topic of its name a partition's directory belongs to; None where it is not said."""
+        """The topic id in a partition's directory; None if missing or unreadable."""
         return checkpoints.read_topic_id(self._disk, self._metadata_of(partition))
 
     def _metadata_of(self, partition: TopicPartition) -> str:
         return f"{self.dir_of(partition)}/{names.PARTITION_METADATA}"
 
     def peek(self, partition: TopicPartition) -> "Peek | None":
-        """How old and how large a log's files are, without opening it; None where it has none."""
+        """The age and size of a log's files, without opening it; None if it has none."""
         directory = self.dir_of(partition)
         if not self._disk.exists(directory):
             return None
@@ -169,7 +169,7 @@ class LogDirectory:
         return Peek(self._disk.modified_ms(logs[0]), size_bytes, len(logs))
 
     def holds(self, partition: TopicPartition) -> bool:
-        """Whether the partition's log here has been opened."""
+        """Whether the partition's log is open."""
         return partition in self._logs
 
     def opened_logs(self) -> list[PartitionLog]:
@@ -184,7 +184,7 @@ class LogDirectory:
         *,
         has_other_replicas: bool = False,
     ) -> PartitionLog:
-        """As `opening`, here and now."""
+        """As `opening`, run in this call."""
         return run_steps(
             self.opening(
                 partition,
@@ -204,10 +204,10 @@ class LogDirectory:
         *,
         has_other_replicas: bool = False,
     ) -> Steps[PartitionLog]:
-        """The partition's log, opened (and recovered, after an unclean stop) at the first call.
+        """The partition's log, opened (and recovered after an unclean shutdown) at the first call.
 
-        A directory of an earlier topic of the same name is put away first. Raises OSError, and
-        UnreadableTopicId where whose it is cannot be told and matters.
+        A directory of an earlier topic with the same name is marked for deletion first. Raises
+        OSError, and UnreadableTopicId if the directory's topic is unknown and that matters.
         """
         known = self._logs.get(partition)
         if known is not None:
@@ -218,8 +218,8 @@ class LogDirectory:
             is_new = self._mark_other_topic_for_deletion(partition, topic_id, has_other_replicas)
         if is_new:
             yield from self._checkpoints.forgetting(partition)
-            # Before anything else is in it: where a power loss leaves records, it leaves this file,
-            # too, if perhaps empty.
+            # The first file in the directory: if a power loss leaves records, it leaves this file
+            # too, though perhaps empty.
             self._disk.make_dirs(directory)
             checkpoints.write_topic_id(self._disk, self._metadata_of(partition), topic_id)
         options = OpenOptions(
@@ -242,48 +242,47 @@ class LogDirectory:
     def _mark_other_topic_for_deletion(
         self, partition: TopicPartition, topic_id: TopicId, has_other_replicas: bool
     ) -> bool:
-        """Hazard 21: data of a deleted topic must not come back under a new one's name."""
+        """Hazard 21: data of a deleted topic must not reappear under a new topic with its name."""
         path = self._metadata_of(partition)
         found = checkpoints.read_topic_id(self._disk, path)
         if found == topic_id:
             return False
         if found is None:
-            if self._disk.exists(path) and self._has_strange_records(partition):
-                self._set_aside_if_known_elsewhere(partition, topic_id, has_other_replicas)
+            if self._disk.exists(path) and self._may_have_foreign_records(partition):
+                self._set_aside_if_replicated(partition, topic_id, has_other_replicas)
                 return True
-            # Not in a thread: by the time it is done another topic may have this name.
+            # Not in a thread: a new topic could have this name before it is done.
             checkpoints.write_topic_id(self._disk, path, topic_id, sync=True)
             return False
         log.warning(
-            "directory of an earlier topic put away",
+            "stray topic directory marked for deletion",
             extra={"partition": str(partition), "topic_id": str(found)},
         )
         self.mark_for_deletion(partition)
         return True
 
-    def _has_strange_records(self, partition: TopicPartition) -> bool:
+    def _may_have_foreign_records(self, partition: TopicPartition) -> bool:
         """Whether a directory with an unreadable topic id has records that may be another topic's.
 
-        A power loss may leave the file without what it said, but not if a sync vouched for the
-        records beside it: it was synced with them.
+        A power loss may empty the file, but not beside synced records: they are synced together.
         """
-        if self._is_vouched_for(partition):
+        if self._has_synced_records(partition):
             return False
         return holds_batches(self._disk, self.dir_of(partition))
 
-    def _set_aside_if_known_elsewhere(
+    def _set_aside_if_replicated(
         self, partition: TopicPartition, topic_id: TopicId, has_other_replicas: bool
     ) -> None:
-        """Where this replica counts as suspect, others tell what it missed: it may start empty.
+        """Set the directory aside if other replicas have the data and this one is suspect.
 
-        Else the controller would take it for whole. Raises UnreadableTopicId.
+        Otherwise the controller would consider an empty replica complete. Raises UnreadableTopicId.
         """
         if not (has_other_replicas and self.lost_power):
             raise UnreadableTopicId(partition, self.dir_of(partition), topic_id)
         self.set_aside(partition)
 
-    def _is_vouched_for(self, partition: TopicPartition) -> bool:
-        """Whether some of the log is known to have been synced."""
+    def _has_synced_records(self, partition: TopicPartition) -> bool:
+        """Whether the recovery point shows that part of the log was synced."""
         bases = [
             names.parse_offset_name(name, names.LOG)
             for name in self._disk.list_dir(self.dir_of(partition))
@@ -292,24 +291,26 @@ class LogDirectory:
         return any(base is not None and base < recovery_point for base in bases)
 
     def mark_for_deletion(self, partition: TopicPartition) -> str | None:
-        """Rename a partition's directory for deletion; its new path, to remove at leisure."""
+        """Rename a partition's directory for deletion. Returns the path to be removed later."""
         return self._rename(partition, names.delete_dir_name)
 
     def mark_unknown_for_deletion(self, partition: TopicPartition) -> str | None:
-        """As `mark_for_deletion`, of a directory without a topic id: records in it are kept."""
+        """As `mark_for_deletion`, without a topic id: a directory with records is set aside."""
         if not holds_batches(self._disk, self.dir_of(partition)):
             return self.mark_for_deletion(partition)
         self.set_aside(partition)
         return None
 
-    def doubt(self, partition: TopicPartition) -> None:
-        """What was synced may have been an earlier topic's: it says nothing of whose this is."""
+    def forget_recovery_point(self, partition: TopicPartition) -> None:
+        """The recovery point may be an earlier topic's: it does not confirm these records."""
         self._checkpoints.recovery_points.pop(partition, None)
 
     def set_aside(self, partition: TopicPartition) -> None:
-        """Rename a partition's directory so that nothing uses it, and nothing removes it."""
+        """Rename a partition's directory so that it is neither used nor removed."""
         path = self._rename(partition, names.stray_dir_name)
-        log.warning("stray directory set aside", extra={"partition": str(partition), "path": path})
+        log.warning(
+            "stray topic directory set aside", extra={"partition": str(partition), "path": path}
+        )
 
     def _rename(
         self, partition: TopicPartition, name: Callable[[TopicPartition, str], str]
@@ -319,13 +320,13 @@ class LogDirectory:
         self._checkpoints.drop(partition)
         if opened is not None:
             opened.close()
-        # Also where opening it failed halfway: those who come next would write into old files.
+        # Also if opening failed halfway: otherwise the next log would write into the old files.
         self._files.forget_dir(directory)
         if not self._disk.exists(directory):
             return None
-        gone = self._at(name(partition, self._env.random.uuid().hex))
-        self._disk.rename(directory, gone)
-        return gone
+        renamed = self._at(name(partition, self._env.random.uuid().hex))
+        self._disk.rename(directory, renamed)
+        return renamed
 
     # -- checkpoints ---------------------------------------------------------------------------
 
@@ -336,8 +337,8 @@ class LogDirectory:
     def lower_watermark(self, partition: TopicPartition, offset: Offset) -> list[Due]:
         return self._checkpoints.lower_watermark(partition, offset)
 
-    def became_shorter(self, shorter: PartitionLog) -> list[Due]:
-        return self._checkpoints.became_shorter(shorter)
+    def log_truncated(self, truncated: PartitionLog) -> list[Due]:
+        return self._checkpoints.log_truncated(truncated)
 
     def is_written(self, due: Due) -> bool:
         return self._checkpoints.is_written(due)
@@ -369,12 +370,12 @@ class LogDirectory:
     def write_start_offsets(self) -> bool:
         return self._checkpoints.write(self.start_offsets_job())
 
-    # -- leaving -------------------------------------------------------------------------------
+    # -- closing -------------------------------------------------------------------------------
 
     def close(self, *, clean: bool) -> None:
-        """Give the directory up. With `clean`, everything was synced and is marked so."""
+        """Release the directory. `clean`: everything was synced, so mark a clean shutdown."""
         if self._lock is None:
-            return  # It was never ours.
+            return  # It was never locked.
         whole = clean and self.state.offline_because is None
         if whole and self.write_recovery_points() and self.write_start_offsets():
             self._mark_clean()
@@ -394,7 +395,7 @@ class LogDirectory:
 
 
 def make_lasting_dirs(disk: Disk, path: str) -> None:
-    """Make a directory whose name survives a power loss, and its parents."""
+    """Create a directory and its parents so that they survive a power loss."""
     missing = []
     while path and not disk.exists(path):
         missing.append(path)

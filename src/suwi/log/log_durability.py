@@ -1,6 +1,7 @@
-"""What of one log survives a power loss, and what must be synced so that more of it does.
+"""What part of one log survives a power loss, and what to sync to extend it.
 
-`sync_job` says what to sync; `synced`, `sync_failed` or `sync_abandoned` takes the job back.
+`sync_job` returns what to sync; `synced`, `sync_failed` or `sync_abandoned` must be called with the
+job afterwards.
 Invariant: everything below the recovery point survives, once the last truncation is synced.
 """
 
@@ -40,10 +41,10 @@ class LogDurability:
         self._segments = segments
         self._epochs = epochs
         self._names_synced = 0
-        """Which version of the directory's names survives a power loss."""
+        """The version of the directory's file names that survives a power loss."""
         self.recovery_point = recovery_point
         self.truncation_is_safe = not was_cut
-        """Whether no power loss can bring back what was truncated, where other records are now."""
+        """False while a power loss could bring back truncated records in place of newer ones."""
 
     @property
     def unsynced(self) -> bool:
@@ -51,7 +52,7 @@ class LogDurability:
 
     @contextmanager
     def truncation(self) -> Iterator[None]:
-        """Around what removes records from the end: it is not safe before the next sync."""
+        """Wraps a removal of records from the end, which is not safe until the next sync."""
         directory, segments = self._directory, self._segments
         directory.generation += 1
         directory.names_version += 1
@@ -64,9 +65,9 @@ class LogDurability:
             self.recovery_point = min(self.recovery_point, segments.end_offset)
 
     def sync_job(self, up_to: Offset | None = None) -> SyncJob | None:
-        """What must be synced for everything below `up_to` (the end) to survive a power loss.
+        """What to sync so that everything below `up_to` (default: the end) survives a power loss.
 
-        Raises KafkaStorageError where that cannot even begin.
+        Raises KafkaStorageError if the files cannot be opened.
         """
         end_offset = self._segments.end_offset if up_to is None else up_to
         if end_offset <= self.recovery_point and self.truncation_is_safe:
@@ -103,19 +104,19 @@ class LogDurability:
     def synced(self, job: SyncJob) -> None:
         self._unpin(job)
         if job.generation != self._directory.generation:
-            return  # What the job synced was truncated; what is there now may not be safe.
+            return  # The synced records were truncated; the current ones may not be synced.
         self.recovery_point = max(self.recovery_point, job.end_offset)
         if job.dirs:
             self._names_synced = max(self._names_synced, job.names_version)
             self.truncation_is_safe = True
 
     def sync_failed(self, job: SyncJob, error: OSError) -> None:
-        """Whatever the reason, a full disk too: what was not synced may be lost."""
+        """For any reason, even a full disk: unsynced data may be lost."""
         self.sync_abandoned(job)
         self._directory.failed(error, job.generation, always_offline=True)
 
     def sync_abandoned(self, job: SyncJob) -> None:
-        """It says nothing of what is on the disk."""
+        """The result is unknown: release the files, change nothing else."""
         self._unpin(job)
 
     def _unpin(self, job: SyncJob) -> None:

@@ -1,7 +1,7 @@
-"""The segments of one log, and where in them a record lies.
+"""The segments of one log, and lookup of records in them.
 
-`find` serves readers; `add` and `truncate` work at the end, `take_oldest` at the start.
-Invariant: segments adjoin, the oldest one comes first; `bases` has the base offset of each.
+`find` serves readers; `add` and `truncate` work at the end, `remove_oldest` at the start.
+Invariant: segments are contiguous, the oldest first; `bases` has the base offset of each.
 """
 
 import logging
@@ -23,7 +23,7 @@ from suwi.records.batch import LOG_OVERHEAD_BYTES, BatchHeader
 log = logging.getLogger(__name__)
 
 SEGMENTS_AT_ONCE = 16
-"""How many segments' files are renamed before others have their turn: a millisecond or two."""
+"""How many segments' files are renamed before the loop is yielded: a millisecond or two."""
 
 
 class LogSegments:
@@ -32,7 +32,7 @@ class LogSegments:
     def __init__(self, directory: PartitionDirectory, segments: list[Segment]) -> None:
         assert segments
         self._directory = directory
-        # Copied, they have no spare room: of thousands of logs most have one segment for long.
+        # Copies have no spare capacity: most of thousands of logs have one segment for a long time.
         self.all = segments.copy()
         self.bases = [segment.base_offset for segment in segments].copy()
         self.end_offset = segments[-1].next_offset
@@ -43,7 +43,7 @@ class LogSegments:
     def find(
         self, offset: Offset, bytes_max: int, limit: Offset, whole_batch: bool
     ) -> LogSlice | None:
-        """What `PartitionLog.read` gives. Raises OSError."""
+        """See `PartitionLog.read`. Raises OSError."""
         found = self._locate(offset)
         if found is None:
             return None
@@ -51,7 +51,7 @@ class LogSegments:
         segment = self.all[number]
         end = segment.size_bytes
         is_last = segment is self.all[-1]
-        # The segment's records are below the offset where the next one begins.
+        # The segment's records are below the base offset of the next segment.
         if limit < (self.end_offset if is_last else self.bases[number + 1]):
             beyond = segment.locate(limit)
             end = beyond.position if beyond is not None else end
@@ -63,7 +63,7 @@ class LogSegments:
         return LogSlice(self._directory, segment.log_path, batch.position, size_bytes)
 
     def _locate(self, offset: Offset) -> tuple[int, Located] | None:
-        """The segment, by number, and the place of the first batch that ends at or after it."""
+        """The number of the segment, and the first batch in it that ends at or after `offset`."""
         for number in range(max(bisect_right(self.bases, offset) - 1, 0), len(self.all)):
             batch = self.all[number].locate(offset)
             if batch is not None:
@@ -71,7 +71,7 @@ class LogSegments:
         return None
 
     def holding(self, offset: Offset) -> list[Segment]:
-        """The segment that holds an offset, and those after it."""
+        """The segment that contains an offset, and all later ones."""
         return self.all[max(bisect_right(self.bases, offset) - 1, 0) :]
 
     def aborted_between(self, first: Offset, end: Offset) -> list[AbortedTxn]:
@@ -85,8 +85,8 @@ class LogSegments:
         self, synced_to: Offset, end_offset: Offset, *, was_truncated: bool
     ) -> Iterator[str]:
         """The files that changed since everything below `synced_to` was synced."""
-        # Where a segment starts at the recovery point the one before it belongs to this too: it
-        # was finished since, or cut by a truncation.
+        # If a segment starts at the recovery point, the one before it is included: it may have been
+        # finished or truncated since.
         first = max(bisect_left(self.bases, synced_to) - 1, 0)
         for segment in self.all[first:]:
             if segment.base_offset >= end_offset and not was_truncated:
@@ -95,20 +95,21 @@ class LogSegments:
             if segment is not self.all[-1]:
                 yield segment.path(names.OFFSET_INDEX)
                 yield segment.path(names.TIME_INDEX)
-            # Of what is synced it must be known for ever which of it was aborted.
+            # For synced records it must always be known which of them were aborted.
             if segment.txn_index.entries():
                 yield segment.txn_index.path
 
     # -- at the end ----------------------------------------------------------------------------
 
     def base_for(self, base_offset: Offset, last_offset: Offset) -> Offset:
-        """Segments adjoin, so that recovery can see where one lost its end, unless the batch lies
-        too far beyond the end for an index."""
+        """The base offset of a new segment. Segments are contiguous, so that recovery can detect a
+        truncated one, unless the batch is too far beyond the end for relative offsets in an
+        index."""
         is_near = last_offset - self.end_offset <= RELATIVE_OFFSET_MAX
         return self.end_offset if is_near else base_offset
 
     def add(self, base_offset: Offset, index_interval_bytes: int, now_ms: int) -> Segment:
-        """A new segment takes the appends. Raises OSError: then the old one goes on."""
+        """Create the new active segment. Raises OSError: then the old one stays active."""
         directory = self._directory
         directory.names_version += 1
         try:
@@ -121,7 +122,7 @@ class LogSegments:
                 create=True,
             )
         except OSError:
-            # An empty segment left behind would hide what the old one still takes in.
+            # A leftover empty segment would hide later records of the old one.
             stem = f"{directory.path}/{names.offset_name(base_offset)}"
             remove_files(directory.files.disk, mark_deleted(directory.files, stem))
             raise
@@ -133,14 +134,14 @@ class LogSegments:
         return len(self.bases) - bisect_right(self.bases, offset)
 
     def remove_last(self, count: int = 1) -> None:
-        """The last one first: whatever a crash leaves behind is without holes."""
+        """Remove from the end, the last one first: a crash never leaves a hole."""
         for _ in range(count):
             segment = self.all.pop()
             self.bases.pop()
             self._removed += tuple(mark_deleted(self._directory.files, segment.path("")))
 
     def truncate(self, offset: Offset, index_interval_bytes: int) -> None:
-        """Remove what lies at and above `offset`, or all and go on there where it is too old."""
+        """Remove everything at and above `offset`; below the first segment, restart there."""
         while len(self.all) > 1 and self.bases[-1] > offset:
             self.remove_last()
         if offset < self.bases[0]:
@@ -149,12 +150,12 @@ class LogSegments:
         self.all[-1].truncate(offset)
 
     def restart_at(self, offset: Offset, index_interval_bytes: int) -> None:
-        """Remove all and go on at `offset`."""
+        """Remove everything and continue at `offset`."""
         self.remove_last(len(self.all))
         self.add(offset, index_interval_bytes, 0)
 
     def removing_files(self) -> Steps[None]:
-        """Truncated segments have other names by now; freeing a large file takes its time."""
+        """Remove the renamed files of truncated segments in a thread: large files take long."""
         paths, self._removed = self._removed, ()
         if not paths:
             return
@@ -162,23 +163,25 @@ class LogSegments:
         try:
             yield partial(remove_files, directory.files.disk, paths)
         except OSError as error:
-            log.warning("cannot remove", extra={"dir": directory.path, "reason": str(error)})
+            log.warning(
+                "cannot remove segment files", extra={"dir": directory.path, "reason": str(error)}
+            )
 
-    # -- at the start, and in between ----------------------------------------------------------
+    # -- at the start and in the middle --------------------------------------------------------
 
-    def take_oldest(self, count: int) -> list[str]:
-        """Take the `count` oldest segments out; the paths of their files to delete."""
+    def remove_oldest(self, count: int) -> list[str]:
+        """Remove the `count` oldest segments. Returns the paths of their renamed files."""
         assert count < len(self.all)
-        gone = self.all[:count]
+        removed = self.all[:count]
         del self.all[:count], self.bases[:count]
         renamed: list[str] = []
         with self._directory.guard(always_offline=True):
-            for segment in gone:
+            for segment in removed:
                 renamed += mark_deleted(self._directory.files, segment.path(""))
         return renamed
 
     def replace(self, old: list[Segment], new: Segment) -> None:
-        """A compacted segment takes the place of those it was made from. The files are in place."""
+        """Replace segments by the one compacted from them. The files are already in place."""
         first = self.all.index(old[0])
         assert self.all[first : first + len(old)] == old
         assert old[-1] is not self.all[-1]
@@ -195,7 +198,7 @@ def must_roll(
     last_offset: Offset,
     now_ms: int,
 ) -> bool:
-    """Whether a batch must begin a new segment."""
+    """Whether a batch must start a new segment."""
     size_bytes = segment.size_bytes
     batch_bytes = header.batch_length + LOG_OVERHEAD_BYTES
     if size_bytes == 0:

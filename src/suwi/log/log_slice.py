@@ -1,4 +1,4 @@
-"""A range of a log that was found for a reader: read into memory, or pinned to be sent."""
+"""A range of a log that was found for a reader: read into memory, or pinned for sending."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -8,9 +8,9 @@ from suwi.log.partition_directory import PartitionDirectory
 
 
 class LogSlice(NamedTuple):
-    """A readable range of one segment's file, whole batches from its start on.
+    """A readable range of one segment's file that starts with a whole batch.
 
-    To be read or pinned before the next await: compaction may put another file in its place.
+    Read or pin it before the next await: compaction may replace the file.
     """
 
     directory: PartitionDirectory
@@ -23,12 +23,12 @@ class LogSlice(NamedTuple):
         try:
             return directory.files.get(self.path).pread(self.size_bytes, self.position)
         except FileNotFoundError:
-            raise  # Retention took the segment; the disk is well.
+            raise  # Retention removed the segment: not a disk failure.
         except OSError as error:
             raise directory.failed(error, directory.generation) from error
 
     def pin(self) -> tuple[FileRegion, Callable[[], None]]:
-        """The range for sending, and what to call when it is sent or given up.
+        """The range to send, and a function to call when it has been sent or dropped.
 
         Raises KafkaStorageError.
         """

@@ -1,4 +1,4 @@
-"""The names of files in a data directory, as Apache Kafka gives them."""
+"""The file names in a data directory, as in Apache Kafka."""
 
 from collections.abc import Iterable
 
@@ -14,16 +14,16 @@ CLEANED = ".cleaned"
 SWAP = ".swap"
 DELETE_DIR = "-delete"
 STRAY_DIR = "-stray"
-"""A directory that is set aside, and that nobody removes but its owner."""
+"""A directory that was set aside. Only the operator removes it."""
 
 SEGMENT_FILES = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
-"""The files of one segment, in the order in which they are renamed."""
+"""The files of one segment, in the order of their renames."""
 
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 
 SMALL_FILES = (LEADER_EPOCHS, PARTITION_METADATA)
-"""What lies beside a partition's segments and has to survive a power loss with them."""
+"""Files beside a partition's segments that must survive a power loss with them."""
 
 META_PROPERTIES = "meta.properties"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
@@ -33,16 +33,16 @@ CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 RUNNING = ".suwi-running"
-"""Suwi's own: under which boot of the machine the directory was last used."""
+"""Suwi's own: the boot id of the machine when the directory was last used."""
 
 
 def offset_name(offset: Offset) -> str:
-    """`00000000000000000042`: how a file is named by an offset."""
+    """The file name for an offset: `00000000000000000042`."""
     return f"{offset:020d}"
 
 
 def parse_offset_name(name: str, suffix: str) -> Offset | None:
-    """The offset a file is named by; None where it is another kind of file."""
+    """The offset in a file name; None for other files."""
     stem = name.removesuffix(suffix)
     if stem == name or len(stem) != 20 or not (stem.isascii() and stem.isdigit()):
         return None
@@ -54,7 +54,7 @@ def is_segment(name: str) -> bool:
 
 
 def offsets_by_suffix(found: Iterable[str]) -> dict[str, list[Offset]]:
-    """The offsets that files are named by, in the order of the names; one look at each name."""
+    """The offsets in file names by suffix, in the order of the names; one pass over the names."""
     offsets: dict[str, list[Offset]] = {}
     for name in found:
         stem = name[:20]
@@ -68,17 +68,17 @@ def partition_dir_name(partition: TopicPartition) -> str:
 
 
 def delete_dir_name(partition: TopicPartition, unique: str) -> str:
-    """`orders-0.{unique}-delete`: of a deleted partition, to be removed."""
+    """`orders-0.{unique}-delete`: a deleted partition, to be removed."""
     return _renamed_dir_name(partition, unique, DELETE_DIR)
 
 
 def stray_dir_name(partition: TopicPartition, unique: str) -> str:
-    """`orders-0.{unique}-stray`: of records that belong to no topic that is known, to be kept."""
+    """`orders-0.{unique}-stray`: records of an unknown topic, to be kept."""
     return _renamed_dir_name(partition, unique, STRAY_DIR)
 
 
 def _renamed_dir_name(partition: TopicPartition, unique: str, ending: str) -> str:
-    """A long topic's name is cut to keep the whole within 255 bytes."""
+    """A long topic name is truncated so that the whole name stays within 255 bytes."""
     suffix = f"-{partition.partition}.{unique}{ending}"
     return partition.topic[: 255 - len(suffix)] + suffix
 

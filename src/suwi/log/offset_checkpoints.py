@@ -1,7 +1,7 @@
-"""The checkpoints of a data directory: an offset of each partition in it, by what it means.
+"""The offset checkpoints of a data directory: for each kind, one offset per partition.
 
-What became known is noted here first; a job writes a whole file, in a thread if need be.
-Invariant: no file is ever written over with older offsets.
+Changes are noted in memory first; a job writes a whole file, possibly in a thread.
+Invariant: a file is never overwritten with older offsets.
 """
 
 import threading
@@ -17,7 +17,7 @@ from suwi.model.ids import Offset, TopicPartition
 
 
 class Due(NamedTuple):
-    """A checkpoint file that must be written before something may go on."""
+    """A checkpoint file that must be written before the log may be used further."""
 
     checkpoint: str
     version: int
@@ -25,7 +25,7 @@ class Due(NamedTuple):
 
 class OffsetCheckpoints:
     def __init__(self, disk: Disk, path: str, state: DirectoryState) -> None:
-        """`path` and `state` are the data directory's."""
+        """`path` and `state` are those of the data directory."""
         self._disk = disk
         self._path = path
         self._state = state
@@ -39,18 +39,18 @@ class OffsetCheckpoints:
             names.LOG_START_OFFSETS: self.start_offsets,
             names.CLEANER_OFFSETS: self.cleaned_to,
         }
-        """What each checkpoint file says."""
+        """The contents of each checkpoint file."""
         self._in_checkpoints: set[TopicPartition] = set()
-        """Partitions that some checkpoint file names, whether they are still here or not."""
+        """Partitions that are in some checkpoint file, even if they no longer exist."""
         self._forgetting: list[Due] = []
-        """What must be written until no checkpoint names a deleted partition any more."""
+        """What must be written to remove deleted partitions from all checkpoint files."""
         self._lock = threading.Lock()
         self._version = 0
         self._newest: dict[str, tuple[int, dict[TopicPartition, Offset]]] = {}
         self._written: dict[str, int] = {}
 
     def read(self) -> None:
-        """Take over what the last owner of the directory wrote."""
+        """Read the checkpoint files."""
         for name in (
             names.RECOVERY_POINTS,
             names.LOG_START_OFFSETS,
@@ -62,90 +62,90 @@ class OffsetCheckpoints:
             self._offsets[name].clear()
             self._offsets[name].update(found)
 
-    # -- what is known -------------------------------------------------------------------------
+    # -- offsets -------------------------------------------------------------------------------
 
     def recovery_point_of(self, partition: TopicPartition) -> Offset:
         return self.recovery_points.get(partition, Offset(0))
 
     def drop(self, partition: TopicPartition) -> None:
-        """The partition is gone from here."""
+        """The partition was removed from this directory."""
         for offsets in self._offsets.values():
             offsets.pop(partition, None)
 
     def forgetting(self, partition: TopicPartition) -> Steps[None]:
-        """A new partition must not find the offsets of a deleted one of its name after a crash."""
+        """After a crash a new partition must not get the offsets of a deleted one with its name."""
         self.drop(partition)
         stale: set[TopicPartition] = set()
         if partition in self._in_checkpoints:
             stale, self._in_checkpoints = self._in_checkpoints, set()
             self._forgetting = [self._due(name) for name in self._offsets]
         try:
-            # Perhaps another partition has begun with it, and for this one too.
+            # The writes may already be in progress for another partition.
             for due in self._forgetting:
                 if not self.is_written(due):
                     yield self.job_for(due)
         except OSError as error:
-            # The next checkpoint makes up for a full disk.
+            # After a full disk the next checkpoint write removes them.
             self._state.failed(error)
             self._in_checkpoints |= stale
 
     def lower_watermark(self, partition: TopicPartition, offset: Offset) -> list[Due]:
-        """No more than this is committed; what must be written before the next append."""
+        """Lower the high watermark. Returns what must be written before the next append."""
         if offset >= self.high_watermarks.get(partition, Offset(0)):
             return []
         self.high_watermarks[partition] = offset
         return [self._due(names.HIGH_WATERMARKS)]
 
-    def became_shorter(self, shorter: PartitionLog) -> list[Due]:
-        """A log was truncated; what must be written before the next append to it."""
+    def log_truncated(self, truncated: PartitionLog) -> list[Due]:
+        """A log was truncated. Returns what must be written before the next append to it."""
         due: list[Due] = []
-        partition = shorter.partition
-        if shorter.recovery_point < self.recovery_point_of(partition):
-            # Else what is appended now would be taken, after a crash, for what was synced before.
-            self.recovery_points[partition] = shorter.recovery_point
+        partition = truncated.partition
+        if truncated.recovery_point < self.recovery_point_of(partition):
+            # Otherwise, after a crash, new records would be considered synced.
+            self.recovery_points[partition] = truncated.recovery_point
             due.append(self._due(names.RECOVERY_POINTS))
-        if shorter.start_moved:
-            # Nor must it be taken for what was deleted there before.
-            self._note_start(shorter)
+        if truncated.start_moved:
+            # Otherwise, after a crash, new records would be considered deleted.
+            self._note_start(truncated)
             due.append(self._due(names.LOG_START_OFFSETS))
         return due
 
     def _note_start(self, opened: PartitionLog) -> None:
-        # Where a segment starts at it, the files say it themselves.
+        # If a segment starts at the start offset, the file name has it.
         if opened.start_offset > opened.first_base_offset:
             self.start_offsets[opened.partition] = opened.start_offset
         else:
             self.start_offsets.pop(opened.partition, None)
 
     def expect_gaps(self, partitions: Iterable[TopicPartition]) -> None:
-        """Remember, for good, that compaction may have been at work in these logs.
+        """Record permanently that these logs may have been compacted.
 
-        Else a lone gap is taken for damage after a crash. Raises OSError.
+        Otherwise a single gap counts as damage after a crash. Raises OSError.
         """
         for partition in partitions:
             self.cleaned_to.setdefault(partition, Offset(0))
         self._job(names.CLEANER_OFFSETS)()
 
-    # -- writing it down -----------------------------------------------------------------------
+    # -- writing -------------------------------------------------------------------------------
 
     def high_watermarks_job(self, known: Iterable[tuple[TopicPartition, Offset]]) -> Job:
-        """Take in new high watermarks; what writes them down, also in a thread."""
+        """Update the high watermarks. Returns a job that writes them, also in a thread."""
         self.high_watermarks.update(known)
         return self._job(names.HIGH_WATERMARKS)
 
     def recovery_points_job(self, logs: Iterable[PartitionLog]) -> Job:
-        """Write down up to where each of the logs is synced."""
+        """Write the recovery point of each log."""
         self.recovery_points.update((opened.partition, opened.recovery_point) for opened in logs)
         return self._job(names.RECOVERY_POINTS)
 
     def start_offsets_job(self, logs: Iterable[PartitionLog]) -> Job:
-        """Write down where each of the logs starts."""
+        """Write the start offset of each log."""
         for opened in logs:
             self._note_start(opened)
         return self._job(names.LOG_START_OFFSETS)
 
     def cleaner_offsets_job(self, logs: Iterable[PartitionLog]) -> Job:
-        """Write down how far each compacted log is compacted."""
+        """Write the cleaner offset of each compacted log."""
         self.cleaned_to.update(
             (opened.partition, opened.cleaned_to)
             for opened in logs
@@ -161,12 +161,12 @@ class OffsetCheckpoints:
         return self._written.get(due.checkpoint, 0) >= due.version
 
     def job_for(self, due: Due) -> Job:
-        """Writes down what is due, and all that has changed in that checkpoint since."""
+        """Writes the checkpoint that is due, with all later changes."""
         return self._job(due.checkpoint)
 
     def _job(self, name: str) -> Job:
-        """Write the offsets as they are now, or as a later job has them: one write serves all that
-        wait for it, and there may be thousands. Raises OSError."""
+        """Write the offsets as they are now, or those of a later job: one write serves all jobs
+        that wait for it, which may be thousands. Raises OSError."""
         offsets = dict(self._offsets[name])
         self._in_checkpoints.update(offsets)
         self._version += 1
@@ -183,7 +183,7 @@ class OffsetCheckpoints:
         return write
 
     def write(self, job: Job) -> bool:
-        """Write a checkpoint; whether that worked. The next one makes up for a full disk."""
+        """Write a checkpoint. Returns whether that succeeded; the next write makes up for it."""
         try:
             job()
         except OSError as error:

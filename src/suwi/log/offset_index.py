@@ -1,7 +1,7 @@
-"""`.index`: where in the log file to start looking for an offset.
+"""`.index`: maps offsets to file positions.
 
-An entry says: a batch that ends at this offset starts at this position. One entry for every
-`index.interval.bytes` of log, eight bytes each: offset relative to the segment's base, position.
+An entry has the last offset of a batch and the batch's position. There is one entry for every
+`index.interval.bytes` of log, of eight bytes: offset relative to the segment's base, position.
 """
 
 import struct
@@ -18,7 +18,7 @@ _BLOCK_ENTRIES = 256
 
 
 class _Block:
-    """Neighbouring entries in memory: a reader that goes on finds its next offset there too."""
+    """A block of entries in memory: a sequential reader finds its next offset in it too."""
 
     __slots__ = ("end", "offsets", "positions")
 
@@ -54,12 +54,12 @@ class OffsetIndex:
         return Offset(self._base_offset + relative), position
 
     def last_entry(self) -> tuple[Offset, int]:
-        """The newest entry; the segment's start where there is none."""
+        """The newest entry; (base offset, 0) if there is none."""
         count = len(self.file)
         return self.entry(count - 1) if count else (self._base_offset, 0)
 
     def look_up(self, offset: Offset) -> int:
-        """A position at or before the batch that holds `offset`."""
+        """A position at or before the batch that contains `offset`."""
         relative = offset - self._base_offset
         count = len(self.file)
         block = self._block
@@ -73,7 +73,7 @@ class OffsetIndex:
         return block.positions[bisect_right(block.offsets, relative) - 1]
 
     def truncate(self, offset: Offset) -> None:
-        """Forget the entries at and above `offset`."""
+        """Remove the entries at and above `offset`."""
         self._block = None
         self.file.truncate(self._count_up_to(Offset(offset - 1)))
 
@@ -81,7 +81,7 @@ class OffsetIndex:
         self.file.write_out()
 
     def _count_up_to(self, offset: Offset, step: int = 1) -> int:
-        """How many entries are at or below `offset`, of every `step`th one."""
+        """The number of entries at or below `offset`, counting every `step`th one."""
         low, high = 0, -(-len(self.file) // step)
         while low < high:
             middle = (low + high) // 2

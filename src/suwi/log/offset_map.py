@@ -1,9 +1,9 @@
-"""The newest offset of every key in a stretch of log, in bounded memory.
+"""The newest offset of every key in a range of a log, in bounded memory.
 
-Of a key only 128 bits are kept, with an offset 24 bytes in all: open addressing over three arrays.
-`put` takes in the records of a batch in log order, `newest` tells which of a batch are not
+A key is stored as a 128-bit hash, with its offset in 24 bytes: open addressing over three arrays.
+`put` adds the records of a batch in log order, `newest` returns the records of a batch that are not
 superseded.
-Invariant: for every key that was put, `newest` knows the highest offset it was put with.
+Invariant: for every added key, `newest` uses its highest offset.
 """
 
 from array import array
@@ -16,7 +16,7 @@ _LOAD_MAX = 0.75
 
 
 def keys_that_fit(size_bytes: int) -> int:
-    """How many keys a map of `size_bytes` takes; always one at least."""
+    """How many keys a map of `size_bytes` can hold; at least one."""
     return max(1, int(size_bytes // SLOT_BYTES * _LOAD_MAX))
 
 
@@ -27,22 +27,22 @@ class OffsetMap:
         self.count = 0
         self._allocate(keys_max)
 
-    def make_room(self, keys_max: int) -> None:
-        """Have room for so many keys. While there are none, that costs nothing but memory."""
+    def reserve(self, keys_max: int) -> None:
+        """Ensure capacity for `keys_max` keys. Only for an empty map."""
         if int(keys_max / _LOAD_MAX) + 2 > self._slots:
             assert not self.count
             self._allocate(keys_max)
 
     def _allocate(self, keys_max: int) -> None:
         self._slots = int(keys_max / _LOAD_MAX) + 2
-        nothing = array("q", [0])
-        self._first_halves = nothing * self._slots
-        self._second_halves = nothing * self._slots
-        self._offsets = nothing * self._slots
-        """The offset plus one; 0 where the slot is free."""
+        zero = array("q", [0])
+        self._first_halves = zero * self._slots
+        self._second_halves = zero * self._slots
+        self._offsets = zero * self._slots
+        """The offset plus one; 0 for a free slot."""
 
     def put(self, spans: Iterable[Span], base_offset: int) -> None:
-        """Take in a batch's records; one without a key has nothing that could supersede it."""
+        """Add a batch's records; a record without a key is ignored, nothing can supersede it."""
         first_halves, second_halves, offsets = (
             self._first_halves,
             self._second_halves,
@@ -52,7 +52,7 @@ class OffsetMap:
         for _, _, delta, key, _ in spans:
             if key is None:
                 continue
-            # SipHash of two different texts: independent halves, ten times as fast as a digest.
+            # SipHash of two different inputs: independent halves, ten times as fast as a digest.
             first = hash(key)
             slot = first % slots
             while offsets[slot]:
@@ -65,12 +65,12 @@ class OffsetMap:
                 first_halves[slot] = first
                 second_halves[slot] = hash(key + b"\0")
                 self.count += 1
-                assert self.count < slots, "more keys than the map was made for"
+                assert self.count < slots, "more keys than the map's capacity"
             offsets[slot] = base_offset + delta + 1
 
     def newest(self, spans: Iterable[Span], base_offset: int) -> list[Span]:
-        """Those records of a batch that no later one supersedes. One without a key does not count
-        among them: a compacted topic has no place for it."""
+        """The records of a batch that no later record supersedes. Records without a key are not
+        included: a compacted topic does not keep them."""
         first_halves, second_halves, offsets = (
             self._first_halves,
             self._second_halves,

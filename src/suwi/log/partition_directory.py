@@ -1,7 +1,7 @@
-"""The directory of one log: whether it may be used, and what a failure in it means.
+"""The directory of one log: whether it is usable, and how failures in it are classified.
 
-Shared by the parts of a `PartitionLog`; `check` comes before any use, `failed` judges an error.
-Invariant: neither `generation` nor `names_version` ever falls.
+Shared by the parts of a `PartitionLog`; call `check` before any use, `failed` for an error.
+Invariant: `generation` and `names_version` never decrease.
 """
 
 import errno
@@ -18,7 +18,7 @@ from suwi.model.ids import Offset, TopicPartition
 log = logging.getLogger(__name__)
 
 _GONE = frozenset({errno.ENOENT, errno.EBADF})
-"""How a file answers that was renamed, removed or closed meanwhile."""
+"""Errors of a file that was renamed, removed or closed meanwhile."""
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
 
 
@@ -42,22 +42,22 @@ class PartitionDirectory:
         self.partition = partition
         self.state = state
         self.generation = 0
-        """Rises when readable bytes may become others: truncation, deletion of the log. (A segment
-        that retention or compaction removes stays as it is for those who have it open.)"""
+        """Increases when readable bytes may change: truncation or deletion of the log. (A segment
+        removed by retention or compaction stays unchanged for readers that have it open.)"""
         self.truncated_to: Offset | None = None
-        """The lowest end of the log after a truncation, since a coordinator last looked."""
+        """The lowest log end offset after a truncation since a coordinator last reset it."""
         self.names_version = 1
-        """Rises when a file is made, renamed or replaced."""
+        """Increases when a file is created, renamed or replaced."""
         self.is_closed = False
-        """Deleted: its files have other names, and its own may be another log's by now."""
+        """The log was deleted: its files were renamed, and their old names may be another log's."""
 
     def close(self) -> None:
-        """It was deleted: whoever still has it may not use it any more."""
+        """The log was deleted and must no longer be used."""
         self.is_closed = True
         self.generation += 1
 
     def check(self) -> None:
-        """Raises KafkaStorageError where it was deleted or its data directory is offline."""
+        """Raises KafkaStorageError if the log was deleted or its data directory is offline."""
         if self.is_closed:
             raise KafkaStorageError(f"{self.partition} was deleted")
         self.state.check()
@@ -65,27 +65,29 @@ class PartitionDirectory:
     def failed(
         self, error: OSError | TornSegment, generation: int, *, always_offline: bool = False
     ) -> KafkaStorageError:
-        """Judge a failure, of a call here or of a job in a thread; the error to answer with.
+        """Classify a failure of a call or of a job in a thread. Returns the error to respond with.
 
-        `generation` is the log's when the work began. Where it was truncated or deleted since, a
-        file that is gone is no fault of the disk. Anything else is, even then: a sync reports a
-        lost write once, and not to the one whose write it was.
-        `always_offline`: what failed cannot be left half done, not even for lack of space.
+        `generation` is the log's when the work started. If the log was truncated or deleted since,
+        a missing file is not a disk failure. Any other error is one even then: a sync reports a
+        lost write once, and not necessarily to the log whose write it was.
+        `always_offline`: the operation cannot be left half done, not even because of a full disk.
         """
         is_current = not self.is_closed and generation == self.generation
         if isinstance(error, OSError) and error.errno in _GONE and not is_current:
-            return KafkaStorageError(f"{self.partition} has changed meanwhile")
+            return KafkaStorageError(f"{self.partition} was truncated or deleted meanwhile")
         if always_offline:
             return self.state.take_offline(error)
         if isinstance(error, OSError) and error.errno in _FORBIDDEN:
-            # This log's directory, not the disk; what is in it is as it was.
-            log.warning("no access to a log", extra={"dir": self.path, "reason": str(error)})
+            # A permission problem of this log's directory; the data on the disk is intact.
+            log.warning(
+                "log directory not accessible", extra={"dir": self.path, "reason": str(error)}
+            )
             return KafkaStorageError(f"{self.partition}: {error.strerror}")
         return self.state.failed(error)
 
     @contextmanager
     def guard(self, *, always_offline: bool = False) -> Iterator[None]:
-        """Where the log can be used, turn a failure inside into the error to answer with."""
+        """Check that the log is usable; convert a failure inside to the error to respond with."""
         self.check()
         generation = self.generation
         try:

@@ -1,8 +1,8 @@
-"""One partition's records on disk: a row of segments, of which the last takes the appends.
+"""One partition's records on disk: a sequence of segments, of which the last one is active.
 
-Leaders enter at `append_as_leader`, followers at `append_as_follower`, readers at `read`.
-All calls are synchronous and made on the event loop; a `SyncJob` runs in a thread.
-Invariant: start_offset <= end_offset; segments adjoin; offsets and epochs never fall.
+Leaders enter at `append_as_leader`, followers at `append_as_follower`, readers at `read`. All calls
+are synchronous and made on the event loop; a `SyncJob` runs in a thread.
+Invariant: start_offset <= end_offset; segments are contiguous; offsets and epochs never decrease.
 """
 
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ from suwi.records.record import read_marker
 
 
 class Appended(NamedTuple):
-    """Where a batch lies in the log: just appended, or found to be there already."""
+    """The offsets of a batch: just appended, or already in the log."""
 
     base_offset: Offset
     last_offset: Offset
@@ -86,13 +86,13 @@ class PartitionLog:
         self.config = config
         self.producers = producers
         self.producers_are_known = True
-        """Not so while a truncation goes on: nothing may be appended then."""
+        """False during a truncation: nothing may be appended then."""
         self.epochs = epochs
         self.start_offset = start_offset
         self.start_moved = False
-        """Whether it is to be written down where the log starts; reset by whoever does."""
+        """Whether the start offset must be written to its checkpoint; reset by the writer."""
         self.cleaned_to = start_offset
-        """Up to where the log is compacted."""
+        """The log is compacted up to here."""
         self.roll_jitter_ms = 0
         self._segments = LogSegments(directory, segments)
         self._epoch_checkpoint = EpochCheckpoint(directory, epochs)
@@ -100,7 +100,7 @@ class PartitionLog:
             directory, self._segments, self._epoch_checkpoint, recovery_point, was_cut=was_cut
         )
 
-    # -- what it holds -------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------
 
     @property
     def end_offset(self) -> Offset:
@@ -116,11 +116,11 @@ class PartitionLog:
 
     @property
     def first_base_offset(self) -> Offset:
-        """Where its oldest segment starts."""
+        """The base offset of the oldest segment."""
         return self._segments.bases[0]
 
     def segments(self, from_offset: Offset = Offset(0)) -> list[Segment]:
-        """The one that holds `from_offset`, and those after it."""
+        """The segment that contains `from_offset`, and all later ones."""
         return self._segments.holding(from_offset)
 
     @property
@@ -131,7 +131,7 @@ class PartitionLog:
         self.directory.close()
 
     def check(self) -> None:
-        """Raises KafkaStorageError where it was deleted or its data directory is offline."""
+        """Raises KafkaStorageError if the log was deleted or its data directory is offline."""
         self.directory.check()
 
     # -- writing -------------------------------------------------------------------------------
@@ -139,10 +139,10 @@ class PartitionLog:
     def append_as_leader(
         self, batch: memoryview, header: BatchHeader, epoch: LeaderEpoch, now_ms: int
     ) -> Appended:
-        """Give a validated batch the next offsets and write it. Changes the batch in place.
+        """Assign the next offsets to a validated batch and write it. Changes the batch in place.
 
         Raises OutOfOrderSequence, InvalidProducerEpoch, FencedLeaderEpoch or KafkaStorageError:
-        nothing is appended.
+        then nothing is appended.
         """
         self.directory.check()
         if header.producer_id >= 0:
@@ -159,20 +159,20 @@ class PartitionLog:
     def append_as_follower(
         self, records: memoryview, fetched_under: LeaderEpoch, now_ms: int
     ) -> None:
-        """Write batches as the leader placed them.
+        """Write batches with the offsets that the leader assigned.
 
-        Raises CorruptMessage where one is damaged, InvalidRecord where they do not follow on or
-        their epochs cannot be right; what came before that stays.
+        Raises CorruptMessage for a damaged batch, InvalidRecord if offsets or epochs are out of
+        order; the batches before it stay.
         """
         self.directory.check()
         for position, header in batches(records):
             if header.base_offset < self._segments.end_offset:
                 raise InvalidRecord(f"offset {header.base_offset} is before {self.end_offset}")
             if not self.epochs.latest <= header.partition_leader_epoch <= fetched_under:
-                raise InvalidRecord(f"epoch {header.partition_leader_epoch} cannot be right here")
+                raise InvalidRecord(f"leader epoch {header.partition_leader_epoch} is out of order")
             if compute_crc(records, position, header.size_bytes) != header.crc:
-                raise CorruptMessage(f"the checksum of the batch {header.base_offset} does not fit")
-            # Before the append: a crash in between leaves an entry that says nothing false.
+                raise CorruptMessage(f"the checksum of the batch {header.base_offset} is wrong")
+            # Before the append: after a crash in between, the entry is still correct.
             self._epoch_checkpoint.assign(
                 LeaderEpoch(header.partition_leader_epoch), Offset(header.base_offset)
             )
@@ -182,9 +182,9 @@ class PartitionLog:
     def _write(
         self, batch: memoryview, header: BatchHeader, base_offset: Offset, now_ms: int
     ) -> Offset:
-        """Write a batch that lies at `base_offset`; the last offset.
+        """Write a batch at `base_offset`. Returns its last offset.
 
-        A leader's `header` is the client's, which does not know its place.
+        On a leader, `header` is as the client sent it, without the assigned offset.
         """
         last_offset = Offset(base_offset + header.last_offset_delta)
         marker = read_marker(batch, header) if header.is_control else None
@@ -204,17 +204,17 @@ class PartitionLog:
             aborted = self.producers.replay(header._replace(base_offset=base_offset), marker)
             if aborted is not None:
                 segment.txn_index.append(aborted)
-                self.directory.names_version += 1  # The first one made the file.
+                self.directory.names_version += 1  # The first entry created the file.
         return last_offset
 
     def assign_epoch(self, epoch: LeaderEpoch, start: Offset) -> None:
-        """Epoch `epoch` writes from `start` on; written to the checkpoint where it is news."""
+        """Epoch `epoch` starts at `start`; writes the checkpoint if that is new."""
         self._epoch_checkpoint.assign(epoch, start)
 
     def roll(self, now_ms: int, at: Offset | None = None) -> Segment:
-        """Start a new segment at the end, or at `at` where offsets are missing before it.
+        """Start a new segment at the end, or at `at` if offsets before it are missing.
 
-        Raises OSError: then the old one goes on.
+        Raises OSError: then the old segment stays active.
         """
         segments = self._segments
         active = segments.all[-1]
@@ -229,11 +229,11 @@ class PartitionLog:
         return segment
 
     def write_snapshot(self) -> None:
-        """Keep what is known of producers at the end offset."""
+        """Write a snapshot of the producer state at the end offset."""
         if not self.producers_are_known:
             return
         if self.end_offset == self.first_base_offset and not self.producers:
-            return  # Nobody is known who would have to be remembered.
+            return  # There is no producer state.
         write_snapshot(self.files.disk, self.dir, self.end_offset, self.producers)
 
     # -- reading -------------------------------------------------------------------------------
@@ -241,10 +241,10 @@ class PartitionLog:
     def read(
         self, offset: Offset, bytes_max: int, limit: Offset, *, whole_batch: bool
     ) -> LogSlice | None:
-        """Batches from the one that holds `offset` on, up to but without offset `limit`.
+        """Batches from the one that contains `offset` on, up to but excluding offset `limit`.
 
-        At most `bytes_max` bytes, except that the first batch comes whole with `whole_batch`; the
-        last one may be cut. None where there is nothing. Raises OffsetOutOfRange.
+        At most `bytes_max` bytes, but with `whole_batch` at least the first batch; the last one may
+        be incomplete. None if there is nothing to read. Raises OffsetOutOfRange.
         """
         if not self.start_offset <= offset <= self._segments.end_offset:
             raise OffsetOutOfRange(
@@ -260,14 +260,14 @@ class PartitionLog:
             raise self.directory.failed(error, self.generation) from error
 
     def aborted_between(self, first: Offset, end: Offset) -> list[AbortedTxn]:
-        """Aborted transactions with records from `first` up to but without `end`."""
+        """Aborted transactions with records from `first` up to but excluding `end`."""
         with self.directory.guard():
             return self._segments.aborted_between(first, end)
 
     # -- removing ------------------------------------------------------------------------------
 
     def advance_start(self, offset: Offset) -> None:
-        """Records below `offset` are gone for readers; whole segments go with retention."""
+        """Raise the start offset for readers. Retention removes the segments below it."""
         if offset <= self.start_offset:
             return
         assert offset <= self.end_offset
@@ -275,47 +275,47 @@ class PartitionLog:
         self.start_moved = True
         self._epoch_checkpoint.truncate_start(offset)
 
-    def take_oldest(self, count: int) -> list[str]:
-        """Take the `count` oldest segments out of the log; the paths of their files to delete.
+    def remove_oldest(self, count: int) -> list[str]:
+        """Remove the `count` oldest segments. Returns the paths of their files.
 
-        The files are renamed to `.deleted` at once and can be removed at leisure.
+        The files are renamed to `.deleted` at once and can be removed later.
         """
         if count == 0:
             return []
         self.check()
         # The files first: on a full disk nothing else could be written.
-        renamed = self._segments.take_oldest(count)
+        renamed = self._segments.remove_oldest(count)
         self.advance_start(self.first_base_offset)
         return renamed
 
     def replace(self, old: list[Segment], new: Segment) -> None:
-        """A compacted segment takes the place of those it was made from. The files are in place."""
+        """Replace segments by the one compacted from them. The files are already in place."""
         self._segments.replace(old, new)
 
     def truncating(self, offset: Offset) -> Steps[None]:
-        """Remove the records at and above `offset`; a batch that holds it goes whole.
+        """Remove the records at and above `offset`; a batch that contains it is removed completely.
 
-        After each step the log is a prefix of what it was, `producers` are known again after the
-        last one. Marks may fall: checkpoints must be written before the next append.
-        Below its first segment nothing is left of the log, and it goes on at `offset`.
+        After each step the log is a prefix of the original; the producer state is valid again after
+        the last step. Offsets may decrease: checkpoints must be written before the next append.
+        Below the first segment the log becomes empty and continues at `offset`.
         """
         if offset >= self.end_offset:
             return
         self.check()
-        yield from self._cutting_above(offset)
-        with self._cut():
+        yield from self._removing_segments_above(offset)
+        with self._truncation():
             self._segments.truncate(offset, self.config.index_interval_bytes)
         yield from self.reloading_producers()
         yield from self._segments.removing_files()
 
     def restarting_at(self, offset: Offset) -> Steps[None]:
-        """Give up all records and go on at `offset`: the leader has nothing that follows on these.
+        """Remove all records and continue at `offset`: the leader has nothing that follows them.
 
         As with `truncating`, checkpoints must be written before the next append.
         """
         self.check()
-        yield from self._cutting_above(Offset(-1))
-        with self._cut():
+        yield from self._removing_segments_above(Offset(-1))
+        with self._truncation():
             self._segments.restart_at(offset, self.config.index_interval_bytes)
             self._epoch_checkpoint.clear()
             self.start_offset = self._durability.recovery_point = self.cleaned_to = offset
@@ -326,17 +326,16 @@ class PartitionLog:
         self.producers_are_known = True
         yield from self._segments.removing_files()
 
-    def _cutting_above(self, offset: Offset) -> Steps[None]:
-        """Remove most of the segments above `offset`, some at a time and the last ones first: at
-        any time what is left is a log without holes."""
+    def _removing_segments_above(self, offset: Offset) -> Steps[None]:
+        """Remove most segments above `offset` in slices, the last first: never leaves a hole."""
         while self._segments.count_above(offset) > SEGMENTS_AT_ONCE:
-            with self._cut():
+            with self._truncation():
                 self._segments.remove_last(SEGMENTS_AT_ONCE)
             yield TURN
 
     @contextmanager
-    def _cut(self) -> Iterator[None]:
-        """Readable bytes go: whoever has this log in hand has to look again."""
+    def _truncation(self) -> Iterator[None]:
+        """Wraps the removal of readable bytes; adjusts start offset, cleaner offset and epochs."""
         self.producers_are_known = False
         with self._durability.truncation():
             yield
@@ -347,7 +346,7 @@ class PartitionLog:
         self._epoch_checkpoint.truncate_end(end)
 
     def reloading_producers(self) -> Steps[None]:
-        """Find out what is known of producers at the end of a log that has become shorter."""
+        """Load the producer state at the end of a truncated log."""
         with self.directory.guard(always_offline=True):
             snapshots = yield partial(find_snapshots, self.files.disk, self.dir)
             segments, start, end = self._segments.all, self.start_offset, self.end_offset
@@ -357,7 +356,7 @@ class PartitionLog:
         self.producers_are_known = True
 
     def forget_epochs_beyond_end(self) -> None:
-        """An epoch that began at the end and wrote nothing is no part of this log's history."""
+        """Remove an epoch that started at the end and wrote nothing: it is not part of this log."""
         self._epoch_checkpoint.truncate_end(self.end_offset)
 
     # -- durability ----------------------------------------------------------------------------
@@ -387,9 +386,9 @@ class PartitionLog:
         self._durability.sync_abandoned(job)
 
     def finish(self) -> None:
-        """Before a clean stop: complete the indexes, keep epochs and producers.
+        """Before a clean shutdown: complete the indexes, write epochs and producer state.
 
-        Raises KafkaStorageError: then the stop is not clean.
+        Raises KafkaStorageError: then the shutdown is not clean.
         """
         with self.directory.guard():
             self.active.finish()

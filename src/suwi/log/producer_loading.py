@@ -1,6 +1,6 @@
-"""The producers of a log at an offset: from the newest good snapshot, and the batches after.
+"""Loads the producer state of a log at an offset: the newest valid snapshot and later batches.
 
-A segment may hold millions of batches, so they are taken in a row at a time, see `log/steps.py`.
+A segment may have millions of batches, so they are replayed in slices, see `log/steps.py`.
 """
 
 import logging
@@ -24,7 +24,7 @@ from suwi.records.record import Marker, read_marker
 log = logging.getLogger(__name__)
 
 BATCHES_AT_ONCE = 256
-"""How many batches are taken in before others have their turn: about a millisecond."""
+"""How many batches are replayed before the event loop is yielded: about a millisecond."""
 
 
 def loading_producers(
@@ -35,10 +35,10 @@ def loading_producers(
     end: Offset,
     snapshots: list[Offset],
 ) -> Steps[ProducerStates]:
-    """The producers as the batches from `start` to `end` leave them.
+    """The producer state after the batches from `start` to `end`.
 
-    `snapshots` are those in the directory, in order. The ones above `end` speak of what is no
-    longer there, and are removed.
+    `snapshots` are those in the directory, in order. Snapshots above `end` describe removed records
+    and are deleted.
     """
     newest = _newest_snapshot(files.disk, directory, snapshots, end)
     producers = newest if newest is not None else ProducerStates(end_offset=start)
@@ -51,14 +51,14 @@ def loading_producers(
 
 
 def find_snapshots(disk: Disk, directory: str) -> list[Offset]:
-    """Where there are snapshots, in order. In a thread: there may be thousands."""
+    """The offsets of the snapshots, in order. Runs in a thread: there may be thousands."""
     return names.offsets_by_suffix(disk.list_dir(directory)).get(names.SNAPSHOT, [])
 
 
 def remove_stray_snapshots(
     disk: Disk, directory: str, snapshots: list[Offset], bases: Iterable[Offset]
 ) -> None:
-    """Keep those at the start of a segment, which a truncation may need, and the newest."""
+    """Keep the snapshots at segment starts, which a truncation may need, and the newest."""
     kept = set(bases)
     for offset in snapshots[:-1]:
         if offset not in kept:
@@ -66,7 +66,7 @@ def remove_stray_snapshots(
 
 
 def remove_snapshots(disk: Disk, directory: str) -> None:
-    """Nothing is left of what they speak of."""
+    """Remove all snapshots of a log that becomes empty."""
     for offset in find_snapshots(disk, directory):
         disk.remove(_snapshot_path(directory, offset))
 
@@ -74,7 +74,7 @@ def remove_snapshots(disk: Disk, directory: str) -> None:
 def _newest_snapshot(
     disk: Disk, directory: str, snapshots: list[Offset], end: Offset
 ) -> ProducerStates | None:
-    """The newest one that can be used; what cannot goes, from the list too."""
+    """The newest usable snapshot; unusable ones are removed, also from the list."""
     while snapshots:
         path = _snapshot_path(directory, snapshots[-1])
         if snapshots[-1] <= end:
@@ -88,13 +88,13 @@ def _newest_snapshot(
 
 
 def write_snapshot(disk: Disk, directory: str, end: Offset, producers: ProducerStates) -> None:
-    """Keep the producers as they are at the end of the log. Not vital: the log says it too."""
+    """Write a snapshot at the end of the log. May fail: the log has the same information."""
     path = _snapshot_path(directory, end)
     data = encode_snapshot(producers.all())
     try:
         disk.write_atomically(path, data, sync=False)
     except OSError as error:
-        log.warning("no producer snapshot", extra={"path": path, "reason": str(error)})
+        log.warning("producer snapshot not written", extra={"path": path, "reason": str(error)})
 
 
 def _snapshot_path(directory: str, offset: Offset) -> str:
@@ -126,7 +126,7 @@ def _replay_row(
     producers: ProducerStates,
     end: Offset,
 ) -> None:
-    """Take in the batches of a row that lie below `end` and are not taken in yet."""
+    """Replay the batches of a row that are below `end` and not replayed yet."""
     first = producers.end_offset
     usual: list[BatchHeader] = []
     for position, header in row:

@@ -1,4 +1,5 @@
-"""`.snapshot`: the producers of a partition at an offset, so that a start need not read the log.
+"""`.snapshot`: the producer state of a partition at an offset, so that a start need not read the
+log.
 
 Apache Kafka's version 1: version, CRC-32C of what follows it, count, then an entry for each
 producer with its last batch only.
@@ -17,7 +18,7 @@ _ENTRY = struct.Struct(">qhiqiqiq")
 
 
 class DamagedSnapshot(Exception):
-    """The snapshot cannot be used; the log itself says what it said."""
+    """The snapshot is unusable; its contents can be rebuilt from the log."""
 
 
 def encode_snapshot(producers: list[Producer]) -> bytes:
@@ -42,13 +43,13 @@ def decode_snapshot(data: bytes) -> list[Producer]:
     try:
         version, crc = _HEAD.unpack_from(data)
         if version != _VERSION:
-            raise DamagedSnapshot(f"snapshot version {version} is not known")
+            raise DamagedSnapshot(f"snapshot version {version} is not supported")
         if crc32c(data[_HEAD.size :]) != crc:
-            raise DamagedSnapshot("the checksum does not fit")
+            raise DamagedSnapshot("the checksum is wrong")
         (count,) = _COUNT.unpack_from(data, _HEAD.size)
         first = _HEAD.size + _COUNT.size
         if count < 0 or len(data) != first + count * _ENTRY.size:
-            raise DamagedSnapshot("the length does not fit")
+            raise DamagedSnapshot("the length is wrong")
         return [_producer(_ENTRY.unpack_from(data, first + i * _ENTRY.size)) for i in range(count)]
     except struct.error:
         raise DamagedSnapshot("the file is too short") from None

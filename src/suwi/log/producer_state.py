@@ -1,7 +1,7 @@
-"""What a partition knows of its producers: the last batches, sequences and open transactions.
+"""The producer state of a partition: last batches, sequences and open transactions.
 
-A pure machine. `check` judges a batch before it is appended, `replay` takes in a batch that is in
-the log: the one path of leaders, followers and recovery alike.
+A pure state machine. `check` validates a batch before its append, `replay` applies a batch that is
+in the log: leaders, followers and recovery share this path.
 Invariant: the state is a function of the batches below `end_offset`.
 """
 
@@ -27,7 +27,7 @@ REMEMBERED_BATCHES = 5  # Kafka's limit of requests in flight for an idempotent 
 
 
 class ProducedBatch(NamedTuple):
-    """A batch that is in the log, as a retry of it is recognised."""
+    """A batch in the log, with what is needed to recognise a retry of it."""
 
     first_sequence: int
     last_sequence: int
@@ -79,16 +79,16 @@ class ProducerStates:
 
     @property
     def first_open_txn_offset(self) -> Offset | None:
-        """The first offset whose transaction is not decided yet."""
+        """The first offset of the oldest open transaction."""
         if not self._open_txns:
             return None
         return min(producer.txn_first_offset for producer in self._open_txns.values())
 
     def check(self, header: BatchHeader) -> ProducedBatch | None:
-        """Judge a batch before its append; the first copy where it is a retry.
+        """Validate a batch before its append. Returns the original batch if this is a retry.
 
-        Raises InvalidProducerEpoch or OutOfOrderSequence. A producer that is not known may start
-        anywhere (KIP-360): retention may have removed what it wrote before.
+        Raises InvalidProducerEpoch or OutOfOrderSequence. A producer without state may start at any
+        sequence (KIP-360): retention may have removed its earlier records.
         """
         producer = self._producers.get(ProducerId(header.producer_id))
         if producer is None or producer.epoch == NO_PRODUCER_EPOCH:
@@ -99,7 +99,7 @@ class ProducerStates:
                 f"its newest, {producer.epoch}"
             )
         if header.is_control:
-            return None  # A transaction's marker has no sequence.
+            return None  # A transaction marker has no sequence.
         if header.producer_epoch > producer.epoch:
             if header.base_sequence != 0:
                 raise OutOfOrderSequence(
@@ -119,7 +119,7 @@ class ProducerStates:
         )
 
     def replay(self, header: BatchHeader, marker: Marker | None = None) -> AbortedTxn | None:
-        """Take in the next batch of the log; the aborted transaction where it ends one."""
+        """Apply the next batch of the log. Returns the aborted transaction if it ends one."""
         self.end_offset = Offset(header.next_offset)
         if header.producer_id < 0:
             return None
@@ -144,9 +144,9 @@ class ProducerStates:
         return None
 
     def replay_all(self, headers: Sequence[BatchHeader]) -> None:
-        """Take in the next batches of the log, of which none is a control batch.
+        """Apply the next batches of the log, none of which is a control batch.
 
-        As `replay` would one by one; but what is not remembered in the end is left out.
+        Same result as `replay` for each; batches that would not be remembered are skipped.
         """
         newest: dict[int, deque[BatchHeader]] = {}
         for header in headers:
@@ -168,7 +168,7 @@ class ProducerStates:
             self.end_offset = Offset(headers[-1].next_offset)
 
     def _producer(self, producer_id: int) -> Producer:
-        """The producer of this id, made where there is none yet."""
+        """The producer with this id, created if there is none."""
         producer = self._producers.get(ProducerId(producer_id))
         if producer is None:
             producer = Producer(ProducerId(producer_id))
@@ -199,8 +199,8 @@ class ProducerStates:
         return AbortedTxn(producer.producer_id, first_offset, last_offset, stable)
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers that have been silent for too long and have nothing open."""
+        """Remove producers that were inactive for too long and have no open transaction."""
         for producer in self.all():
-            silent_ms = now_ms - producer.last_timestamp
-            if not producer.has_open_txn and silent_ms >= expiration_ms:
+            inactive_ms = now_ms - producer.last_timestamp
+            if not producer.has_open_txn and inactive_ms >= expiration_ms:
                 del self._producers[producer.producer_id]

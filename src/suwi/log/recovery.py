@@ -1,9 +1,9 @@
-"""Opening a partition's directory: what is there is checked, mended or cut to a valid prefix.
+"""Opens a partition's directory: checks it, repairs indexes, truncates to a valid prefix.
 
-`opening_log` is the one entrance, `open_log` the same without a loop.
-After a clean stop it reads names, sizes and the last index entries; after an unclean one it checks
-every batch from the recovery point on.
-Invariant: the log it returns is a prefix of what was written, and every batch it checked is whole.
+`opening_log` is the entrance, `open_log` the same without an event loop. After a clean shutdown it
+reads names, sizes and the last index entries; after an unclean one it checks every batch from the
+recovery point on.
+Invariant: the returned log is a prefix of what was written, and every checked batch is complete.
 """
 
 import logging
@@ -40,17 +40,17 @@ _INDEXES = (names.OFFSET_INDEX, names.TIME_INDEX)
 
 
 class OpenOptions(NamedTuple):
-    """What is known of a log before its directory is read."""
+    """What is known about a log before its directory is read."""
 
     now_ms: int
     clean: bool
-    """Whether the last stop was clean: then no batch needs checking."""
+    """Whether the last shutdown was clean: then batches are not checked."""
     start_offset: Offset = Offset(0)
     recovery_point: Offset = Offset(0)
     leader_epoch_max: LeaderEpoch | None = None
-    """The newest epoch the cluster knows; a batch of a later one cannot be real."""
+    """The newest leader epoch in the image; a batch with a later one is damaged."""
     was_compacted: bool = False
-    """Whether it may have gaps, though it is not compacted now."""
+    """Whether the log may have gaps although it is not compacted now."""
 
 
 def open_log(
@@ -61,7 +61,7 @@ def open_log(
     state: DirectoryState,
     options: OpenOptions,
 ) -> PartitionLog:
-    """As `opening_log`, here and now."""
+    """As `opening_log`, run in this call."""
     return run_steps(opening_log(files, directory, partition, config, state, options))
 
 
@@ -88,7 +88,7 @@ def opening_log(
         producers = yield from recovery.run(segments, first)
     end = segments[-1].next_offset
     start = Offset(max(min(options.start_offset, end), segments[0].base_offset))
-    # An epoch that starts at the end has no records; it may be one that was truncated.
+    # An epoch that starts at the end has no records; they may have been truncated.
     epochs.truncate_end(end)
     epochs.truncate_start(start)
     if epochs.entries() != (saved_epochs or []):
@@ -112,8 +112,8 @@ def opening_log(
 def _finding_segments(
     files: FileCache, directory: str, config: TopicConfig, options: OpenOptions
 ) -> Steps[tuple[list[Segment], list[Offset]]]:
-    """The segments that are there, or a first one, and where there are snapshots. Their files are
-    complete, not yet checked."""
+    """The existing segments, or a new first one, and the offsets of the snapshots. Each segment has
+    all its files, not yet checked."""
     disk = files.disk
     found = disk.list_dir(directory)
     if any(name.endswith((names.SWAP, names.CLEANED)) for name in found):
@@ -132,7 +132,7 @@ def _finding_segments(
         stem = f"{directory}/{names.offset_name(base)}"
         is_empty = disk.size(stem + names.LOG) == 0
         if is_empty and segments and _reaches_beyond(segments[-1], base):
-            # A roll that went wrong: it would hide what the segment before it holds.
+            # Left by a failed roll: it would hide records of the segment before it.
             remove_files(disk, mark_deleted(files, stem))
             snapshots = [offset for offset in snapshots if offset != base]
             continue
@@ -152,9 +152,9 @@ def _finding_segments(
 def _lacks_epochs(
     saved: list[tuple[LeaderEpoch, Offset]] | None, segments: list[Segment], options: OpenOptions
 ) -> bool:
-    """Whether only the batches can say which epochs wrote them.
+    """Whether the leader epochs must be read from the batches.
 
-    A crash can leave epochs that begin where the log was to start, and it starts earlier again.
+    A crash can leave epochs that start at a start offset that was not persisted.
     """
     if saved is None:
         return any(segment.size_bytes for segment in segments)
@@ -189,7 +189,7 @@ def _segment(
 
 
 def _remove_orphans(files: FileCache, directory: str, offsets: dict[str, list[Offset]]) -> None:
-    """Index files without a log: their segment was removed, and the work not finished."""
+    """Remove index files without a log: the removal of their segment was interrupted."""
     bases = set(offsets.get(names.LOG, ()))
     for suffix in (*_INDEXES, names.TXN_INDEX):
         for base in offsets.get(suffix, ()):
@@ -200,9 +200,9 @@ def _remove_orphans(files: FileCache, directory: str, offsets: dict[str, list[Of
 def _finding_first_to_recover(
     segments: list[Segment], config: TopicConfig, options: OpenOptions
 ) -> Steps[int | None]:
-    """From which segment on every batch must be checked; None where that is not needed.
+    """The first segment whose batches must be checked; None if none must be.
 
-    Those before the recovery point were synced: only their indexes are looked at.
+    Segments before the recovery point were synced: only their indexes are checked.
     """
     first = len(segments)
     if not options.clean:
@@ -221,14 +221,15 @@ def _finding_first_to_recover(
         assert segments[-1].next_offset >= segments[-1].base_offset
     except CorruptMessage as error:
         log.warning(
-            "damaged after a clean stop", extra={"path": segments[-1].path(""), "why": str(error)}
+            "segment damaged after a clean shutdown",
+            extra={"path": segments[-1].path(""), "reason": str(error)},
         )
         return len(segments) - 1
     return None
 
 
 def _lacks_indexes(segment: Segment, config: TopicConfig) -> bool:
-    """Whether an index is empty that should not be. What an entry says is checked on its use."""
+    """Whether an index is empty that should not be. Entries are verified when they are used."""
     if segment.size_bytes == 0:
         return False
     if len(segment.offset_index) == 0 and segment.size_bytes > 2 * config.index_interval_bytes:
@@ -240,16 +241,16 @@ def _lacks_indexes(segment: Segment, config: TopicConfig) -> bool:
 
 
 def _rebuild(segment: Segment) -> None:
-    log.warning("index missing: rebuilt", extra={"segment": segment.path("")})
+    log.warning("index missing, rebuilding it", extra={"path": segment.path("")})
     try:
         segment.rebuild_indexes()
     except CorruptMessage as error:
-        # Index what comes before; whether the rest may stay is not for an index to say.
-        log.warning("batch unreadable", extra={"segment": segment.path(""), "reason": str(error)})
+        # The batches before it are indexed. Rebuilding an index does not truncate the log.
+        log.warning("batch unreadable", extra={"path": segment.path(""), "reason": str(error)})
 
 
 class Recovery:
-    """One pass over the batches after the recovery point, ending before the first bad one."""
+    """Checks the batches after the recovery point and stops before the first invalid one."""
 
     def __init__(
         self,
@@ -260,8 +261,7 @@ class Recovery:
         epochs: LeaderEpochCache,
         snapshots: list[Offset],
     ) -> None:
-        """`snapshots`: those in the directory, in order; it removes from the list what it removes
-        there."""
+        """`snapshots`: those in the directory, in order; kept in step with the directory."""
         self._snapshots = snapshots
         self._files = files
         self._dir = directory
@@ -275,7 +275,7 @@ class Recovery:
         self._last_seen: BatchHeader | None = None
 
     def run(self, segments: list[Segment], first: int) -> Steps[ProducerStates]:
-        """Check `segments` from number `first` on; drop from the list what is not valid."""
+        """Check `segments` from number `first` on; remove invalid ones from the list."""
         self._last_epoch = _last_epoch_of(self._files, segments[first - 1]) if first else -1
         producers = yield from self._loading_producers_before(segments, first)
         for number in range(first, len(segments)):
@@ -283,7 +283,7 @@ class Recovery:
             segment = segments[number]
             found_bytes = segment.size_bytes
             while not (yield from self._recovering_segment(segment, producers, following)):
-                # The last batch was taken in and then proved damaged: again, without it.
+                # The last batch was applied and then found to be damaged: repeat without it.
                 producers = yield from self._loading_producers_before(segments, number)
             if following is None:
                 break
@@ -294,10 +294,10 @@ class Recovery:
         return producers
 
     def _adjoin(self, segment: Segment, following: Segment) -> bool:
-        """Whether the next segment follows on this one, or a power loss took the end of this one.
+        """Whether `following` continues `segment`; False if a power loss truncated `segment`.
 
-        What was synced before has not lost its end. Compaction leaves gaps between segments too,
-        so they say nothing in a log that is compacted, or was, as other gaps show.
+        Synced segments have not lost their end. Compaction also leaves gaps between segments, so a
+        gap says nothing in a log that is or was compacted, as other gaps show.
         """
         end = segment.next_offset
         if following.base_offset <= end or end < self._recovery_point:
@@ -319,35 +319,36 @@ class Recovery:
     def _dropping(self, segments: list[Segment], number: int) -> Steps[None]:
         while len(segments) > number:
             segment = segments.pop()
-            log.warning("segment after a damaged one dropped", extra={"path": segment.path("")})
+            log.warning("segment after a damaged one removed", extra={"path": segment.path("")})
             yield partial(
                 remove_files, self._files.disk, mark_deleted(self._files, segment.path(""))
             )
-        # Else a second power loss could bring them back after batches that were written since.
+        # Otherwise a second power loss could restore them after newer batches.
         yield partial(self._files.disk.sync_dir, self._dir)
 
     def _recovering_segment(
         self, segment: Segment, producers: ProducerStates, following: Segment | None
     ) -> Steps[bool]:
-        """Index the valid batches, cut the file after them, take in epochs and producers.
+        """Index the valid batches, truncate the file after them, update epochs and producer state.
 
-        False where the last batch taken in proved damaged: it is cut off, but was taken in.
+        Returns False if the last applied batch was found to be damaged: it was truncated, but its
+        effects on the producer state must be undone.
         """
         found_bytes, epoch_before = segment.size_bytes, self._last_epoch
         prefix = ValidPrefix(segment.base_offset, epoch_before, self._epoch_starts, self._epoch_max)
-        segment.start_over()
+        segment.reset()
         segment.txn_index.reset()
         file = self._files.pin(segment.log_path)
         try:
             rows = scan_rows(file, 0, found_bytes)
-            yield from self._taking_in(segment, rows, prefix, producers)
+            yield from self._applying(segment, rows, prefix, producers)
             if following is not None:
                 prefix.end_before(*self._start_of(following))
             elif self._gaps + prefix.gaps == 1 and not self._has_gaps:
-                prefix.doubt_last_gap()  # The one gap of a log that is never compacted.
+                prefix.reject_last_gap()  # The only gap of a log that is never compacted.
             if prefix.size_bytes < found_bytes:
                 log.warning(
-                    "log cut to a valid prefix",
+                    "log truncated to a valid prefix",
                     extra={
                         "path": segment.log_path,
                         "kept": prefix.size_bytes,
@@ -355,7 +356,7 @@ class Recovery:
                     },
                 )
                 file.truncate(prefix.size_bytes)
-                yield file.sync  # Else what was cut off could come back after a power loss.
+                yield file.sync  # Otherwise a power loss could restore the truncated bytes.
         finally:
             self._files.unpin(file)
         if prefix.size_bytes < segment.size_bytes:
@@ -368,7 +369,7 @@ class Recovery:
         return True
 
     def _start_of(self, segment: Segment) -> tuple[int, int]:
-        """The offset and the epoch a segment starts with, as far as that can be read."""
+        """The base offset and the first leader epoch of a segment, if it can be read."""
         file = self._files.get(segment.log_path)
         try:
             for _, header in scan_headers(file, 0, segment.size_bytes):
@@ -377,10 +378,10 @@ class Recovery:
             pass
         return segment.base_offset, _EPOCH_UNKNOWN
 
-    def _taking_in(
+    def _applying(
         self, segment: Segment, rows: Iterator[Row], prefix: ValidPrefix, producers: ProducerStates
     ) -> Steps[None]:
-        """Take in batches until one is not valid: usual ones many at a time, others one by one."""
+        """Apply batches until one is invalid: regular ones many at a time, others one by one."""
         self._last_seen = None
         try:
             for row in rows:
@@ -393,18 +394,18 @@ class Recovery:
                         producers.replay_all([header for _, header in usual])
                         self._last_seen = usual[-1][1]
                         number = usual_end
-                    elif self._take_in_one(segment, row, number, prefix, producers):
+                    elif self._apply_one(segment, row, number, prefix, producers):
                         number += 1
                     else:
                         return
                 yield TURN
         except (CorruptMessage, InvalidRecord):
-            pass  # What is no batch ends the prefix.
+            pass  # Bytes that are no batch end the prefix.
         finally:
             producers.end_offset = Offset(prefix.expected)
             self._observe(self._last_seen)
 
-    def _take_in_one(
+    def _apply_one(
         self,
         segment: Segment,
         row: Row,
@@ -431,14 +432,14 @@ class Recovery:
         return True
 
     def _observe(self, header: BatchHeader | None) -> None:
-        """The first and the last batch of a row of one epoch say all there is to know of it."""
+        """The first and the last batch of an epoch are enough to update the epoch cache."""
         if header is not None:
             epoch = LeaderEpoch(header.partition_leader_epoch)
             self._epochs.observe(epoch, Offset(header.base_offset))
 
 
 def _last_epoch_of(files: FileCache, segment: Segment) -> int:
-    """The epoch of the segment's last batch; -1 where that cannot be read."""
+    """The leader epoch of the segment's last batch; -1 if unreadable."""
     _, position = segment.offset_index.last_entry()
     epoch = -1
     try:

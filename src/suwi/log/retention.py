@@ -1,9 +1,9 @@
-"""Which of the oldest segments may go: by age, by size, or because nobody may read them any more.
+"""Retention: which of the oldest segments to delete, by age, by size or below the start offset.
 
-The rules are pure functions over `SegmentFacts`; `applying_retention` gathers the facts, rolls
-where everything is to go, and takes the segments out of the log, some at a time.
-Invariant: nothing at or above the high watermark goes, and segments go from the oldest on, without
-a hole.
+The rules are pure functions over `SegmentFacts`; `applying_retention` collects the facts, rolls a
+new segment if all are to be deleted, and removes the segments from the log in slices.
+Invariant: nothing at or above the high watermark is deleted, and segments are deleted from the
+oldest on, without a hole.
 """
 
 import logging
@@ -23,13 +23,13 @@ log = logging.getLogger(__name__)
 
 
 class SegmentFacts(NamedTuple):
-    """What retention needs to know of a segment."""
+    """What retention needs to know about a segment."""
 
     end_offset: Offset
-    """Where the next segment starts, or where the log ends."""
+    """The base offset of the next segment, or the end offset of the log."""
     size_bytes: int
     newest_ms: Callable[[], int]
-    """Its newest record's time, or when its file was written where the records have none."""
+    """The timestamp of its newest record, or the file's modification time if there is none."""
 
 
 def count_deletable(
@@ -40,13 +40,13 @@ def count_deletable(
     start_offset: Offset,
     high_watermark: Offset,
 ) -> int:
-    """How many of the oldest segments may go; perhaps all, the active one too.
+    """How many of the oldest segments to delete; may include the active one.
 
-    A log that is only compacted loses just what lies below its start offset.
+    A log that is only compacted loses only segments below its start offset.
     """
     committed = list(takewhile(lambda facts: facts.end_offset <= high_watermark, segments))
     if committed and len(committed) == len(segments) and committed[-1].size_bytes == 0:
-        committed.pop()  # An empty active segment is already the new start.
+        committed.pop()  # An empty active segment need not be replaced.
     counts = [_count_below(start_offset, committed, segments)]
     if "delete" in config.cleanup_policy:
         size_bytes = sum(facts.size_bytes for facts in segments)
@@ -58,13 +58,13 @@ def count_deletable(
 def _count_below(
     start_offset: Offset, committed: Iterable[SegmentFacts], segments: Sequence[SegmentFacts]
 ) -> int:
-    """Those that end at or before the start of the log, which never count the active one."""
+    """Segments that end at or before the log start offset; never the active one."""
     below = sum(1 for _ in takewhile(lambda facts: facts.end_offset <= start_offset, committed))
     return min(below, len(segments) - 1)
 
 
 def _count_surplus(size_bytes: int, bytes_max: int, committed: Iterable[SegmentFacts]) -> int:
-    """Those without which the log is still no smaller than `bytes_max`."""
+    """Segments without which the log still has at least `bytes_max` bytes."""
     if bytes_max < 0:
         return 0
     count, surplus = 0, size_bytes - bytes_max
@@ -77,7 +77,7 @@ def _count_surplus(size_bytes: int, bytes_max: int, committed: Iterable[SegmentF
 
 
 def _count_expired(now_ms: int, age_ms_max: int, committed: Iterable[SegmentFacts]) -> int:
-    """Those whose newest record is older than `age_ms_max`."""
+    """Segments whose newest record is older than `age_ms_max`."""
     if age_ms_max < 0:
         return 0
     expired = takewhile(lambda facts: now_ms - facts.newest_ms() > age_ms_max, committed)
@@ -85,19 +85,19 @@ def _count_expired(now_ms: int, age_ms_max: int, committed: Iterable[SegmentFact
 
 
 def apply_retention(partition_log: PartitionLog, high_watermark: Offset, now_ms: int) -> list[str]:
-    """As `applying_retention`, here and now; the paths of the files to delete."""
-    gone: list[str] = []
-    run_steps(applying_retention(partition_log, high_watermark, now_ms, gone))
-    return gone
+    """As `applying_retention`, run in this call. Returns the paths of the files to delete."""
+    deleted: list[str] = []
+    run_steps(applying_retention(partition_log, high_watermark, now_ms, deleted))
+    return deleted
 
 
 def applying_retention(
-    partition_log: PartitionLog, high_watermark: Offset, now_ms: int, gone: list[str]
+    partition_log: PartitionLog, high_watermark: Offset, now_ms: int, deleted: list[str]
 ) -> Steps[None]:
-    """Take out of the log what may go; the paths of the files to delete, at leisure, are added to
-    `gone`.
+    """Remove deletable segments from the log. The paths of their files, to be deleted later, are
+    added to `deleted`.
 
-    Where all segments are to go a new active one is made first. Raises KafkaStorageError.
+    If all segments are to be deleted, a new active one is created first. Raises KafkaStorageError.
     """
     with partition_log.directory.guard():
         facts = _facts_of(partition_log)
@@ -119,24 +119,24 @@ def applying_retention(
                 "start_offset": max(partition_log.start_offset, facts[count - 1].end_offset),
             },
         )
-    generation, doomed = partition_log.generation, partition_log.segments()[:count]
+    generation, deletable = partition_log.generation, partition_log.segments()[:count]
     for first in range(0, count, SEGMENTS_AT_ONCE):
-        some = doomed[first : first + SEGMENTS_AT_ONCE]
+        some = deletable[first : first + SEGMENTS_AT_ONCE]
         if first:
             yield TURN
-            # Compaction may have replaced them, a truncation have made the log shorter.
+            # Compaction may have replaced segments, or a truncation may have changed the log.
             is_same = partition_log.generation == generation
             if not is_same or partition_log.segments()[: len(some)] != some:
                 return
-        gone += partition_log.take_oldest(len(some))
+        deleted += partition_log.remove_oldest(len(some))
 
 
 def _can_roll(partition_log: PartitionLog, now_ms: int) -> bool:
-    """Make a new active segment, so that all before it can go. On a full disk the others go."""
+    """Create a new active segment so that all others can be deleted. May fail on a full disk."""
     try:
         partition_log.roll(now_ms)
     except OSError as error:
-        log.warning("cannot roll", extra={"dir": partition_log.dir, "reason": str(error)})
+        log.warning("cannot roll segment", extra={"dir": partition_log.dir, "reason": str(error)})
         return False
     return True
 
@@ -151,7 +151,7 @@ def _facts_of(partition_log: PartitionLog) -> list[SegmentFacts]:
 
 
 def _newest_ms(partition_log: PartitionLog, segment: Segment) -> Callable[[], int]:
-    """Asked only of the oldest segments: it may have to read their index."""
+    """Called only for the oldest segments: it may have to read their index."""
 
     def newest_ms() -> int:
         if segment.max_timestamp >= 0:

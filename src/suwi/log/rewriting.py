@@ -1,7 +1,8 @@
-"""After a failed sync: give the kernel once more what it may have dropped.
+"""After a failed sync: writes again what the kernel may have dropped.
 
-The kernel calls pages clean that it failed to write, so a later process reads them from memory and
-its syncs succeed without writing them. Written again they are dirty, and a sync means something.
+The kernel marks pages as clean that it failed to write. A later process then reads them from
+memory, and its syncs succeed without writing them. Writing them again makes them dirty, so that a
+sync is meaningful.
 """
 
 import logging
@@ -16,22 +17,22 @@ _CHUNK_BYTES = 1 << 20
 
 
 def rewrite_unsynced(disk: Disk, directory: str, recovery_point: Offset) -> None:
-    """Write and sync all of a log that its recovery point does not vouch for. Raises OSError.
+    """Write and sync again everything of a log above its recovery point. Raises OSError.
 
-    Indexes are left to the recovery, which makes them anew.
+    Indexes are not included: recovery rebuilds them.
     """
     found = disk.list_dir(directory)
     parsed = (names.parse_offset_name(name, names.LOG) for name in found)
     reached = [base for base in parsed if base is not None and base <= recovery_point]
     first = max(reached, default=Offset(0))
     for name in found:
-        if name in names.SMALL_FILES or _lies_at_or_above(name, first):
+        if name in names.SMALL_FILES or _is_at_or_above(name, first):
             _rewrite(disk, f"{directory}/{name}")
     disk.sync_dir(directory)
-    log.info("written again after a failed sync", extra={"dir": directory, "from": first})
+    log.info("log rewritten after a failed sync", extra={"dir": directory, "from": first})
 
 
-def _lies_at_or_above(name: str, first: Offset) -> bool:
+def _is_at_or_above(name: str, first: Offset) -> bool:
     bases = (names.parse_offset_name(name, suffix) for suffix in (names.LOG, names.TXN_INDEX))
     return any(base is not None and base >= first for base in bases)
 
@@ -43,7 +44,7 @@ def _rewrite(disk: Disk, path: str) -> None:
         position = 0
         while position < size_bytes:
             position += file.pwrite(file.pread(_CHUNK_BYTES, position), position)
-        file.truncate(size_bytes)  # A size that was not written down either.
+        file.truncate(size_bytes)  # The size may not have been written either.
         file.sync()
     finally:
         file.close()

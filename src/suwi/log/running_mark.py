@@ -1,7 +1,6 @@
-"""A file in each data directory in use: what it tells the next owner after an unclean stop.
+"""`.suwi-running`: a file in each data directory in use, read after an unclean shutdown.
 
-It says under which boot of the machine the directory was in use, and whether what was written then
-may be missing.
+It has the boot id of the machine, and whether data written then may be missing.
 """
 
 import logging
@@ -12,7 +11,7 @@ from suwi.log import names
 log = logging.getLogger(__name__)
 
 _UNSYNCED = "unsynced"
-"""How `names.RUNNING` begins once the directory failed."""
+"""The first line of the file after the directory failed."""
 
 
 class RunningMark:
@@ -22,15 +21,15 @@ class RunningMark:
         self._path = f"{directory}/{names.RUNNING}"
 
     def is_of_this_boot(self) -> bool:
-        """Whether the last life ended without the machine: all that it wrote is there.
+        """Whether the machine has not rebooted since: then everything that was written is there.
 
-        One that was in doubt and did not live to be trusted again is in doubt still.
+        A directory that was suspect, and was not cleared since, is still suspect.
         """
-        boot_id, _, doubt = self._read().partition("\n")
-        return boot_id != "" and boot_id == self._disk.boot_id() and not doubt
+        boot_id, _, suspect = self._read().partition("\n")
+        return boot_id != "" and boot_id == self._disk.boot_id() and not suspect
 
     def is_unsynced(self) -> bool:
-        """Whether the last owner's syncs failed: what is read may not be on the disk."""
+        """Whether syncs failed in the last run: data that can be read may not be on the disk."""
         return self._read().startswith(_UNSYNCED)
 
     def _read(self) -> str:
@@ -39,9 +38,9 @@ class RunningMark:
         return self._disk.read_bytes(self._path).decode("utf-8", "replace")
 
     def write_unsynced(self) -> None:
-        """Tell the next life that what it will read may not be on the disk.
+        """Record for the next start that data it reads may not be on the disk.
 
-        Written over what is there: that works on a full disk, too.
+        Overwrites the existing file, which also works on a full disk.
         """
         try:
             file = self._disk.open(self._path)
@@ -51,13 +50,13 @@ class RunningMark:
                 file.close()
         except OSError as error:
             fields = {"dir": self._directory, "reason": str(error)}
-            log.warning("cannot mark as unsynced", extra=fields)
+            log.warning("cannot mark directory as unsynced", extra=fields)
 
     def write(self, *, lost_power: bool) -> None:
-        # Never synced: where a power loss takes it away, that says what it has to say.
+        # Never synced: if a power loss removes the file, that is the information needed.
         text = self._disk.boot_id() + ("\nsuspect" if lost_power else "")
         try:
             self._disk.write_atomically(self._path, text.encode(), sync=False)
         except OSError as error:
             fields = {"dir": self._directory, "reason": str(error)}
-            log.warning("cannot mark as running", extra=fields)
+            log.warning("cannot mark directory as running", extra=fields)

@@ -1,7 +1,7 @@
-"""One segment: a log file and its indexes, named by the offset it starts at.
+"""One segment: a log file and its indexes, named by its base offset.
 
-Batches enter at `append`, readers at `locate`. A segment knows nothing of other segments.
-Invariant: `size_bytes` counts whole batches only; what a failed write left behind is cut off.
+Batches enter at `append`, readers at `locate`. A segment is independent of other segments.
+Invariant: `size_bytes` counts whole batches only; the remains of a failed write are truncated.
 """
 
 import logging
@@ -27,7 +27,7 @@ _NOTHING_APPENDED = Offset(2**63 - 1)
 
 
 class Located(NamedTuple):
-    """Where a batch lies in the log file."""
+    """The position of a batch in the log file."""
 
     position: int
     base_offset: Offset
@@ -35,6 +35,12 @@ class Located(NamedTuple):
 
 
 class Segment:
+    """A log file with its offset, time and transaction index.
+
+    Size: appending, lookup and rebuilding indexes share the same private counters (sizes, last
+    batch, newest timestamp). A split would expose them.
+    """
+
     __slots__ = (
         "_bytes_since_index_entry",
         "_files",
@@ -71,7 +77,7 @@ class Segment:
         self._files = files
         self.dir = directory
         self.extension = extension
-        """What its files' names have at the end while it is not yet part of a log."""
+        """The suffix of its file names while it is not part of a log yet."""
         self.base_offset = base_offset
         self._index_interval_bytes = index_interval_bytes
         self.created_ms = created_ms
@@ -85,7 +91,7 @@ class Segment:
         self.time_index = TimeIndex(files, self.path(names.TIME_INDEX), base_offset, create=create)
         self.txn_index = TxnIndex(files.disk, self.path(names.TXN_INDEX))
         if create:
-            self.txn_index.reset()  # Left by an earlier segment of this name, it would lie.
+            self.txn_index.reset()  # An earlier segment may have left a file with this name.
         self._first_timestamp: int | None = None
         self._index_bytes = self._count_index_bytes()
         self._bytes_since_index_entry = 0
@@ -98,37 +104,37 @@ class Segment:
     def path(self, suffix: str) -> str:
         return f"{self.dir}/{names.offset_name(self.base_offset)}{suffix}{self.extension}"
 
-    # -- what it holds -------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------
 
     @property
     def next_offset(self) -> Offset:
-        """The offset after the last record; found by reading from the last index entry on.
+        """The offset after the last record; found by scanning from the last index entry.
 
-        Raises CorruptMessage where that does not lead to the end of the file.
+        Raises CorruptMessage if the scan does not end at the end of the file.
         """
         if self._next_offset is None:
-            self._read_on()
+            self._scan_tail()
             assert self._next_offset is not None
         return self._next_offset
 
     @property
     def max_timestamp(self) -> int:
-        """The newest timestamp in it; -1 where there is none."""
+        """The newest timestamp in the segment; -1 if there is none."""
         if self._max_timestamp is None:
             self._max_timestamp, self._max_timestamp_offset = self._newest_indexed()
             if self._ends_newer_than(self._max_timestamp):
-                self._mistrust_indexes()
+                self._rebuild_wrong_indexes()
         return self._max_timestamp
 
     @property
     def max_timestamp_offset(self) -> Offset:
-        """The last offset of the first batch that has the newest timestamp."""
+        """The last offset of the first batch with the newest timestamp."""
         assert self.max_timestamp is not None
         return self._max_timestamp_offset
 
     @property
     def first_timestamp(self) -> int | None:
-        """The newest timestamp of its first batch; None while it is empty."""
+        """The newest timestamp of the first batch; None while the segment is empty."""
         if self._first_timestamp is None and self.size_bytes:
             for _, header in scan_headers(self._log_file(), 0, self.size_bytes):
                 self._first_timestamp = header.max_timestamp
@@ -136,7 +142,7 @@ class Segment:
         return self._first_timestamp
 
     def has_room(self, size_bytes: int, last_offset: Offset, index_bytes_max: int) -> bool:
-        """Whether a batch fits: its offset and position into an index entry, that into its file."""
+        """Whether a batch fits: its relative offset, its position, and the size of the indexes."""
         return (
             last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
             and self.size_bytes + size_bytes <= POSITION_MAX
@@ -144,7 +150,7 @@ class Segment:
         )
 
     def _count_index_bytes(self) -> int:
-        """How large the larger index would be with the next entry; `finish` adds one time more."""
+        """The size of the larger index with the next entry; `finish` adds one more time entry."""
         offsets, times = self.offset_index.file.size_bytes, self.time_index.file.size_bytes
         return offsets + 8 if offsets >= times + 16 else times + 2 * 12
 
@@ -153,9 +159,9 @@ class Segment:
     def append(
         self, batch: memoryview, base_offset: Offset, last_offset: Offset, max_timestamp: int
     ) -> None:
-        """Write a batch at the end. Raises OSError, and then nothing of it remains.
+        """Write a batch at the end. Raises OSError; then the write has been undone.
 
-        Where even the cutting back fails the segment cannot be used any more: `TornSegment`.
+        Raises `TornSegment` if undoing fails: the segment is unusable then.
         """
         position = self.size_bytes
         file = self._files.get(self.log_path)
@@ -164,27 +170,27 @@ class Segment:
             if written < len(batch):
                 write_all(file, batch[written:], position + written)
         except OSError as error:
-            self._cut_back(position, error)
+            self._undo_write(position, error)
             raise
         self._note(position, len(batch), base_offset, last_offset, max_timestamp)
 
     def note(self, position: int, header: BatchHeader) -> None:
-        """Take in that `header`'s batch lies at `position`: sizes, times, index entries."""
+        """Record that `header`'s batch is at `position`: sizes, timestamps, index entries."""
         base_offset, last_offset = Offset(header.base_offset), Offset(header.last_offset)
         self._note(position, header.size_bytes, base_offset, last_offset, header.max_timestamp)
 
     def note_all(self, batches: list[tuple[int, BatchHeader]]) -> None:
-        """As `note`, for many that lie one after the other; only some of them leave a trace."""
-        interval_bytes, waiting_bytes = self._index_interval_bytes, self._bytes_since_index_entry
+        """As `note`, for consecutive batches; only some of them need an update."""
+        interval_bytes, unindexed_bytes = self._index_interval_bytes, self._bytes_since_index_entry
         newest = self.max_timestamp
         for position, header in batches:
-            if waiting_bytes <= interval_bytes and header.max_timestamp <= newest and position:
-                waiting_bytes += header.batch_length + LOG_OVERHEAD_BYTES
+            if unindexed_bytes <= interval_bytes and header.max_timestamp <= newest and position:
+                unindexed_bytes += header.batch_length + LOG_OVERHEAD_BYTES
                 continue
-            self._bytes_since_index_entry = waiting_bytes
+            self._bytes_since_index_entry = unindexed_bytes
             self.note(position, header)
-            waiting_bytes, newest = self._bytes_since_index_entry, self.max_timestamp
-        self._bytes_since_index_entry = waiting_bytes
+            unindexed_bytes, newest = self._bytes_since_index_entry, self.max_timestamp
+        self._bytes_since_index_entry = unindexed_bytes
         self._last_position, last = batches[-1]
         self._last_base_offset = Offset(last.base_offset)
         self._next_offset = Offset(last.next_offset)
@@ -215,14 +221,14 @@ class Segment:
         self._last_base_offset = base_offset
         self._last_position = position
 
-    def _cut_back(self, size_bytes: int, error: OSError) -> None:
+    def _undo_write(self, size_bytes: int, error: OSError) -> None:
         try:
             self._log_file().truncate(size_bytes)
         except OSError as second:
             raise TornSegment(f"{self.log_path}: {second} after {error}") from error
 
     def finish(self) -> None:
-        """No more batches will come: complete the time index and write the indexes out."""
+        """No more batches follow: complete the time index and write the indexes to disk."""
         if self.max_timestamp >= 0:
             self.time_index.maybe_append(self.max_timestamp, self._max_timestamp_offset)
         self.offset_index.write_out()
@@ -230,22 +236,22 @@ class Segment:
         self.txn_index.write_out()
 
     def truncate(self, offset: Offset) -> None:
-        """Remove the records at and above `offset`; a batch that holds it goes whole."""
+        """Remove the records at and above `offset`; a batch that contains it goes completely."""
         found = self.locate(offset)
         if found is None:
             return
         self._log_file().truncate(found.position)
         self.size_bytes = found.position
         self._last_base_offset = _NOTHING_APPENDED
-        # A batch that spans `offset` went whole, so what ended inside it is gone as well.
+        # Entries within the removed batch go too, so truncate at its base offset.
         self.offset_index.truncate(found.base_offset)
         self.time_index.truncate(found.base_offset)
         self.txn_index.truncate(found.base_offset)
         self._index_bytes = self._count_index_bytes()
-        self._read_on()
+        self._scan_tail()
 
-    def _read_on(self) -> None:
-        """Find next offset and newest timestamp by reading on from the last index entries."""
+    def _scan_tail(self) -> None:
+        """Find the next offset and the newest timestamp by scanning from the last index entries."""
         newest, newest_offset = self._newest_indexed()
         end = self._last_indexed()
         self._bytes_since_index_entry = self.size_bytes - end
@@ -261,31 +267,31 @@ class Segment:
         self._max_timestamp, self._max_timestamp_offset = newest, newest_offset
 
     def _newest_indexed(self) -> tuple[int, Offset]:
-        """The last entry of the time index, which is made anew where it is not true."""
+        """The last entry of the time index; the indexes are rebuilt if it is wrong."""
         entry = self.time_index.last_entry()
-        if self._is_true(*entry):
+        if self._matches_log(*entry):
             return entry
-        self._mistrust_indexes()
+        self._rebuild_wrong_indexes()
         return self.time_index.last_entry()
 
     def _last_indexed(self) -> int:
-        """Where the batch of the last offset index entry starts; 0 where there is none."""
+        """The position of the last offset index entry; 0 if there is none."""
         offset, position = self.offset_index.last_entry()
         if position == 0 or self._is_batch_at(position, offset):
             return position
-        self._mistrust_indexes()
+        self._rebuild_wrong_indexes()
         return self.offset_index.last_entry()[1]
 
     def _ends_newer_than(self, timestamp: int) -> bool:
-        """Whether the last batches are newer than all that is indexed: entries are missing."""
+        """Whether the last batches are newer than the time index: then entries are missing."""
         try:
             last = scan_headers(self._log_file(), self._last_indexed(), self.size_bytes)
             return any(header.max_timestamp > timestamp for _, header in last)
         except CorruptMessage:
             return False
 
-    def _is_true(self, timestamp: int, offset: Offset) -> bool:
-        """Whether a time index entry says what the log says."""
+    def _matches_log(self, timestamp: int, offset: Offset) -> bool:
+        """Whether a time index entry agrees with the log."""
         if timestamp == NO_TIMESTAMP:
             return True
         try:
@@ -300,7 +306,7 @@ class Segment:
     # -- reading -------------------------------------------------------------------------------
 
     def locate(self, offset: Offset) -> Located | None:
-        """The first batch that ends at or after `offset`; None where all end before it."""
+        """The first batch that ends at or after `offset`; None if all end before it."""
         if offset >= self._last_base_offset:
             if offset >= self.next_offset:
                 return None
@@ -313,12 +319,12 @@ class Segment:
         )
 
     def locate_time(self, timestamp: int, from_offset: Offset) -> Located | None:
-        """The first batch from `from_offset` on that has a record at or after `timestamp`."""
+        """The first batch from `from_offset` on with a record at or after `timestamp`."""
         if timestamp > self.max_timestamp:
             return None
         entry = self.time_index.look_up(timestamp)
-        if not self._is_true(*entry):
-            self._mistrust_indexes()
+        if not self._matches_log(*entry):
+            self._rebuild_wrong_indexes()
             entry = self.time_index.look_up(timestamp)
         start = max(entry[1], from_offset)
         return self._find(
@@ -332,12 +338,12 @@ class Segment:
     def _find(
         self, start: int, *, starts_by: Offset, wanted: Callable[[BatchHeader], bool]
     ) -> Located | None:
-        """The first wanted batch from `start`, where an index says one by `starts_by` starts."""
+        """The first wanted batch from `start`; the index has an offset up to `starts_by` there."""
         end = start
         try:
             for position, header in scan_headers(self._log_file(), max(start, 0), self.size_bytes):
-                is_told = position == start != 0
-                if is_told and not self.base_offset <= header.base_offset <= starts_by:
+                is_indexed = position == start != 0
+                if is_indexed and not self.base_offset <= header.base_offset <= starts_by:
                     break
                 if wanted(header):
                     return Located(position, Offset(header.base_offset), header.size_bytes)
@@ -346,7 +352,7 @@ class Segment:
             if start == 0 or end != start:
                 raise
         if start != 0 and end == start and not self._is_batch_at(start, starts_by):
-            self._mistrust_indexes()
+            self._rebuild_wrong_indexes()
             return self._find(0, starts_by=starts_by, wanted=wanted)
         if end != self.size_bytes:
             raise CorruptMessage(f"{self.log_path} has no whole batch at {end}")
@@ -361,22 +367,22 @@ class Segment:
             return False
         return self.base_offset <= header.base_offset <= starts_by
 
-    def _mistrust_indexes(self) -> None:
-        """An index led astray: it does not fit its log. Make both anew."""
-        log.warning("index does not fit its log: rebuilt", extra={"segment": self.path("")})
+    def _rebuild_wrong_indexes(self) -> None:
+        """An index entry does not match the log: rebuild both indexes."""
+        log.warning("index does not match its log, rebuilding it", extra={"path": self.path("")})
         try:
             self.rebuild_indexes()
         except CorruptMessage as error:
-            # Whether the rest of the log may stay is not for an index to say.
+            # Rebuilding an index does not truncate the log.
             log.warning("batch unreadable", extra={"path": self.log_path, "reason": str(error)})
 
     def rebuild_indexes(self) -> None:
-        """Make both indexes anew from the log file, whose batches are believed.
+        """Rebuild both indexes from the log file, whose batches are not verified.
 
-        Raises CorruptMessage at what is no batch; what comes before it is indexed.
+        Raises CorruptMessage at bytes that are no batch; the batches before it are indexed.
         """
         size_bytes = self.size_bytes
-        self.start_over()
+        self.reset()
         file = self._files.pin(self.log_path)
         try:
             for position, header in scan_headers(file, 0, size_bytes):
@@ -385,11 +391,11 @@ class Segment:
         finally:
             self._files.unpin(file)
             self.size_bytes = size_bytes
-            # Whether the last batch ends the file is not known here.
+            # Whether the last batch ends at the end of the file is not known here.
             self._next_offset, self._last_base_offset = None, _NOTHING_APPENDED
 
-    def start_over(self) -> None:
-        """Empty both indexes and forget what was noted, to note every batch again."""
+    def reset(self) -> None:
+        """Empty both indexes and all counters, so that every batch can be noted again."""
         files, base_offset = self._files, self.base_offset
         self.offset_index = OffsetIndex(
             files, self.path(names.OFFSET_INDEX), base_offset, create=True

@@ -1,9 +1,9 @@
-"""Work that takes long, as a generator that a driver runs on the event loop a slice at a time.
+"""Long work as a generator that a driver runs on the event loop in slices.
 
-What it yields is a job for a thread (a sync, a rename), whose result is sent back in, or `TURN`:
-it has had the loop for as long as one may, others come first. What it does itself, it does on the
-loop, and whatever may have changed at a yield has to be looked at again.
-Slices are counted in batches or files, never in time, so that a simulation repeats them.
+The generator yields a job for a thread (a sync, a rename), whose result is sent back, or `TURN`: it
+has used its slice and yields the event loop. The code between yields runs on the event loop; after
+a yield it must check again what may have changed.
+Slices are counted in batches or files, never in time, so that a simulation is repeatable.
 """
 
 from collections.abc import Callable, Generator
@@ -19,11 +19,11 @@ def _nothing() -> None:
 
 
 TURN: Final[Job] = _nothing
-"""Nothing to do in a thread: go on when others have had their turn."""
+"""No job: yields the event loop."""
 
 
 def run_steps(steps: Steps[T], wrap: Callable[[Job], Job] = lambda job: job) -> T:
-    """Drive them here and now, without a loop. `wrap` is told of each job before it runs."""
+    """Run the steps in this call, without an event loop. `wrap` can wrap each job."""
     try:
         job = next(steps)
         while True:
@@ -39,7 +39,7 @@ def run_steps(steps: Steps[T], wrap: Callable[[Job], Job] = lambda job: job) -> 
 
 
 def after_each(steps: Steps[T], follow_up: Callable[[], None]) -> Steps[T]:
-    """The same steps; `follow_up` is called after each, before anybody else has a turn."""
+    """The same steps; `follow_up` is called after each one, before the event loop is yielded."""
     try:
         job = next(steps)
         while True:

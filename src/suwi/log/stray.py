@@ -1,8 +1,8 @@
-"""Partition directories that do not say which topic they belong to.
+"""Partition directories with an unknown topic.
 
-`partition.metadata` says it. A power loss may leave that file empty, and damage can make it
-unreadable: then the records beside it may be the topic's own, or those of a deleted topic of the
-same name (hazard 21). What cannot be told is not deleted.
+`partition.metadata` has the topic id. A power loss may leave that file empty, and damage can make
+it unreadable: then the records beside it may be from the topic or from a deleted topic with the
+same name (hazard 21). Records of an unknown topic are not deleted.
 """
 
 from suwi.env import Disk
@@ -14,7 +14,7 @@ from suwi.model.ids import TopicId, TopicPartition
 
 
 class UnreadableTopicId(KafkaStorageError):
-    """The directory has records, and nothing says whose they are."""
+    """The directory has records, and their topic is unknown."""
 
     def __init__(self, partition: TopicPartition, directory: str, topic_id: TopicId) -> None:
         super().__init__(
@@ -26,9 +26,9 @@ class UnreadableTopicId(KafkaStorageError):
 
 
 def holds_batches(disk: Disk, directory: str) -> bool:
-    """Whether some segment of a partition's directory starts with a whole batch. Raises OSError.
+    """Whether some segment of a partition's directory starts with a valid batch. Raises OSError.
 
-    What follows on something else is no part of a log: a recovery would drop it.
+    Batches after invalid bytes are not part of a log: recovery would remove them.
     """
     found = disk.list_dir(directory)
     paths = [f"{directory}/{name}" for name in found if names.is_segment(name)]

@@ -1,6 +1,6 @@
-"""Making a log survive a power loss: what to sync, done in a thread.
+"""A sync that makes a log survive a power loss, run in a thread.
 
-`PartitionLog.sync_job` makes one, `synced` or `sync_failed` takes it back.
+`PartitionLog.sync_job` creates it; `synced` or `sync_failed` must be called with it afterwards.
 """
 
 from contextlib import suppress
@@ -16,16 +16,16 @@ class SyncJob(NamedTuple):
     disk: Disk
     files: tuple[File, ...]
     small_files: tuple[str, ...]
-    """Files beside the segments, where they may have changed since the last sync."""
+    """Files beside the segments, if they may have changed since the last sync."""
     dirs: tuple[str, ...]
-    """Directories whose names may have changed, the inner one first."""
+    """Directories whose entries may have changed, the inner one first."""
     names_version: int
 
     def run(self) -> None:
-        """Raises OSError: then nobody knows what is on the disk."""
+        """Raises OSError: then the state on the disk is unknown."""
         for file in self.files:
             file.sync()
-        # What is gone by now belongs to a log that was deleted meanwhile.
+        # A missing file belongs to a log that was deleted meanwhile.
         for path in self.small_files:
             with suppress(FileNotFoundError):
                 self._sync_file(path)

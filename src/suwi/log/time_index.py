@@ -1,7 +1,7 @@
-"""`.timeindex`: where to start looking for a time.
+"""`.timeindex`: maps timestamps to offsets.
 
-An entry says: up to this offset no record is newer than this timestamp. Twelve bytes each:
-timestamp, offset relative to the segment's base. Timestamps strictly rise from entry to entry.
+An entry says that no record up to this offset is newer than this timestamp. It has twelve bytes:
+timestamp, offset relative to the segment's base. Timestamps strictly increase from entry to entry.
 """
 
 import struct
@@ -37,12 +37,12 @@ class TimeIndex:
         return timestamp, Offset(self._base_offset + relative)
 
     def last_entry(self) -> tuple[int, Offset]:
-        """The newest timestamp and its offset; (-1, base) where there is none."""
+        """The newest timestamp and its offset; (-1, base offset) if there is none."""
         count = len(self.file)
         return self.entry(count - 1) if count else (NO_TIMESTAMP, self._base_offset)
 
     def look_up(self, timestamp: int) -> tuple[int, Offset]:
-        """The last entry older than `timestamp`: up to its offset no record is as new as that."""
+        """The last entry older than `timestamp`: no record up to its offset is as new as that."""
         low, high = 0, len(self.file)
         while low < high:
             middle = (low + high) // 2
@@ -53,7 +53,7 @@ class TimeIndex:
         return self.entry(low - 1) if low else (NO_TIMESTAMP, self._base_offset)
 
     def truncate(self, offset: Offset) -> None:
-        """Forget the entries at and above `offset`."""
+        """Remove the entries at and above `offset`."""
         count = len(self.file)
         while count and self.entry(count - 1)[1] >= offset:
             count -= 1

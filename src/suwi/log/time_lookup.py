@@ -1,4 +1,4 @@
-"""Finding batches by their timestamps."""
+"""Lookup of batches by timestamp."""
 
 from suwi.log.log_slice import LogSlice
 from suwi.log.partition_log import PartitionLog
@@ -9,10 +9,10 @@ def batch_at_time(
     partition_log: PartitionLog, timestamp: int, from_offset: Offset = Offset(0)
 ) -> LogSlice | None:
     """The first batch that ends at or after `from_offset` and has a record at or after `timestamp`;
-    None where there is none.
+    None if there is none.
 
-    A batch may hold the start of the log or `from_offset` in its middle: if the record is before
-    it, ask again from the end of the batch on.
+    The start of the log, or `from_offset`, may be inside the batch: if the record is before it,
+    call again with the end of the batch.
     """
     from_offset = max(from_offset, partition_log.start_offset)
     with partition_log.directory.guard():
@@ -26,7 +26,7 @@ def batch_at_time(
 
 
 def batch_of_max_timestamp(partition_log: PartitionLog) -> LogSlice | None:
-    """The first batch that has the newest timestamp; None in an empty log."""
+    """The first batch with the newest timestamp; None in an empty log."""
     with partition_log.directory.guard():
         newest = max(segment.max_timestamp for segment in partition_log.segments())
     return batch_at_time(partition_log, newest) if newest >= 0 else None

@@ -1,7 +1,7 @@
-"""`.txnindex`: the aborted transactions of a segment, so that `read_committed` can leave them out.
+"""`.txnindex`: the aborted transactions of a segment, for `read_committed`.
 
-An entry, 34 bytes: version, producer id, first offset, last offset (the abort marker's) and the
-last stable offset at that time. The file exists only where there is something to say.
+An entry has 34 bytes: version, producer id, first offset, last offset (the abort marker's) and the
+last stable offset at that time. The file exists only if there are entries.
 """
 
 import logging
@@ -45,30 +45,30 @@ class TxnIndex:
         try:
             self.write_out()
         except OSError as error:
-            # The marker is in the log: that must not fail any more.
+            # The marker is already in the log, so this must not fail.
             log.warning(
-                "aborted transaction waits", extra={"path": self.path, "reason": str(error)}
+                "transaction index write deferred", extra={"path": self.path, "reason": str(error)}
             )
 
     def write_out(self) -> None:
-        """Bring all entries into the file. Raises OSError; then they wait on in memory."""
-        waiting = (self._aborted or [])[self._count_on_disk :]
-        if not waiting:
+        """Write all buffered entries to the file. Raises OSError; then they stay buffered."""
+        pending = (self._aborted or [])[self._count_on_disk :]
+        if not pending:
             return
-        data = b"".join(_ENTRY.pack(_VERSION, *aborted) for aborted in waiting)
+        data = b"".join(_ENTRY.pack(_VERSION, *aborted) for aborted in pending)
         file = self._disk.open(self.path, create=True)
         try:
             write_all(file, data, self._count_on_disk * _ENTRY.size)
         finally:
             file.close()
-        self._count_on_disk += len(waiting)
+        self._count_on_disk += len(pending)
 
     def between(self, first: Offset, end: Offset) -> list[AbortedTxn]:
-        """The aborted transactions that have records from `first` up to but without `end`."""
+        """The aborted transactions with records from `first` up to but excluding `end`."""
         return [a for a in self.entries() if a.last_offset >= first and a.first_offset < end]
 
     def truncate(self, offset: Offset) -> None:
-        """Forget the transactions whose marker lies at or above `offset`."""
+        """Remove the transactions whose marker is at or above `offset`."""
         entries = self.entries()
         kept = [a for a in entries if a.last_offset < offset]
         if len(kept) == len(entries):
@@ -83,14 +83,14 @@ class TxnIndex:
             self._count_on_disk = len(kept)
 
     def reset(self) -> None:
-        """Forget everything, before a rebuild."""
+        """Remove all entries, before a rebuild."""
         if self._disk.exists(self.path):
             self._disk.remove(self.path)
         self._aborted = []
         self._count_on_disk = 0
 
     def is_sane(self, base_offset: Offset) -> bool:
-        """Whether a file, if there is one, can be this segment's."""
+        """Whether the file, if it exists, can belong to this segment."""
         if not self._disk.exists(self.path):
             return True
         data = self._disk.read_bytes(self.path)

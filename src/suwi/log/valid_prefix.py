@@ -1,8 +1,8 @@
-"""How far a segment may be believed after an unclean stop, batch by batch.
+"""Finds the valid prefix of a segment after an unclean shutdown, batch by batch.
 
-Base offset and leader epoch lie outside a batch's CRC, so they are judged by their neighbours. A
-batch that jumps ahead is only *unusual* (compaction leaves gaps, leaders change); if the next one
-fits what came before the jump, the unusual one was damaged and the log ends before it.
+Base offset and leader epoch are outside a batch's CRC, so they are checked against the neighbouring
+batches. A batch that jumps ahead is only *unusual* (compaction leaves gaps, leaders change). If the
+next batch fits what came before the jump, the unusual batch was damaged and the log ends before it.
 """
 
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ from suwi.records.batch import CONTROL_BIT, LOG_OVERHEAD_BYTES, BatchHeader
 
 
 class _Unusual(NamedTuple):
-    """The last batch, which jumped ahead, and how things stood before it."""
+    """The last batch, which jumped ahead, and the state before it."""
 
     position: int
     expected: int
-    """The offset that was due."""
+    """The expected offset."""
     epoch_before: int
     record_span: int
-    """How many offsets the batch takes."""
+    """The number of offsets of the batch."""
     is_gap: bool
 
 
@@ -34,7 +34,7 @@ class ValidPrefix:
     last_epoch: int
     """The epoch of the batch before this segment, or -1."""
     epoch_starts: Mapping[LeaderEpoch, Offset]
-    """What the checkpoint says: an epoch that it names is not unusual from its start on."""
+    """From the checkpoint: from its start offset on, an epoch in it is not unusual."""
     epoch_max: LeaderEpoch | None
     size_bytes: int = 0
     gaps: int = 0
@@ -45,7 +45,7 @@ class ValidPrefix:
         self.expected = self.base_offset
 
     def accept(self, position: int, header: BatchHeader) -> bool:
-        """Whether the batch may follow on those accepted before; if not, the prefix has ended."""
+        """Whether the batch may follow the accepted ones; if not, the prefix has ended."""
         base_offset, delta = header.base_offset, header.last_offset_delta
         epoch = header.partition_leader_epoch
         if (
@@ -59,7 +59,7 @@ class ValidPrefix:
         elif self.epoch_max is not None and epoch > self.epoch_max:
             return False
         elif base_offset < self.expected or epoch < self.last_epoch:
-            self._judge_last(base_offset, epoch)
+            self._check_last(base_offset, epoch)
             return False
         else:
             self._note_jump(position, header)
@@ -68,10 +68,10 @@ class ValidPrefix:
         return True
 
     def accept_usual(self, batches: list[tuple[int, BatchHeader]], first: int) -> int:
-        """Accept the batches from number `first` on that follow exactly on the one before.
+        """Accept the batches from number `first` on that exactly follow the one before.
 
         Returns the number of the first that does not, or is a control batch: its record must be
-        read before `accept` may be asked.
+        read before `accept` is called.
         """
         number, expected, last_epoch = first, self.expected, self.last_epoch
         expected_max = self.base_offset + RELATIVE_OFFSET_MAX + 1
@@ -97,14 +97,14 @@ class ValidPrefix:
         return number
 
     def end_before(self, base_offset: int, epoch: int) -> None:
-        """What the next segment starts with may deny the last batch of this one."""
+        """The start of the next segment may show that the last batch of this one is damaged."""
         if base_offset < self.expected or epoch < self.last_epoch:
-            self._judge_last(base_offset, epoch)
+            self._check_last(base_offset, epoch)
 
-    def doubt_last_gap(self) -> None:
-        """Nothing follows that could confirm a gap before the last batch: give that batch up."""
+    def reject_last_gap(self) -> None:
+        """No batch follows that could confirm a gap before the last batch: reject that batch."""
         if self._unusual is not None and self._unusual.is_gap:
-            self._take_back(self._unusual)
+            self._reject(self._unusual)
 
     def _note_jump(self, position: int, header: BatchHeader) -> None:
         is_gap = header.base_offset > self.expected
@@ -119,17 +119,17 @@ class ValidPrefix:
             else None
         )
 
-    def _judge_last(self, following_base: int, following_epoch: int) -> None:
-        """The next batch goes back: is it damaged, or was the last one, which jumped ahead?"""
+    def _check_last(self, following_base: int, following_epoch: int) -> None:
+        """The next offset or epoch is lower: reject the last batch if its jump was an error."""
         last = self._unusual
         if last is None:
             return
         moved = last.is_gap and following_base == last.expected + last.record_span
         older = last.epoch_before <= following_epoch < self.last_epoch
         if moved or older:
-            self._take_back(last)
+            self._reject(last)
 
-    def _take_back(self, last: _Unusual) -> None:
+    def _reject(self, last: _Unusual) -> None:
         self.size_bytes = last.position
         self.expected, self.last_epoch = last.expected, last.epoch_before
         self._unusual = None

@@ -1,5 +1,5 @@
-"""The cluster's state and the store that keeps it.
+"""The cluster metadata: the metadata store and the image that brokers build from it.
 
-`store` is the port every other part programs against; `embedded`, `zookeeper` and `memory` keep
-its contract. Import the implementations by module, so that none costs what it is not used for.
+`store` is the interface; `embedded`, `zookeeper` and `memory` implement it. Import them by module,
+so that an unused implementation costs no start-up time.
 """

@@ -1,6 +1,7 @@
-"""A broker's configuration as it is in force: what was set while running lies over the file.
+"""The broker configuration in effect: the static configuration overridden by dynamic settings.
 
-`apply_image` takes in each new image, before anybody who reads the configuration from here.
+`apply_image` must be the first subscriber of the metadata follower, because others read the
+configuration from here.
 """
 
 import logging
@@ -18,9 +19,9 @@ class DynamicBrokerConfig:
     def __init__(self, static: BrokerConfig) -> None:
         self.static = static
         self.current = static
-        """Of this broker."""
+        """The configuration of this broker."""
         self.cluster_wide = static
-        """Without what was set for this broker alone: for decisions about the whole cluster."""
+        """Without the dynamic settings of this broker alone: for decisions of the controller."""
 
     def apply_image(self, old: ClusterImage, new: ClusterImage) -> None:
         if new.broker_configs == old.broker_configs:
@@ -35,6 +36,6 @@ class DynamicBrokerConfig:
         try:
             return parse_broker_config({**self.static.given, **dynamic}).config
         except BadConfig as error:
-            # It was checked when it was set: by a broker that takes other values than this one.
+            # The controller validated it, but may run a version that allows other values.
             log.error("dynamic configuration not applied", extra={"reason": str(error)})
             return last

@@ -1,17 +1,17 @@
-"""The store of a cluster that lives in one process: one SQLite file.
+"""The metadata store of a cluster in one process: one SQLite file.
 
-`EmbeddedStore.open` takes the file, `view` gives each broker its connection. The whole state is
-also kept in memory (`Ledger`), so reads cost nothing; a write is decided on the loop, committed to
-the file by the one worker thread, and only then replayed and answered. Sessions end with the
-process and are not stored; the counters that must never fall are. A test can have one broker of
-several die or stand still (`EmbeddedView.kill`, `suspend`): what a view does belongs to the context
-it was made in, what the store does to none, so neither ends with another broker.
-Invariant: what the ledger shows is on disk.
+`EmbeddedStore.open` opens the file, `view` gives each broker its connection. The whole state is
+also in memory (`Ledger`), so reads are cheap; a write is decided on the event loop, committed to
+the file by the only worker thread, and only then applied to the ledger and confirmed. Sessions end
+with the process and are not stored; the counters that must never decrease are. A test can kill or
+suspend one of several brokers (`EmbeddedView.kill`, `suspend`): callbacks of a view run in the
+context in which the view was created, those of the store in an empty one, so that stopping one
+broker does not stop the work of another.
+Invariant: everything in the ledger is on disk.
 
-Write-ahead journal, synchronous=FULL: a commit is one append and one fsync (a rollback journal
-needs two or three and a directory sync), and after a crash SQLite takes exactly the committed
-prefix of the journal. Exclusive locking keeps a second process out, and the journal's index in
-this one's memory.
+Write-ahead log, synchronous=FULL: a commit is one append and one fsync (a rollback journal needs
+two or three and a directory sync), and after a crash SQLite recovers exactly the committed prefix
+of the log. Exclusive locking keeps other processes out, and the index of the log in memory.
 """
 
 import asyncio
@@ -58,8 +58,8 @@ COMMIT;
 
 T = TypeVar("T")
 
-_ANSWERS = (Unavailable, AlreadyRegistered, NotController, SessionLost)
-"""What a write may raise; anything else is a mistake of ours."""
+_EXPECTED_ERRORS = (Unavailable, AlreadyRegistered, NotController, SessionLost)
+"""What a write may raise; anything else is a bug."""
 
 
 class StoreInUse(Exception):
@@ -70,9 +70,11 @@ class _File:
     """The SQLite side. Every method runs on the store's worker thread."""
 
     def __init__(self, path: str) -> None:
-        with contextlib.suppress(OSError):  # SQLite says it better.
-            LocalDisk().open(path, create=True).close()  # For its owner alone, as its journal then.
-        # A lock held by another process stays until that process ends: waiting is no use.
+        with contextlib.suppress(OSError):  # SQLite's own error is clearer.
+            LocalDisk().open(
+                path, create=True
+            ).close()  # Readable by the owner only; SQLite gives its WAL the same mode.
+        # No timeout: another process holds the lock until it ends.
         self._db = sqlite3.connect(path, timeout=0, isolation_level=None)
         try:
             self._prepare(path)
@@ -89,7 +91,7 @@ class _File:
         self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
-        self._db.execute("PRAGMA fullfsync=ON")  # macOS: through the drive's own cache.
+        self._db.execute("PRAGMA fullfsync=ON")  # macOS: flush the drive's cache too.
         (found,) = self._db.execute("PRAGMA user_version").fetchone()
         if found == 0:
             self._db.executescript(_CREATE)
@@ -149,7 +151,7 @@ class EmbeddedStore:
         self._ledger = ledger
         self._executor = executor
         self._session_timeout_s = session_timeout_s
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._views: list[EmbeddedView] = []
         self._expiries: dict[int, asyncio.TimerHandle] = {}
         self._commits: set[asyncio.Task[Any]] = set()
@@ -158,11 +160,11 @@ class EmbeddedStore:
 
     @classmethod
     async def open(cls, path: str, *, session_timeout_s: float = 6.0) -> "EmbeddedStore":
-        """Open the file, or make it. Raises `StoreInUse` where another process has it.
+        """Open the file, or create it. Raises `StoreInUse` if another process has it open.
 
-        `session_timeout_s`: after how long the session of a killed or suspended view ends.
+        `session_timeout_s`: the time after which the session of a killed or suspended view ends.
         """
-        # A worker of its own: in the shared pool a commit would queue behind long log jobs.
+        # Not the shared thread pool: there a commit would queue behind long jobs on logs.
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="suwi-metadata")
 
         opened: list[_File] = []
@@ -171,14 +173,14 @@ class EmbeddedStore:
             opened.append(_File(path))
             return opened[0], opened[0].load()
 
-        def let_go() -> None:
+        def close_opened() -> None:
             for file in opened:
                 file.close()
 
         try:
             file, ledger = await asyncio.get_running_loop().run_in_executor(executor, load)
         except BaseException:
-            executor.submit(let_go)  # By the thread that has opened it, when it has.
+            executor.submit(close_opened)  # SQLite: by the thread that opened it.
             executor.shutdown(wait=False)
             raise
         return cls(file, ledger, executor, session_timeout_s)
@@ -195,22 +197,22 @@ class EmbeddedStore:
         self._expiries.clear()
         for view in list(self._views):
             await view.close()
-        async with self._turn:
+        async with self._lock:
             self._broken = Closed("closed")
             if not self._is_closed:
                 self._is_closed = True
                 await asyncio.get_running_loop().run_in_executor(self._executor, self._file.close)
-        # Of brokers that died and did not wait for them.
+        # Commits of killed brokers, which did not wait for them.
         await asyncio.gather(*self._commits, return_exceptions=True)
         self._executor.shutdown(wait=False)
 
     def look(self, look: Callable[[Ledger], T]) -> T:
-        self._check_whole()
+        self._check_usable()
         return look(self._ledger)
 
     async def commit(self, decide: Decide) -> Committed | Conflict | Unknown:
-        # What has gone to the worker will be on disk, so a caller that is cancelled must not
-        # keep the ledger from following.
+        # A commit that has reached the worker will be on disk, so the ledger must apply it even if
+        # the caller is cancelled.
         commit = self._begin_commit(decide)
         await asyncio.wait([commit])
         return commit.result()
@@ -225,12 +227,12 @@ class EmbeddedStore:
     def _ended(self, commit: asyncio.Task[Any]) -> None:
         self._commits.discard(commit)
         error = None if commit.cancelled() else commit.exception()
-        if error is not None and not isinstance(error, _ANSWERS):
-            # Whoever waited for it may have gone, and this is nothing that may happen.
+        if error is not None and not isinstance(error, _EXPECTED_ERRORS):
+            # Logged here because the caller may have been cancelled, and this is a bug.
             log.error("metadata write failed", exc_info=error)
 
     def let_expire(self, session_id: int) -> None:
-        """End a session after the timeout, unless it is heard of before (`keep`)."""
+        """End a session after the timeout, unless `keep` is called before."""
         if session_id in self._expiries:
             return
         self._expiries[session_id] = asyncio.get_running_loop().call_later(
@@ -252,8 +254,8 @@ class EmbeddedStore:
             self._views.remove(view)
 
     async def _commit(self, decide: Decide) -> Committed | Conflict | Unknown:
-        async with self._turn:
-            self._check_whole()
+        async with self._lock:
+            self._check_usable()
             decision = decide(self._ledger)
             if isinstance(decision, Conflict):
                 return decision
@@ -270,8 +272,8 @@ class EmbeddedStore:
 
     def _after_failed_save(self, error: sqlite3.Error) -> Unknown:
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
-            raise Unavailable("disk full") from error  # Rolled back for certain.
-        # After a failed fsync nobody knows what the file holds; only a new start may look.
+            raise Unavailable("disk full") from error  # It was rolled back.
+        # After a failed fsync the content of the file is unknown until it is opened again.
         self._broken = Unavailable(f"metadata file failed: {error}")
         for view in self._views:
             view.lose_session()
@@ -283,7 +285,7 @@ class EmbeddedStore:
             for view in self._views:
                 view.schedule_notice()
 
-    def _check_whole(self) -> None:
+    def _check_usable(self) -> None:
         if self._broken is not None:
             raise self._broken
 
@@ -308,18 +310,18 @@ class EmbeddedView(LocalView):
         await self._look(lambda ledger: None)
 
     async def expire(self) -> None:
-        """End the session, as a store would that has not heard from its broker."""
+        """End the session as if it had timed out."""
         if self._session is not None and not self._session.lost.is_set():
             await self._session.close()
             self.schedule_notice()
 
     def suspend(self) -> None:
-        """The broker stands still: its session ends after the timeout; it learns that later."""
+        """Suspend the broker: its session ends after the timeout, without its noticing."""
         if self._session is not None and not self._session.lost.is_set():
             self._store.let_expire(self._session.id)
 
     def reconnect(self) -> None:
-        """It goes on. A session that has ended is known as lost only now."""
+        """Resume the broker. It notices only now if its session has ended."""
         session = self._session
         if session is None or session.lost.is_set():
             return
@@ -329,13 +331,13 @@ class EmbeddedView(LocalView):
             self.schedule_notice()
 
     def kill(self) -> None:
-        """The broker's process dies: nothing more passes here; its session times out."""
+        """Simulate the end of the broker's process: the view is closed, its session times out."""
         if not self._closed:
             self.suspend()
-            self._leave()
+            self._detach()
 
     def lose_session(self) -> None:
-        """The store has failed: whatever the session held is worth nothing now."""
+        """The store has failed: mark the session as expired."""
         if self._session is not None:
             self._session.move_to(SessionState.EXPIRED)
         self.schedule_notice()
@@ -344,9 +346,9 @@ class EmbeddedView(LocalView):
         if not self._closed:
             with contextlib.suppress(Unavailable):
                 await self.expire()
-            self._leave()
+            self._detach()
 
-    def _leave(self) -> None:
+    def _detach(self) -> None:
         self._closed = True
         self._callbacks.clear()
         self._store.forget(self)

@@ -1,9 +1,9 @@
-"""Following the store: one `ClusterImage` after another, in sequence.
+"""Follows the metadata store: builds a new `ClusterImage` after each change.
 
-`start` loads the first image; from then on every change leads to a new one, which is handed to all
-subscribers, one image after another. Never an older sequence: a gap means reading everything again.
+`start` loads the first image; from then on each new image is passed to all subscribers, one image
+at a time. The sequence never decreases; after a gap in the changes the whole state is read again.
 Invariants: `reached`, `until` and `synced` return only when all subscribers have applied the image;
-once the follower has failed, they raise rather than wait.
+once the follower has failed, they raise `Unavailable` instead of waiting.
 """
 
 import asyncio
@@ -19,11 +19,12 @@ from suwi.model.ids import NodeId
 log = logging.getLogger(__name__)
 
 BROKERS = "brokers/"
-"""Under which brokers register."""
+"""Prefix of the keys under which brokers register."""
 _RETRY_S = 0.1
 
 ApplyImage: TypeAlias = Callable[[ClusterImage, ClusterImage], Awaitable[None] | None]
-"""Takes in the next image, given the last. What takes long is a coroutine, in slices."""
+"""Applies the next image (second argument) after the last one (first argument). Long work is a
+coroutine that yields to the event loop."""
 
 
 class MetadataFollower:
@@ -43,7 +44,7 @@ class MetadataFollower:
         self._task: asyncio.Task[None] | None = None
 
     def subscribe(self, apply_image: ApplyImage) -> None:
-        """To be told of each new image, after those who subscribed before."""
+        """Call `apply_image` with each new image, after the earlier subscribers."""
         self._subscribers.append(apply_image)
 
     async def start(self) -> None:
@@ -58,11 +59,11 @@ class MetadataFollower:
         await cancel_and_wait(self._task)
 
     async def reached(self, sequence: int) -> None:
-        """Wait until this broker's image shows change number `sequence`."""
+        """Wait until the image includes change number `sequence`."""
         await self.until(lambda image: image.sequence >= sequence)
 
     async def registered(self, node_id: NodeId, epoch: Callable[[], int]) -> None:
-        """Wait until this broker's image shows a broker in the life that it lives by then."""
+        """Wait until the image has the broker unfenced with its current epoch."""
         await self.until(
             lambda image: (
                 node_id in image.unfenced_brokers
@@ -71,9 +72,9 @@ class MetadataFollower:
         )
 
     async def synced(self, within_s: float | None = None) -> None:
-        """Wait until the image shows all that was written before the call.
+        """Wait until the image includes everything that was written before the call.
 
-        Raises `Unavailable` where the store cannot say it, or not in this time.
+        Raises `Unavailable` if the store is unavailable, or after `within_s`.
         """
         try:
             async with asyncio.timeout(within_s):
@@ -84,10 +85,10 @@ class MetadataFollower:
                 self._changed.set()
                 await waiter
         except TimeoutError as error:
-            raise Unavailable(f"no answer within {within_s} s") from error
+            raise Unavailable(f"no response within {within_s} s") from error
 
     async def until(self, condition: Callable[[ClusterImage], bool]) -> None:
-        """Wait for an image of which that is true. Raises `Unavailable` if none will come."""
+        """Wait until the condition holds for the image. Raises `Unavailable` after a failure."""
         if not self._is_applying and condition(self.image):
             return
         self._check()
@@ -98,7 +99,7 @@ class MetadataFollower:
 
     def _check(self) -> None:
         if self._failure is not None:
-            raise Unavailable(f"the metadata is no longer followed: {self._failure!r}")
+            raise Unavailable(f"the metadata follower has failed: {self._failure!r}")
 
     async def _run(self) -> None:
         try:
@@ -108,21 +109,21 @@ class MetadataFollower:
             waiting = [*self._syncs, *(waiter for _, waiter in self._waiters)]
             for waiter in waiting:
                 if not waiter.done():
-                    waiter.set_exception(Unavailable("the metadata is no longer followed"))
+                    waiter.set_exception(Unavailable("the metadata follower has failed"))
             raise
 
     async def _follow(self) -> None:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            asked = len(self._syncs)
+            requested = len(self._syncs)
             try:
                 await self._catch_up()
             except Unavailable:
                 await asyncio.sleep(_RETRY_S)
                 self._changed.set()
                 continue
-            synced, self._syncs = self._syncs[:asked], self._syncs[asked:]
+            synced, self._syncs = self._syncs[:requested], self._syncs[requested:]
             for waiter in synced:
                 if not waiter.done():
                     waiter.set_result(None)
@@ -143,7 +144,7 @@ class MetadataFollower:
         await self._read_controller()
         snapshot = await self._store.read_all()
         if snapshot.sequence < self.image.sequence:
-            log.warning("store shows older state: ignored", extra={"sequence": snapshot.sequence})
+            log.warning("stale metadata snapshot ignored", extra={"sequence": snapshot.sequence})
             return
         entries = {key: entry.value for key, entry in snapshot.entries.items()}
         await self._publish(self._builder.load(snapshot.sequence, entries))
@@ -169,8 +170,8 @@ class MetadataFollower:
                 self._waiters.append((condition, waiter))
 
     async def _apply(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Every subscriber gets the image, whatever another makes of it. Raises the first error:
-        a broker that has applied half of an image must not go on as if it were whole."""
+        """Pass the image to every subscriber, even if one of them fails. Raises the first error:
+        a broker that has applied an image only in part must not continue."""
         failed: Exception | None = None
         for apply_image in self._subscribers:
             try:

@@ -1,14 +1,16 @@
-"""The cluster as one broker knows it: brokers, topics, partitions. Immutable.
+"""The metadata image: brokers, topics, partitions and configuration as of one change. Immutable.
 
-`ClusterImage.apply` makes the next image from a change; a reader keeps the one it started with.
-Entries in the store: `cluster` (its id), `topics/NAME` (id, partition count, configuration),
-`partitions/NAME/SHARD` (the states of at most 1,000 partitions each), `configs/brokers/ID` (what
-was set while running; ID is `default` for all), `configs/groups/NAME` (what was set for a consumer
-group), `scram/USER` (what is kept of a user's password), `live/ID` (the brokers that live, as the
-controller has journaled their births and deaths), `deletions/ID` (topics that were deleted while a
-broker was away, by their ids) and `events/NUMBER`.
-Secrets of the cluster (`scram-decoys`, `peer-secret`) are in no image.
-A topic exists when its `topics/` entry does; that entry is written last and deleted first.
+`ImageBuilder` makes the first image from all entries and the next ones from changes; a reader keeps
+using the image it started with.
+Entries in the store: `cluster` (the cluster id), `topics/NAME` (id, partition count,
+configuration), `partitions/NAME/SHARD` (the states of at most 1,000 partitions each),
+`configs/brokers/ID` (dynamic broker configuration; ID is `default` for all brokers),
+`configs/groups/NAME` (configuration of a consumer group), `scram/USER` (SCRAM credentials),
+`live/ID` (registered brokers, as the controller has written them), `deletions/ID` (ids of topics
+that were deleted while a broker was down) and `events/NUMBER`.
+The secrets of the cluster (`scram-decoys`, `peer-secret`) are in no image.
+Invariant: a topic exists if and only if its `topics/` entry does; that entry is written last and
+deleted first.
 """
 
 import base64
@@ -41,31 +43,31 @@ DELETIONS = "deletions/"
 EVENTS = "events/"
 SCRAM = "scram/"
 SCRAM_DECOYS = "scram-decoys"
-"""A secret of the cluster: what users that do not exist look like."""
+"""A secret of the cluster: generates the fake credentials of SCRAM users that do not exist."""
 PEER_SECRET = "peer-secret"
-"""A secret of the cluster: by it brokers prove that they are brokers. In no image."""
+"""A secret of the cluster: brokers prove with it that they belong to the cluster."""
 ALL_BROKERS = "default"
-"""In place of a broker's id: the configuration of all of them."""
+"""Used instead of a broker id: the dynamic configuration of all brokers."""
 
 
 class PartitionState(NamedTuple):
     leader: NodeId
-    """NO_NODE where none can be elected."""
+    """NO_NODE if no leader can be elected."""
     leader_epoch: LeaderEpoch
     partition_epoch: int
     replicas: tuple[NodeId, ...]
     isr: tuple[NodeId, ...]
     is_recovering: bool = False
-    """Led by a replica that was not in sync when it was elected (KIP-704)."""
+    """The leader was not in sync when it was elected (KIP-704)."""
     elr: tuple[NodeId, ...] = ()
-    """Left the in-sync set when it fell below its minimum: they hold all that is committed, because
-    nothing was committed since (KIP-966)."""
+    """Eligible leader replicas: they left the ISR when it fell below min.insync.replicas. They have
+    all committed records, because nothing has been committed since (KIP-966)."""
     unclean_shutdown_replicas: tuple[NodeId, ...] = ()
-    """In sync or elr, but back from a power loss that may have cost them their last records.
-    Where somebody leads, none of them is in sync."""
+    """Members of the ISR or the ELR that had an unclean shutdown in which they may have lost their
+    last records. If the partition has a leader, none of them is in the ISR."""
     unclean_epoch: LeaderEpoch = NO_EPOCH
-    """The last one whose leader was not in sync: what is older and that leader did not have may
-    have been committed, and is lost."""
+    """The last epoch whose leader was elected uncleanly. Records of older epochs that this leader
+    did not have may have been committed, and are lost."""
 
 
 class Topic(NamedTuple):
@@ -86,12 +88,13 @@ class BrokerInfo(NamedTuple):
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     epoch: int = -1
-    """Of its registration: a broker that comes back has a greater one."""
+    """The broker epoch; each registration of a broker has a greater one."""
     fenced: bool = False
-    """On its way out, or taken for dead before its session has ended: to be given nothing."""
+    """Shutting down, or considered failed before its session has ended: must not lead or be in
+    sync."""
 
     def endpoint(self, listener: str) -> Endpoint | None:
-        """Where clients of a listener reach this broker; the same listener on every broker."""
+        """The advertised endpoint of a listener."""
         return next((e for e in self.endpoints if e.listener == listener), None)
 
 
@@ -111,17 +114,17 @@ class ClusterImage:
     registered_brokers: Mapping[NodeId, BrokerInfo] = field(
         default_factory=lambda: MappingProxyType({})
     )
-    """All brokers that live."""
+    """All registered brokers, fenced or not."""
     unfenced_brokers: Mapping[NodeId, BrokerInfo] = field(
         default_factory=lambda: MappingProxyType({})
     )
-    """Those of them that are not fenced."""
+    """The registered brokers that are not fenced."""
     deletions: Mapping[NodeId, frozenset[UUID]] = field(
         default_factory=lambda: MappingProxyType({})
     )
-    """Topics that were deleted while a broker was away: it is to remove what it has of them."""
+    """Topics that were deleted while a broker was down: it deletes their data when it returns."""
     events: Mapping[int, bytes] = field(default_factory=lambda: MappingProxyType({}))
-    """By their numbers; see `controller/events.py`."""
+    """By number; see `controller/events.py`."""
     group_configs: Mapping[str, Mapping[str, str]] = field(
         default_factory=lambda: MappingProxyType({})
     )
@@ -135,7 +138,7 @@ class ClusterImage:
         return topic.partitions[tp.partition]
 
     def dynamic_config(self, node_id: NodeId) -> dict[str, str]:
-        """What was set for a broker while running, over what was set for all."""
+        """A broker's dynamic configuration: its own settings over those of all brokers."""
         return {
             **self.broker_configs.get(ALL_BROKERS, {}),
             **self.broker_configs.get(str(node_id), {}),
@@ -146,12 +149,12 @@ class ClusterImage:
 
 
 class ImageBuilder:
-    """Keeps the store's entries and makes images of them, parsing only what changed."""
+    """Keeps the store's entries and builds images from them, parsing only what changed."""
 
     def __init__(self) -> None:
         self._entries: dict[str, bytes] = {}
         self._shards: dict[str, list[PartitionState]] = {}
-        """By their keys, as they were parsed: of a large topic only what changed is parsed anew."""
+        """Parsed shards by key: only the changed shards of a large topic are parsed again."""
         self._topics: dict[str, Topic] = {}
         self._scram: Mapping[str, Mapping[str, ScramCredential]] = MappingProxyType({})
         self._registered: Mapping[NodeId, BrokerInfo] = MappingProxyType({})
@@ -172,8 +175,8 @@ class ImageBuilder:
         return self._image(sequence)
 
     def apply(self, sequence: int, values: Mapping[str, bytes | None]) -> ClusterImage:
-        """The image after a change; `values` are None where a key was deleted."""
-        touched: dict[str, None] = {}
+        """The image after a change; a value is None if its key was deleted."""
+        changed_topics: dict[str, None] = {}
         for key, value in values.items():
             if value is None:
                 self._entries.pop(key, None)
@@ -181,7 +184,7 @@ class ImageBuilder:
                 self._entries[key] = value
             if key.startswith((TOPICS, PARTITIONS)):
                 self._shards.pop(key, None)
-                touched[key.split("/")[1]] = None
+                changed_topics[key.split("/")[1]] = None
         if any(key.startswith(SCRAM) for key in values):
             self._scram = self._read_scram()
         if any(key.startswith(LIVE) for key in values):
@@ -192,7 +195,7 @@ class ImageBuilder:
             self._events = self._read_events()
         if any(key.startswith(GROUP_CONFIGS) for key in values):
             self._group_configs = self._read_group_configs()
-        for name in touched:
+        for name in changed_topics:
             if TOPICS + name in self._entries:
                 self._topics[name] = self._read_topic(name)
             else:
@@ -304,15 +307,15 @@ def encode_shards(topic: Topic, only: Iterable[int] | None = None) -> dict[str, 
     for number in only:
         first = number * SHARD_PARTITIONS
         states = [
-            [s.leader, s.leader_epoch, s.partition_epoch, s.replicas, s.isr, *_rarely(s)]
+            [s.leader, s.leader_epoch, s.partition_epoch, s.replicas, s.isr, *_optional_fields(s)]
             for s in topic.partitions[first : first + SHARD_PARTITIONS]
         ]
         shards[shard_key(topic.name, number)] = json.dumps(states, separators=(",", ":")).encode()
     return shards
 
 
-def _rarely(state: PartitionState) -> list[list[object]]:
-    """What is set in trouble only, and left out where it is not."""
+def _optional_fields(state: PartitionState) -> list[list[object]]:
+    """The fields that are set after failures only; left out if they have their defaults."""
     if (
         state.is_recovering
         or state.elr
@@ -338,13 +341,13 @@ def decode_shard(data: bytes) -> list[PartitionState]:
             partition_epoch,
             tuple(replicas),
             tuple(isr),
-            *(_read_rare(*rare[0]) if rare else ()),
+            *(_decode_optional_fields(*optional[0]) if optional else ()),
         )
-        for leader, epoch, partition_epoch, replicas, isr, *rare in json.loads(data)
+        for leader, epoch, partition_epoch, replicas, isr, *optional in json.loads(data)
     ]
 
 
-def _read_rare(
+def _decode_optional_fields(
     is_recovering: int,
     elr: list[NodeId],
     unclean_shutdown_replicas: list[NodeId],
@@ -354,17 +357,17 @@ def _read_rare(
 
 
 def scram_key(user: str) -> str:
-    """The entry of a user."""
+    """The key of a user's entry."""
     return SCRAM + _as_key(user)
 
 
 def group_configs_key(group: str) -> str:
-    """The entry of a group's settings."""
+    """The key of a group's configuration."""
     return GROUP_CONFIGS + _as_key(group)
 
 
 def _as_key(name: str) -> str:
-    """For a name that may hold what a key may not: `/`, or be `..`."""
+    """Escapes a name, which may contain `/` or be `..`."""
     return quote(name, safe="").replace(".", "%2E")
 
 
@@ -385,17 +388,17 @@ def encode_scram(credentials: Mapping[str, ScramCredential]) -> bytes:
 def decode_scram(data: bytes) -> dict[str, ScramCredential]:
     return {
         mechanism: ScramCredential(
-            base64.b64decode(kept["salt"]),
-            kept["iterations"],
-            base64.b64decode(kept["stored_key"]),
-            base64.b64decode(kept["server_key"]),
+            base64.b64decode(stored["salt"]),
+            stored["iterations"],
+            base64.b64decode(stored["stored_key"]),
+            base64.b64decode(stored["server_key"]),
         )
-        for mechanism, kept in json.loads(data).items()
+        for mechanism, stored in json.loads(data).items()
     }
 
 
 def encode_broker(broker: BrokerInfo) -> bytes:
-    """A broker as it registers itself, and as the controller journals it."""
+    """The value of a broker's registration and of its `live/` entry."""
     value = {
         "endpoints": [[e.listener, e.host, e.port] for e in broker.endpoints],
         "rack": broker.rack,

@@ -1,10 +1,10 @@
-"""The state of a store that lives in one process, as a pure machine.
+"""The state of a metadata store in one process, as a pure state machine.
 
-The `decide_*` methods look and return events, or a Conflict; only `replay` changes anything. All
-events of one decision are one transaction. The memory store replays at once, the embedded store
-once the events are on disk.
-Invariant: transaction, sequence and controller_epoch never fall; each registration's epoch is the
-number of the transaction that made it.
+The `decide_*` methods return events or a Conflict and change nothing; only `replay` changes the
+state. The events of one decision are one transaction. The memory store replays them at once, the
+embedded store when they are on disk.
+Invariant: transaction, sequence and controller_epoch never decrease; the epoch of a registration
+is the number of the transaction that made it.
 """
 
 from collections import deque
@@ -72,7 +72,7 @@ Event: TypeAlias = (
     Changed | SessionOpened | SessionEnded | Registered | Deregistered | Elected | Deposed
 )
 Decision: TypeAlias = tuple[Event, ...] | Conflict
-"""What is to happen (nothing, if empty), or why it may not."""
+"""The events to replay (none, if empty), or the conflict."""
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class Ledger:
     transaction: int = 0
     sequence: int = 0
     controller_epoch: int = 0
-    """The greatest ever given."""
+    """The greatest one so far."""
     entries: dict[str, Entry] = field(default_factory=dict)
     history: deque[Change] = field(default_factory=lambda: deque(maxlen=HISTORY_CHANGES))
     sessions: dict[int, None] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Ledger:
     def changes_after(self, sequence: int) -> list[Change] | Gap:
         missing = self.sequence - sequence
         if missing <= 0:
-            return []  # A reader may be ahead of a lagging store.
+            return []  # The reader may have seen more than a lagging read shows.
         if missing > len(self.history):
             return Gap()
         return list(self.history)[-missing:]

@@ -1,7 +1,7 @@
-"""One broker's connection to a store in its own process: the port on top of a `Ledger`.
+"""One broker's connection to a store in its own process: `MetadataStore` on top of a `Ledger`.
 
-A store supplies two entrances: `_look` reads the ledger and `_commit` submits a decision. Faults
-(memory) and durability (embedded) are theirs; what the operations mean is here, once.
+A subclass implements `_look`, which reads the ledger, and `_commit`, which submits a decision, with
+faults (memory) or durability (embedded). The semantics of the operations are here, once for both.
 """
 
 import abc
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from suwi.metadata.ledger import Decision, Elected, Event, Ledger, Registered, SessionOpened
-from suwi.metadata.session import SessionLife
+from suwi.metadata.session import SessionBase
 from suwi.metadata.store import (
     Applied,
     Change,
@@ -47,17 +47,17 @@ class LocalView(abc.ABC):
 
     @abc.abstractmethod
     async def _look(self, look: Callable[[Ledger], T]) -> T:
-        """Read the ledger, perhaps an older one."""
+        """Read the ledger, possibly a stale one."""
 
     @abc.abstractmethod
     async def _commit(self, decide: Decide) -> Committed | Conflict | Unknown:
-        """Decide on the latest ledger and make it so. What `decide` raises is raised here."""
+        """Decide on the latest ledger and commit the events. Errors of `decide` are raised."""
 
     @abc.abstractmethod
     async def sync(self) -> None: ...
 
     async def settle(self, decide: Decide) -> Committed | Conflict:
-        """Commit a decision that does no harm twice, until the outcome is known."""
+        """Commit an idempotent decision; repeats it until the outcome is known."""
         while True:
             outcome = await self._commit(decide)
             if not isinstance(outcome, Unknown):
@@ -113,7 +113,7 @@ class LocalView(abc.ABC):
 
     async def open_session(self) -> "LocalSession":
         assert self._session is None or self._session.lost.is_set(), "one session at a time"
-        # A session whose opening was answered with Unknown is left behind; it holds nothing.
+        # After an Unknown outcome a session may remain open; it has no registrations.
         outcome = await self.settle(lambda ledger: ledger.decide_open())
         assert isinstance(outcome, Committed)
         (opened,) = outcome.events
@@ -126,7 +126,7 @@ class LocalView(abc.ABC):
             callback()
 
 
-class LocalSession(SessionLife):
+class LocalSession(SessionBase):
     def __init__(self, session_id: int, view: LocalView) -> None:
         super().__init__(session_id, view.subscribe)
         self._view = view
@@ -142,7 +142,7 @@ class LocalSession(SessionLife):
             for event in outcome.events:
                 assert isinstance(event, Registered)
                 return event.registration.epoch
-            # Registered already, by an earlier call or one whose answer was lost.
+            # Already registered by an earlier call, or by one whose response was lost.
             await self._view.sync()
             held = (await self._view.registrations()).get(key)
             return held.epoch if held and held.session_id == self._id else None

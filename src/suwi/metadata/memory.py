@@ -1,13 +1,14 @@
-"""The store of the simulation: deterministic, in memory, and as nasty as the contract allows.
+"""The metadata store of the simulation: deterministic, in memory, with injected faults.
 
-One `MemoryStore` is the ensemble; each broker gets a `view`. Every operation travels to the store
-and back with the view's latency, so that a cut in between loses the request or the answer. The
-view's `faults` make answers unknown, reads stale, notices late; `disconnect`, `suspend`,
-`reconnect`, `expire` and `kill` are the events of a session's life. All chance comes from the
-`Random` given, all time from the event loop. What a view does belongs to the context it was made
-in, what the store does to none: neither ends with another broker's process.
-Invariant: a read shows the state after some transaction, not before the view's last one, except
-that a new session may start further back.
+One `MemoryStore` is the ensemble; each broker gets a `view`. Every operation takes the view's
+latency in each direction, so that a disconnect in between loses the request or the response. The
+view's `faults` make outcomes unknown, reads stale and notifications late, always within the store's
+contract; `disconnect`, `suspend`, `reconnect`, `expire` and `kill` are the events of a session.
+Randomness comes from the given `Random`, time from the event loop. Callbacks of a view run in the
+context in which the view was created, those of the store in an empty one: stopping one broker does
+not stop another's.
+Invariant: a read shows the state after some transaction, and never one before that of the view's
+last read, except that a new session may start further back.
 """
 
 import asyncio
@@ -31,28 +32,28 @@ T = TypeVar("T")
 
 
 class Mishap(enum.Enum):
-    UNKNOWN_APPLIED = "the write is applied, the answer lost"
-    UNKNOWN_DROPPED = "the write is lost on its way"
+    UNKNOWN_APPLIED = "the write is applied, the response is lost"
+    UNKNOWN_DROPPED = "the write is lost"
 
 
 @dataclass(slots=True)
 class Faults:
-    """Switches of one view; all off at first."""
+    """Faults of one view; all off by default."""
 
     latency_s: tuple[float, float] = (0.0, 0.0)
-    """Time of each way, to the store and back: least and most."""
+    """Minimum and maximum latency of each direction."""
     notice_delay_s: tuple[float, float] = (0.0, 0.0)
-    """Time until a callback; all changes up to then share it."""
+    """Minimum and maximum delay of a callback; one callback covers all changes until then."""
     read_lag_max: int = 0
-    """How many transactions a read may be behind."""
+    """By how many transactions a read may be stale."""
     new_session_lag_max: int = 0
-    """How many transactions behind the store a new session may begin."""
+    """By how many transactions the first read of a new session may be stale."""
     unknown_applied_chance: float = 0.0
     unknown_dropped_chance: float = 0.0
 
 
 Observer: TypeAlias = Callable[["MemoryView | None", tuple[Event, ...]], None]
-"""Told of each transaction who made it, None for the store itself, and what it did."""
+"""Called with the author (None: the store itself) and the events of each transaction."""
 
 
 class MemoryStore:
@@ -60,7 +61,7 @@ class MemoryStore:
         self.session_timeout_s = session_timeout_s
         self.random = random
         self.ledger = Ledger()
-        """The truth, for checkers; brokers go through a view."""
+        """The actual state, for checkers; brokers use a view."""
         self.observers: list[Observer] = []
         self._base = Ledger()
         self._log: deque[tuple[Event, ...]] = deque()
@@ -90,7 +91,7 @@ class MemoryStore:
         self.commit(events)
 
     def at(self, transaction: int) -> Ledger:
-        """The ledger as it was after a transaction, or the oldest still known."""
+        """The ledger after a transaction, or the oldest one that can be reconstructed."""
         if transaction >= self.ledger.transaction:
             return self.ledger
         ledger = self._base.copy()
@@ -113,7 +114,7 @@ class MemoryView(LocalView):
         self._plan: deque[Mishap] = deque()
         self._seen = 0
         self._connection = 1
-        """Counts connections; 0 while there is none."""
+        """The number of the current connection; 0 while disconnected."""
         self._connections = 1
         self._closed = False
         self._context = copy_context()
@@ -121,7 +122,7 @@ class MemoryView(LocalView):
         self._expiry: asyncio.TimerHandle | None = None
 
     def plan(self, *mishaps: Mishap) -> None:
-        """What happens to the next writes (of any kind), before chance gets its turn."""
+        """Mishaps of the next commits, used up before any random ones."""
         self._plan.extend(mishaps)
 
     @property
@@ -129,7 +130,7 @@ class MemoryView(LocalView):
         return self._connection != 0
 
     def disconnect(self) -> None:
-        """Cut the view off. The store ends its session after the timeout; it cannot know."""
+        """Disconnect the view. The store ends its session after the timeout."""
         if not self.connected:
             return
         self.suspend()
@@ -138,7 +139,7 @@ class MemoryView(LocalView):
         self.schedule_notice(even_if_disconnected=True)
 
     def suspend(self) -> None:
-        """As `disconnect`, but unnoticed here: a process that stands still learns it later."""
+        """Like `disconnect`, but the view does not notice it, as in a suspended process."""
         if not self.connected:
             return
         self._connection = 0
@@ -151,7 +152,7 @@ class MemoryView(LocalView):
             )
 
     def reconnect(self) -> None:
-        """Let the view back in. A session that has ended is known as lost only now."""
+        """Reconnect the view. It notices only now if its session has ended."""
         if self.connected or self._closed:
             return
         self._connections += 1
@@ -165,7 +166,7 @@ class MemoryView(LocalView):
         self.schedule_notice()
 
     def expire(self) -> None:
-        """The store ends the session. A view that is cut off learns it when it reconnects."""
+        """End the session. A disconnected view notices it when it reconnects."""
         if self._session is None:
             return
         self._store.end_session(self._session.id)
@@ -174,7 +175,7 @@ class MemoryView(LocalView):
             self.schedule_notice()
 
     def kill(self) -> None:
-        """The broker's process dies: nothing more passes here; its session times out."""
+        """Simulate the end of the broker's process: the view is closed, its session times out."""
         self.disconnect()
         self._stop()
 
@@ -195,7 +196,7 @@ class MemoryView(LocalView):
         return session
 
     async def sync(self) -> None:
-        await self._trip(self._catch_up)
+        await self._round_trip(self._catch_up)
 
     async def _look(self, look: Callable[[Ledger], T]) -> T:
         def read() -> T:
@@ -203,7 +204,7 @@ class MemoryView(LocalView):
             self._seen = max(self._seen, self._store.ledger.transaction - lag)
             return look(self._store.at(self._seen))
 
-        return await self._trip(read)
+        return await self._round_trip(read)
 
     async def _commit(self, decide: Decide) -> Committed | Conflict | Unknown:
         def commit() -> Committed | Conflict:
@@ -216,11 +217,11 @@ class MemoryView(LocalView):
         self._check_connected()
         mishap = self._next_mishap()
         if mishap is Mishap.UNKNOWN_DROPPED:
-            await self._travel()
-            await self._travel()
+            await self._delay()
+            await self._delay()
             return Unknown()
         try:
-            outcome = await self._trip(commit)
+            outcome = await self._round_trip(commit)
         except Closed:
             raise
         except Unavailable:
@@ -228,20 +229,20 @@ class MemoryView(LocalView):
         applied = isinstance(outcome, Committed) and outcome.events
         return Unknown() if mishap and applied else outcome
 
-    async def _trip(self, act: Callable[[], T]) -> T:
-        """Do something at the store. Where the connection breaks on the way, raise."""
+    async def _round_trip(self, act: Callable[[], T]) -> T:
+        """Call `act` at the store. Raises `Unavailable` if the connection breaks meanwhile."""
         self._check_connected()
         connection = self._connection
-        await self._travel()
+        await self._delay()
         self._check_connected(connection)
         try:
             result = act()
         finally:
-            await self._travel()
+            await self._delay()
             self._check_connected(connection)
         return result
 
-    async def _travel(self) -> None:
+    async def _delay(self) -> None:
         least, most = self.faults.latency_s
         await asyncio.sleep(self._store.random.uniform(least, most) if most else 0)
 
@@ -257,10 +258,10 @@ class MemoryView(LocalView):
         faults = self.faults
         if not (faults.unknown_applied_chance or faults.unknown_dropped_chance):
             return None
-        draw = self._store.random.below(_CHANCE_UNIT) / _CHANCE_UNIT
-        if draw < faults.unknown_applied_chance:
+        drawn = self._store.random.below(_CHANCE_UNIT) / _CHANCE_UNIT
+        if drawn < faults.unknown_applied_chance:
             return Mishap.UNKNOWN_APPLIED
-        if draw < faults.unknown_applied_chance + faults.unknown_dropped_chance:
+        if drawn < faults.unknown_applied_chance + faults.unknown_dropped_chance:
             return Mishap.UNKNOWN_DROPPED
         return None
 
@@ -268,7 +269,7 @@ class MemoryView(LocalView):
         if self._closed or self._notice is not None:
             return
         if not self.connected and not even_if_disconnected:
-            return  # Reconnecting gives one.
+            return  # `reconnect` schedules one.
         least, most = self.faults.notice_delay_s
         delay_s = self._store.random.uniform(least, most) if most else 0.0
         self._notice = asyncio.get_running_loop().call_later(

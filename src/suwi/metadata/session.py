@@ -1,6 +1,6 @@
-"""What sessions of every store share: their state, and the patience to wait for the store.
+"""The common part of all session implementations: the state, and waiting for the store.
 
-Invariant: an expired session stays expired, and `lost` is set exactly then.
+Invariant: an expired session stays expired; `lost` is set if and only if it is expired.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from suwi.metadata.store import Closed, SessionLost, SessionState, Unavailable
 log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
-"""How often to look again without being called: notices are never relied on."""
+"""Interval of attempts without a notification: notifications are not relied on."""
 
 T = TypeVar("T")
 Subscribe = Callable[[Callable[[], None]], Callable[[], None]]
 
 
-class SessionLife:
+class SessionBase:
     def __init__(self, session_id: int, subscribe: Subscribe) -> None:
         self._id = session_id
         self._subscribe = subscribe
@@ -40,7 +40,7 @@ class SessionLife:
         return self._lost
 
     def move_to(self, state: SessionState) -> None:
-        """Called by the store on the loop, which then tells the subscribers."""
+        """Called by the store on the event loop, before it notifies the subscribers."""
         if self._state is SessionState.EXPIRED:
             return
         self._state = state
@@ -48,9 +48,9 @@ class SessionLife:
             self._lost.set()
 
     async def _until(self, attempt: Callable[[], Awaitable[T | None]]) -> T:
-        """Try until the attempt gives a value; between attempts wait for a change."""
+        """Repeat the attempt until it returns a value; wait for a change in between."""
         woken = asyncio.Event()
-        said = ""
+        last_reason = ""
         unsubscribe = self._subscribe(woken.set)
         try:
             while True:
@@ -63,9 +63,11 @@ class SessionLife:
                     raise
                 except Unavailable as error:
                     value = None
-                    if str(error) != said:
-                        said = str(error)
-                        log.warning("waiting for the metadata store", extra={"reason": said})
+                    if str(error) != last_reason:
+                        last_reason = str(error)
+                        log.warning(
+                            "metadata store unavailable, retrying", extra={"reason": last_reason}
+                        )
                 if value is not None:
                     return value
                 with contextlib.suppress(TimeoutError):

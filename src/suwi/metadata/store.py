@@ -1,30 +1,31 @@
-"""The metadata store as the rest of the broker sees it: a narrow port with a strict contract.
+"""The metadata store's interface and contract.
 
 A `MetadataStore` is one broker's connection. Every implementation passes tests/metadata.
 
 Entries. Keys are slash paths ("topics/orders"), values opaque bytes. A `write` is atomic and
 becomes one `Change`; changes are numbered 1, 2, 3, … without gaps, and an entry's version is the
 number of the change that last put it. A version is therefore never used twice, not even by an
-entry that was deleted and made again.
+entry that was deleted and created again.
 
 Outcomes. A write ends as `Applied`, as `Conflict` (nothing was written) or as `Unknown` (it may
-have been applied). After Unknown: `sync`, read again and compare; never retry blindly. Repeating
-a write whose every change names its expected version is safe, because at most one of the two can
-be applied; to tell which, look for the values in `changes_after`. `Unavailable` is raised where
-it is certain that nothing was written or read.
+have been applied). After Unknown: `sync`, read again and compare; never just repeat the write.
+Repeating a write in which every operation has an expected version is safe, because at most one of
+the two can be applied; to find out which, look for the values in `changes_after`. `Unavailable` is
+raised if it is certain that nothing was written or read.
 
-Reading. Reads may lag behind the store, each of them consistent in itself; they do not go
-backwards within a session, but a new session may read older state than the last one did. After
-`sync` reads show everything that was applied before it was called. `subscribe`d callbacks come
-late and coalesced and only say that something may have changed (entries, registrations,
-controller, session state); reads made after a callback show at least what caused it.
+Reading. Reads may be stale, but each is consistent in itself. Within a session they do not go
+backwards, but a new session may read older state than the previous one did. After `sync`, reads
+show everything that was applied before `sync` was called. Callbacks passed to `subscribe` may come
+late, and one callback may stand for several changes; a callback only means that something may have
+changed (entries, registrations, controller, session state). Reads after a callback show at least
+the change that caused it.
 
-Sessions. A `Session` carries the broker's registration and its candidacy. While disconnected it
-may or may not have ended already; `lost` is set when it is known to have ended. Registrations are
-not part of the sequence of changes: they vanish with their session, and each one's epoch is
-greater than all epochs before it.
+Sessions. A broker's registration and its candidacy as controller belong to a `Session`. A
+disconnected session may already have ended; `lost` is set when it is known to have ended.
+Registrations are not part of the sequence of changes: they are removed when their session ends.
+The epoch of each registration is greater than all earlier epochs.
 
-Controller. At most one is elected at a time, each with a greater epoch than the one before. A
+Controller. There is at most one at a time, each with a greater epoch than the one before. A
 write that carries a controller epoch is a Conflict on `CONTROLLER_KEY` from the moment that
 controller is deposed, resigns or loses its session, even before another one is elected.
 """
@@ -38,41 +39,41 @@ from typing import NamedTuple, Protocol, TypeAlias
 from suwi.model.ids import NodeId
 
 ANY = -1
-"""Expected version: whatever is there, even nothing."""
+"""Expected version: any, or no entry."""
 ABSENT = 0
 """Expected version: no such entry."""
 
 HISTORY_CHANGES = 64
-"""How many of the latest changes `changes_after` can give."""
+"""How many of the latest changes `changes_after` can return."""
 WRITE_BYTES_MAX = 448 * 1024
-"""The largest write, as `write_bytes` counts; a larger change is split by its author.
+"""The largest write, as counted by `write_bytes`; the writer splits larger ones.
 
-ZooKeeper takes 1 MiB in one packet, and a write is in it twice: as entries and as the change.
+ZooKeeper allows packets of 1 MiB, and a write is in the packet twice: as entries and as the change.
 """
 CONTROLLER_KEY = "controller"
-"""The key a Conflict names when the controller epoch is not the current one."""
+"""The key of a Conflict if the controller epoch is not the current one."""
 
 _CHANGE_OVERHEAD_BYTES = 64
 
 
 class Unavailable(Exception):
-    """The store cannot be reached; nothing was read or written."""
+    """The store is unavailable; nothing was read or written."""
 
 
 class Closed(Unavailable):
-    """This connection to the store was closed and will not come back."""
+    """This connection to the store was closed for good."""
 
 
 class SessionLost(Exception):
-    """The session has ended: its registrations are gone."""
+    """The session has ended, and with it its registrations."""
 
 
 class NotController(Exception):
-    """The controller epoch given is not the current one."""
+    """The given controller epoch is not the current one."""
 
 
 class AlreadyRegistered(Exception):
-    """Another session holds the registration, or this one does with another value."""
+    """The key is registered by another session, or by this one with another value."""
 
     def __init__(self, registration: "Registration") -> None:
         super().__init__(f"{registration.key} is registered by session {registration.session_id}")
@@ -109,7 +110,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Change nothing, but refuse the write unless the entry has this version."""
+    """Changes nothing; the write is a Conflict unless the entry has this version."""
 
     key: str
     expected_version: int
@@ -120,7 +121,7 @@ Operation: TypeAlias = Put | Delete | Check
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one write did: the new value of each key, None where it was deleted."""
+    """The result of one write: the new value of each key, None if it was deleted."""
 
     sequence: int
     values: Mapping[str, bytes | None]
@@ -128,12 +129,12 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The changes asked for are no longer kept: read all again."""
+    """The requested changes are no longer available: read everything again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """Written, as change number `sequence`; a write of mere checks gives the latest number."""
+    """Written as change number `sequence`; for checks alone, the number of the latest change."""
 
     sequence: int
 
@@ -147,14 +148,14 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The answer was lost: the write may have been applied, or not."""
+    """The response was lost: the write may or may not have been applied."""
 
 
 WriteResult: TypeAlias = Applied | Conflict | Unknown
 
 
 class Registration(NamedTuple):
-    """An entry that lives as long as the session that made it."""
+    """An entry that is removed when the session that created it ends."""
 
     key: str
     value: bytes
@@ -170,13 +171,13 @@ class Controller(NamedTuple):
 class SessionState(enum.Enum):
     CONNECTED = "connected"
     DISCONNECTED = "disconnected"
-    """Cut off from the store, which may have ended the session meanwhile."""
+    """Not connected to the store, which may have ended the session meanwhile."""
     EXPIRED = "expired"
     """Ended, by the store or by `close`."""
 
 
 class Session(Protocol):
-    """One stay of a broker in the cluster."""
+    """A broker's session with the store."""
 
     @property
     def id(self) -> int: ...
@@ -186,33 +187,33 @@ class Session(Protocol):
 
     @property
     def lost(self) -> asyncio.Event:
-        """Set once the session is known to have ended; it never comes back."""
+        """Set once the session is known to have ended; that is final."""
 
     async def register(self, key: str, value: bytes) -> int:
-        """Make an entry that vanishes with this session; return its epoch (the broker epoch).
+        """Create an entry that is removed with this session; returns its epoch (the broker epoch).
 
-        Waits while disconnected. Asking again with the same value returns the same epoch.
-        Raises `AlreadyRegistered` where another holds the key, and `SessionLost`.
+        Waits while disconnected. Registering again with the same value returns the same epoch.
+        Raises `AlreadyRegistered` if the key is registered otherwise, and `SessionLost`.
         """
 
     async def campaign(self, node_id: NodeId) -> Controller:
-        """Wait until elected; return at once where this session is the controller already.
+        """Wait until elected; returns at once if this session already is the controller's.
 
-        Whoever cancels this calls `resign`: the election may have been won in the meantime.
+        After cancelling it, call `resign`: the election may have been won in the meantime.
         Raises `SessionLost`.
         """
 
     async def resign(self) -> None:
-        """Stop being the controller, if this session is. Raises `Unavailable`."""
+        """Resign as controller, if this session is the controller's. Raises `Unavailable`."""
 
     async def close(self) -> None:
-        """End the session: registrations and controllership are gone for all at once."""
+        """End the session; its registrations and its controller election end at once."""
 
 
 class MetadataStore(Protocol):
     @property
     def is_shared(self) -> bool:
-        """Whether brokers of other processes may use the same store."""
+        """Whether brokers in other processes may use the same store."""
 
     async def read(self, key: str) -> Entry | None: ...
 
@@ -224,45 +225,46 @@ class MetadataStore(Protocol):
     ) -> WriteResult:
         """Apply all operations or none. Each key may occur once.
 
-        With a controller epoch the write is refused unless that controller is still in office.
+        With a controller epoch, the write is a Conflict unless that is the current controller's.
         """
 
     async def changes_after(self, sequence: int) -> list[Change] | Gap:
         """The changes that follow `sequence`, in order, without gaps; empty if there are none."""
 
     async def sync(self) -> None:
-        """Return when reads show all that was applied before the call."""
+        """Return when reads show everything that was applied before the call."""
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back on the event loop when something may have changed; returns the way out."""
+        """Call `callback` on the event loop when something may have changed; returns a function
+        that unsubscribes."""
 
     async def registrations(self, prefix: str = "") -> Mapping[str, Registration]: ...
 
     async def deregister(
         self, key: str, epoch: int, *, controller_epoch: int | None = None
     ) -> None:
-        """Remove exactly this registration; return when it is gone, whoever removed it.
+        """Remove exactly this registration; returns when it does not exist any more.
 
-        Raises `NotController` where the controller epoch given is not current, `Unavailable`.
+        Raises `NotController` if the given controller epoch is not current, and `Unavailable`.
         """
 
     async def current_controller(self) -> Controller | None: ...
 
     async def depose(self, controller_epoch: int) -> None:
-        """End exactly this controller's term; return when it is over, whoever ended it.
+        """Depose exactly this controller; returns when it is not the controller any more.
 
         Raises `Unavailable`.
         """
 
     async def open_session(self) -> Session:
-        """A new session. One connection carries one session at a time."""
+        """Open a session. A connection has one session at a time."""
 
     async def close(self) -> None:
-        """End the session, forget the subscribers, leave the store."""
+        """End the session, drop the subscribers and close the connection."""
 
 
 def write_bytes(operations: Sequence[Operation]) -> int:
-    """The size of a write as `WRITE_BYTES_MAX` limits it."""
+    """The size of a write, for `WRITE_BYTES_MAX`."""
     return sum(
         _CHANGE_OVERHEAD_BYTES
         + len(operation.key)
@@ -272,11 +274,11 @@ def write_bytes(operations: Sequence[Operation]) -> int:
 
 
 def check_write(operations: Sequence[Operation]) -> None:
-    """Raise ValueError for a write that no store may accept: a mistake of its author."""
+    """Raises ValueError for an invalid write, which is a bug of the caller."""
     for operation in operations:
         check_key(operation.key)
     if len({operation.key for operation in operations}) != len(operations):
-        raise ValueError("a write names each key once")
+        raise ValueError("a write has two operations on the same key")
     size_bytes = write_bytes(operations)
     if size_bytes > WRITE_BYTES_MAX:
         raise ValueError(f"write of {size_bytes} bytes exceeds {WRITE_BYTES_MAX}")
@@ -288,7 +290,7 @@ def check_key(key: str) -> None:
 
 
 def values_of(operations: Sequence[Operation]) -> dict[str, bytes | None]:
-    """The values of the change these operations make, to compare after `Unknown`."""
+    """The values of the change that these operations make, to compare after `Unknown`."""
     return {
         operation.key: operation.value if isinstance(operation, Put) else None
         for operation in operations
@@ -299,10 +301,10 @@ def values_of(operations: Sequence[Operation]) -> dict[str, bytes | None]:
 async def allocate(
     store: MetadataStore, name: str, count: int, *, controller_epoch: int | None = None
 ) -> int:
-    """Take `count` consecutive ids that nobody ever gets again; return the first.
+    """Allocate `count` consecutive ids that are never allocated again; returns the first.
 
-    Blocks may be skipped: one whose write ended as Unknown is used only if a later write, with
-    the same expected version, proves that the first was not applied.
+    Ids may be skipped: after an Unknown write its ids are used only if a later write with the same
+    expected version is applied, which proves that the first was not.
     Raises `NotController` and `Unavailable`.
     """
     assert count > 0

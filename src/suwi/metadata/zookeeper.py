@@ -1,16 +1,16 @@
-"""The store of a real cluster: Apache ZooKeeper, through kazoo.
+"""The metadata store of a cluster of several processes: Apache ZooKeeper, through kazoo.
 
-`ZookeeperStore.open` connects; zookeeper_format.py shows the znodes. A write is one multi: checks
-of the controller epoch, the changed entries, one slot of the ring with the change itself, and the
-head, whose version makes writers take turns. Everything a write rests on is read before it; as
-each change moves the head and each election the epoch, the multi's version checks on those two
-prove that nothing read has changed since.
-Invariant: the ring holds the 64 changes up to the head, each put by the multi that set the head.
+`ZookeeperStore.open` connects; zookeeper_format.py describes the znodes. A write is one multi:
+checks of the controller epoch, the changed entries, one slot of the ring with the change itself,
+and the head, whose version check serializes writers. A write first reads everything it depends on.
+Each change updates the head and each election the controller epoch, so the multi's version checks
+of these two prove that nothing has changed since.
+Invariant: the ring has the 64 changes up to the head, each written by the multi that set the head.
 
-kazoo runs in threads of its own; whatever it reports hops to the event loop. It has no lasting
-watches and drops the others when disconnected: they are set again on each notice and connection.
-It also pings on while the event loop hangs, so a guard ends the session of a loop that hangs for
-longer than the session's time-out.
+kazoo has its own threads; its callbacks are passed to the event loop. Its watches fire once and are
+dropped on a disconnect: they are set again after each notification and each connect. It keeps
+sending pings while the event loop hangs, so a guard ends the session if the loop hangs for longer
+than the session timeout.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ from suwi.metadata.store import (
 from suwi.metadata.zookeeper_format import Node, Step, registration_of
 from suwi.metadata.zookeeper_session import ZookeeperSession
 
-_CUT_OFF = (
+_DISCONNECTED = (
     ConnectionClosedError,
     ConnectionLoss,
     OperationTimeoutError,
@@ -81,8 +81,8 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self.closed = False
 
-    def hop(self, callback: Callable[..., None], *args: Any) -> None:
-        """From one of kazoo's threads to the event loop."""
+    def call_on_loop(self, callback: Callable[..., None], *args: Any) -> None:
+        """Call `callback` on the event loop, from one of kazoo's threads."""
         with contextlib.suppress(RuntimeError):  # The loop has been closed.
             self._loop.call_soon_threadsafe(callback, *args)
 
@@ -97,45 +97,45 @@ class Connection:
         client_id = self.client.client_id
         return client_id[0] if client_id and self.client.connected else None
 
-    async def ask(self, *requests: Callable[[], Any]) -> list[Any]:
-        """Send the requests in order; None stands for a node that does not exist."""
+    async def request(self, *requests: Callable[[], Any]) -> list[Any]:
+        """Send the requests in order; the result of a missing znode is None."""
         self.check()
         futures = [self._send(request) for request in requests]
-        answers: list[Any] = await asyncio.gather(*futures, return_exceptions=True)
-        for at, answer in enumerate(answers):
-            if isinstance(answer, NoNodeError):
-                answers[at] = None
-            elif isinstance(answer, _CUT_OFF):
-                raise Unavailable("disconnected from ZooKeeper") from answer
-            elif isinstance(answer, BaseException):
-                raise answer
-        return answers
+        responses: list[Any] = await asyncio.gather(*futures, return_exceptions=True)
+        for at, response in enumerate(responses):
+            if isinstance(response, NoNodeError):
+                responses[at] = None
+            elif isinstance(response, _DISCONNECTED):
+                raise Unavailable("disconnected from ZooKeeper") from response
+            elif isinstance(response, BaseException):
+                raise response
+        return responses
 
     async def get(self, *paths: str) -> list[Node | None]:
-        return await self.ask(*(partial(self.client.get_async, path) for path in paths))
+        return await self.request(*(partial(self.client.get_async, path) for path in paths))
 
     async def multi(self, steps: Sequence[Step]) -> bool | None:
-        """Whether it was applied; None where the answer was lost.
+        """Whether it was applied; None if the response was lost.
 
-        Raises `Unavailable` where it was not sent.
+        Raises `Unavailable` if it was not sent.
         """
         self.check()
         transaction = self.client.transaction()
         for method, path, args in steps:
             getattr(transaction, method)(path, *args)
         try:
-            answers = await self._send(transaction.commit_async)
-        except _CUT_OFF:
+            responses = await self._send(transaction.commit_async)
+        except _DISCONNECTED:
             return None
-        return not any(isinstance(answer, Exception) for answer in answers)
+        return not any(isinstance(response, Exception) for response in responses)
 
     def _send(self, request: Callable[[], Any]) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
-        request().rawlink(lambda result: self.hop(_settle, future, result))
+        request().rawlink(lambda result: self.call_on_loop(_complete, future, result))
         return future
 
 
-def _settle(future: asyncio.Future[Any], result: Any) -> None:
+def _complete(future: asyncio.Future[Any], result: Any) -> None:
     if future.done():
         return
     if result.exception is not None:
@@ -156,7 +156,7 @@ class ZookeeperStore:
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._subscribed = 0
         self._guard = LoopGuard(session_timeout_s, self._client.stop, self._client.start_async)
-        # kazoo keeps watchers in sets: always the same objects, so that none is kept twice.
+        # kazoo keeps watchers in sets: always pass the same objects, so that none is added twice.
         self._watches = {
             self._paths.head: self._client.get_async,
             self._paths.registrations: self._client.get_children_async,
@@ -173,10 +173,10 @@ class ZookeeperStore:
         session_timeout_s: float = 6.0,
         connect_timeout_s: float = 15.0,
     ) -> "ZookeeperStore":
-        """Connect to the ensemble, making Suwi's znodes where they are missing."""
+        """Connect to the ensemble and create Suwi's znodes if they are missing."""
         connection = Connection(hosts, session_timeout_s)
         store = cls(connection, root, session_timeout_s)
-        connection.client.add_listener(store._hear_state)
+        connection.client.add_listener(store._state_listener)
         start = connection.client.start
         try:
             await asyncio.get_running_loop().run_in_executor(None, start, connect_timeout_s)
@@ -208,7 +208,7 @@ class ZookeeperStore:
 
     async def _make_nodes(self) -> None:
         paths = self._paths
-        await self._connection.ask(lambda: self._client.ensure_path_async(paths.root))
+        await self._connection.request(lambda: self._client.ensure_path_async(paths.root))
         nodes = {
             paths.entries: b"",
             paths.ring: b"",
@@ -222,7 +222,7 @@ class ZookeeperStore:
             return
         for path, data in nodes.items():
             with contextlib.suppress(NodeExistsError):
-                await self._connection.ask(partial(self._client.create_async, path, data))
+                await self._connection.request(partial(self._client.create_async, path, data))
 
     # Entries
 
@@ -234,7 +234,7 @@ class ZookeeperStore:
     async def read_all(self, prefix: str = "") -> Snapshot:
         while True:
             before = await self._head()
-            (names,) = await self._connection.ask(
+            (names,) = await self._connection.request(
                 lambda: self._client.get_children_async(self._paths.entries)
             )
             keys = [key for key in map(fmt.key_of, names) if key.startswith(prefix)]
@@ -290,20 +290,20 @@ class ZookeeperStore:
                     return Applied(sequence)
             elif synced:
                 return Conflict(refused)
-            # What was read was out of date, or may have been.
+            # The reads were or may have been stale.
             await self.sync()
             synced = True
 
     def _fence(
         self, controller_epoch: int | None, epoch: Node | None, controller: Node | None
     ) -> list[Step]:
-        """Steps that fail once this controller is out of office."""
+        """Steps of a multi that fail once this controller is not the current one."""
         if controller_epoch is None:
             return []
         assert epoch is not None
         if controller is None or fmt.decode_controller(controller[0]).epoch != controller_epoch:
             raise NotController(controller_epoch)
-        # The node alone could be a later controller's: its version is the same again.
+        # The controller node alone is not enough: a later controller's has the same version.
         return [
             ("check", self._paths.controller_epoch, (epoch[1].version,)),
             ("check", self._paths.controller, (controller[1].version,)),
@@ -312,7 +312,7 @@ class ZookeeperStore:
     def _steps(
         self, operations: Sequence[Operation], nodes: Sequence[Node | None], head: Node
     ) -> tuple[int, list[Step]]:
-        """The sequence this write will have, and the multi that makes it so."""
+        """The sequence number of this write, and the steps of its multi."""
         values = values_of(operations)
         latest, head_version = fmt.decode_number(head[0]), head[1].version
         if not values:
@@ -333,28 +333,28 @@ class ZookeeperStore:
         return sequence, steps
 
     async def sync(self) -> None:
-        await self._connection.ask(lambda: self._client.sync_async(self._paths.root))
+        await self._connection.request(lambda: self._client.sync_async(self._paths.root))
 
     # Registrations and the controller
 
     async def registrations(self, prefix: str = "") -> Mapping[str, Registration]:
         while True:
-            before, names = await self._births_and_names()
+            before, names = await self._registration_names()
             keys = [key for key in map(fmt.key_of, names) if key.startswith(prefix)]
             nodes = await self._connection.get(*map(self._paths.registration, keys))
-            if (await self._births_and_names())[0] == before:
+            if (await self._registration_names())[0] == before:
                 return {
                     key: registration_of(key, node)
                     for key, node in zip(keys, nodes, strict=True)
                     if node
                 }
 
-    async def _births_and_names(self) -> tuple[int, list[str]]:
-        """The number of the last birth or death, and who is there."""
-        (answer,) = await self._connection.ask(
+    async def _registration_names(self) -> tuple[int, list[str]]:
+        """The zxid of the last registration or unregistration, and the names of the znodes."""
+        (response,) = await self._connection.request(
             lambda: self._client.get_children_async(self._paths.registrations, include_data=True)
         )
-        names, stat = answer
+        names, stat = response
         return stat.pzxid, names
 
     async def deregister(
@@ -363,20 +363,20 @@ class ZookeeperStore:
         path = self._paths.registration(key)
         while True:
             await self.sync()
-            births, held, term, controller = await self._connection.get(
+            parent, held, epoch_node, controller = await self._connection.get(
                 self._paths.registrations,
                 path,
                 self._paths.controller_epoch,
                 self._paths.controller,
             )
-            assert births is not None
+            assert parent is not None
             if held is None or held[1].czxid != epoch:
                 return
-            fence = self._fence(controller_epoch, term, controller)
-            # Each birth sets the parent: unless its version is still the same, the node under
+            fence = self._fence(controller_epoch, epoch_node, controller)
+            # Each registration sets the parent node: if its version has changed, the node with
             # this name may be a later registration.
-            same: Step = ("check", self._paths.registrations, (births[1].version,))
-            if await self._connection.multi([*fence, same, ("delete", path, ())]):
+            unchanged: Step = ("check", self._paths.registrations, (parent[1].version,))
+            if await self._connection.multi([*fence, unchanged, ("delete", path, ())]):
                 return
 
     async def current_controller(self) -> Controller | None:
@@ -396,7 +396,7 @@ class ZookeeperStore:
             if await self._connection.multi([*fence, ("delete", self._paths.controller, ())]):
                 return
 
-    # Sessions and notices
+    # Sessions and notifications
 
     async def open_session(self) -> "ZookeeperSession":
         self._connection.check()
@@ -408,7 +408,7 @@ class ZookeeperStore:
         return self._session
 
     async def end_session(self) -> None:
-        """End the session with ZooKeeper, and begin another for whoever goes on reading."""
+        """End the session with ZooKeeper, and start another so that reads still work."""
 
         def restart() -> None:
             self._client.stop()
@@ -426,9 +426,9 @@ class ZookeeperStore:
         for callback in list(self._callbacks.values()):
             callback()
 
-    def _hear_state(self, state: str) -> None:
+    def _state_listener(self, state: str) -> None:
         """Called by kazoo's connection thread."""
-        self._connection.hop(self._on_state, state, self._connection.session_id)
+        self._connection.call_on_loop(self._on_state, state, self._connection.session_id)
 
     def _on_state(self, state: str, session_id: int | None) -> None:
         session = self._session
@@ -444,18 +444,20 @@ class ZookeeperStore:
         self._notify()
 
     def _make_watcher(self, path: str) -> Callable[[Any], None]:
-        return lambda _event: self._connection.hop(self._watch, path)
+        return lambda _event: self._connection.call_on_loop(self._watch, path)
 
     def _watch_all(self) -> None:
         for path in self._watches:
             self._watch(path)
 
     def _watch(self, path: str) -> None:
-        """Set the watch, then tell the subscribers: nothing can happen unseen in between."""
+        """Set the watch, then notify the subscribers, so that no change in between is missed."""
         if self._connection.closed or not self._client.connected:
-            return  # Connecting sets all watches.
+            return  # All watches are set after connecting.
         read, watcher = self._watches[path], self._watchers[path]
-        read(path, watch=watcher).rawlink(lambda _result: self._connection.hop(self._notify))
+        read(path, watch=watcher).rawlink(
+            lambda _result: self._connection.call_on_loop(self._notify)
+        )
 
 
 def _first_conflict(operations: Sequence[Operation], nodes: Sequence[Node | None]) -> str | None:
@@ -469,7 +471,8 @@ def _first_conflict(operations: Sequence[Operation], nodes: Sequence[Node | None
 def _caught_up(
     entries: dict[str, Entry], changes: Sequence[Change], before: int, prefix: str
 ) -> Snapshot:
-    """Entries read one by one, some of them before and some after the changes, as of the last."""
+    """A snapshot as of the last change, from entries that were read one by one before or after
+    each of the changes."""
     for change in changes:
         for key, value in change.values.items():
             if not key.startswith(prefix) or (

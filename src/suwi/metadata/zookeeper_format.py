@@ -1,13 +1,13 @@
-"""What Suwi's znodes are called and contain.
+"""Names and contents of Suwi's znodes.
 
     <root>/entries/<key>        one entry: version, value (compressed)
     <root>/ring/<0…63>          a change, at its sequence modulo 64 (compressed)
     <root>/head                 the sequence of the latest change
-    <root>/registrations/<key>  a registration; the parent is set with every birth
+    <root>/registrations/<key>  a registration; each registration also sets the parent node
     <root>/controller           the elected controller
-    <root>/controller-epoch     the greatest controller epoch ever given
+    <root>/controller-epoch     the greatest controller epoch so far
 
-Keys are escaped into one name, so that all entries are listed by one request.
+A key is escaped into one node name, so that one request lists all entries.
 """
 
 import struct

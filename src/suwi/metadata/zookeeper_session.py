@@ -1,13 +1,12 @@
-"""A session with ZooKeeper: the broker's registration and its candidacy.
+"""A session with ZooKeeper: the broker's registration and its controller candidacy.
 
-Both settle themselves: they send a multi and then look whose node is there, which answers lost
-answers as well.
+Both send a multi and then read whose node exists, which also covers a lost response.
 """
 
 from typing import TYPE_CHECKING
 
 from suwi.metadata import zookeeper_format as fmt
-from suwi.metadata.session import SessionLife
+from suwi.metadata.session import SessionBase
 from suwi.metadata.store import (
     AlreadyRegistered,
     Controller,
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from suwi.metadata.zookeeper import Connection, ZookeeperStore
 
 
-class ZookeeperSession(SessionLife):
+class ZookeeperSession(SessionBase):
     def __init__(
         self, session_id: int, store: "ZookeeperStore", connection: "Connection", paths: fmt.Paths
     ) -> None:
@@ -69,12 +68,12 @@ class ZookeeperSession(SessionLife):
                     mine = elected[1].ephemeralOwner == self._id
                     return fmt.decode_controller(elected[0]) if mine else None
                 controller = Controller(node_id, fmt.decode_number(epoch[0]) + 1)
-                raised = (fmt.encode_number(controller.epoch), epoch[1].version)
-                elected_by = (fmt.encode_controller(controller), None, True)
+                next_epoch = (fmt.encode_number(controller.epoch), epoch[1].version)
+                controller_node = (fmt.encode_controller(controller), None, True)
                 await self._connection.multi(
                     [
-                        ("set_data", self._paths.controller_epoch, raised),
-                        ("create", self._paths.controller, elected_by),
+                        ("set_data", self._paths.controller_epoch, next_epoch),
+                        ("create", self._paths.controller, controller_node),
                     ]
                 )
 
@@ -92,6 +91,6 @@ class ZookeeperSession(SessionLife):
             await self._store.end_session()
 
     def _check_own(self) -> None:
-        """kazoo goes on in a new session by itself; what is made there is not this one's."""
+        """kazoo continues in a new session by itself; nodes created there do not belong to this."""
         if self._connection.session_id not in (None, self._id):
             raise SessionLost(self._id)

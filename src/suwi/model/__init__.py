@@ -1,1 +1,1 @@
-"""Nouns without behaviour: ids, errors, configuration keys."""
+"""Types without behaviour that all packages share: ids, errors, configuration keys."""

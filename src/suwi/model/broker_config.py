@@ -1,8 +1,7 @@
-"""The configuration of a broker: Kafka's key names, parsed once, an error for what is not known.
+"""The configuration of a broker: Kafka's key names, parsed once; unknown keys are errors.
 
-Entrance: `parse_broker_config`, from properties to a frozen `BrokerConfig`. The fields of
-`BrokerConfig` are the one table of broker keys; the defaults of topic keys are in
-`topic_config.py`.
+`parse_broker_config` makes a frozen `BrokerConfig` from properties. The fields of `BrokerConfig`
+are the only table of broker keys; the defaults of topic keys are in `topic_config.py`.
 """
 
 import dataclasses
@@ -45,7 +44,8 @@ class BrokerConfig(CoordinatorConfig):
         "broker.rack",
         text(),
         "",
-        "The rack this broker stands in. Of several in one process, `{node}` is each one's id.",
+        "The broker's rack. With several brokers in one process, `{node}` is replaced by each "
+        "one's id.",
     )
     listeners: tuple[str, ...] = key(
         "listeners",
@@ -57,7 +57,7 @@ class BrokerConfig(CoordinatorConfig):
         "advertised.listeners",
         list_of(),
         (),
-        "What clients are told to connect to, by listener name; default: the listeners.",
+        "The addresses that clients connect to, by listener name; default: the listeners.",
     )
     listener_security_protocol_map: tuple[str, ...] = key(
         "listener.security.protocol.map",
@@ -66,9 +66,7 @@ class BrokerConfig(CoordinatorConfig):
         "The protocol of each listener name: NAME:PROTOCOL, with PLAINTEXT, SSL, SASL_PLAINTEXT or "
         "SASL_SSL. Names of protocols map to themselves.",
     )
-    log_dirs: tuple[str, ...] = key(
-        "log.dirs", list_of(), ("suwi-data",), "The directories that hold the data."
-    )
+    log_dirs: tuple[str, ...] = key("log.dirs", list_of(), ("suwi-data",), "The data directories.")
     num_partitions: int = key("num.partitions", int32(1), 1, "Partitions of a topic by default.")
     default_replication_factor: int = key(
         "default.replication.factor",
@@ -80,13 +78,13 @@ class BrokerConfig(CoordinatorConfig):
         "auto.create.topics.enable",
         boolean(),
         True,
-        "Whether asking for an unknown topic creates it.",
+        "Whether a metadata request for an unknown topic creates it.",
     )
     delete_topic_enable: bool = key(
         "delete.topic.enable", boolean(), True, "Whether topics may be deleted."
     )
     socket_request_max_bytes: int = key(
-        "socket.request.max.bytes", int32(1), 104_857_600, "The largest request that is read."
+        "socket.request.max.bytes", int32(1), 104_857_600, "The largest request that is accepted."
     )
     max_connections: int = key(
         "max.connections", int32(0), INT32_MAX, "How many connections a broker accepts."
@@ -116,26 +114,26 @@ class BrokerConfig(CoordinatorConfig):
         "log.retention.check.interval.ms",
         int64(1),
         300_000,
-        "How often old segments are looked for.",
+        "How often the broker checks for segments to delete.",
     )
     log_cleaner_enable: bool = key(
         "log.cleaner.enable",
         boolean(),
         True,
-        "Whether topics with `cleanup.policy=compact` are compacted; without it they only grow.",
+        "Whether topics with `cleanup.policy=compact` are compacted; if not, they only grow.",
     )
     log_cleaner_backoff_ms: int = key(
         "log.cleaner.backoff.ms",
         int64(0),
         15_000,
-        "How long to wait, when no log needs compaction, before they are looked at again.",
+        "How long the log cleaner waits, when no log needs compaction, before it checks again.",
     )
     log_cleaner_dedupe_buffer_size: int = key(
         "log.cleaner.dedupe.buffer.size",
         int64(0),
         134_217_728,
-        "The memory for the keys of a log that is compacted, 32 bytes each. With more keys than "
-        "fit the log is compacted in several rounds.",
+        "The memory for the keys of a log that is compacted, 32 bytes each. A log with more keys "
+        "than fit is compacted in several rounds.",
     )
     log_cleaner_io_max_bytes_per_second: float = key(
         "log.cleaner.io.max.bytes.per.second",
@@ -147,117 +145,118 @@ class BrokerConfig(CoordinatorConfig):
         "log.flush.scheduler.interval.ms",
         int64(1),
         1000,
-        "How often logs with `flush.ms` are looked at.",
+        "How often the broker checks whether a log is due for a flush (`flush.ms`).",
     )
     log_flush_offset_checkpoint_interval_ms: int = key(
         "log.flush.offset.checkpoint.interval.ms",
         int32(0),
         60_000,
-        "How often recovery points are written down.",
+        "How often the recovery point checkpoints are written.",
     )
     log_flush_start_offset_checkpoint_interval_ms: int = key(
         "log.flush.start.offset.checkpoint.interval.ms",
         int32(0),
         60_000,
-        "How often log start offsets are written down.",
+        "How often the log start offset checkpoints are written.",
     )
     replica_high_watermark_checkpoint_interval_ms: int = key(
         "replica.high.watermark.checkpoint.interval.ms",
         int64(1),
         5000,
-        "How often high watermarks are written down.",
+        "How often the high watermark checkpoints are written.",
     )
     inter_broker_listener_name: str = key(
         "inter.broker.listener.name",
         text(),
         "",
-        "Which listener brokers use among themselves; default: the first.",
+        "The listener for connections between brokers; default: the first.",
     )
     security_inter_broker_protocol: str = key(
         "security.inter.broker.protocol",
         text(),
         "",
-        "In place of inter.broker.listener.name: the first listener with this protocol.",
+        "Instead of inter.broker.listener.name: use the first listener with this protocol.",
     )
     sasl_mechanism_inter_broker_protocol: str = key(
         "sasl.mechanism.inter.broker.protocol",
         text(),
         "",
-        "How brokers log in to each other where their listener asks for it; name and password are "
-        "in listener.name.NAME.MECHANISM.sasl.jaas.config.",
+        "The SASL mechanism between brokers, if their listener uses SASL; user name and password "
+        "are in listener.name.NAME.MECHANISM.sasl.jaas.config.",
     )
     ssl_endpoint_identification_algorithm: str = key(
         "ssl.endpoint.identification.algorithm",
         text(),
         "https",
-        "How a broker checks that another one's certificate is for its address; empty: not at all.",
+        "How a broker checks that another broker's certificate matches its address; empty: no "
+        "check.",
     )
     controlled_shutdown_enable: bool = key(
         "controlled.shutdown.enable",
         boolean(),
         True,
-        "Whether a broker that stops hands its partitions over first.",
+        "Whether a stopping broker first moves its partition leaderships to other brokers.",
     )
     auto_leader_rebalance_enable: bool = key(
         "auto.leader.rebalance.enable",
         boolean(),
         True,
-        "Whether preferred leaders get their partitions back when they are in sync again.",
+        "Whether preferred leaders are elected again once they are in sync.",
     )
     leader_imbalance_check_interval_seconds: int = key(
         "leader.imbalance.check.interval.seconds",
         int64(1),
         300,
-        "How often the controller looks for partitions that are not led by their preferred leader.",
+        "How often the controller checks for partitions not led by their preferred leader.",
     )
     replica_lag_time_max_ms: int = key(
         "replica.lag.time.max.ms",
         int64(1),
         30_000,
-        "After how long without having caught up a follower is out of sync.",
+        "A follower that has not caught up for this long leaves the ISR.",
     )
     replica_fetch_wait_max_ms: int = key(
         "replica.fetch.wait.max.ms",
         int32(0),
         500,
-        "How long a leader may hold back its answer to a follower that has everything.",
+        "How long a leader may delay its response to a follower that has all records.",
     )
     replica_fetch_min_bytes: int = key(
         "replica.fetch.min.bytes",
         int32(0),
         1,
-        "How much a leader gathers before it answers a follower.",
+        "How many bytes a leader gathers before it responds to a follower.",
     )
     replica_fetch_max_bytes: int = key(
         "replica.fetch.max.bytes",
         int32(0),
         1024 * 1024,
-        "How much of one partition a follower asks for at once.",
+        "How many bytes of one partition a follower fetches at once.",
     )
     replica_fetch_response_max_bytes: int = key(
         "replica.fetch.response.max.bytes",
         int32(0),
         10 * 1024 * 1024,
-        "How much a follower asks for at once.",
+        "How many bytes a follower fetches at once.",
     )
     replica_fetch_backoff_ms: int = key(
         "replica.fetch.backoff.ms",
         int32(1),
         1000,
-        "How long a follower waits at most after a fetch that failed.",
+        "How long a follower waits at most after a failed fetch.",
     )
     replica_socket_timeout_ms: int = key(
         "replica.socket.timeout.ms",
         int32(1),
         30_000,
-        "After how long without an answer a follower gives its leader up and connects anew.",
+        "A follower that gets no response for this long reconnects to its leader.",
     )
     replica_selector_class: str = key(
         "replica.selector.class",
         text(),
         "",
-        "Whether consumers read from a follower in their own rack (client.rack): "
-        "org.apache.kafka.common.replica.RackAwareReplicaSelector. Empty: from the leader.",
+        "With org.apache.kafka.common.replica.RackAwareReplicaSelector, consumers read from a "
+        "replica in their own rack (client.rack). Empty: from the leader.",
     )
     producer_id_expiration_ms: int = key(
         "producer.id.expiration.ms",
@@ -269,17 +268,17 @@ class BrokerConfig(CoordinatorConfig):
         "producer.id.expiration.check.interval.ms",
         int32(1),
         600_000,
-        "How often producers to forget are looked for.",
+        "How often the broker checks for expired producers.",
     )
     topic: TopicConfig = field(default_factory=TopicConfig)
-    """What a topic that sets nothing gets."""
+    """The defaults of topic configurations."""
     given: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """What was set, as text, by the names in the tables; secrets as well."""
+    """The given values as text, secrets included, by the key names in the tables."""
     scoped: Mapping[Scope, Mapping[str, Any]] = field(default_factory=dict)
-    """What was set for a listener, or a mechanism of one, by the names of the attributes."""
+    """The values given for a listener or for one of its mechanisms, by attribute name."""
 
     def security_of(self, listener: str, mechanism: str = "") -> SecurityConfig:
-        """What is in force for a listener, or for one of its mechanisms."""
+        """The security settings in effect for a listener, or for one of its mechanisms."""
         values = {attribute: getattr(self, attribute) for attribute, _ in SECURITY_KEYS.values()}
         values.update(self.scoped.get(Scope(listener), {}))
         if mechanism:
@@ -289,7 +288,7 @@ class BrokerConfig(CoordinatorConfig):
 
 BROKER_KEYS = dict(sorted(keys_of(BrokerConfig).items(), key=lambda k: k[0] in SECURITY_KEYS))
 
-# Other names of the same key, with the name Suwi uses.
+# Alternative names of keys, each with the name that Suwi uses.
 SYNONYMS = {"broker.id": "node.id", "log.dir": "log.dirs"}
 
 _NO_EFFECT = "Accepted without effect: there is no such {} here."
@@ -307,11 +306,10 @@ KEYS_WITHOUT_EFFECT = {
         Key("num.replica.fetchers", int32(1), 1, _THREADS),
     )
 }
-"""Kafka's keys for threads and buffers that it takes new values of while running: so they are taken
-here, too."""
+"""Dynamic keys of Kafka for threads and buffers. They are accepted here too, without effect."""
 
-# Kafka's keys that a server.properties often has and that steer nothing here. Each is said once at
-# the start, so that nobody believes in an effect.
+# Kafka's keys that are common in server.properties files and have no effect here. Each one that is
+# given is logged at start.
 IGNORED_BROKER_KEYS = KEYS_WITHOUT_EFFECT.keys() | frozenset(
     """
     compression.gzip.level compression.lz4.level compression.zstd.level
@@ -334,7 +332,7 @@ _NO_STORE_PASSWORD = (
     "stores are not supported: convert them with `keytool -importkeystore -deststoretype PKCS12` "
     "and `openssl pkcs12 -in store.p12 -out store.pem`"
 )
-# Kafka's keys that would promise something Suwi does not do, with the way out.
+# Kafka's keys that Suwi refuses because it does not support them, with a workaround.
 _REFUSED = {
     "ssl.keystore.password": _NO_STORE_PASSWORD,
     "ssl.truststore.password": _NO_STORE_PASSWORD,
@@ -344,11 +342,11 @@ _REFUSED = {
 class ParsedConfig(NamedTuple):
     config: BrokerConfig
     ignored: tuple[str, ...]
-    """Keys that were given and have no effect here."""
+    """The given keys that have no effect here."""
 
 
 def parse_broker_config(properties: Mapping[str, str]) -> ParsedConfig:
-    """Read Kafka's properties. Raises `BadConfig` for an unknown key or a value not allowed."""
+    """Parse Kafka's properties. Raises `BadConfig` for an unknown key or an invalid value."""
     broker: dict[str, Any] = {}
     topic: dict[str, Any] = {}
     ignored: list[str] = []
@@ -433,17 +431,17 @@ DYNAMIC_BROKER_KEYS = frozenset(
         "max.connections.per.ip",
     }
 )
-"""Keys that a running broker takes a new value for."""
+"""The keys that can be changed while the broker runs."""
 
 
 def resembles_key(name: str) -> bool:
-    """Whether an unknown name was meant as a key, as far as one can tell."""
+    """Whether an unknown name looks like a misspelt or unsupported key."""
     is_refused = name.endswith(tuple(_REFUSED))
     return is_refused or name.startswith(LISTENER_PREFIX) or _close_to(name) is not None
 
 
 def rack_of(rack: str, node_id: int) -> str:
-    """Of several brokers in one process, which share their settings: the rack of one of them."""
+    """The rack of one broker; several brokers in one process share the setting."""
     return rack.replace("{node}", str(node_id))
 
 

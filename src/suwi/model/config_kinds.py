@@ -1,4 +1,4 @@
-"""What the value of a configuration key may be, and how its text is read."""
+"""The types of configuration values: what is allowed, and how their text is parsed."""
 
 from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields
@@ -9,16 +9,16 @@ INT64_MAX = 2**63 - 1
 
 
 class BadValue(ValueError):
-    """A value that its key does not allow. The message says what is allowed."""
+    """The key does not allow this value. The message says what is allowed."""
 
 
 class BadConfig(ValueError):
-    """A configuration that cannot be used; the message names key, value and what is allowed."""
+    """An invalid configuration; the message names the key, the value and what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Password:
-    """A value that is never shown: neither as text nor in a traceback."""
+    """A secret value: neither `str` nor `repr` shows it."""
 
     secret: str = field(repr=False)
 
@@ -30,7 +30,7 @@ NO_PASSWORD: Final = Password("")
 
 
 class Kind(NamedTuple):
-    """A type of values: its name in Kafka's terms, how to read it, and what is allowed."""
+    """A type of values: its name in Kafka, a description of what is allowed, and its parser."""
 
     name: str
     allowed: str
@@ -138,7 +138,7 @@ def one_of(*choices: str, any_case: bool = False) -> Kind:
 
 
 def list_of(*choices: str) -> Kind:
-    """A comma-separated list without repetition, of the given words where any are given."""
+    """A comma-separated list without duplicates; only of the given choices, if there are any."""
 
     def read(value: str) -> tuple[str, ...]:
         words = tuple(word.strip() for word in value.split(",") if word.strip())
@@ -150,7 +150,7 @@ def list_of(*choices: str) -> Kind:
 
 
 def value_text(value: Any) -> str:
-    """A value as Kafka writes it."""
+    """The text of a value in Kafka's format."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):

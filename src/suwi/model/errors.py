@@ -1,6 +1,6 @@
-"""Kafka's errors as exceptions, raised where they are known.
+"""Kafka's error codes as exceptions, raised where the error is detected.
 
-A handler maps a `BrokerError` to its code once per partition; anything else is a bug of ours.
+A handler maps a `BrokerError` to its code once per partition; any other exception is a bug.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 
 
 class BrokerError(Exception):
-    """An answer that Kafka's protocol has a code for. The text is shown to the client."""
+    """An error with a code in Kafka's protocol. The text is sent to the client."""
 
     code: ClassVar[ErrorCode] = ErrorCode.unknown_server_error
 
@@ -52,10 +52,11 @@ class InvalidRecord(BrokerError):
 
 
 class RejectedRecords(InvalidRecord):
-    """Some records of a batch are invalid: all of it is refused, and these are named (KIP-467)."""
+    """Some records of a batch are invalid: the whole batch is rejected, and the response lists the
+    invalid records (KIP-467)."""
 
     def __init__(self, message: str, reasons: Mapping[int, str]) -> None:
-        """`reasons` are by the place of the record in its batch, from 0 on."""
+        """`reasons`: by the index of the record in its batch, from 0."""
         super().__init__(message)
         self.reasons = reasons
 

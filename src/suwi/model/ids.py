@@ -1,4 +1,4 @@
-"""The ids and positions of the system, each a type of its own."""
+"""Ids, offsets and epochs, each with its own type."""
 
 from typing import NamedTuple, NewType
 from uuid import UUID

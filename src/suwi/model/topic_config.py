@@ -1,6 +1,6 @@
 """The configuration of a topic: Kafka's key names, parsed once.
 
-The fields of `TopicConfig` are the one table of topic keys. A broker-wide default of each is a
+The fields of `TopicConfig` are the only table of topic keys. The broker-wide default of each is a
 broker key (`log.retention.ms` for `retention.ms`).
 """
 
@@ -25,7 +25,7 @@ from suwi.model.config_kinds import (
 
 _HOUR_MS = 3_600_000
 _MINUTE_MS = 60_000
-_SEGMENT_BYTES_MIN = 1024  # Apache Kafka allows 1 MiB at least; tests and labs need small ones.
+_SEGMENT_BYTES_MIN = 1024  # 1 MiB in Apache Kafka; tests need smaller segments.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,21 +41,21 @@ class TopicConfig:
         "compression.type",
         one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
         "producer",
-        "The codec batches are stored in; `producer` keeps the producer's.",
+        "The compression of stored batches; `producer` keeps the producer's.",
         broker="compression.type",
     )
     delete_retention_ms: int = key(
         "delete.retention.ms",
         int64(0),
         86_400_000,
-        "How long a tombstone stays readable after its key was compacted.",
+        "How long a tombstone is kept after its key was compacted.",
         broker="log.cleaner.delete.retention.ms",
     )
     file_delete_delay_ms: int = key(
         "file.delete.delay.ms",
         int64(0),
         60_000,
-        "How long a removed segment's files wait on disk before they are deleted.",
+        "How long the files of a deleted segment stay on disk.",
         broker="log.segment.delete.delay.ms",
     )
     flush_messages: int = key(
@@ -76,7 +76,7 @@ class TopicConfig:
         "index.interval.bytes",
         int32(0),
         4096,
-        "One index entry for about this many bytes of log.",
+        "The log has one index entry for about this many bytes.",
         broker="log.index.interval.bytes",
     )
     max_compaction_lag_ms: int = key(
@@ -97,14 +97,14 @@ class TopicConfig:
         "message.timestamp.after.max.ms",
         int64(0),
         3_600_000,
-        "How far a record's timestamp may lie in the future.",
+        "How far a record's timestamp may be in the future.",
         broker="log.message.timestamp.after.max.ms",
     )
     message_timestamp_before_max_ms: int = key(
         "message.timestamp.before.max.ms",
         int64(0),
         INT64_MAX,
-        "How far a record's timestamp may lie in the past.",
+        "How far a record's timestamp may be in the past.",
         broker="log.message.timestamp.before.max.ms",
     )
     message_timestamp_type: str = key(
@@ -118,7 +118,7 @@ class TopicConfig:
         "min.cleanable.dirty.ratio",
         double(0, 1),
         0.5,
-        "Compact when this share of the log is not compacted yet.",
+        "A log is compacted when at least this share of it is not compacted yet.",
         broker="log.cleaner.min.cleanable.ratio",
     )
     min_compaction_lag_ms: int = key(
@@ -139,7 +139,7 @@ class TopicConfig:
         "preallocate",
         boolean(),
         False,
-        "Whether a new segment's file is created at its full size. Suwi never needs it.",
+        "Whether a new segment's file is created at its full size.",
         broker="log.preallocate",
     )
     retention_bytes: int = key(
@@ -171,14 +171,15 @@ class TopicConfig:
         "segment.index.bytes",
         int32(16),
         10_485_760,
-        "A segment is rolled when an index of it would grow past this size.",
+        "A segment is rolled when one of its indexes would grow past this size.",
         broker="log.index.size.max.bytes",
     )
     segment_jitter_ms: int = key(
         "segment.jitter.ms",
         int64(0),
         0,
-        "At most this much is taken off `segment.ms`, at random, so that not all roll at once.",
+        "`segment.ms` is reduced by a random time up to this, so that not all segments roll at "
+        "once.",
         broker=(("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
     )
     segment_ms: int = key(
@@ -192,7 +193,8 @@ class TopicConfig:
         "unclean.leader.election.enable",
         boolean(),
         False,
-        "Whether a replica that is not in sync may lead when no other is left, losing records.",
+        "Whether a replica that is not in sync may become leader if no other is available, which "
+        "loses records.",
         broker="unclean.leader.election.enable",
     )
 
@@ -202,8 +204,9 @@ class TopicConfig:
 
     @property
     def roll_ms(self) -> int:
-        """How old the first record of a segment may get before the next append rolls it: what is
-        in the active segment cannot be compacted."""
+        """The age of a segment's first record at which the next append rolls the segment. For
+        compacted topics also limited by the compaction lag: the active segment cannot be
+        compacted."""
         if "compact" in self.cleanup_policy:
             return min(self.segment_ms, self.max_compaction_lag_ms)
         return self.segment_ms
@@ -211,7 +214,7 @@ class TopicConfig:
 
 TOPIC_KEYS = keys_of(TopicConfig)
 
-# Kafka's topic keys that Suwi knows and ignores: what they steer does not exist here.
+# Kafka's topic keys that are accepted without effect: Suwi does not have what they configure.
 IGNORED_TOPIC_KEYS = frozenset(
     {
         "compression.gzip.level",
@@ -229,7 +232,7 @@ IGNORED_TOPIC_KEYS = frozenset(
 
 
 def parse_topic_config(overrides: Mapping[str, str], defaults: TopicConfig) -> TopicConfig:
-    """The defaults with a topic's own settings laid over them. Raises `BadConfig`."""
+    """The defaults overridden by a topic's own settings. Raises `BadConfig`."""
     changes: dict[str, object] = {}
     for name, value in overrides.items():
         if name in IGNORED_TOPIC_KEYS:

@@ -1,6 +1,6 @@
-"""Record batches, format 2: read, check, build, compress.
+"""Record batches, format 2: reading, validating, building, compressing.
 
-`batch` knows the header and never looks at the records; `record` decodes them; `validate` judges
-what a client sent; `builder` makes new batches; `convert` changes the codec of existing ones.
+`batch` handles the header and never reads the records; `record` decodes them; `validate` validates
+a client's batch; `builder` builds new batches; `convert` changes the codec of existing ones.
 Modules are imported by name; nothing is re-exported here.
 """

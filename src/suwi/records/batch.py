@@ -1,7 +1,7 @@
-"""The header of a record batch, and the few bytes of it that a broker may change.
+"""The header of a record batch, and the fields of it that a broker may change.
 
-`read_header` reads one, `batches` walks a buffer of many; `place` and `stamp` patch in place.
-Invariant: the records section is never looked at here, and never copied.
+`read_header` reads one, `batches` iterates over a buffer; `place` and `stamp` patch in place.
+Invariant: the records section is neither read nor copied here.
 """
 
 import struct
@@ -44,7 +44,7 @@ _new_tuple = tuple.__new__
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes before the records, field by field as they lie on disk."""
+    """The 61 bytes before the records, field by field as on disk."""
 
     base_offset: int
     batch_length: int
@@ -93,7 +93,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """KIP-534: the base timestamp is when tombstones and markers of this batch may go."""
+        """KIP-534: the base timestamp is when tombstones and markers may be removed."""
         return self.attributes & DELETE_HORIZON_BIT != 0
 
     @property
@@ -102,19 +102,19 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record; after 2^31 - 1 comes 0."""
+        """The sequence of the last record; 2^31 - 1 is followed by 0."""
         if self.base_sequence < 0:
             return self.base_sequence
         return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Read the header at `position`; CorruptMessage if it cannot be the head of a batch.
+    """Read the header at `position`. Raises CorruptMessage if it cannot be a batch header.
 
-    The batch itself may reach beyond the buffer.
+    The batch may extend beyond the buffer.
     """
     try:
-        # As `_make` does it, but for every batch that comes in.
+        # As `_make`, inlined because it runs for every incoming batch.
         header = _new_tuple(BatchHeader, HEADER.unpack_from(buffer, position))
     except struct.error:
         raise CorruptMessage(
@@ -128,9 +128,10 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Every whole batch of the buffer with its position; an incomplete one at the end is left out.
+    """Every complete batch in the buffer with its position; an incomplete one at the end is
+    skipped.
 
-    CorruptMessage where a header is broken.
+    Raises CorruptMessage if a header is damaged.
     """
     position = 0
     end = len(buffer)
@@ -144,32 +145,32 @@ def batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def end_of_batches(buffer: memoryview, count: int) -> int:
-    """Where the first `count` batches of the buffer end; its own end where there are no more."""
+    """The end of the first `count` batches in the buffer; the buffer's end if there are fewer."""
     position, end = 0, len(buffer)
     for _ in range(count):
         if position + HEADER_BYTES > end:
             return end
         (batch_length,) = _INT32.unpack_from(buffer, position + _LENGTH_AT)
         if batch_length < BATCH_LENGTH_MIN:
-            return end  # That is no batch: whoever reads it will say so.
+            return end  # Not a batch: the reader raises the error.
         position += LOG_OVERHEAD_BYTES + batch_length
     return min(position, end)
 
 
 def compute_crc(buffer: Buffer, position: int, size_bytes: int) -> int:
-    """CRC-32C of the batch of `size_bytes` at `position`: from the attributes to its end."""
+    """The CRC-32C of the batch of `size_bytes` at `position`, from the attributes to its end."""
     view = buffer if type(buffer) is memoryview else memoryview(buffer)
     return crc32c(view[position + CRC_COVERS_FROM : position + size_bytes])
 
 
 def place(batch: memoryview | bytearray, base_offset: int, leader_epoch: int) -> None:
-    """Give the batch its place in the log. Both fields lie outside the CRC."""
+    """Set base offset and leader epoch. Both fields are outside the CRC."""
     _OFFSET.pack_into(batch, 0, base_offset)
     _INT32.pack_into(batch, _EPOCH_AT, leader_epoch)
 
 
 def stamp(batch: memoryview | bytearray, max_timestamp: int) -> None:
-    """LogAppendTime: this one time holds for every record of the batch. Renews the CRC."""
+    """LogAppendTime: set one timestamp for every record of the batch. Updates the CRC."""
     (batch_length,) = _INT32.unpack_from(batch, _LENGTH_AT)
     (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
     _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes | LOG_APPEND_TIME_BIT)

@@ -1,7 +1,8 @@
-"""Making batches: for our own client, the coordinators, transaction markers and tests.
+"""Builds batches: for our own client, the coordinators, transaction markers and tests.
 
-`build_batch` encodes records, `build_marker` ends a transaction, `seal` completes any batch.
-Invariant: what is built here passes `iter_records`, and its CRC holds.
+`build_batch` encodes records, `build_marker` builds a transaction marker, `seal` completes any
+batch.
+Invariant: batches built here pass `iter_records`, and their CRC is valid.
 """
 
 import struct
@@ -51,16 +52,16 @@ def build_batch(
     control: bool = False,
     log_append_time_ms: int | None = None,
 ) -> bytearray:
-    """A sealed batch. Offsets rise; NO_OFFSET takes the next one, and gaps are kept.
+    """A sealed batch. Offsets increase; NO_OFFSET means the next offset; gaps are kept.
 
-    `last_offset` makes the batch reach further than its last record. With `log_append_time_ms`
-    every record has that time. A batch without records needs `last_offset`.
+    `last_offset` extends the batch beyond its last record. With `log_append_time_ms` every record
+    has that timestamp. A batch without records needs `last_offset`.
     """
     section, deltas, base_timestamp, max_timestamp = _encode(records, base_offset)
     last_delta = deltas[-1] if deltas else -1
     if last_offset is not None:
         if last_offset - base_offset < last_delta:
-            raise ValueError(f"last offset {last_offset} lies before the last record")
+            raise ValueError(f"last offset {last_offset} is before the last record")
         last_delta = last_offset - base_offset
     if last_delta < 0:
         raise ValueError("a batch without records needs a last offset")
@@ -116,7 +117,7 @@ def build_marker(
 
 
 def seal(header: BatchHeader, section: bytes) -> bytearray:
-    """Header and records section as one batch; length and CRC are made to fit."""
+    """A batch of header and records section; sets length and CRC."""
     batch = bytearray(HEADER_BYTES)
     batch += section
     header = header._replace(batch_length=len(batch) - LOG_OVERHEAD_BYTES)
@@ -126,7 +127,7 @@ def seal(header: BatchHeader, section: bytes) -> bytearray:
 
 
 def _encode(records: Iterable[Record], base_offset: int) -> tuple[bytearray, list[int], int, int]:
-    """The section, the offset deltas, the first timestamp and the largest."""
+    """The section, the offset deltas, the first and the largest timestamp."""
     section = bytearray()
     deltas: list[int] = []
     base_timestamp = max_timestamp = int(NO_TIMESTAMP)
@@ -137,7 +138,7 @@ def _encode(records: Iterable[Record], base_offset: int) -> tuple[bytearray, lis
         max_timestamp = max(max_timestamp, record.timestamp)
         delta = next_delta if record.offset == NO_OFFSET else record.offset - base_offset
         if delta < next_delta:
-            raise ValueError(f"offset {record.offset} does not rise, base offset {base_offset}")
+            raise ValueError(f"offset {record.offset} is not increasing, base offset {base_offset}")
         deltas.append(delta)
         next_delta = delta + 1
         body = _encode_body(record, wrap_int64(record.timestamp - base_timestamp), delta)

@@ -1,7 +1,7 @@
-"""`crc32c`: the checksum of batches, by the package of that name.
+"""`crc32c`: the checksum of batches, from the package with that name.
 
-Only its compiled part is loaded: the package asks `importlib.metadata` for its own version, which
-takes longer than most of our own modules together, at every start.
+Only its compiled module is loaded: the package queries `importlib.metadata` for its version, which
+takes longer at every start than most of our own modules together.
 """
 
 import importlib.util

@@ -1,5 +1,4 @@
-"""What `compression` does, codec by codec. A module of its own, for the time and memory it takes to
-load `cramjam`."""
+"""Implements `compression` for each codec; separate because `cramjam` takes time and memory."""
 
 import struct
 import zlib
@@ -14,7 +13,7 @@ from suwi.records.compression import Buffer, Compression
 # Apache Kafka's defaults of compression.<codec>.level.
 _LEVEL_DEFAULT = {Compression.GZIP: -1, Compression.LZ4: 9, Compression.ZSTD: 3}
 
-# What a member leaves over is copied: in small pieces, so that many members cost no square.
+# zlib copies the input after a gzip member: small pieces keep many members from quadratic cost.
 _GZIP_PIECE_BYTES = 8 * 1024
 _FIRST_GUESS_BYTES = 64 * 1024
 _GROWTH = 4
@@ -51,7 +50,7 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
 
 
 def decompress(codec: Compression, data: Buffer, max_bytes: int) -> bytes:
-    """The plain records section; InvalidRecord if it is broken or grows past `max_bytes`."""
+    """The uncompressed records section. Raises InvalidRecord if damaged or above `max_bytes`."""
     match codec:
         case Compression.NONE:
             if len(data) > max_bytes:
@@ -74,7 +73,7 @@ def _too_large(max_bytes: int) -> InvalidRecord:
 
 
 def _decompress_gzip(data: Buffer, max_bytes: int) -> bytes:
-    """One member or several, one after another."""
+    """One gzip member or several in sequence."""
     view = memoryview(data)
     parts: list[bytes] = []
     left = max_bytes
@@ -101,10 +100,10 @@ def _decompress_gzip(data: Buffer, max_bytes: int) -> bytes:
 def _decompress_growing(
     decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, max_bytes: int
 ) -> bytes:
-    """Decompress into a buffer of ours, larger each time it did not suffice, up to the cap."""
-    room = min(max_bytes, max(_FIRST_GUESS_BYTES, len(data) * _GROWTH))
+    """Decompress into a buffer that grows until it suffices, up to `max_bytes`."""
+    capacity = min(max_bytes, max(_FIRST_GUESS_BYTES, len(data) * _GROWTH))
     while True:
-        output = bytearray(room)
+        output = bytearray(capacity)
         try:
             size = decompress_into(data, output)
         except cramjam.DecompressionError as broken:
@@ -113,9 +112,9 @@ def _decompress_growing(
         else:
             return bytes(memoryview(output)[:size])
         del output
-        if room == max_bytes:
+        if capacity == max_bytes:
             raise _too_large(max_bytes)
-        room = min(max_bytes, room * _GROWTH)
+        capacity = min(max_bytes, capacity * _GROWTH)
 
 
 def _compress_xerial(data: Buffer) -> bytes:
@@ -129,7 +128,7 @@ def _compress_xerial(data: Buffer) -> bytes:
 
 
 def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
-    """Java clients frame blocks in xerial's way, librdkafka writes one bare block."""
+    """Java clients use xerial framing, librdkafka writes one raw block."""
     view = memoryview(data)
     if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         return _decompress_snappy_block(view, max_bytes)
@@ -145,7 +144,7 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
         (length,) = _BLOCK_LENGTH.unpack_from(view, position)
         position = start + length
         if length < 0 or position > len(view):
-            raise InvalidRecord(f"snappy: block of {length} bytes does not fit")
+            raise InvalidRecord(f"snappy: block of {length} bytes exceeds the section")
         block = _decompress_snappy_block(view[start:position], left)
         left -= len(block)
         blocks.append(block)

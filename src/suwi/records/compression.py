@@ -1,8 +1,8 @@
-"""The codecs of a batch's records section.
+"""The compression codecs of a batch's records section.
 
-`compress` writes what Java clients can read, `decompress` reads what any client writes. What does
-that is loaded at the first use: most brokers pass batches on as they are, and it takes 2 MB.
-Invariant: decompression never makes more than `max_bytes` of output, whatever the input claims.
+`compress` writes what Java clients can read, `decompress` reads what any client writes. The
+implementation is loaded on first use: most brokers never recompress batches, and it takes 2 MB.
+Invariant: decompression never produces more than `max_bytes`, whatever the input claims.
 """
 
 from enum import IntEnum
@@ -26,11 +26,11 @@ _OUTPUT_RATIO_MAX = 16
 
 
 def decompressed_bytes_max(compressed_bytes: int) -> int:
-    """How much output a broker grants to an input of this size: an absolute and a ratio cap.
+    """The decompressed size that a broker allows for an input: limited absolutely and by ratio.
 
-    Small inputs get a floor, because an honest batch of equal bytes can shrink a thousandfold.
-    Producers limit their batches before they compress them, to a mebibyte or so; and looking
-    through sixteen of hostile records takes seconds.
+    Small inputs get a minimum, because a valid batch of equal bytes can shrink a thousandfold.
+    Producers limit their batches before compression, to about one mebibyte; and scanning 16 MiB of
+    hostile records takes seconds.
     """
     by_ratio = max(_OUTPUT_BYTES_ALWAYS_ALLOWED, compressed_bytes * _OUTPUT_RATIO_MAX)
     return min(_OUTPUT_BYTES_MAX, by_ratio)
@@ -44,7 +44,7 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
 
 
 def decompress(codec: Compression, data: Buffer, max_bytes: int) -> bytes:
-    """The plain records section; InvalidRecord if it is broken or grows past `max_bytes`."""
+    """The uncompressed records section. Raises InvalidRecord if damaged or above `max_bytes`."""
     from suwi.records import codecs
 
     return codecs.decompress(codec, data, max_bytes)

@@ -1,4 +1,4 @@
-"""Changing the codec of a batch: for a `compression.type` other than `producer`.
+"""Changes the codec of a batch, for a `compression.type` other than `producer`.
 
 Records are not decoded: `validate_produced_records` must have passed before `recompress`.
 """
@@ -17,9 +17,9 @@ def recompress(
     compression_level: int | None = None,
     decompressed_bytes: int | None = None,
 ) -> bytearray:
-    """The same batch, offsets, times and producer fields kept, its records compressed by `codec`.
+    """The same batch with its records compressed by `codec`; offsets, times, producer are kept.
 
-    A batch that has this codec already is copied as it is.
+    A batch that already has this codec is copied unchanged.
     """
     if header.codec is codec:
         return bytearray(memoryview(batch)[: header.size_bytes])

@@ -1,9 +1,9 @@
-"""The records inside a batch.
+"""The records in a batch.
 
-`iter_records` decodes them, `scan_keys` finds their keys and places without decoding the rest,
-`read_marker` reads the one record of a transaction's end.
-Invariant: what is decoded was whole; anything malformed raises InvalidRecord, and memory is
-bounded by the bytes that are there, never by what a length claims.
+`iter_records` decodes them, `scan_keys` finds their keys and positions without decoding the rest,
+`read_marker` reads the record of a transaction marker.
+Invariant: malformed records raise InvalidRecord, and memory use is bounded by the available bytes,
+never by a length field.
 """
 
 import struct
@@ -18,9 +18,9 @@ from suwi.records.compression import Buffer, decompress, decompressed_bytes_max
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-# Of one batch. No producer comes near it, and a kilobyte of zstd could hold eight million.
+# Per batch. No producer comes near it, but a kilobyte of zstd could contain eight million.
 _HEADERS_MAX = 1_000_000
-# Of one batch that is scanned.
+# Per scanned batch.
 _RECORDS_MAX = 1_000_000
 
 INT64_RANGE = 1 << 64
@@ -29,12 +29,12 @@ INT64_MAX = (1 << 63) - 1
 
 
 Span = tuple[int, int, int, bytes | None, bool]
-"""Start and end of a record in its section, its offset delta, its key, whether it has a value.
-A plain tuple: there is one for each record of a log."""
+"""Start and end of a record in its section, its offset delta, its key, whether it has a value. A
+plain tuple for speed: there is one for each record of a log."""
 
 
 class Record(NamedTuple):
-    """One record. In a batch to be built, NO_OFFSET means the offset after the one before."""
+    """One record. In a batch to be built, NO_OFFSET means the offset after the previous record."""
 
     offset: int = NO_OFFSET
     timestamp: int = NO_TIMESTAMP
@@ -44,14 +44,14 @@ class Record(NamedTuple):
 
 
 class MarkerType(IntEnum):
-    """How a transaction ended: the type in the key of a control record."""
+    """The outcome of a transaction: the type in the key of a control record."""
 
     ABORT = 0
     COMMIT = 1
 
 
 class Marker(NamedTuple):
-    """The end of one producer's transaction in one partition."""
+    """The transaction marker of one producer in one partition."""
 
     type: MarkerType
     coordinator_epoch: int
@@ -60,7 +60,7 @@ class Marker(NamedTuple):
 def records_section(
     batch: Buffer, header: BatchHeader, *, decompressed_bytes: int | None = None
 ) -> bytes:
-    """The records of one batch as plain bytes, at most `decompressed_bytes` of them."""
+    """The uncompressed records section of one batch, at most `decompressed_bytes` long."""
     section = memoryview(batch)[HEADER_BYTES : header.size_bytes]
     if len(section) != header.size_bytes - HEADER_BYTES:
         raise InvalidRecord(f"a batch of {header.size_bytes} bytes ends after {len(batch)}")
@@ -76,11 +76,11 @@ def iter_records(
     decompressed_bytes: int | None = None,
     with_headers: bool = True,
 ) -> Iterator[Record]:
-    """Decode the batch that `batch` starts with; InvalidRecord at the first flaw.
+    """Decode the batch at the start of `batch`. Raises InvalidRecord at the first error.
 
-    A batch is good only if the iteration ends: the count is checked last. Without `with_headers`
-    the headers are checked but left out: a header of two bytes becomes an object of 64, so a
-    hostile batch of nothing else could take all memory.
+    A batch is valid only if the iteration completes: the count is checked last. Without
+    `with_headers` the headers are checked but not returned: a header of two bytes becomes an object
+    of 64, so a hostile batch of headers could exhaust the memory.
     """
     data = records_section(batch, header, decompressed_bytes=decompressed_bytes)
     yield from read_records(data, header, with_headers=with_headers)
@@ -89,7 +89,7 @@ def iter_records(
 def read_records(
     data: bytes, header: BatchHeader, *, with_headers: bool = True
 ) -> Iterator[Record]:
-    """The same for a records section that is plain already."""
+    """As `iter_records`, for an uncompressed records section."""
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.uses_log_append_time else None
     last_delta = -1
@@ -120,9 +120,9 @@ def read_records(
 
 
 def scan_keys(section: bytes, header: BatchHeader) -> list[Span]:
-    """Every record of a plain records section. Raises InvalidRecord where it is not whole.
+    """Every record of an uncompressed records section. Raises InvalidRecord if it is malformed.
 
-    Value and headers are not looked into: they are copied or left out as they are.
+    Values and headers are not decoded: they are copied or dropped as a whole.
     """
     if header.record_count > _RECORDS_MAX:
         raise InvalidRecord(f"{header.record_count} records in one batch, at most {_RECORDS_MAX}")
@@ -131,7 +131,7 @@ def scan_keys(section: bytes, header: BatchHeader) -> list[Span]:
     try:
         for _ in range(header.record_count):
             start = at
-            # Numbers of one and two bytes are read here: a call for each would cost more.
+            # Varints of one and two bytes are decoded inline: a call for each would cost more.
             number = section[at]
             at += 1
             if number > 0x7F:
@@ -144,7 +144,7 @@ def scan_keys(section: bytes, header: BatchHeader) -> list[Span]:
                     number += (following << 7) - 0x80
             end = at + (number >> 1)
             if number & 1 or number < 0 or end > size:
-                raise InvalidRecord(f"the record at {start} does not fit into its batch")
+                raise InvalidRecord(f"the record at {start} exceeds its batch")
             at += 1  # The attributes are unused.
             while section[at] > 0x7F:
                 at += 1
@@ -166,7 +166,7 @@ def scan_keys(section: bytes, header: BatchHeader) -> list[Span]:
                 key = section[at : at + length]
                 at += length
             if at >= end or not last_delta < delta <= header.last_offset_delta or length < -1:
-                raise InvalidRecord(f"the record at {start} has no sound fields")
+                raise InvalidRecord(f"the record at {start} has invalid fields")
             last_delta = delta
             spans.append((start, end, delta, key, section[at] != 1))
             at = end
@@ -184,9 +184,9 @@ def read_timestamp_delta(section: bytes, span: Span) -> tuple[int, int]:
 
 
 def read_marker(batch: Buffer, header: BatchHeader) -> Marker | None:
-    """The marker that a control batch holds; None if it is a control record of another kind.
+    """The marker in a control batch; None for other control records.
 
-    None too where compaction emptied the batch: then nothing is left of its transaction.
+    Also None if compaction emptied the batch: then nothing is left of its transaction.
     """
     if header.record_count == 0:
         return None
@@ -204,19 +204,20 @@ def read_marker(batch: Buffer, header: BatchHeader) -> Marker | None:
 
 
 def wrap_int64(number: int) -> int:
-    """What Java's arithmetic makes of it: a far-off timestamp survives as base plus delta."""
+    """Wrap around like Java's arithmetic: so base plus delta is correct for extreme timestamps."""
     return (number - INT64_MIN) % INT64_RANGE + INT64_MIN
 
 
 def _read(
     data: bytes, at: int, headers_max: int, with_headers: bool
 ) -> tuple[int, int, int, bytes | None, bytes | None, Headers, int]:
-    """One record: the position after it, its deltas of time and offset, key, value, headers.
+    """One record: the position after it, timestamp and offset delta, key, value, headers, header
+    count.
 
-    The headers are empty where they are not asked for; how many there are comes last.
+    The headers are empty without `with_headers`.
 
-    IndexError past the end of data. A field that reaches beyond its record needs no check of its
-    own: positions only grow, so the comparison at the end finds it.
+    Raises IndexError beyond the end of the data. A field that exceeds its record needs no separate
+    check: positions only grow, so the comparison at the end detects it.
     """
     length, at = _read_varint(data, at)
     end = at + length
@@ -248,7 +249,7 @@ def _read_headers(data: bytes, at: int, count: int, keep: bool) -> tuple[Headers
             raise InvalidRecord("a header has no key")
         value, at = _read_nullable(data, at)
         if keep:
-            # Kafka takes any bytes for a header's key; none is lost when it is written again.
+            # Kafka accepts any bytes as a header key; surrogateescape preserves them.
             headers.append((name.decode("utf-8", "surrogateescape"), value))
     return tuple(headers), at
 
@@ -287,6 +288,6 @@ def _read_unsigned(data: bytes, at: int, bits: int) -> tuple[int, int]:
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
             if number >> bits:
-                raise InvalidRecord(f"a number does not fit into {bits} bits")
+                raise InvalidRecord(f"a number exceeds {bits} bits")
             return number, at
-    raise InvalidRecord(f"a number of more than {bits} bits")
+    raise InvalidRecord(f"a number has more than {bits} bits")

@@ -1,9 +1,8 @@
-"""A batch of which only some records stay: what compaction writes.
+"""Rewrites a batch with only some of its records, for compaction.
 
-`stored_section` unpacks the records, `scan_keys` (`record.py`) finds their keys and places;
-`keep_records` makes the batch of those that stay, `empty_batch` one of none.
-Invariant: offsets, sequences, producer and leader epoch of a batch stay as they were, whatever
-becomes of its records.
+`stored_section` decompresses the records, `scan_keys` (`record.py`) finds their keys and positions;
+`keep_records` builds the batch with the kept records, `empty_batch` one without records.
+Invariant: offsets, sequences, producer and leader epoch of a batch do not change.
 """
 
 from collections.abc import Sequence
@@ -20,18 +19,18 @@ from suwi.records.builder import append_varint, seal
 from suwi.records.compression import Buffer, compress
 from suwi.records.record import Span, read_timestamp_delta, records_section, wrap_int64
 
-# What a broker grants a client's batch is no measure here: a log may come from Apache Kafka, and
-# what is left of a batch may shrink better than the whole did. Still it takes bytes in the log to
-# make many in memory, and a record that is looked at takes some two hundred.
+# The limits for a client's batch do not apply here: a log may come from Apache Kafka, and what is
+# left of a batch may compress better than the whole did. Still the log needs bytes to fill memory,
+# and each scanned record takes about two hundred.
 _SECTION_BYTES_ALWAYS_ALLOWED = 64 * 1024 * 1024
 _SECTION_RATIO_MAX = 16
 _SECTION_BYTES_MAX = 256 * 1024 * 1024
 
-_LASTING_BITS = LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
+_KEPT_BITS = LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 
 
 def stored_section(batch: Buffer, header: BatchHeader) -> bytes:
-    """The plain records section of a batch that is in a log. Raises InvalidRecord."""
+    """The uncompressed records section of a stored batch. Raises InvalidRecord."""
     by_ratio = max(_SECTION_BYTES_ALWAYS_ALLOWED, header.size_bytes * _SECTION_RATIO_MAX)
     return records_section(batch, header, decompressed_bytes=min(by_ratio, _SECTION_BYTES_MAX))
 
@@ -43,10 +42,10 @@ def keep_records(
     *,
     delete_horizon_ms: int | None = None,
 ) -> bytearray:
-    """The batch with only the records `kept`, of which there is one at least.
+    """The batch with only the records `kept`, at least one.
 
-    `delete_horizon_ms` stamps when its tombstones or its marker may go (KIP-534): it takes the
-    place of the base timestamp, so that every record is written anew.
+    `delete_horizon_ms` sets when its tombstones or its marker may be removed (KIP-534). It replaces
+    the base timestamp, so every record is rewritten.
     """
     changed = header._replace(record_count=len(kept), max_timestamp=_newest(header, section, kept))
     if delete_horizon_ms is None:
@@ -56,15 +55,15 @@ def keep_records(
             attributes=header.attributes | DELETE_HORIZON_BIT, base_timestamp=delete_horizon_ms
         )
         shift = header.base_timestamp - delete_horizon_ms
-        records = b"".join([_restamped(section, span, shift) for span in kept])
+        records = b"".join([_rebased(section, span, shift) for span in kept])
     return seal(changed, compress(header.codec, records))
 
 
 def empty_batch(header: BatchHeader) -> bytearray:
-    """The batch without records: it keeps offsets and a producer's last sequence."""
+    """The batch without records: it keeps its offsets and the producer's last sequence."""
     return seal(
         header._replace(
-            attributes=header.attributes & _LASTING_BITS,
+            attributes=header.attributes & _KEPT_BITS,
             base_timestamp=NO_TIMESTAMP,
             record_count=0,
         ),
@@ -73,7 +72,7 @@ def empty_batch(header: BatchHeader) -> bytearray:
 
 
 def _newest(header: BatchHeader, section: bytes, kept: Sequence[Span]) -> int:
-    """The newest timestamp of those kept. Mostly the last one has it, so that comes first."""
+    """The newest timestamp of the kept records. Usually the last record has it, so it is first."""
     if header.uses_log_append_time:
         return header.max_timestamp
     newest: int | None = None
@@ -86,8 +85,8 @@ def _newest(header: BatchHeader, section: bytes, kept: Sequence[Span]) -> int:
     return newest
 
 
-def _restamped(section: bytes, span: Span, shift: int) -> bytearray:
-    """The record with its timestamp counted from another base."""
+def _rebased(section: bytes, span: Span, shift: int) -> bytearray:
+    """The record with its timestamp delta relative to another base timestamp."""
     delta, after = read_timestamp_delta(section, span)
     body = bytearray(1)  # the attributes, which are unused
     append_varint(body, wrap_int64(delta + shift))

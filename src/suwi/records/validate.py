@@ -1,8 +1,8 @@
-"""Judging a batch that a client wants appended.
+"""Validates a batch that a client produces.
 
-`validate_produced_batch` looks at the header and the CRC only, whatever the batch holds.
-`validate_produced_records` parses every record: for compacted topics and before recompression.
-Both return nothing and raise the error that the partition answers with.
+`validate_produced_batch` checks the header and the CRC only. `validate_produced_records` parses
+every record: for compacted topics and before recompression. Both return nothing and raise the error
+for the partition's response.
 """
 
 from typing import Final, NamedTuple
@@ -33,9 +33,9 @@ from suwi.records.record import iter_records
 _BROKER_ONLY_BITS: Final = CONTROL_BIT | LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT
 _CODEC_MAX: Final = max(Compression)
 _PRODUCE_VERSION_OF_ZSTD: Final = 7
-# Length, attributes, two deltas, lengths of key and value, number of headers: a byte each.
+# Length, attributes, two deltas, lengths of key and value, header count: one byte each.
 _RECORD_BYTES_MIN: Final = 7
-# A batch may hold far more, and the answer is to stay in proportion to the request.
+# A batch may have far more, but the response should stay in proportion to the request.
 _RECORDS_NAMED_MAX: Final = 100
 _FOREVER_MS: Final = 2**63 - 1
 _HOUR_MS: Final = 3_600_000
@@ -44,7 +44,7 @@ _HOUR_MS: Final = 3_600_000
 class BatchRules(NamedTuple):
     """What a topic's configuration allows; defaults are Apache Kafka's.
 
-    `check_timestamps` is off where `message.timestamp.type` is LogAppendTime.
+    `check_timestamps` is false if `message.timestamp.type` is LogAppendTime.
     """
 
     message_bytes_max: int = 1_048_588
@@ -56,10 +56,10 @@ class BatchRules(NamedTuple):
 def validate_produced_batch(
     batch: Buffer, header: BatchHeader, *, rules: BatchRules, now_ms: int, produce_version: int
 ) -> None:
-    """Check the records field of one partition, whose header is `header`, as a produced batch.
+    """Check the records of one partition in a produce request, whose batch header is `header`.
 
-    One pass over the header fields and one CRC; the order of checks is Apache Kafka's, so that
-    a batch with several faults gets the same answer.
+    One pass over the header fields and one CRC; the order of checks is Apache Kafka's, so that a
+    batch with several errors gets the same error code.
     """
     # Unpacking the tuple once costs less than an attribute lookup per check.
     (
@@ -80,7 +80,7 @@ def validate_produced_batch(
     size_bytes = batch_length + LOG_OVERHEAD_BYTES
     if size_bytes != len(batch):
         raise InvalidRecord(
-            f"a partition takes exactly one batch: it has {size_bytes} bytes, {len(batch)} came"
+            f"exactly one batch is allowed: it has {size_bytes} bytes, received {len(batch)}"
         )
     codec = attributes & CODEC_MASK
     if codec >= Compression.ZSTD:
@@ -122,8 +122,8 @@ def validate_produced_records(
 ) -> None:
     """Parse every record of a batch that passed `validate_produced_batch`.
 
-    A compacted topic needs keys; records that have none are named. Costs time in proportion to the
-    records: large batches belong in a thread.
+    A compacted topic needs keys; the error lists records without one. The time is proportional to
+    the number of records: large batches belong in a thread.
     """
     keyless = 0
     reasons: dict[int, str] = {}
@@ -137,7 +137,7 @@ def validate_produced_records(
                 reasons[expected - header.base_offset] = "a compacted topic needs a key"
     if keyless:
         raise RejectedRecords(
-            f"a compacted topic takes no record without a key: {keyless} of the batch have none",
+            f"a compacted topic needs keys: {keyless} records of the batch have none",
             reasons,
         )
 
@@ -152,7 +152,7 @@ def _check_codec(codec: int, produce_version: int) -> None:
 
 
 def _check_count(record_count: int, codec: int, section_bytes: int) -> None:
-    """More records than can be there: whoever counts on them later must not be misled."""
+    """Reject more records than can be in the batch: the count is used later."""
     plain_bytes = section_bytes if not codec else decompressed_bytes_max(section_bytes)
     if record_count * _RECORD_BYTES_MIN > plain_bytes:
         raise InvalidRecord(f"{section_bytes} bytes cannot hold {record_count} records")
@@ -169,10 +169,10 @@ def _refuse_broker_only_bits(attributes: int) -> None:
 def _check_timestamps(
     base_timestamp: int, max_timestamp: int, rules: BatchRules, now_ms: int
 ) -> None:
-    """Both ends of the batch; NO_TIMESTAMP means that the client gave none."""
+    """Check both ends of the batch; NO_TIMESTAMP means that the client set none."""
     if not NO_TIMESTAMP <= base_timestamp <= max_timestamp:
         raise InvalidTimestamp(
-            f"base timestamp {base_timestamp} and max timestamp {max_timestamp} are no range"
+            f"base timestamp {base_timestamp} and max timestamp {max_timestamp} are not a range"
         )
     if max_timestamp - now_ms > rules.timestamp_after_ms_max:
         raise InvalidTimestamp(

@@ -1,1 +1,1 @@
-"""One partition's life on this broker: who may write, what is committed, who waits for it."""
+"""The replicas of partitions on this broker: roles, high watermark, ISR, replication."""

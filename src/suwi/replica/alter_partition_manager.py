@@ -1,8 +1,8 @@
-"""Bringing proposed in-sync sets to the controller (AlterPartition, KIP-497).
+"""Sends the leader's ISR proposals to the controller (AlterPartition, KIP-497).
 
-`propose` queues one; all that wait go out in one request, one request at a time, on a connection of
-their own. A proposal that could not be delivered is sent again: the controller takes it once, by
-its partition epoch.
+`propose` queues a proposal. All queued proposals go out in one request, one request at a time, on a
+connection of its own. A proposal that could not be delivered is sent again: the controller applies
+it at most once, because it carries a partition epoch.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ _PAUSE_S_MIN = 0.02
 _PAUSE_S_MAX = 1.0
 _TIMEOUT_S = 10.0
 
-# Nothing was written, and the same proposal may be made again later by whoever still wants it.
-_SETTLED = frozenset({ErrorCode.ineligible_replica, ErrorCode.invalid_request})
-# Something has changed that this leader does not know yet: the image will tell.
-_OVERTAKEN = frozenset(
+# The controller wrote nothing. The leader may make the same proposal again later.
+_REJECTED = frozenset({ErrorCode.ineligible_replica, ErrorCode.invalid_request})
+# The partition changed in a way that this leader has not seen yet: the next image shows it.
+_OUTDATED = frozenset(
     {
         ErrorCode.fenced_leader_epoch,
         ErrorCode.invalid_update_version,
@@ -50,14 +50,14 @@ class AlterPartitionManager:
         self._peers = peers
         self._owner = owner
         self._tasks = tasks
-        self._waiting: dict[Partition, Proposal] = {}
-        self._wanted = asyncio.Event()
+        self._queued: dict[Partition, Proposal] = {}
+        self._wakeup = asyncio.Event()
         self._connection: PeerConnection | None = None
         self._task: asyncio.Task[None] | None = None
 
     def propose(self, partition: Partition, proposal: Proposal) -> None:
-        self._waiting[partition] = proposal
-        self._wanted.set()
+        self._queued[partition] = proposal
+        self._wakeup.set()
         if self._task is None:
             self._task = self._tasks.start(
                 self._run, name="in-sync set proposals", on_failure=RESTART
@@ -70,43 +70,43 @@ class AlterPartitionManager:
         pause_s = _PAUSE_S_MIN
         try:
             while True:
-                await self._wanted.wait()
-                self._wanted.clear()
-                if await self._send_waiting():
+                await self._wakeup.wait()
+                self._wakeup.clear()
+                if await self._send_queued():
                     pause_s = _PAUSE_S_MIN
                     continue
-                self._wanted.set()
+                self._wakeup.set()
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _PAUSE_S_MAX)
         finally:
-            self._hang_up()
-            if self._waiting:
-                self._wanted.set()
+            self._disconnect()
+            if self._queued:
+                self._wakeup.set()
 
-    async def _send_waiting(self) -> bool:
-        """Send what waits; False where some of it must be sent again."""
-        sent, self._waiting = self._waiting, {}
-        sent = {p: proposal for p, proposal in sent.items() if _still_stands(p, proposal)}
+    async def _send_queued(self) -> bool:
+        """Send the queued proposals. Returns False if some must be sent again."""
+        sent, self._queued = self._queued, {}
+        sent = {p: proposal for p, proposal in sent.items() if _is_current(p, proposal)}
         if not sent:
             return True
         retried = sent
         try:
             retried = await self._send(sent)
         except (OSError, MalformedResponse, TimeoutError) as error:
-            log.info("controller not reached", extra={"reason": str(error)})
-            self._hang_up()
+            log.info("alter partition request failed", extra={"reason": str(error)})
+            self._disconnect()
         finally:
-            # What was proposed since then is the later word.
-            self._waiting = {**retried, **self._waiting}
+            # A newer proposal for the same partition replaces the one to be retried.
+            self._queued = {**retried, **self._queued}
         return not retried
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.abort()
             self._connection = None
 
     async def _send(self, proposals: dict[Partition, Proposal]) -> dict[Partition, Proposal]:
-        """Send them; those that must be sent again."""
+        """Send the proposals. Returns those that must be sent again."""
         async with asyncio.timeout(_TIMEOUT_S):
             if self._connection is None or not self._connection.is_open:
                 self._connection = await self._peers.connect_to_controller()
@@ -114,8 +114,11 @@ class AlterPartitionManager:
                 ApiKey.ALTER_PARTITION, _VERSION, self._request(proposals)
             )
         if answer.error_code != ErrorCode.none:
-            log.info("proposals refused", extra={"reason": ErrorCode(answer.error_code).name})
-            self._hang_up()  # There may be another controller by now.
+            log.info(
+                "alter partition request rejected",
+                extra={"reason": ErrorCode(answer.error_code).name},
+            )
+            self._disconnect()  # Another broker may be the controller now.
             return proposals
         by_key = {(p.topic_id, int(p.partition.partition)): p for p in proposals}
         retried = {}
@@ -125,11 +128,11 @@ class AlterPartitionManager:
                 if partition is None:
                     continue
                 try:
-                    heard = _heard(partition, proposals[partition], outcome)
+                    is_done = _process_result(partition, proposals[partition], outcome)
                 except Exception as error:
                     self._tasks.count("in-sync set proposals", error)
-                    heard = True  # The others' answers count all the same.
-                if not heard:
+                    is_done = True  # Still process the other results.
+                if not is_done:
                     retried[partition] = proposals[partition]
         return retried
 
@@ -159,7 +162,7 @@ class AlterPartitionManager:
         }
 
 
-def _still_stands(partition: Partition, proposal: Proposal) -> bool:
+def _is_current(partition: Partition, proposal: Proposal) -> bool:
     leader_state = partition.leader_state
     return (
         leader_state is not None
@@ -168,21 +171,21 @@ def _still_stands(partition: Partition, proposal: Proposal) -> bool:
     )
 
 
-def _heard(partition: Partition, proposal: Proposal, outcome: Any) -> bool:
-    """Take in the controller's word; whether it was one."""
+def _process_result(partition: Partition, proposal: Proposal, outcome: Any) -> bool:
+    """Process the controller's result. Returns False if the proposal must be sent again."""
     error = ErrorCode(outcome.error_code)
     if error == ErrorCode.none:
-        # The image brings the new set, in its place among all other changes: a minimum that was
-        # raised before must be in force before the set is.
+        # The image delivers the new ISR, in order with all other changes: an increase of
+        # min.insync.replicas that was written before the ISR must take effect before it.
         return True
     log.info(
-        "in-sync set refused",
+        "isr change rejected",
         extra={"partition": str(partition.partition), "reason": error.name},
     )
-    if error in _SETTLED:
-        partition.refused(proposal, settled=True)
+    if error in _REJECTED:
+        partition.refused(proposal, is_final=True)
         return True
-    if error in _OVERTAKEN:
-        partition.refused(proposal, settled=False)
+    if error in _OUTDATED:
+        partition.refused(proposal, is_final=False)
         return True
     return False

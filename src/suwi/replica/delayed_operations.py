@@ -1,7 +1,7 @@
-"""Who waits for a partition: producers for their records to be committed, fetches for more to read.
+"""Operations that wait for a partition: produces for a commit, fetches for more data.
 
-All of it happens in the broker's loop; nobody is called twice for one wait. Who is called must not
-change the partition there and then: it is in the middle of a change itself.
+Everything runs in the broker's event loop. A produce callback is called once. Callbacks must not
+change the partition: they are called in the middle of a change to it.
 """
 
 import logging
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 Watcher = Callable[[], None]
 OnCommit = Callable[[BrokerError | None], None]
-"""Called when the records are committed, or with the reason why they will not be."""
+"""Called with None when the records are committed, else with the error why they will not be."""
 _END_OFFSET = itemgetter(0)
 
 
@@ -26,7 +26,7 @@ class DelayedOperations:
 
     def __init__(self) -> None:
         self._producers: deque[tuple[Offset, OnCommit]] = deque()
-        """With the offset up to which all must be committed, the lowest first."""
+        """Each with the offset up to which everything must be committed, lowest offset first."""
         self._at_watermark: dict[Watcher, None] = {}
         self._at_end: dict[Watcher, None] = {}
 
@@ -35,7 +35,7 @@ class DelayedOperations:
         if not producers or producers[-1][0] <= end_offset:
             producers.append((end_offset, on_commit))
         else:
-            # A duplicate waits for the batch that came first, which lies below later ones.
+            # A duplicate waits for the original batch, which is below later batches.
             at = bisect_right(producers, end_offset, key=_END_OFFSET)
             producers.insert(at, (end_offset, on_commit))
 
@@ -47,16 +47,16 @@ class DelayedOperations:
         self._at_end.pop(watcher, None)
 
     def committed(self, high_watermark: Offset) -> None:
-        """Everything below is committed now."""
+        """The high watermark has advanced to `high_watermark`."""
         producers = self._producers
         while producers and producers[0][0] <= high_watermark:
             _, on_commit = producers.popleft()
-            _tell(on_commit, None)
+            _complete(on_commit, None)
         if self._at_watermark or self._at_end:
             self.notify_all()
 
     def notify_all(self) -> None:
-        """There is something else to read, or another answer to give."""
+        """Data, offsets or the role changed: every delayed fetch checks again."""
         self.notify_readers()
         self.notify_followers()
 
@@ -66,21 +66,21 @@ class DelayedOperations:
                 watcher()
 
     def notify_followers(self) -> None:
-        """There is more that need not be committed yet."""
+        """Records were appended that may not be committed yet."""
         if self._at_end:
             for watcher in list(self._at_end):
                 watcher()
 
     def fail(self, error: BrokerError) -> None:
-        """What producers wait for will not come."""
+        """Complete all delayed produces with an error."""
         producers, self._producers = self._producers, deque()
         for _, on_commit in producers:
-            _tell(on_commit, error)
+            _complete(on_commit, error)
 
 
-def _tell(on_commit: OnCommit, error: BrokerError | None) -> None:
-    """What goes wrong for one who waits is no concern of the partition, nor of the others."""
+def _complete(on_commit: OnCommit, error: BrokerError | None) -> None:
+    """An exception in one callback must not affect the partition or the other callbacks."""
     try:
         on_commit(error)
     except Exception:
-        log.exception("a commit could not be answered")
+        log.exception("commit callback failed")

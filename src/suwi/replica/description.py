@@ -1,4 +1,4 @@
-"""The state of a replica as plain values, for people and machines that look on."""
+"""The state of a replica as plain values, for `--json` output and admin APIs."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -14,9 +14,9 @@ class FollowerState:
 
     node: int
     end_offset: int
-    """-1: it has not fetched since this leader took over."""
+    """-1: the follower has not fetched since this leader took over."""
     lag_ms: int | None
-    """For how long it has not had everything, 0 if it has; None: since before this leader."""
+    """Time since the follower was caught up, 0 if it is; None: never under this leader."""
     in_sync: bool
 
 
@@ -27,7 +27,7 @@ class ReplicaState:
     partition: int
     node: int
     role: str
-    """leader, follower, or waiting: for a leader to be named."""
+    """`leader`, `follower`, or `waiting` if the partition has no leader."""
     leader: int
     leader_epoch: int
     epochs: tuple[tuple[int, int], ...]
@@ -39,9 +39,9 @@ class ReplicaState:
     recovery_point: int
     """Below it everything is synced to the disk."""
     isr: tuple[int, ...] | None = None
-    """The in-sync set that the controller has confirmed; the leader knows it."""
+    """The ISR as confirmed by the controller; only set on the leader."""
     isr_proposed: tuple[int, ...] | None = None
-    """What the leader has asked for, while it has no answer."""
+    """The ISR that the leader has proposed and the controller has not confirmed yet."""
     followers: tuple[FollowerState, ...] = ()
     problem: str | None = None
     """Why the log cannot be read."""

@@ -1,6 +1,6 @@
-"""The follower's side of a fetch session (KIP-227): only what changed is asked again.
+"""The follower's side of a fetch session (KIP-227): only changed partitions are sent again.
 
-Pure: `request` says what to send for what is wanted, `answered` takes in the outcome.
+Pure: `request` computes what to send for the wanted partitions, `answered` processes the response.
 """
 
 from collections.abc import Mapping
@@ -22,27 +22,27 @@ class FetchSession:
     def __init__(self) -> None:
         self._id = 0
         self._epoch = _INITIAL_EPOCH
-        self._asked: dict[Key, FetchPartition] = {}
+        self._sent: dict[Key, FetchPartition] = {}
 
     def request(
         self, wanted: Mapping[Key, FetchPartition]
     ) -> tuple[list[FetchTopic], list[ForgottenTopic], int, int]:
-        """Topics to ask for, topics to forget, session id and epoch."""
+        """Returns the topics to fetch and to forget, the session id and the session epoch."""
         if self._epoch == _INITIAL_EPOCH:
-            asked, forgotten = dict(wanted), []
+            changed, forgotten = dict(wanted), []
         else:
-            asked = {key: part for key, part in wanted.items() if self._asked.get(key) != part}
-            forgotten = [key for key in self._asked if key not in wanted]
-        self._asked = dict(wanted)
+            changed = {key: part for key, part in wanted.items() if self._sent.get(key) != part}
+            forgotten = [key for key in self._sent if key not in wanted]
+        self._sent = dict(wanted)
         topics: dict[UUID, list[FetchPartition]] = {}
-        for (topic_id, _), part in asked.items():
+        for (topic_id, _), part in changed.items():
             topics.setdefault(topic_id, []).append(part)
-        gone: dict[UUID, list[int]] = {}
+        removed: dict[UUID, list[int]] = {}
         for topic_id, index in forgotten:
-            gone.setdefault(topic_id, []).append(index)
+            removed.setdefault(topic_id, []).append(index)
         return (
             [FetchTopic(None, topic_id, parts) for topic_id, parts in topics.items()],
-            [ForgottenTopic(None, topic_id, parts) for topic_id, parts in gone.items()],
+            [ForgottenTopic(None, topic_id, parts) for topic_id, parts in removed.items()],
             self._id,
             self._epoch,
         )
@@ -51,15 +51,15 @@ class FetchSession:
         if response.error_code != ErrorCode.none:
             self.restart()
         elif response.session_id == 0:
-            self._id, self._epoch = 0, _INITIAL_EPOCH  # The leader has no room for sessions.
+            self._id, self._epoch = 0, _INITIAL_EPOCH  # The leader has no free session slot.
         else:
             self._id = response.session_id
             self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
 
     def restart(self) -> None:
-        """Ask for everything next time. The id is kept, so that the leader can forget it."""
+        """Send a full request next time. The id is kept so that the leader can remove it."""
         self._epoch = _INITIAL_EPOCH
-        self._asked.clear()
+        self._sent.clear()
 
 
 def fetch_request(

@@ -1,8 +1,8 @@
-"""The follower side of one partition: it does to its log what the leader says.
+"""The follower side of one partition: applies the leader's fetch responses to the local log.
 
 The fetcher calls `append_fetched`, `truncate_to_divergence` where the logs differ, and
-`truncate_fully_and_start_at` where the leader has nothing left that follows this log.
-Invariant: what is truncated and was committed, or may have been, is reported as a `Loss`.
+`truncate_fully_and_start_at` where the leader's log no longer contains the follower's fetch offset.
+Invariant: truncated records that were committed, or may have been, are reported as a `Loss`.
 """
 
 import logging
@@ -31,19 +31,21 @@ class FollowerReplica:
     def append_fetched(
         self, records: memoryview, leader_epoch: LeaderEpoch, watermark: Offset, start: Offset
     ) -> None:
-        """Take in what the leader sent. Raises CorruptMessage, InvalidRecord, KafkaStorageError."""
+        """Append fetched records. Raises CorruptMessage, InvalidRecord, KafkaStorageError."""
         replica_log = self._replica_log
         assert replica_log.leader_replica is None
         partition_log = replica_log.ready_log or replica_log.get_ready()
-        room_at = _room_wanted(partition_log, records)
-        if room_at is not None:
-            # The bytes are kept for longer than this call.
-            kept = memoryview(bytes(records))
-            replica_log.change(self._restarting_with(room_at, kept, leader_epoch, watermark, start))
+        restart_at = _restart_offset(partition_log, records)
+        if restart_at is not None:
+            # The restart may outlive the network buffer.
+            copied = memoryview(bytes(records))
+            replica_log.change(
+                self._restarting_with(restart_at, copied, leader_epoch, watermark, start)
+            )
         else:
-            self._take_in(partition_log, records, leader_epoch, watermark, start)
+            self._append(partition_log, records, leader_epoch, watermark, start)
 
-    def _take_in(
+    def _append(
         self,
         partition_log: PartitionLog,
         records: memoryview,
@@ -58,19 +60,19 @@ class FollowerReplica:
                 now_ms = self._replica_log.context.clock.now_ms()
                 partition_log.append_as_follower(records, leader_epoch, now_ms)
             except KafkaStorageError:
-                # A full disk may have taken some of it.
-                self._take_over_marks(partition_log, watermark, start)
+                # A full disk may have accepted some of the batches.
+                self._advance_offsets(partition_log, watermark, start)
                 raise
-        self._take_over_marks(partition_log, watermark, start)
+        self._advance_offsets(partition_log, watermark, start)
 
-    def _take_over_marks(
+    def _advance_offsets(
         self, partition_log: PartitionLog, watermark: Offset, start: Offset
     ) -> None:
         replica_log = self._replica_log
         if start > partition_log.start_offset:
             partition_log.advance_start(min(start, partition_log.end_offset))
             replica_log.mark_dirty()
-        # What was deleted had been committed.
+        # Deleted records had been committed.
         known = min(max(watermark, partition_log.start_offset), partition_log.end_offset)
         if known > replica_log.high_watermark:
             replica_log.mark_dirty()
@@ -79,8 +81,8 @@ class FollowerReplica:
     # -- truncating ----------------------------------------------------------------------------
 
     def truncate_to_divergence(self, epoch: LeaderEpoch, end_offset: Offset) -> None:
-        """The leader's log has `epoch` up to `end_offset`, and parts from this one at the latest
-        there. Hazards 1 and 3: truncate by epoch, never by watermark, and then ask again."""
+        """Truncate to where the leader's log, which has `epoch` up to `end_offset`, diverges from
+        this one. Hazards 1 and 3: truncate by epoch, never by high watermark, then fetch again."""
         replica_log = self._replica_log
         assert replica_log.leader_replica is None
         partition_log = replica_log.get_ready()
@@ -91,12 +93,15 @@ class FollowerReplica:
         self._replica_log.change(self._truncating(offset))
 
     def truncate_fully_and_start_at(self, start: Offset) -> None:
-        """The leader has nothing left of what follows this log: go on where its log starts."""
+        """Discard the log and continue at the leader's start offset, unless this log has it."""
         replica_log = self._replica_log
         assert replica_log.leader_replica is None
         partition_log = replica_log.get_ready()
         if not partition_log.start_offset <= start < partition_log.end_offset:
-            log.info("starting over", extra={"partition": str(replica_log.partition), "at": start})
+            log.info(
+                "log discarded, restarting at the leader's start offset",
+                extra={"partition": str(replica_log.partition), "start_offset": start},
+            )
             replica_log.change(self._restarting(start))
 
     def _restarting(self, start: Offset) -> Steps[None]:
@@ -115,7 +120,7 @@ class FollowerReplica:
         watermark: Offset,
         start: Offset,
     ) -> Steps[None]:
-        """Begin anew with these records, unless the leader is another by then."""
+        """Restart the log at `at` with these records, unless the leader epoch changes."""
         replica_log = self._replica_log
         partition_log = replica_log.log
         assert partition_log is not None
@@ -123,12 +128,12 @@ class FollowerReplica:
         yield from after_each(partition_log.restarting_at(at), replica_log.clamp_high_watermark)
         yield from replica_log.writing_truncation()
         if replica_log.leader_replica is None and replica_log.leader_epoch == leader_epoch:
-            self._take_in(partition_log, records, leader_epoch, watermark, start)
+            self._append(partition_log, records, leader_epoch, watermark, start)
         yield from syncing(partition_log)
 
     def _truncating(self, offset: Offset) -> Steps[None]:
-        """Once begun it goes on to its end, whoever leads by then: the leader that this log was
-        compared with has said that what goes is not its own."""
+        """Once started, the truncation runs to its end even if the leader changes meanwhile: the
+        leader this log was compared with does not have the truncated records."""
         replica_log = self._replica_log
         partition_log = replica_log.log
         assert partition_log is not None
@@ -147,27 +152,33 @@ class FollowerReplica:
                 "epoch": replica_log.leader_epoch,
             },
         )
-        first = max(partition_log.end_offset, start)  # A batch that holds `offset` went whole.
+        first = max(
+            partition_log.end_offset, start
+        )  # The batch that contains `offset` is removed completely.
         if first < losable_end:
             loss = lost_between(
                 replica_log.partition, epochs, first, losable_end, committed_below=committed
             )
-            log.error("records are lost", extra={"loss": str(loss)})
+            log.error("records lost", extra={"loss": str(loss)})
             replica_log.context.on_loss(loss)
         yield from replica_log.writing_truncation()
         yield from syncing(partition_log)
 
     def _losable_end(self, partition_log: PartitionLog) -> Offset:
-        """Up to where the records are, or may be, committed: as far as this replica knows. If all
-        of the log is older than an unclean election, any of it may have been: a leader that was
-        killed knows only the watermark that it last wrote down, a follower what it last heard."""
+        """Records below this offset are or may be committed, as far as this replica knows. If the
+        whole log is older than an unclean election, any of it may have been committed: a killed
+        leader knows only the high watermark of its last checkpoint, a follower that of its last
+        fetch."""
         is_older = partition_log.epochs.latest < self._replica_log.unclean_epoch
         return partition_log.end_offset if is_older else self._replica_log.high_watermark
 
 
-def _room_wanted(partition_log: PartitionLog, records: memoryview) -> Offset | None:
-    """A log that starts within a batch, since records were deleted, is copied with all of that
-    batch: where an empty copy must begin then. None: it is right as it is."""
+def _restart_offset(partition_log: PartitionLog, records: memoryview) -> Offset | None:
+    """Where an empty log must restart to accept `records`; None if it can stay as it is.
+
+    After DeleteRecords a leader's log may start within a batch. The follower fetches that batch
+    whole, so its log must begin at the batch's base offset.
+    """
     if not records or partition_log.start_offset != partition_log.end_offset:
         return None
     _, first = next(batches(records))

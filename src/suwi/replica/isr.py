@@ -1,7 +1,7 @@
-"""The set of in-sync replicas as its leader knows it: confirmed, or on its way to be changed.
+"""The in-sync replicas (ISR) of a partition as its leader sees them: confirmed, or being changed.
 
-A leader proposes, the controller confirms (KIP-497). Until then the watermark waits for everyone
-who may be a member: those confirmed, and those proposed.
+The leader proposes a change, the controller confirms it (KIP-497). Until then the high watermark
+waits for every replica that may be a member: the confirmed and the proposed ones.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ Isr: TypeAlias = Stable | Expanding | Shrinking
 
 
 def possible_members(isr: Isr) -> frozenset[NodeId]:
-    """Whom a commit waits for: every broker that the controller might count as in sync."""
+    """Every replica that the controller may count as in sync; the high watermark waits for them."""
     match isr:
         case Stable(members):
             return members
@@ -42,7 +42,7 @@ def possible_members(isr: Isr) -> frozenset[NodeId]:
 
 
 def proposed_members(isr: Isr) -> frozenset[NodeId]:
-    """What the controller is asked to make of it."""
+    """The ISR that the leader proposes to the controller."""
     match isr:
         case Stable(members):
             return members

@@ -1,9 +1,9 @@
-"""The leader side of one partition, for one leader epoch: it decides what is committed.
+"""The leader side of one partition, for one leader epoch: it advances the high watermark.
 
-Produce enters at `after_append`, followers' progress at `record_progress`, the controller's answers
-at `confirm` and `refused`. What it knows of its followers is in `state` (`leader_state.py`); here
-is what follows from it for the log, for those who wait and for the in-sync set.
-Invariant: nothing is committed before the epoch has begun in the log, see `start_epoch`.
+Produce enters at `after_append`, followers' progress at `record_progress`, the controller's results
+at `confirm` and `refused`. `state` (`leader_state.py`) tracks the followers; this class applies the
+consequences to the log, to delayed operations and to the ISR.
+Invariant: nothing is committed before the leader epoch is in the log, see `start_epoch`.
 """
 
 import asyncio
@@ -26,21 +26,20 @@ class LeaderReplica:
     def __init__(self, state: LeaderState, replica_log: ReplicaLog, syncer: LogSyncer) -> None:
         self.state = state
         self.has_started = False
-        """Whether its epoch is in the log."""
+        """Whether the leader epoch is in the log."""
         self.has_enough_replicas = True
-        """Whether as many are in sync as min.insync.replicas says."""
+        """Whether the ISR has at least min.insync.replicas members."""
         self._replica_log = replica_log
         self._syncer = syncer
 
     def start_epoch(self, partition_log: PartitionLog) -> None:
-        """The log is ready: what is appended from now on is of this epoch. Raises
-        KafkaStorageError."""
+        """The log is ready: write the epoch's start offset. Raises KafkaStorageError."""
         state = self.state
         state.epoch_start = partition_log.end_offset
         partition_log.assign_epoch(state.leader_epoch, partition_log.end_offset)
         self.has_started = True
         if len(state.replicas) == 1:
-            # All that the only replica holds is committed.
+            # The only replica: everything in its log is committed.
             self._replica_log.advance(partition_log.end_offset)
         else:
             self._syncer.sync_if_due(partition_log)
@@ -61,7 +60,7 @@ class LeaderReplica:
             replica_log.advance(partition_log.end_offset)
 
     def log_synced(self, partition_log: PartitionLog) -> None:
-        """More of the log is on the disk."""
+        """A sync of the log has completed."""
         if not self.has_started:
             return
         if len(self.state.replicas) > 1:
@@ -72,7 +71,7 @@ class LeaderReplica:
     def record_progress(
         self, node: NodeId, end_offset: Offset, start_offset: Offset, broker_epoch: int
     ) -> None:
-        """A follower has everything below `end_offset`."""
+        """A follower fetched from `end_offset`, so it has everything below."""
         state = self.state
         replica_log = self._replica_log
         partition_log = replica_log.ready_log or replica_log.get_ready()
@@ -91,8 +90,8 @@ class LeaderReplica:
             replica_log.delayed.notify_readers()
         self._update_watermark()
         if start_offset < partition_log.start_offset:
-            # What it has below the start cannot be compared any more, and may be another leader's:
-            # first it must hear that this is deleted.
+            # The follower's records below the log start offset can no longer be compared and may be
+            # from another leader. It must learn the new start offset before it may join the ISR.
             return
         if state.can_join_isr(node, replica_log.high_watermark, replica_log.context.is_live):
             self._propose(state.expand(node))
@@ -102,7 +101,7 @@ class LeaderReplica:
         partition_log = replica_log.log
         assert partition_log is not None
         if partition_log.state.offline_because is not None:
-            return  # What lies there may be gone, and perhaps nobody else has it.
+            return  # Records on a failed disk may be lost, and no other replica may have them.
         context = replica_log.context
         replica_log.advance(
             self.state.watermark(
@@ -115,10 +114,10 @@ class LeaderReplica:
             )
         )
 
-    # -- the in-sync set -----------------------------------------------------------------------
+    # -- the ISR -------------------------------------------------------------------------------
 
     def maybe_shrink_isr(self) -> None:
-        """Ask for those to be taken out of the in-sync set that have not kept up."""
+        """Propose to remove followers from the ISR that have not kept up."""
         replica_log = self._replica_log
         partition_log = replica_log.log
         if partition_log is None or not self.has_started:
@@ -134,7 +133,7 @@ class LeaderReplica:
         if leaving:
             self._propose(self.state.shrink(leaving))
         else:
-            # Someone may have been waited for who was about to join and no longer keeps up.
+            # The high watermark may have waited for a joining follower that no longer keeps up.
             self._update_watermark()
 
     def live_brokers_changed(self) -> None:
@@ -142,7 +141,7 @@ class LeaderReplica:
             self._update_watermark()
 
     def confirm(self, state: PartitionState) -> None:
-        """The controller's word on the in-sync set of this leader's epoch."""
+        """The image has a new ISR for this leader epoch."""
         if self.state.leader_epoch != state.leader_epoch:
             return
         before = self.state.members
@@ -150,19 +149,19 @@ class LeaderReplica:
             return
         members = self.state.members
         log.info(
-            "in-sync set confirmed",
+            "isr confirmed",
             extra={"partition": str(self._replica_log.partition), "isr": sorted(members)},
         )
         self._replica_log.context.on_isr(before, members)
         self.count_replicas()
 
-    def refused(self, proposal: Proposal, *, settled: bool) -> None:
+    def refused(self, proposal: Proposal, *, is_final: bool) -> None:
         if self.state.leader_epoch == proposal.leader_epoch:
-            self.state.refused(proposal, settled=settled)
+            self.state.refused(proposal, is_final=is_final)
 
     def count_replicas(self) -> None:
-        """The in-sync set is another, or min.insync.replicas: are there enough, and what is
-        committed then?"""
+        """The ISR or min.insync.replicas changed: check the count, fail delayed produces if there
+        are too few replicas, and advance the high watermark."""
         state, replica_log = self.state, self._replica_log
         needed = min(replica_log.config.min_insync_replicas, len(state.replicas))
         self.has_enough_replicas = len(state.members) >= needed
@@ -177,10 +176,10 @@ class LeaderReplica:
             self._update_watermark()
 
     def resign(self) -> None:
-        """The disk takes no more, or is out of use: let somebody lead who can write."""
+        """The disk is full or offline: ask the controller for another leader."""
         if self.state.can_resign():
             extra = {"partition": str(self._replica_log.partition)}
-            log.warning("asking for another leader", extra=extra)
+            log.warning("log not writable, resigning as leader", extra=extra)
             self._propose(self.state.resign())
 
     def _propose(self, proposal: Proposal) -> None:

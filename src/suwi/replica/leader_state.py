@@ -1,9 +1,9 @@
-"""What the leader of a partition knows of its followers, and what follows from it. Pure.
+"""The leader's view of its followers: their progress, the ISR and the high watermark. Pure.
 
-Followers report with every fetch (`record_progress`). `watermark` says what is committed, `joins`
-and `laggards` who should be in sync and is not, or the other way round; `expand` and `shrink` make
-a proposal of it, and the controller's word arrives at `confirm` or `refused`.
-Invariant: the watermark never passes the end of a replica that may be in sync.
+Followers report with every fetch (`record_progress`). `watermark` computes what is committed,
+`can_join_isr` and `out_of_sync_replicas` find needed ISR changes; `expand` and `shrink` build a
+proposal, and the controller's result arrives at `confirm` or `refused`.
+Invariant: the high watermark never passes the end offset of a replica that may be in sync.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,24 +17,24 @@ from suwi.replica.isr import Expanding, Isr, Shrinking, Stable, possible_members
 UNKNOWN_EPOCH = -1
 
 IsLive: TypeAlias = Callable[[NodeId, int], bool]
-"""Whether a broker is in service, in this life of it (by its epoch; UNKNOWN_EPOCH: in any)."""
+"""Whether a broker is unfenced with this broker epoch (UNKNOWN_EPOCH: with any)."""
 
 
 @dataclass(slots=True)
 class Follower:
-    """What one follower has shown of itself since this leadership began."""
+    """The progress of one follower since this leader epoch began."""
 
     end_offset: Offset = NO_OFFSET
-    """It has everything below; NO_OFFSET until its first fetch."""
+    """The follower has everything below; NO_OFFSET until its first fetch."""
     start_offset: Offset = NO_OFFSET
     broker_epoch: int = UNKNOWN_EPOCH
     caught_up_s: float = float("-inf")
-    """When it last had all that the leader had."""
-    asked_s: float = float("-inf")
+    """When the follower last had everything that the leader had."""
+    fetched_s: float = float("-inf")
     leader_end: Offset = NO_OFFSET
-    """Where the leader's log ended when it last asked."""
-    watermark_told: Offset = NO_OFFSET
-    start_told: Offset = NO_OFFSET
+    """The leader's end offset at the follower's last fetch."""
+    watermark_sent: Offset = NO_OFFSET
+    start_sent: Offset = NO_OFFSET
 
     def is_caught_up(self, leader_end: Offset, now_s: float, lag_s_max: float) -> bool:
         return self.end_offset == leader_end or now_s - self.caught_up_s <= lag_s_max
@@ -42,16 +42,16 @@ class Follower:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """An in-sync set for the controller to confirm, on top of exactly this partition epoch."""
+    """An ISR for the controller to confirm, valid only for this partition epoch."""
 
     leader_epoch: LeaderEpoch
     partition_epoch: int
     members: tuple[tuple[NodeId, int], ...]
-    """With their broker epochs (KIP-903): nobody is let in who has begun a new life since."""
+    """With their broker epochs (KIP-903): a broker that has restarted since must not join."""
 
 
 class LeaderState:
-    """One leader epoch of one partition, seen by its leader."""
+    """One leader epoch of one partition, on its leader."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class LeaderState:
         self.epoch_start = epoch_start
         self._node_id = node_id
         self._broker_epoch = broker_epoch
-        self._is_asking = False
+        self._is_proposing = False
         self.followers = {
             node: Follower(caught_up_s=now_s if node in state.isr else float("-inf"))
             for node in state.replicas
@@ -94,26 +94,26 @@ class LeaderState:
         leader_end: Offset,
         now_s: float,
     ) -> bool:
-        """A follower fetches from `end_offset` on: that is its acknowledgement of all before.
+        """A follower fetches from `end_offset`, which acknowledges everything before it.
 
-        Returns whether it counts: word from an earlier life of the follower does not.
+        Returns False if the report is ignored because it is from an earlier broker epoch.
         """
         follower = self.followers[node]
         if broker_epoch < follower.broker_epoch:
             return False
         if broker_epoch > follower.broker_epoch >= 0:
-            # Hazard 10: what it had in its last life it may have lost.
+            # Hazard 10: after a restart the follower may have lost what it had.
             follower.caught_up_s = float("-inf")
             follower.leader_end = NO_OFFSET
         if end_offset >= leader_end:
             follower.caught_up_s = max(follower.caught_up_s, now_s)
         elif NO_OFFSET < follower.leader_end <= end_offset:
-            follower.caught_up_s = max(follower.caught_up_s, follower.asked_s)
+            follower.caught_up_s = max(follower.caught_up_s, follower.fetched_s)
         follower.end_offset = end_offset
         follower.start_offset = start_offset
         follower.broker_epoch = broker_epoch
         follower.leader_end = leader_end
-        follower.asked_s = now_s
+        follower.fetched_s = now_s
         return True
 
     def watermark(
@@ -126,13 +126,14 @@ class LeaderState:
         lag_s_max: float,
         is_live: IsLive,
     ) -> Offset:
-        """What is committed, as far as can be said now: NO_OFFSET where nothing new may be.
+        """The new high watermark; NO_OFFSET where it must not advance.
 
-        `own_end` is what the leader itself counts as safe. A follower that keeps up is waited for
-        even before it has joined: else it could never reach a watermark that always moves on.
+        `own_end` is the end offset that the leader itself acknowledges. The high watermark also
+        waits for a follower that keeps up but has not joined the ISR yet: otherwise that follower
+        could never reach a high watermark that keeps advancing.
         """
         if len(self.members) < min(members_min, len(self.replicas)):
-            return NO_OFFSET  # Hazard 12: too few hold it to call it committed.
+            return NO_OFFSET  # Hazard 12: too few in-sync replicas to commit.
         waited_for = possible_members(self.isr)
         committed = own_end
         for node, follower in self.followers.items():
@@ -144,16 +145,16 @@ class LeaderState:
                 committed = min(committed, follower.end_offset)
         return committed
 
-    # -- who is in sync ------------------------------------------------------------------------
+    # -- ISR changes ---------------------------------------------------------------------------
 
     def can_join_isr(self, node: NodeId, high_watermark: Offset, is_live: IsLive) -> bool:
-        """Whether a follower should be in sync but is not yet."""
+        """Whether a follower outside the ISR has caught up and may be proposed."""
         follower = self.followers[node]
         return (
             isinstance(self.isr, Stable)
-            and not self._is_asking
+            and not self._is_proposing
             and node not in self.isr.members
-            # Hazard 7: the watermark of a new leader may lag behind what its epoch began with.
+            # Hazard 7: a new leader's high watermark may be below the start offset of its epoch.
             and follower.end_offset >= max(high_watermark, self.epoch_start)
             and is_live(node, follower.broker_epoch)
         )
@@ -161,8 +162,8 @@ class LeaderState:
     def out_of_sync_replicas(
         self, leader_end: Offset, now_s: float, lag_s_max: float
     ) -> frozenset[NodeId]:
-        """Members that have not caught up for too long."""
-        if not isinstance(self.isr, Stable) or self._is_asking:
+        """ISR members that have not been caught up for longer than `lag_s_max`."""
+        if not isinstance(self.isr, Stable) or self._is_proposing:
             return frozenset()
         return frozenset(
             node
@@ -182,17 +183,17 @@ class LeaderState:
         return self._propose()
 
     def can_resign(self) -> bool:
-        """Whether somebody else could lead, and nothing else is being asked for."""
-        return isinstance(self.isr, Stable) and not self._is_asking and len(self.members) > 1
+        """Whether another replica could lead, and no proposal is pending."""
+        return isinstance(self.isr, Stable) and not self._is_proposing and len(self.members) > 1
 
     def resign(self) -> Proposal:
-        """Ask for another leader: an in-sync set without this one."""
+        """Propose an ISR without this broker, so that another replica becomes the leader."""
         assert self.can_resign()
-        self._is_asking = True
+        self._is_proposing = True
         return self._proposal(self.isr.members - {self._node_id})
 
     def _propose(self) -> Proposal:
-        self._is_asking = True
+        self._is_proposing = True
         return self._proposal(proposed_members(self.isr))
 
     def _proposal(self, members: frozenset[NodeId]) -> Proposal:
@@ -209,26 +210,26 @@ class LeaderState:
         return self.followers[node].broker_epoch
 
     def confirm(self, state: PartitionState) -> bool:
-        """The controller's word on this epoch's in-sync set; whether it is news."""
+        """Apply the ISR of a newer partition epoch. Returns whether it was newer."""
         assert state.leader_epoch == self.leader_epoch
         if state.partition_epoch <= self.partition_epoch:
             return False
         self.partition_epoch = state.partition_epoch
         self.isr = Stable(frozenset(state.isr))
-        self._is_asking = False
+        self._is_proposing = False
         return True
 
-    def refused(self, proposal: Proposal, *, settled: bool) -> None:
-        """The proposal was not taken. `settled`: it is certain that nothing came of it.
+    def refused(self, proposal: Proposal, *, is_final: bool) -> None:
+        """The controller rejected the proposal. `is_final`: it is certain that nothing was written.
 
-        Otherwise something has changed that this leader does not know yet: what is proposed may
-        be so already, and it waits for the image.
+        Otherwise the partition has changed in a way that this leader has not seen yet, and the
+        proposed ISR may already be in effect: the leader waits for the image.
         """
-        if proposal.partition_epoch == self.partition_epoch and settled:
+        if proposal.partition_epoch == self.partition_epoch and is_final:
             self.isr = Stable(self.isr.members)
-            self._is_asking = False
+            self._is_proposing = False
 
     def lags(self, now_s: float) -> Iterator[tuple[NodeId, float]]:
-        """For how long each follower has not had everything."""
+        """Seconds since each follower was last caught up."""
         for node, follower in self.followers.items():
             yield node, max(0.0, now_s - follower.caught_up_s)

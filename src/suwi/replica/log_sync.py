@@ -1,7 +1,8 @@
-"""Bringing a log to disk in a thread: the one way from a `SyncJob` to what became of it.
+"""Syncs a log in a thread: runs a `SyncJob` and reports its result to the log.
 
-`sync_log` syncs once, `syncing` as one of the steps that change a log. `LogSyncer` syncs a
-replica's log as often as `flush.messages` says; `safe_end` is what a replica may vouch for.
+`sync_log` syncs once, `syncing` does so as a step of a change to a log. `LogSyncer` syncs a
+replica's log as often as `flush.messages` requires. `safe_end` is the end offset that a replica may
+acknowledge.
 """
 
 import asyncio
@@ -17,14 +18,14 @@ from suwi.replica.replica_log import ReplicaLog
 
 
 class LogSyncer:
-    """Syncs the log of one replica; one sync at a time, whoever leads."""
+    """Syncs the log of one replica, one sync at a time, as leader or follower."""
 
     __slots__ = ("_replica_log", "task")
 
     def __init__(self, replica_log: ReplicaLog) -> None:
         self._replica_log = replica_log
         self.task: asyncio.Task[None] | None = None
-        """Syncs until nothing is due; owned by this replica, ends when it is closed."""
+        """Runs until no sync is due. Owned by this replica; ends when the replica is closed."""
 
     def sync_if_due(self, partition_log: PartitionLog) -> None:
         unsynced = partition_log.end_offset - partition_log.recovery_point
@@ -39,14 +40,14 @@ class LogSyncer:
             )
 
     def _failed(self, error: Exception) -> None:
-        """Nobody foresaw it: who waits must try again, and the next append syncs anew."""
+        """An unexpected error: delayed produces fail, and the next append starts a new sync."""
         replica_log = self._replica_log
         replica_log.delayed.fail(
             KafkaStorageError(f"{replica_log.partition} cannot be synced: {error!r}")
         )
 
     async def _sync_until_done(self, partition_log: PartitionLog) -> None:
-        """One sync serves all that wait; those who come meanwhile are served by the next."""
+        """One sync completes all operations that wait; later ones wait for the next sync."""
         replica_log = self._replica_log
         try:
             while replica_log.closed is None:
@@ -64,14 +65,14 @@ class LogSyncer:
             self.task = None
 
     async def sync_once(self, partition_log: PartitionLog) -> bool:
-        """Sync what is there; whether there was anything. Raises KafkaStorageError."""
+        """Sync the log. Returns whether there was anything to sync. Raises KafkaStorageError."""
         if self._replica_log.closed is not None:
-            return False  # Deleted: its files are no longer where they were.
+            return False  # Deleted: the files have been renamed.
         return await sync_log(partition_log)
 
     @property
     def must_sync_first(self) -> bool:
-        """Whether a follower has to sync before it may say with a fetch what it has."""
+        """Whether a follower must sync before its next fetch, which acknowledges its end offset."""
         partition_log = self._replica_log.ready_log
         return partition_log is not None and (
             partition_log.config.flush_messages == 1 or not partition_log.truncation_is_safe
@@ -79,9 +80,9 @@ class LogSyncer:
 
 
 def safe_end(partition_log: PartitionLog) -> Offset:
-    """What a replica vouches for: with a sync for each message, only what is on the disk.
+    """The end offset that a replica may acknowledge: with flush.messages=1 only what is synced.
 
-    So, too, while a power loss could bring back what lay there before a truncation.
+    The same holds while a power loss could bring back records that were truncated.
     """
     if partition_log.config.flush_messages == 1 or not partition_log.truncation_is_safe:
         return partition_log.recovery_point
@@ -89,10 +90,10 @@ def safe_end(partition_log: PartitionLog) -> Offset:
 
 
 async def sync_log(partition_log: PartitionLog, up_to: Offset | None = None) -> bool:
-    """Sync everything below `up_to` (the end); whether there was anything to sync.
+    """Sync everything below `up_to` (default: the end). Returns whether there was anything to sync.
 
-    Raises KafkaStorageError. Whoever is cancelled here leaves a sync that goes on in its thread: it
-    keeps its files pinned until it ends, and what it reached counts.
+    Raises KafkaStorageError. If the caller is cancelled, the sync continues in its thread: its
+    files stay pinned until it ends, and its result is still recorded.
     """
     job = partition_log.sync_job(up_to)
     if job is None:
@@ -117,7 +118,7 @@ def _ended(partition_log: PartitionLog, job: SyncJob, running: "asyncio.Future[N
 
 
 def syncing(partition_log: PartitionLog) -> Steps[None]:
-    """What a follower says with its next fetch is what it vouches for."""
+    """Sync after a change: the follower's next fetch acknowledges what is in the log."""
     job = partition_log.sync_job()
     if job is None:
         return
@@ -126,7 +127,7 @@ def syncing(partition_log: PartitionLog) -> Steps[None]:
     except OSError as error:
         partition_log.sync_failed(job, error)
         raise KafkaStorageError(f"{partition_log.partition}: {error}") from error
-    except BaseException:  # Nobody foresaw it, or nobody goes on with this.
+    except BaseException:  # An unexpected error, or the generator is closed.
         partition_log.sync_abandoned(job)
         raise
     partition_log.synced(job)

@@ -1,7 +1,7 @@
-"""What a leader accepts: a client's batch is judged, and put into the form the topic stores.
+"""Validates a client's batch and converts it to the form that the topic stores.
 
-Most batches go through `validate` alone. Those whose records must be read (`needs_records`) also go
-through `convert`, which runs in a thread where it may take long (`takes_long`).
+Most batches need `validate` only. Batches whose records must be read (`needs_records`) also need
+`convert`, which runs in a thread where it may take long (`takes_long`).
 """
 
 from typing import NamedTuple
@@ -36,7 +36,7 @@ _CODECS = {
 
 
 class ValidationRules(NamedTuple):
-    """A topic's rules for new batches, worked out once from its configuration."""
+    """A topic's rules for new batches, computed once from its configuration."""
 
     rules: BatchRules
     stamps: bool
@@ -45,9 +45,9 @@ class ValidationRules(NamedTuple):
     """The codec to store batches in; None keeps the producer's."""
     needs_keys: bool
     reads_records: bool
-    """Whether there can be batches whose records must be read."""
+    """Whether some batches need their records read."""
     keeps_as_is: bool
-    """Whether every batch is stored as it came."""
+    """Whether every batch is stored unchanged."""
 
 
 def validation_rules_of(config: TopicConfig) -> ValidationRules:
@@ -89,7 +89,7 @@ def validate(
 
 
 def _refuse_old_format(records: memoryview) -> None:
-    """Messages of Kafka's first two formats are not damaged, they are out of date."""
+    """Batches with magic 0 or 1 are not corrupt: their format is no longer supported."""
     if len(records) <= MAGIC_AT or records[MAGIC_AT] >= MAGIC:
         return
     size_bytes = int.from_bytes(records[8:12], "big")
@@ -105,7 +105,7 @@ def needs_records(validation_rules: ValidationRules, header: BatchHeader) -> boo
 
 
 def takes_long(size_bytes: int, header: BatchHeader) -> bool:
-    """Whether reading the records may hold others up: of compressed ones nobody knows before."""
+    """Whether reading the records may block the event loop; a compressed size says nothing."""
     return size_bytes > _QUICK_BYTES_MAX or header.codec is not Compression.NONE
 
 
@@ -120,13 +120,13 @@ def convert(
     bytes_max = validation_rules.rules.message_bytes_max
     if len(converted) > bytes_max:
         raise MessageTooLarge(
-            f"in {validation_rules.codec.name} the batch has {len(converted)} bytes, "
+            f"as {validation_rules.codec.name} the batch has {len(converted)} bytes, "
             f"more than max.message.bytes {bytes_max}"
         )
     return memoryview(converted)
 
 
 def stamped(records: memoryview, now_ms: int) -> BatchHeader:
-    """Give the batch the time of its append; its new header."""
+    """Set the batch's timestamp to the append time. Returns its new header."""
     stamp(records, now_ms)
     return read_header(records)

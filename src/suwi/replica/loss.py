@@ -1,5 +1,4 @@
-"""What an unclean election has cost: records that a replica had to give up, and that were or may
-have been committed."""
+"""The loss of an unclean election: truncated records that were or may have been committed."""
 
 from dataclasses import dataclass
 
@@ -20,11 +19,11 @@ class Loss:
     partition: TopicPartition
     ranges: tuple[LostRange, ...]
     committed_below: Offset
-    """What the replica knew to be committed; of the rest it cannot say."""
+    """The high watermark that the replica knew; above it records may have been committed."""
 
     def __str__(self) -> str:
         ranges = ", ".join(f"{r.first}-{r.end - 1} of epoch {r.epoch}" for r in self.ranges)
-        return f"{self.partition}: {ranges}; committed was what is below {self.committed_below}"
+        return f"{self.partition}: {ranges}; high watermark was {self.committed_below}"
 
 
 def lost_between(
@@ -35,7 +34,7 @@ def lost_between(
     *,
     committed_below: Offset,
 ) -> Loss:
-    """The records from `first` up to but without `end`, by the epoch they were written in."""
+    """The records from `first` up to but excluding `end`, by leader epoch."""
     entries = epochs.entries()
     starts = [max(start, first) for _, start in entries[1:] if first < start < end]
     ranges = [

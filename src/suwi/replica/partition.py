@@ -1,8 +1,9 @@
-"""One partition's replica on this broker: it leads or it follows, and knows what is committed.
+"""One partition's replica on this broker: leader or follower, with its high watermark.
 
-Produce enters at `append`, readers at `read`, waiting at `when_committed` and `watch`, a new role
-at `lead` and `follow`. Its parts: `replica_log` with the log, the high watermark and getting ready,
-`leader_replica` while this broker leads, `follower` while another does, `syncer`.
+Produce enters at `append`, readers at `read`, delayed operations at `when_committed` and `watch`,
+role changes at `make_leader` and `make_follower`. Its parts: `replica_log` (the log, the high
+watermark and opening the log), `leader_replica` while this broker leads, `follower` while another
+does, and `syncer`.
 Invariant: start offset <= last stable offset <= high watermark <= end offset.
 """
 
@@ -42,11 +43,11 @@ _ACKS_ALL = -1
 
 
 class _FollowsRefused(KafkaStorageError):
-    """The producer has to go back to a batch that was refused: see `StorageRefusals`."""
+    """The producer must resend an earlier, refused batch first: see `StorageRefusals`."""
 
 
 class Partition:
-    """A replica. Its log is opened at the first use."""
+    """A replica, and the only interface to its parts. Its log is opened on first use."""
 
     __slots__ = (
         "_follower",
@@ -74,38 +75,38 @@ class Partition:
         self.validation_rules = validation_rules_of(config)
         self.leader = NO_NODE
         self.leader_replica: LeaderReplica | None = None
-        """What it does as the leader; None while another leads, or nobody."""
+        """The leader side; None while another broker leads or the partition has no leader."""
         self.leader_state: LeaderState | None = None
-        """What it knows as the leader: the `state` of `leader_replica`."""
+        """The `state` of `leader_replica`, here for fast access."""
         self.replica_log = ReplicaLog(partition, config, storage, context, self)
         self.syncer = LogSyncer(self.replica_log)
         self._follower: FollowerReplica | None = None
         self._refusals: StorageRefusals | None = None
-        """Made at the first refusal: most replicas never see one."""
+        """Created at the first refusal: most replicas never have one."""
 
-    # -- what it holds -------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------
 
     @property
     def log(self) -> PartitionLog:
-        """The log, ready for use. Raises a `BrokerError` where it is not, see `ReplicaLog`."""
+        """The log, ready for use. Raises a `BrokerError` if it is not ready, see `ReplicaLog`."""
         return self.replica_log.ready_log or self.replica_log.get_ready()
 
     @property
     def is_open(self) -> bool:
-        """Whether its log has been used since the start."""
+        """Whether the log has been opened since the broker started."""
         return self.replica_log.log is not None
 
     @property
     def log_as_it_is(self) -> PartitionLog:
-        """The log of a replica that is open. Never raises: unlike `log`, it does not let a leader
-        begin its epoch, which a full disk may prevent."""
+        """The log of an open replica. Never raises: unlike `log`, it does not start the leader
+        epoch, which a full disk may prevent."""
         partition_log = self.replica_log.log
         assert partition_log is not None
         return partition_log
 
     @property
     def watermark_as_it_is(self) -> Offset:
-        """What it knows to be committed, if it is open; see `log_as_it_is`."""
+        """The high watermark of an open replica; never raises, see `log_as_it_is`."""
         return self.replica_log.high_watermark
 
     @property
@@ -114,11 +115,11 @@ class Partition:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was deleted, or this broker stops."""
+        """Whether the partition was deleted or this broker is stopping."""
         return self.replica_log.closed is not None
 
     def check_open(self) -> None:
-        """For those who had to wait. Raises what has become of it: deleted, or its broker stops."""
+        """Raises the reason if the replica was closed while the caller waited."""
         if self.replica_log.closed is not None:
             raise self.replica_log.closed
 
@@ -128,7 +129,7 @@ class Partition:
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
-        """The last one that this replica has heard of."""
+        """The latest leader epoch that this replica has seen."""
         return self.replica_log.leader_epoch
 
     @property
@@ -140,20 +141,23 @@ class Partition:
 
     @property
     def watermark_is_known(self) -> bool:
-        """Whether all is known to be committed that was so when this leader's epoch began."""
+        """Whether the high watermark has reached the start offset of this leader epoch.
+
+        Before that, records may be committed without this leader knowing it.
+        """
         leader_state = self.leader_state
         return leader_state is None or self.high_watermark >= leader_state.epoch_start
 
     @property
     def last_stable_offset(self) -> Offset:
-        """Below it every transaction is decided."""
+        """Below it every transaction is committed or aborted."""
         undecided = self.log.producers.first_open_txn_offset
         high_watermark = self.replica_log.high_watermark
         return high_watermark if undecided is None else min(undecided, high_watermark)
 
     @property
     def low_watermark(self) -> Offset:
-        """Where the log starts on every replica in service."""
+        """The lowest log start offset of all live replicas."""
         starts = [self.log.start_offset]
         if self.leader_state is not None:
             is_live = self.replica_log.context.is_live
@@ -171,23 +175,23 @@ class Partition:
             self.leader_replica.count_replicas()
 
     def check_epoch(self, known_to_client: int) -> None:
-        """Hazard 4: a client that knows another epoch may be talking to the wrong leader."""
+        """Hazard 4: a client with another leader epoch may have outdated metadata."""
         if known_to_client == NO_EPOCH:
             return
         leader_epoch = self.replica_log.leader_epoch
         if known_to_client == leader_epoch:
             return
         if known_to_client < leader_epoch:
-            raise FencedLeaderEpoch(f"epoch {known_to_client} is over: {leader_epoch}")
-        raise UnknownLeaderEpoch(f"epoch {known_to_client} is not known yet: {leader_epoch}")
+            raise FencedLeaderEpoch(f"leader epoch {known_to_client} is older than {leader_epoch}")
+        raise UnknownLeaderEpoch(f"leader epoch {known_to_client} is newer than {leader_epoch}")
 
     # -- roles ---------------------------------------------------------------------------------
 
     def make_leader(self, state: PartitionState, broker_epoch: int) -> None:
-        """The controller has made this replica the leader, or has changed the in-sync set."""
+        """The controller made this replica the leader, or changed the ISR of its leader epoch."""
         replica_log = self.replica_log
         if replica_log.closed is not None:
-            return  # This broker stops, and the controller will hear of it.
+            return  # This broker is stopping; the controller will elect another leader.
         current = self.leader_state
         if current is not None and current.leader_epoch == state.leader_epoch:
             self.confirm(state)
@@ -197,7 +201,7 @@ class Partition:
             replica_log.context.node_id,
             broker_epoch,
             state,
-            epoch_start=Offset(0),  # known when the log is open
+            epoch_start=Offset(0),  # set by `start_epoch` when the log is open
             now_s=asyncio.get_running_loop().time(),
         )
         leader = self.leader_replica = LeaderReplica(self.leader_state, replica_log, self.syncer)
@@ -208,20 +212,20 @@ class Partition:
                 replica_log.get_ready()
             except KafkaStorageError as error:
                 extra = {"partition": str(self.partition), "reason": str(error)}
-                log.error("cannot lead", extra=extra)
+                log.error("cannot become leader", extra=extra)
                 leader.resign()
             except NotLeaderOrFollower:
-                pass  # Its epoch begins when its log is ready.
+                pass  # The epoch starts when the log is ready.
 
     def make_follower(self, state: PartitionState) -> None:
-        """Another broker leads, or nobody does."""
+        """Another broker leads, or the partition has no leader."""
         if self.leader_state is None and self.leader_epoch == state.leader_epoch:
             self.leader = state.leader
             return
         self._begin_epoch(state)
 
     def stop_leading(self) -> None:
-        """This broker has lost its place in the cluster: it may not lead until told so again."""
+        """This broker lost its registration: it must not lead until it is elected again."""
         if self.leader_state is not None:
             self._begin_epoch(None)
 
@@ -232,24 +236,24 @@ class Partition:
 
     @property
     def follower(self) -> FollowerReplica:
-        """What it does while another broker leads."""
+        """The follower side, while another broker leads."""
         assert self.leader_state is None
         if self._follower is None:
             self._follower = FollowerReplica(self.replica_log)
         return self._follower
 
     def confirm(self, state: PartitionState) -> None:
-        """The controller's word on the in-sync set of this leader's epoch."""
+        """The image has a new ISR for this leader epoch."""
         if self.leader_replica is not None:
             self.leader_replica.confirm(state)
 
-    def refused(self, proposal: Proposal, *, settled: bool) -> None:
-        """The controller did not take a proposal, see `LeaderState.refused`."""
+    def refused(self, proposal: Proposal, *, is_final: bool) -> None:
+        """The controller rejected a proposal, see `LeaderState.refused`."""
         if self.leader_replica is not None:
-            self.leader_replica.refused(proposal, settled=settled)
+            self.leader_replica.refused(proposal, is_final=is_final)
 
     def maybe_shrink_isr(self) -> None:
-        """Ask for those to be taken out of the in-sync set that have not kept up."""
+        """Propose to remove followers from the ISR that have not kept up."""
         if self.leader_replica is not None:
             self.leader_replica.maybe_shrink_isr()
 
@@ -258,19 +262,19 @@ class Partition:
             self.leader_replica.live_brokers_changed()
 
     def close(self, reason: BrokerError | None = None) -> None:
-        """Deleted, or the broker stops: nobody need wait here any more."""
+        """The partition was deleted or the broker is stopping: fail everything that waits."""
         self.replica_log.close(
-            reason or NotLeaderOrFollower(f"{self.partition} is led by another broker")
+            reason or NotLeaderOrFollower(f"{self.partition} is not led by this broker")
         )
 
     # -- writing -------------------------------------------------------------------------------
 
     def check_enough_replicas(self, batch: memoryview | None) -> None:
-        """Raises NotEnoughReplicas where acks=all cannot be kept."""
+        """Raises NotEnoughReplicas if an acks=all append cannot be committed."""
         leader = self.leader_replica
         if leader is None or leader.has_enough_replicas:
             return
-        # There may be enough for the next batch of the same producer: see `StorageRefusals`.
+        # The next batch of the same producer may find enough replicas: see `StorageRefusals`.
         if batch:
             with suppress(CorruptMessage):
                 self._note_refusal(read_header(batch))
@@ -283,7 +287,7 @@ class Partition:
         """Append a batch that `validate` accepted; changes it in place. Raises a `BrokerError`."""
         leader = self.leader_replica
         if leader is None:
-            raise NotLeaderOrFollower(f"{self.partition} is led by another broker")
+            raise NotLeaderOrFollower(f"{self.partition} is not led by this broker")
         replica_log = self.replica_log
         try:
             partition_log = replica_log.ready_log or replica_log.get_ready()
@@ -297,7 +301,7 @@ class Partition:
         except _FollowsRefused:
             raise
         except LogNotReady:
-            self._note_refusal(header)  # It may be ready for the next batch of the same producer.
+            self._note_refusal(header)  # The producer's next batch may find it ready.
             raise
         except KafkaStorageError:
             self._note_refusal(header)
@@ -313,7 +317,7 @@ class Partition:
             self._refusals.note(header)
 
     def delete_before(self, offset: Offset) -> None:
-        """Records below `offset`, which is committed, are gone for readers at once."""
+        """Raise the log start offset: readers no longer see records below `offset`."""
         assert offset <= self.high_watermark
         self.log.advance_start(offset)
         self.replica_log.mark_dirty()
@@ -325,11 +329,11 @@ class Partition:
         return end_offset <= self.replica_log.high_watermark
 
     def must_wait(self, acks: int) -> bool:
-        """Whether an answer waits for the commit: with acks=all, or a sync for each message."""
+        """Whether the response waits for the commit: acks=all, or flush.messages=1."""
         return acks == _ACKS_ALL or self.replica_log.config.flush_messages == 1
 
     def when_committed(self, end_offset: Offset, on_commit: OnCommit) -> None:
-        """Call `on_commit` once, when everything below `end_offset` is committed or cannot be."""
+        """Call `on_commit` once: when everything below `end_offset` is committed or has failed."""
         replica_log = self.replica_log
         if replica_log.closed is not None:
             on_commit(replica_log.closed)
@@ -339,7 +343,7 @@ class Partition:
             replica_log.delayed.add(end_offset, on_commit)
 
     def watch(self, watcher: Callable[[], None], *, also_uncommitted: bool = False) -> None:
-        """Call `watcher` whenever there is more to read, until `unwatch`."""
+        """Call `watcher` whenever more can be read, until `unwatch`."""
         self.replica_log.delayed.watch(watcher, also_uncommitted=also_uncommitted)
 
     def unwatch(self, watcher: Callable[[], None]) -> None:
@@ -350,7 +354,7 @@ class Partition:
     def read(
         self, offset: Offset, bytes_max: int, *, committed_only: bool, whole_batch: bool
     ) -> LogSlice | None:
-        """Batches below the high watermark, or below the last stable offset."""
+        """Batches below the high watermark; `committed_only`: below the last stable offset."""
         replica_log = self.replica_log
         partition_log = replica_log.ready_log or replica_log.get_ready()
         limit = self.last_stable_offset if committed_only else replica_log.high_watermark
@@ -359,7 +363,7 @@ class Partition:
     def read_for_follower(
         self, offset: Offset, bytes_max: int, *, whole_batch: bool
     ) -> LogSlice | None:
-        """Batches up to the end, committed or not."""
+        """Batches up to the log end offset, committed or not."""
         partition_log = self.log
         return partition_log.read(
             offset, bytes_max, partition_log.end_offset, whole_batch=whole_batch
@@ -367,10 +371,10 @@ class Partition:
 
 
 async def wait_until_ready(partitions: Iterable[Partition], within_s: float) -> None:
-    """Wait until these logs can be used, or cannot be: whoever uses them is told."""
+    """Wait until preparing these logs has ended, at most `within_s`. Failures show on first use."""
     with suppress(TimeoutError):
         async with asyncio.timeout(within_s):
             for partition in partitions:
                 with suppress(BrokerError):
                     if not partition.replica_log.prepare():
-                        await partition.replica_log.settled()
+                        await partition.replica_log.wait_for_preparation()

@@ -1,6 +1,6 @@
-"""Where a partition's log lies, and what its data directory remembers of it.
+"""The log directory of one partition, and the partition's entries in its checkpoints.
 
-One for each replica, so it holds little: with many partitions they are all there all the time.
+There is one for each replica all the time, so it is small.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class PartitionStorage:
         *,
         is_new: bool,
     ) -> None:
-        """`state_of` tells what the cluster knows of it; with `is_new` the topic was just made."""
+        """`state_of` returns the state in the image; `is_new`: the topic was just created."""
         self._directories = directories
         self._partition = partition
         self._topic_id = topic_id
@@ -37,7 +37,7 @@ class PartitionStorage:
 
     def opening_log(self, config: TopicConfig) -> Steps[PartitionLog]:
         """Raises KafkaStorageError, OSError."""
-        storage = self._directories.home_of(self._partition, is_new=self._is_new)
+        storage = self._directories.directory_of(self._partition, is_new=self._is_new)
         state = self._state_of(self._partition)
         return storage.opening(
             self._partition,
@@ -49,25 +49,25 @@ class PartitionStorage:
 
     @property
     def checkpointed_watermark(self) -> Offset:
-        """What was committed when it was last written down."""
+        """The high watermark of the last checkpoint."""
         return self._directory.high_watermarks.get(self._partition, Offset(0))
 
     def lower_watermark(self, high_watermark: Offset) -> None:
-        """No more than this is committed, whatever was written down."""
+        """Lower the high watermark in the checkpoint, if it is above."""
         self._due += self._directory.lower_watermark(self._partition, high_watermark)
 
-    def became_shorter(self, shorter: PartitionLog, high_watermark: Offset) -> None:
-        """The log was truncated."""
+    def log_truncated(self, truncated: PartitionLog, high_watermark: Offset) -> None:
+        """The log was truncated: lower its checkpointed offsets."""
         self.lower_watermark(high_watermark)
-        self._due += self._directory.became_shorter(shorter)
+        self._due += self._directory.log_truncated(truncated)
 
     @property
     def has_due(self) -> bool:
-        """Whether something must be written down before the next append."""
+        """Whether a checkpoint must be written before the next append."""
         return any(not self._directory.is_written(due) for due in self._due)
 
     def writing_due(self) -> Steps[None]:
-        """Write it down. Raises KafkaStorageError."""
+        """Write the checkpoints that are due. Raises KafkaStorageError."""
         while self._due:
             directory, due = self._directory, self._due[0]
             if not directory.is_written(due):
@@ -80,5 +80,5 @@ class PartitionStorage:
 
     @property
     def _directory(self) -> LogDirectory:
-        """Of a log that is open."""
-        return self._directories.home_of(self._partition, is_new=False)
+        """The data directory of a log that is open."""
+        return self._directories.directory_of(self._partition, is_new=False)

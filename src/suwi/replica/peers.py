@@ -1,4 +1,4 @@
-"""Connections from this broker to others, made as the cluster image says."""
+"""Connections from this broker to other brokers, at the endpoints in the metadata image."""
 
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeAlias
@@ -9,9 +9,9 @@ from suwi.model.ids import NodeId
 from suwi.replica.suspected_brokers import SuspectedBrokers
 
 Connect: TypeAlias = Callable[[Endpoint], Awaitable[PeerConnection]]
-"""Opens a connection, with TLS and a log-in where the listener asks for them. Raises OSError."""
+"""Opens a connection, with TLS and SASL login where the listener needs them. Raises OSError."""
 Prove: TypeAlias = Callable[[PeerConnection, NodeId], Awaitable[None]]
-"""Has a broker take this one for a broker, where a log-in does not do that. Raises OSError."""
+"""Authenticates this broker to the peer where no SASL login did so. Raises OSError."""
 
 
 class HasImage(Protocol):
@@ -21,7 +21,7 @@ class HasImage(Protocol):
 
 class HasBrokerEpoch(Protocol):
     broker_epoch: int
-    """This broker's own, while it is registered."""
+    """This broker's epoch while it is registered."""
 
 
 class Peers:
@@ -31,34 +31,34 @@ class Peers:
         listener: str,
         connect: Connect,
         prove: Prove,
-        doubts: SuspectedBrokers,
+        suspected: SuspectedBrokers,
     ) -> None:
         self._metadata = metadata
         self._listener = listener
         self._connect = connect
         self._prove = prove
-        self._doubts = doubts
+        self._suspected = suspected
 
     async def connect(self, node: NodeId) -> PeerConnection:
-        """A new connection to a broker, for the caller alone. Raises OSError."""
+        """A new connection to a broker, used by the caller only. Raises OSError."""
         broker = self._metadata.image.registered_brokers.get(node)
         if broker is None:
-            raise ConnectionLost(f"broker {node} is not known")
+            raise ConnectionLost(f"broker {node} is not registered")
         return await self.connect_to(broker)
 
     async def connect_to(self, broker: BrokerInfo) -> PeerConnection:
-        """As `connect`, where the image need not show the broker. Raises OSError."""
+        """As `connect`, for a broker that need not be in the image. Raises OSError."""
         endpoint = broker.endpoint(self._listener)
         if endpoint is None:
-            raise ConnectionLost(f"broker {broker.id} is not known on listener {self._listener}")
+            raise ConnectionLost(f"broker {broker.id} has no listener {self._listener}")
         connection = await self._connect(endpoint)
-        self._doubts.reached(broker.id, broker.epoch, connection)
+        self._suspected.connected(broker.id, broker.epoch, connection)
         await self._prove(connection, broker.id)
         return connection
 
     async def connect_to_controller(self) -> PeerConnection:
-        """Raises OSError, also while there is no controller."""
+        """Raises OSError, also while there is no active controller."""
         controller = self._metadata.image.controller
         if controller is None:
-            raise ConnectionLost("there is no controller at the moment")
+            raise ConnectionLost("there is no active controller")
         return await self.connect(controller)

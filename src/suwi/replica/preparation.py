@@ -1,9 +1,9 @@
-"""Driving long work on a partition's log without holding up the event loop.
+"""Runs long work on logs without blocking the event loop.
 
-`run_at_once` does what the present turn of the loop has room for; `run_in_turns` does the rest, a
-slice at a time, one partition after the other, with the jobs for the disk in threads.
-Invariant: however many partitions are prepared at once, a turn of the loop has a bounded number of
-slices.
+`run_at_once` runs as many slices as this iteration of the event loop allows; `run_in_turns` runs
+the rest slice by slice, with disk jobs in threads, and the partitions take turns.
+Invariant: an iteration of the event loop runs a bounded number of slices, however many partitions
+are being prepared.
 """
 
 import asyncio
@@ -22,17 +22,17 @@ _SLICES_AT_ONCE_A_TURN = 16
 
 
 class Turns:
-    """Shares the turns of the loop among all that have long work to do; one for each broker."""
+    """Shares the event loop's iterations among all long work; one instance for each broker."""
 
     def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_granting = False
-        self._told_s = 0.0
+        self._logged_s = 0.0
         self._taken = 0
         self._is_counting = False
 
     def take(self) -> bool:
-        """Whether this turn of the loop has room for another slice."""
+        """Whether this iteration of the event loop may run another slice."""
         if not self._is_counting:
             self._is_counting = True
             asyncio.get_running_loop().call_soon(self._next_turn)
@@ -44,13 +44,13 @@ class Turns:
         self._taken = 0
 
     async def next(self) -> None:
-        """Wait for a turn; first come, first served."""
+        """Wait for a turn, in first-in-first-out order."""
         loop = asyncio.get_running_loop()
         turn = loop.create_future()
         self._waiting.append(turn)
         if not self._is_granting:
             self._is_granting = True
-            self._told_s = loop.time()
+            self._logged_s = loop.time()
             loop.call_soon(self._grant)
         await turn
 
@@ -65,14 +65,14 @@ class Turns:
         if self._is_granting:
             loop = asyncio.get_running_loop()
             loop.call_soon(self._grant)
-            if loop.time() - self._told_s >= _PROGRESS_EVERY_S:
-                self._told_s = loop.time()
-                log.info("replicas getting ready", extra={"waiting": len(self._waiting)})
+            if loop.time() - self._logged_s >= _PROGRESS_EVERY_S:
+                self._logged_s = loop.time()
+                log.info("preparing replica logs", extra={"waiting": len(self._waiting)})
 
 
 def run_at_once(steps: Steps[None], turns: Turns) -> Job | None:
-    """Run what needs no thread and fits into this turn of the loop; what is to be done next, or
-    None: all is done."""
+    """Run the steps that need no thread and fit into this iteration of the event loop. Returns the
+    next job, or None if all steps are done."""
     try:
         job = TURN
         while job is TURN and turns.take():
@@ -85,7 +85,7 @@ def run_at_once(steps: Steps[None], turns: Turns) -> Job | None:
 async def run_in_turns(
     steps: Steps[None], job: Job, turns: Turns, is_wanted: Callable[[], bool]
 ) -> bool:
-    """Go on from `job` to the end; False where it was no longer wanted in between."""
+    """Run the steps from `job` to the end. Returns False if `is_wanted` became false."""
     try:
         while True:
             error: Exception | None = None

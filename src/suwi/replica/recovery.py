@@ -1,4 +1,4 @@
-"""Opening many logs after an unclean stop, before the broker is in service."""
+"""Recovers all logs after an unclean shutdown, before the broker registers."""
 
 import asyncio
 import logging
@@ -15,23 +15,23 @@ _PROGRESS_EVERY_S = 5.0
 
 
 async def recover_all(partitions: Sequence[Partition]) -> None:
-    """Check every log. Says every few seconds how far it has come: that may take minutes."""
-    log.info("recovering after an unclean stop", extra={"partitions": len(partitions)})
+    """Open and check every log, which may take minutes. Logs its progress every few seconds."""
+    log.info("recovering logs after an unclean shutdown", extra={"partitions": len(partitions)})
     loop = asyncio.get_running_loop()
-    told_s = loop.time()
+    logged_s = loop.time()
     for first in range(0, len(partitions), _LOGS_A_JOB):
         some = partitions[first : first + _LOGS_A_JOB]
-        # Nothing else uses the logs: no image is applied, and the broker is not in service.
+        # Nothing else uses the logs: no image is applied, and the broker is not in service yet.
         await loop.run_in_executor(None, _open, some)
-        if loop.time() - told_s >= _PROGRESS_EVERY_S:
-            told_s = loop.time()
+        if loop.time() - logged_s >= _PROGRESS_EVERY_S:
+            logged_s = loop.time()
             log.info("logs recovered", extra={"done": first + len(some), "of": len(partitions)})
     for partition in partitions:
-        # Watermarks fell where a power loss took records. The first one writes for all of them.
+        # A power loss may have lowered high watermarks. One checkpoint write covers all of them.
         with suppress(BrokerError):
             if not partition.replica_log.prepare():
-                await partition.replica_log.settled()
-    log.info("all logs recovered", extra={"partitions": len(partitions)})
+                await partition.replica_log.wait_for_preparation()
+    log.info("log recovery complete", extra={"partitions": len(partitions)})
 
 
 def _open(partitions: Sequence[Partition]) -> None:
@@ -39,8 +39,8 @@ def _open(partitions: Sequence[Partition]) -> None:
         try:
             partition.replica_log.open()
         except BrokerError as error:
-            # Its directory is out of use; partitions in others need not suffer.
+            # Its data directory failed; partitions in other directories are not affected.
             log.error(
-                "cannot recover",
+                "log recovery failed",
                 extra={"partition": str(partition.partition), "reason": str(error)},
             )

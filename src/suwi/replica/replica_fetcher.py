@@ -1,8 +1,8 @@
 """Fetches partitions from one leader, all of them in one request.
 
-A fetch from an offset is also the acknowledgement of everything before it, so nothing is asked for
-that is not in the log.
-Invariant: what is appended was fetched under the leader epoch that the partition is still in.
+A fetch from an offset acknowledges everything before it, so the fetch offset is always the log end
+offset.
+Invariant: appended records were fetched under the partition's current leader epoch.
 """
 
 import asyncio
@@ -32,23 +32,23 @@ _VERSION = APIS[ApiKey.FETCH].max_version
 _PAUSE_S_MIN = 0.01
 _DOUBLINGS_MAX = 20
 TASK: Final = "replica fetcher"
-# What a follower takes in before others have their turn.
+# How much a follower appends before it yields the event loop.
 _BATCHES_A_TURN = 256
 _BYTES_A_TURN = 1 << 20
 _COST_BYTES = 1 << 12
-"""What a partition costs that has no more than a few records, in bytes."""
+"""The cost of a partition with few or no records, as bytes."""
 _WAIT_MS_MAX_FOR_OTHERS = 20
-"""How long the leader may hold an answer back while logs are being prepared that are to be fetched
-as well: nobody should have to wait for one that is ready."""
+"""How long the leader may delay its response while other logs are still being prepared: these must
+not wait long for their first fetch."""
 
 
 @dataclass(slots=True)
 class PartitionFetchState:
-    """One partition that is being copied."""
+    """The fetch state of one partition."""
 
     partition: Partition
     epoch: LeaderEpoch
-    """The leader epoch it was assigned under."""
+    """The leader epoch under which the partition was assigned to this fetcher."""
     pause_s: float = 0.0
     paused_until_s: float = float("-inf")
 
@@ -57,19 +57,19 @@ class PartitionFetchState:
         return self.partition.leader_epoch == self.epoch and not self.partition.is_closed
 
     def pause(self, now_s: float, pause_s_max: float) -> None:
-        """Try again a little later, and later each time."""
+        """Back off exponentially."""
         self.pause_s = min(max(2 * self.pause_s, _PAUSE_S_MIN), pause_s_max)
         self.paused_until_s = now_s + self.pause_s
 
 
 @dataclass(slots=True)
-class _Asked:
-    """What a request under way asked for."""
+class _SentFetch:
+    """The contents of the request in flight."""
 
     partitions: dict[Key, PartitionFetchState] = field(default_factory=dict)
     wanted: dict[Key, FetchPartition] = field(default_factory=dict)
-    others_will_follow: bool = False
-    """Some logs are being opened or truncated."""
+    others_are_preparing: bool = False
+    """Whether other logs are being opened or truncated."""
 
 
 class ReplicaFetcher:
@@ -94,7 +94,7 @@ class ReplicaFetcher:
         self._session = FetchSession()
         self._is_waiting = False
         self._has_new = False
-        """Whether partitions were added that the request under way does not ask for."""
+        """Whether partitions were added that the request in flight does not contain."""
         self._task = tasks.start(self._run, name=TASK, on_failure=RESTART)
 
     def __len__(self) -> int:
@@ -106,14 +106,14 @@ class ReplicaFetcher:
         self._has_new = True
 
     def added(self) -> None:
-        """All that an image adds has been added: once for them all, since the next connection may
-        have to log in again."""
+        """All partitions of an image have been added. Called once for all of them, because a new
+        connection may need a SASL login."""
         if not self._has_new:
             return
         self._changed.set()
         if self._is_waiting and self._connection is not None:
-            # The leader may hold its answer back for half a second, and producers wait for these
-            # partitions: hang up and ask again, for them too.
+            # The leader may delay its response for half a second, and producers wait for the new
+            # partitions: disconnect and send a request that contains them.
             self._connection.abort()
 
     def remove(self, partition: Partition) -> None:
@@ -122,7 +122,7 @@ class ReplicaFetcher:
     async def stop(self) -> None:
         await cancel_and_wait(self._task)
 
-    # -- asking --------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         failures = 0
@@ -148,7 +148,7 @@ class ReplicaFetcher:
             return await self._peers.connect(self._leader)
 
     async def _until_there_is_work(self) -> None:
-        """Wait while nothing is to be copied, or all of it pauses."""
+        """Wait while there are no partitions, or all of them are backing off."""
         loop = asyncio.get_running_loop()
         while True:
             self._changed.clear()
@@ -172,9 +172,9 @@ class ReplicaFetcher:
             self._connection.abort()
             self._connection = None
         if self._changed.is_set():
-            return  # Hung up by `add`.
+            return  # Disconnected by `added`.
         log.info(
-            "cannot fetch",
+            "replica fetch failed",
             extra={"leader": self._leader, "reason": str(error), "failures": failures},
         )
         pause_s = min(
@@ -188,17 +188,17 @@ class ReplicaFetcher:
             pass
 
     async def _fetch(self, connection: PeerConnection) -> None:
-        asked = self._ask()
+        sent = self._build_fetch()
         self._has_new = False
-        if not asked.wanted:
-            return  # All are paused, or not ready yet.
+        if not sent.wanted:
+            return  # All are backing off or not ready yet.
         config = self._config
         wait_ms_max = config.replica_fetch_wait_max_ms
-        if asked.others_will_follow:
+        if sent.others_are_preparing:
             wait_ms_max = min(wait_ms_max, _WAIT_MS_MAX_FOR_OTHERS)
         request = fetch_request(
             self._session,
-            asked.wanted,
+            sent.wanted,
             replica_id=self._node_id,
             replica_epoch=self._owner.broker_epoch,
             wait_ms_max=wait_ms_max,
@@ -216,32 +216,32 @@ class ReplicaFetcher:
         response = decode_fetch_response(_VERSION, body)
         self._session.answered(response)
         synced: list[Partition] = []
-        taken_bytes = 0
+        processed_bytes = 0
         for topic in response.topics:
             assert topic.topic_id is not None
             for fetched in topic.partitions:
                 key = (topic.topic_id, fetched.partition)
-                state = asked.partitions.get(key)
+                state = sent.partitions.get(key)
                 if state is None or self._partitions.get(key) is not state or not state.is_current:
-                    taken = False
+                    is_applied = False
                 else:
-                    taken = await self._take_in_pieces(state, asked.wanted[key], fetched)
-                    taken_bytes += _COST_BYTES + len(_records(fetched))
+                    is_applied = await self._process_in_slices(state, sent.wanted[key], fetched)
+                    processed_bytes += _COST_BYTES + len(_records(fetched))
                     if state.partition.syncer.must_sync_first:
                         synced.append(state.partition)
-                if not taken:
-                    # The leader believes that this follower has heard its watermark: let it tell
-                    # everything again.
+                if not is_applied:
+                    # The leader assumes that this follower received its high watermark: a full
+                    # request makes it send all partitions again.
                     self._session.restart()
-                if taken_bytes >= _BYTES_A_TURN:
-                    taken_bytes = 0
+                if processed_bytes >= _BYTES_A_TURN:
+                    processed_bytes = 0
                     await asyncio.sleep(0)
         for partition in synced:
             await self._sync(partition)
 
-    def _ask(self) -> _Asked:
-        """What to fetch: everything that does not pause and whose log can be read."""
-        asked = _Asked()
+    def _build_fetch(self) -> _SentFetch:
+        """The partitions to fetch: all that are not backing off and whose log is ready."""
+        sent = _SentFetch()
         now_s = asyncio.get_running_loop().time()
         for key, state in list(self._partitions.items()):
             if not state.is_current:
@@ -251,7 +251,7 @@ class ReplicaFetcher:
                 continue
             try:
                 if not state.partition.replica_log.prepare():
-                    asked.others_will_follow = True
+                    sent.others_are_preparing = True
                     continue
                 partition_log = state.partition.log
                 partition_log.check()
@@ -261,8 +261,8 @@ class ReplicaFetcher:
             except Exception as error:
                 self._fail(state, error)
                 continue
-            asked.partitions[key] = state
-            asked.wanted[key] = FetchPartition(
+            sent.partitions[key] = state
+            sent.wanted[key] = FetchPartition(
                 key[1],
                 state.epoch,
                 partition_log.end_offset,
@@ -270,38 +270,38 @@ class ReplicaFetcher:
                 partition_log.start_offset,
                 self._config.replica_fetch_max_bytes,
             )
-        return asked
+        return sent
 
-    # -- taking in -----------------------------------------------------------------------------
+    # -- responses -----------------------------------------------------------------------------
 
-    async def _take_in_pieces(
-        self, state: PartitionFetchState, asked: FetchPartition, fetched: FetchedPartition
+    async def _process_in_slices(
+        self, state: PartitionFetchState, sent: FetchPartition, fetched: FetchedPartition
     ) -> bool:
-        """As `_take_in`; of many small batches some at a time, others have their turn between."""
+        """As `_process_partition`, but appends many small batches in slices."""
         records = _records(fetched)
         end = end_of_batches(records, _BATCHES_A_TURN)
         if end == len(records):
-            return self._take_in(state, asked, fetched)
-        while self._take_in(state, asked, fetched._replace(records=records[:end])):
+            return self._process_partition(state, sent, fetched)
+        while self._process_partition(state, sent, fetched._replace(records=records[:end])):
             records = records[end:]
             reached = state.partition.log_as_it_is.end_offset
             if (
                 not records
                 or state.partition.replica_log.is_preparing
-                or reached <= asked.fetch_offset
+                or reached <= sent.fetch_offset
             ):
                 return True
-            asked = asked._replace(fetch_offset=reached)
+            sent = sent._replace(fetch_offset=reached)
             await asyncio.sleep(0)
             if not state.is_current:
                 break
             end = end_of_batches(records, _BATCHES_A_TURN)
         return False
 
-    def _take_in(
-        self, state: PartitionFetchState, asked: FetchPartition, fetched: FetchedPartition
+    def _process_partition(
+        self, state: PartitionFetchState, sent: FetchPartition, fetched: FetchedPartition
     ) -> bool:
-        """Do as the leader says; whether that was possible."""
+        """Apply the leader's response to the log. Returns False if that failed."""
         partition = state.partition
         try:
             if fetched.error_code == ErrorCode.offset_out_of_range:
@@ -310,10 +310,10 @@ class ReplicaFetcher:
                 self._pause(state, ErrorCode(fetched.error_code).name)
                 return True
             elif fetched.diverging_epoch is not None:
-                # Hazard 6: what the leader says of its watermark means nothing before that.
+                # Hazard 6: the high watermark is meaningless before the truncation.
                 epoch, end_offset = fetched.diverging_epoch
                 partition.follower.truncate_to_divergence(LeaderEpoch(epoch), Offset(end_offset))
-            elif partition.log.end_offset == asked.fetch_offset:
+            elif partition.log.end_offset == sent.fetch_offset:
                 partition.follower.append_fetched(
                     _records(fetched),
                     state.epoch,
@@ -330,7 +330,7 @@ class ReplicaFetcher:
         return True
 
     def _fail(self, state: PartitionFetchState, error: Exception) -> None:
-        """What one partition's data brings about must not stop the others: it is tried again."""
+        """An unexpected error of one partition must not stop the others; the fetch is retried."""
         self._tasks.count(TASK, error)
         self._pause(state, repr(error))
 
@@ -339,7 +339,7 @@ class ReplicaFetcher:
         state.pause(asyncio.get_running_loop().time(), self._config.replica_fetch_backoff_ms / 1000)
         if first:
             log.info(
-                "not copied for now",
+                "replica fetch backing off",
                 extra={
                     "partition": str(state.partition.partition),
                     "leader": self._leader,
@@ -348,12 +348,13 @@ class ReplicaFetcher:
             )
 
     async def _sync(self, partition: Partition) -> None:
-        """What a follower asks for next is what it vouches for; see `must_sync_first`."""
+        """Sync before the next fetch acknowledges the end offset; see `must_sync_first`."""
         try:
             await partition.syncer.sync_once(partition.log)
         except BrokerError as error:
             log.error(
-                "not synced", extra={"partition": str(partition.partition), "reason": str(error)}
+                "log sync failed",
+                extra={"partition": str(partition.partition), "reason": str(error)},
             )
         except Exception as error:
             self._tasks.count(TASK, error)

@@ -1,4 +1,4 @@
-"""Which partitions this broker fetches, and from where: one `ReplicaFetcher` for each leader."""
+"""Assigns partitions to fetchers: one `ReplicaFetcher` for each leader."""
 
 from suwi.env.tasks import Tasks
 from suwi.model.broker_config import BrokerConfig
@@ -26,7 +26,7 @@ class ReplicaFetcherManager:
         self._leaders: dict[Partition, NodeId] = {}
 
     def add_fetcher_for(self, partition: Partition) -> None:
-        """Fetch a partition from its leader, under its present epoch."""
+        """Fetch a partition from its leader under its current leader epoch."""
         leader = partition.leader
         self.remove_fetcher_for(partition)
         fetcher = self._fetchers.get(leader)
@@ -38,7 +38,7 @@ class ReplicaFetcherManager:
         fetcher.add(partition)
 
     def partitions_added(self) -> None:
-        """All that an image adds has been added: fetch it now."""
+        """All partitions of an image have been added: fetch them now."""
         for fetcher in self._fetchers.values():
             fetcher.added()
 

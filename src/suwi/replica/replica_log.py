@@ -1,10 +1,10 @@
-"""The log of one replica with its high watermark: opened at the first use, changed in slices.
+"""The log of one replica with its high watermark: opened on first use, changed in slices.
 
-Leader side, follower side and façade of a partition share it. Whoever wants to read or write takes
-`ready_log`, or else what `get_ready` returns; `prepare`, `when_ready` and `settled` are for those
-who can wait. What takes long, opening and truncating, is a generator for `change`: until it has
-ended the log is not ready, and whoever wants to use it is told to try again.
-Invariant: start offset <= high watermark <= end offset of a log that is open.
+Shared by the leader side, the follower side and `Partition`. Readers and writers use `ready_log`,
+else the result of `get_ready`; `prepare`, `when_ready` and `wait_for_preparation` are for callers
+that can wait. Long work (opening, truncating) is a generator that `change` runs: until it ends the
+log is not ready, and requests get a retriable error.
+Invariant: start offset <= high watermark <= end offset of an open log.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from suwi.replica.partition_storage import PartitionStorage
 from suwi.replica.preparation import Turns, run_at_once, run_in_turns
 
 if TYPE_CHECKING:
-    # The broker is told of a partition, not of its log: the one circle of types in this package.
+    # The context's callbacks get a Partition, not its log: the only circular type in this package.
     from suwi.replica.partition import Partition
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ _PREPARATION = "log preparation"
 
 
 class LogNotReady(NotLeaderOrFollower):
-    """The log is being opened or truncated: whoever can wait does so, see `ReplicaLog.settled`."""
+    """The log is being opened or truncated. See `ReplicaLog.wait_for_preparation`."""
 
     def __init__(self, partition: "Partition") -> None:
         super().__init__(f"the log of {partition.partition} is not ready yet")
@@ -47,39 +47,39 @@ class LogNotReady(NotLeaderOrFollower):
 
 
 class PartitionContext(NamedTuple):
-    """What a partition needs of the broker that it lives on."""
+    """What a partition needs from its broker."""
 
     node_id: NodeId
     clock: Clock
     turns: Turns
     lag_s_max: float
-    """After how long a follower that has not caught up is out of sync."""
+    """A follower that has not been caught up for longer than this is out of sync."""
     is_live: IsLive
     tasks: Tasks
     on_append: Callable[["Partition"], None] = lambda _: None
-    """Told once of a partition that has changed, and again after `ReplicaLog.dirty` is reset."""
+    """Called when a partition changes, once until `ReplicaLog.dirty` is reset."""
     propose: Callable[["Partition", Proposal], None] = lambda *_: None
-    """Brings a new in-sync set to the controller."""
+    """Sends an ISR proposal to the controller."""
     on_isr: Callable[[frozenset[NodeId], frozenset[NodeId]], None] = lambda *_: None
-    """Told the in-sync set before and after a change."""
+    """Called with the ISR before and after a change."""
     on_loss: Callable[[Loss], None] = lambda _: None
-    """Told of records that had to be truncated although they were committed, or may have been."""
+    """Called when committed records, or records that may be committed, were truncated."""
 
 
 class LeaderSide(Protocol):
-    """The leader side of the partition (`LeaderReplica`), as its log knows it."""
+    """The leader side of the partition (`LeaderReplica`), as its log sees it."""
 
     has_started: bool
-    """Whether its epoch is in the log."""
+    """Whether the leader epoch is in the log."""
 
     def start_epoch(self, partition_log: PartitionLog) -> None:
-        """The log is ready for the first time in this epoch. Raises KafkaStorageError."""
+        """The log is ready for the first time in this leader epoch. Raises KafkaStorageError."""
 
     def resign(self) -> None:
-        """The log could not be made ready."""
+        """The log could not be prepared."""
 
     def log_synced(self, partition_log: PartitionLog) -> None:
-        """More of the log is on the disk."""
+        """A sync of the log has completed."""
 
 
 class ReplicaLog:
@@ -116,69 +116,69 @@ class ReplicaLog:
         self.config = config
         self.context = context
         self.owner = owner
-        """Whose log it is: for those who are told of a change."""
+        """The partition, for callbacks."""
         self.log: PartitionLog | None = None
-        """None until it is opened. It may not be ready for use."""
+        """None until the log is opened. An open log may still not be ready."""
         self.ready_log: PartitionLog | None = None
-        """The log while it can be used: it is open, whole and, of a leader, its epoch has begun."""
+        """The log while it is ready: open, not being changed, and a leader's epoch has started."""
         self.high_watermark = Offset(0)
-        """What it knows to be committed, once the log is open."""
+        """Valid once the log is open."""
         self.leader_replica: LeaderSide | None = None
-        """None while another broker leads, or nobody."""
+        """None while another broker leads or the partition has no leader."""
         self.leader_epoch = NO_EPOCH
         self.unclean_epoch = NO_EPOCH
         """The last leader epoch that began with an unclean election."""
         self.delayed = DelayedOperations()
         self.dirty = False
-        """Whether it has changed since the broker last asked."""
+        """Whether the log changed since `take_dirty_partitions`."""
         self.offline_because: str | None = None
         """Why the log could not be opened; the next use tries again."""
         self.closed: BrokerError | None = None
-        """Why it is of no more use: deleted, or the broker stops."""
+        """Why the replica is closed: the partition was deleted or the broker is stopping."""
         self._storage = storage
         self._preparation: asyncio.Task[None] | None = None
-        """Opens or truncates the log; owned by this replica, ends when it is closed."""
+        """Opens or truncates the log. Owned by this replica; ends when the replica is closed."""
         self._failure: BrokerError | None = None
-        """Why the last preparation came to nothing."""
+        """Why the last preparation failed."""
         self._ready_watchers: dict[Callable[[], None], None] = {}
 
     def configure(self, config: TopicConfig) -> None:
         self.config = config
         if self.log is not None:
             self.log.config = config
-            self.mark_dirty()  # It may have to be synced now.
+            self.mark_dirty()  # flush.messages may require a sync now.
 
     def begin_epoch(self, state: PartitionState | None) -> None:
-        """Whatever was under way in the last epoch must be tried again, perhaps elsewhere. None:
-        nobody has been named yet who leads."""
+        """Start a new leader epoch, or with None one without a known leader: operations that wait
+        in the old epoch fail with a retriable error."""
         self.leader_replica = None
         self.ready_log = self.log if self._is_whole() else None
         if state is not None:
             self.leader_epoch = state.leader_epoch
             self.unclean_epoch = state.unclean_epoch
-        self.delayed.fail(NotLeaderOrFollower(f"{self.partition} has another leader epoch"))
+        self.delayed.fail(NotLeaderOrFollower(f"{self.partition} has a new leader epoch"))
         self.delayed.notify_all()
 
     def make_leader(self, leader_replica: LeaderSide) -> None:
-        """This replica leads from now on; its epoch begins when the log is ready."""
+        """This replica is the leader now; its epoch starts when the log is ready."""
         self.leader_replica = leader_replica
         self.ready_log = None
 
     def close(self, reason: BrokerError) -> None:
-        """Deleted, or the broker stops: nobody need wait here any more."""
+        """The partition was deleted or the broker is stopping: fail everything that waits."""
         self.closed = reason
         self.delayed.fail(reason)
         self.delayed.notify_all()
 
-    # -- marks ---------------------------------------------------------------------------------
+    # -- offsets -------------------------------------------------------------------------------
 
     def advance(self, high_watermark: Offset) -> None:
-        """Everything below is committed; what is less than known already is no news."""
+        """Advance the high watermark; a lower value is ignored."""
         if high_watermark <= self.high_watermark:
             return
         self.high_watermark = high_watermark
         if not self.dirty:
-            self.mark_dirty()  # It is to be written down, however late it comes after the append.
+            self.mark_dirty()  # The checkpoint needs it even if it advances long after the append.
         self.delayed.committed(high_watermark)
 
     def mark_dirty(self) -> None:
@@ -187,34 +187,35 @@ class ReplicaLog:
             self.context.on_append(self.owner)
 
     def clamp_high_watermark(self) -> None:
-        """The log became shorter: so did what is committed."""
+        """The log was truncated: keep the high watermark within it."""
         assert self.log is not None
         end_offset = min(self.high_watermark, self.log.end_offset)
         self.high_watermark = max(self.log.start_offset, end_offset)
 
     def writing_truncation(self) -> Steps[None]:
-        """Write down that the log became shorter, before anything is appended to it."""
+        """Write the lowered checkpoints after a truncation, before the next append."""
         assert self.log is not None
-        self._storage.became_shorter(self.log, self.high_watermark)
+        self._storage.log_truncated(self.log, self.high_watermark)
         self.mark_dirty()
         yield from self._storage.writing_due()
 
-    def retaining(self, now_ms: int, gone: list[str]) -> Steps[None]:
-        """Take out what is too old or too much; files to delete are added to `gone`. Raises
-        KafkaStorageError.
+    def retaining(self, now_ms: int, deleted: list[str]) -> Steps[None]:
+        """Remove segments that exceed the retention limits; adds their files' paths to `deleted`.
+        Raises KafkaStorageError.
 
-        Even from a leader whose epoch a full disk keeps from beginning: this makes room.
+        It also runs on a leader whose epoch a full disk prevents from starting: retention frees
+        space.
         """
         if self.log is None:
             self.prepare()
         if self.log is None or self._preparation is not None:
-            return  # It has its turn at the next check.
-        yield from applying_retention(self.log, self.high_watermark, now_ms, gone)
+            return  # The next retention check tries again.
+        yield from applying_retention(self.log, self.high_watermark, now_ms, deleted)
 
-    # -- getting ready -------------------------------------------------------------------------
+    # -- preparation ---------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Open the log here and now, in a thread if nothing else uses the logs yet."""
+        """Open the log in this call; may run in a thread as long as nothing else uses the logs."""
         run_steps(self.opening())
         self.ready_log = self.log if self.leader_replica is None and self._is_whole() else None
 
@@ -224,9 +225,9 @@ class ReplicaLog:
         return self._preparation is not None
 
     def prepare(self) -> bool:
-        """Whether it is ready. If not, it will be: see `when_ready`.
+        """Returns whether the log is ready. If not, preparation is running: see `when_ready`.
 
-        Raises why that came to nothing the last time; the next call tries again.
+        Raises the error of the last failed preparation once; the next call tries again.
         """
         if self.ready_log is not None:
             if self._ready_watchers:
@@ -243,26 +244,26 @@ class ReplicaLog:
         return self.ready_log is not None
 
     def when_ready(self, watcher: Callable[[], None]) -> None:
-        """Call `watcher` once, when what is going on has come to an end, a good one or not; where
-        nothing is, when the log is ready."""
+        """Call `watcher` once, when the running preparation has ended, successfully or not; if none
+        is running, when the log is ready."""
         self._ready_watchers[watcher] = None
 
-    async def settled(self) -> None:
-        """Wait until nothing is going on. Raises why it came to nothing."""
+    async def wait_for_preparation(self) -> None:
+        """Wait until no preparation is running. Raises the error if it failed."""
         while self._preparation is not None:
             await asyncio.wait([self._preparation])
         if self._failure is not None:
             raise self._failure
 
     def get_ready(self) -> PartitionLog:
-        """The log, ready for use, if that does not take long; else begin with it, and raise."""
+        """The log, if it can be made ready within this call; else start preparing it and raise."""
         ready_log = self.ready_log
         if ready_log is not None:
             return ready_log
         if self.closed is not None:
             raise self.closed
         if self._preparation is None:
-            # To begin an epoch is to write a file, and thousands may have to at once.
+            # Starting an epoch writes a file, and thousands may have to start at once.
             if self._is_whole() and (self.leader_replica is None or self.context.turns.take()):
                 return self._become_ready()
             self.change(self._opening_and_writing())
@@ -295,8 +296,8 @@ class ReplicaLog:
             watcher()
 
     def change(self, steps: Steps[None]) -> None:
-        """Change the log, at once as far as this turn of the loop allows. Raises a `BrokerError`
-        of that part; the rest is done in the background."""
+        """Change the log, in this call as far as the current loop iteration allows, the rest in the
+        background. Raises a `BrokerError` of the first part."""
         assert self._preparation is None
         self.ready_log = None
         self._failure = None
@@ -307,7 +308,7 @@ class ReplicaLog:
             self._preparation = self.context.tasks.start(
                 partial(self._finish_change, steps, job),
                 name=_PREPARATION,
-                on_failure=lambda _: None,  # `_finish_change` has dealt with it.
+                on_failure=lambda _: None,  # `_finish_change` handles it.
             )
 
     async def _finish_change(self, steps: Steps[None], job: Job) -> None:
@@ -323,7 +324,7 @@ class ReplicaLog:
         finally:
             self._preparation = None
         if self._failure is not None:
-            log.error("not ready", extra=self._fields(self._failure))
+            log.error("log preparation failed", extra=self._fields(self._failure))
             if self.leader_replica is not None:
                 self.leader_replica.resign()
         self._tell_ready_watchers()
@@ -342,21 +343,21 @@ class ReplicaLog:
         if self.offline_because is not None:
             self.offline_because = None
             log.info("replica online again", extra={"partition": str(self.partition)})
-        opened.config = self.config  # It may have changed meanwhile.
+        opened.config = self.config  # It may have changed during the opening.
         self.log = opened
         known = self._storage.checkpointed_watermark
         self.high_watermark = max(opened.start_offset, min(known, opened.end_offset))
         self._storage.lower_watermark(self.high_watermark)
 
     def _went_offline(self, error: Exception) -> None:
-        """A log that cannot be opened is this replica's trouble, and no other's."""
+        """A log that cannot be opened affects only this replica."""
         if self.offline_because is None:
             log.error("replica offline", extra=self._fields(error))
         self.offline_because = str(error)
 
     def _opening_and_writing(self) -> Steps[None]:
-        """From whatever state to one in which records can be appended: none of them must be taken,
-        after a crash, for what was written down of others."""
+        """Bring the log into a state in which records can be appended. Lowered checkpoints are
+        written first: else a crash would apply the old ones to newly appended records."""
         yield from self.opening()
         assert self.log is not None
         if not self.log.producers_are_known:

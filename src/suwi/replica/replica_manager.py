@@ -1,10 +1,10 @@
-"""The partitions that this broker has a replica of, kept in step with the cluster image.
+"""The replicas on this broker, kept in step with the metadata image.
 
-`apply_image` takes in each new image; handlers look partitions up with `leader_of` and
-`replica_of`; coordinators hear of roles in their topics with `subscribe`.
-Invariants: a partition is led here only in a life of this broker that the controller has journaled.
-What fails for one partition in a way nobody foresaw leaves the others alone: it is out of service
-here, in `failed`, and is tried again.
+`apply_image` applies each new image; handlers look partitions up with `leader_of` and `replica_of`;
+coordinators learn of role changes with `subscribe`.
+Invariants: this broker leads a partition only if the image has its current broker epoch registered.
+An unexpected error of one partition does not affect the others: that partition is out of service
+here, listed in `failed`, and retried.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ from suwi.replica.stats import ReplicationStats
 log = logging.getLogger(__name__)
 
 _PARTITIONS_PER_SLICE: Final = 32
-"""So many change their roles before others get the event loop again."""
+"""How many partitions change roles before the event loop is yielded."""
 _ISR_SHRINK: Final = "isr shrink"
 _ISR_CHECKS_PER_SLICE: Final = 256
 _RETRY_S_MIN: Final = 1.0
@@ -56,16 +56,16 @@ TASK: Final = "change of role"
 
 
 class RoleListener(Protocol):
-    """Told what becomes of each partition here, in order; an error in it stays with it."""
+    """Called for each role change, in order; an exception is counted and ignored."""
 
     def on_leader(self, partition: Partition) -> None:
-        """This broker leads from `partition.leader_epoch` on."""
+        """This broker leads the partition, under `partition.leader_epoch`."""
 
     def on_follower(self, partition: Partition) -> None:
-        """Another broker leads, or nobody does."""
+        """Another broker leads, or the partition has no leader."""
 
-    def on_gone(self, partition: Partition) -> None:
-        """Deleted, or moved away."""
+    def on_removed(self, partition: Partition) -> None:
+        """The partition was deleted or moved to other brokers."""
 
 
 class ReplicaManager:
@@ -79,17 +79,17 @@ class ReplicaManager:
         on_marked_for_deletion: Callable[[str], None],
         on_loss: Callable[[Loss], None] = lambda _: None,
     ) -> None:
-        """`on_marked_for_deletion` is told the path of a directory that may be removed."""
+        """`on_marked_for_deletion` gets the path of a directory that may be removed."""
         self.image = ClusterImage()
         self.broker_epoch = UNKNOWN_EPOCH
-        """This broker's own, while it is registered."""
+        """This broker's epoch while it is registered."""
         self._fetchers: ReplicaFetcherManager | None = None
         self._alter_partitions: AlterPartitionManager | None = None
         self._isr_shrink: asyncio.Task[None] | None = None
         self.stats = ReplicationStats()
         self.directories = directories
         self.failed: dict[TopicPartition, str] = {}
-        """Partitions that are out of service here for a reason that nobody foresaw."""
+        """Partitions out of service here because of an unexpected error."""
         self._node_id = node_id
         self._config = config
         self._tasks = tasks
@@ -97,12 +97,13 @@ class ReplicaManager:
         self._listeners: list[RoleListener] = []
         self._applying = asyncio.Lock()
         self._retrying: asyncio.Task[None] | None = None
-        # By topic and index: a plain tuple finds too, and is made faster than a `TopicPartition`.
+        # Keyed by topic and index: a plain tuple also matches, and is cheaper than a
+        # `TopicPartition`.
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._led: dict[tuple[str, int], Partition] = {}
-        self._touched: list[Partition] = []
+        self._dirty: list[Partition] = []
         self._state_of = self._partition_state
-        """Made once: every partition keeps it."""
+        """Bound once: every partition keeps a reference."""
         self._context = PartitionContext(
             node_id,
             clock,
@@ -110,7 +111,7 @@ class ReplicaManager:
             config.static.replica_lag_time_max_ms / 1000,
             self._is_live,
             tasks,
-            self._touched.append,
+            self._dirty.append,
             self._propose,
             self.stats.isr_changed,
             on_loss,
@@ -122,10 +123,10 @@ class ReplicaManager:
     def __len__(self) -> int:
         return len(self._partitions)
 
-    # -- looking up ----------------------------------------------------------------------------
+    # -- lookup --------------------------------------------------------------------------------
 
     def leader_of(self, topic: str, partition: int) -> Partition:
-        """The partition, led by this broker; else the error a client is answered with."""
+        """The partition if this broker leads it. Raises the error for the client otherwise."""
         found = self._led.get((topic, partition))
         if found is not None:
             return found
@@ -133,16 +134,16 @@ class ReplicaManager:
         if self.image.partition(tp) is None:
             raise UnknownTopicOrPartition(f"{topic}-{partition} does not exist")
         if tp in self.failed:
-            raise KafkaStorageError(f"{tp} is out of service here: {self.failed[tp]}")
-        raise NotLeaderOrFollower(f"{topic}-{partition} is led by another broker")
+            raise KafkaStorageError(f"{tp} is out of service on this broker: {self.failed[tp]}")
+        raise NotLeaderOrFollower(f"{topic}-{partition} is not led by this broker")
 
     def replica_of(self, topic: str, partition: int) -> Partition:
-        """The partition, whether led here or copied from another broker."""
+        """The partition if this broker has a replica, as leader or follower."""
         found = self._partitions.get((topic, partition))
         return found if found is not None else self.leader_of(topic, partition)
 
     def is_current(self, partition: Partition) -> bool:
-        """Whether this is still what this broker has of a partition of that name."""
+        """Whether this object is still this broker's replica of the partition."""
         return self._partitions.get(partition.partition) is partition
 
     def topic_name(self, topic_id: UUID) -> str:
@@ -152,9 +153,9 @@ class ReplicaManager:
         return topic.name
 
     def take_dirty_partitions(self) -> list[Partition]:
-        """The partitions that were appended to since the last call. Idle ones cost nothing."""
-        taken = self._touched[:]
-        self._touched.clear()
+        """The partitions that changed since the last call. Idle partitions cost nothing."""
+        taken = self._dirty[:]
+        self._dirty.clear()
         for partition in taken:
             partition.replica_log.dirty = False
         return taken
@@ -177,12 +178,11 @@ class ReplicaManager:
 
     @property
     def paused(self) -> asyncio.Lock:
-        """While it is held no image is applied: nothing is deleted under whoever opens logs in a
-        thread."""
+        """While it is held no image is applied, so nothing is deleted while a thread opens logs."""
         return self._applying
 
     async def apply_image(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Take in the next image, in slices: begin, change and end what differs from the last."""
+        """Apply the differences between two images, in slices."""
         async with self._applying:
             await self._apply_image(old, new)
 
@@ -201,24 +201,24 @@ class ReplicaManager:
     def _steps(
         self, old: ClusterImage, new: ClusterImage
     ) -> Iterator[tuple[TopicPartition, Callable[[], None]]]:
-        """What is to be done, partition by partition."""
+        """The changes to make, one step for each partition."""
         for name, topic in old.topics.items():
             successor = new.topics.get(name)
             if successor is None or successor.id != topic.id:
                 for tp, _ in partitions_of(topic):
                     yield tp, partial(self._delete, tp, topic.id)
-        # What this broker may do depends on its own journaled life, what a topic's configuration is
-        # on the defaults.
-        all_anew = old.registered_brokers.get(self._node_id) != new.registered_brokers.get(
+        # A change of this broker's registration affects all its roles, a change of the default
+        # configuration all topics.
+        apply_all = old.registered_brokers.get(self._node_id) != new.registered_brokers.get(
             self._node_id
         )
-        all_anew |= old.broker_configs != new.broker_configs
+        apply_all |= old.broker_configs != new.broker_configs
         for name, topic in new.topics.items():
-            if all_anew or old.topics.get(name) is not topic:
-                # What exists when the broker starts may have its data anywhere.
+            if apply_all or old.topics.get(name) is not topic:
+                # A topic that existed when the broker started may have its data in any directory.
                 yield from self._topic_steps(topic, is_new=old.sequence > 0)
         if old.unfenced_brokers != new.unfenced_brokers:
-            # A broker came or went: leaders may have waited for one that was about to join.
+            # A high watermark may have waited for a joining follower that is no longer live.
             for partition in list(self._led.values()):
                 yield partition.partition, partition.live_brokers_changed
 
@@ -230,7 +230,7 @@ class ReplicaManager:
             yield tp, partial(self._apply_state, tp, topic.id, state, config, is_new=is_new)
 
     def _isolated(self, tp: TopicPartition, step: Callable[[], None]) -> None:
-        """What one partition's data or state brings about must not stop the others."""
+        """An unexpected error of one partition must not affect the others."""
         try:
             step()
             self.failed.pop(tp, None)
@@ -238,7 +238,7 @@ class ReplicaManager:
             self.fail(tp, error)
 
     def fail(self, tp: TopicPartition, error: Exception) -> None:
-        """Take a partition out of service until a retry works. Never raises."""
+        """Take a partition out of service until a retry succeeds. Never raises."""
         self._tasks.count(TASK, error)
         log.error("partition failed", extra={"partition": str(tp), "reason": repr(error)})
         self.failed[tp] = repr(error)
@@ -259,7 +259,7 @@ class ReplicaManager:
             for tp in list(self.failed):
                 topic = self.image.topics.get(tp.topic)
                 if topic is None or tp.partition >= len(topic.partitions):
-                    self.failed.pop(tp, None)  # Deleted: its directory is found at the next start.
+                    self.failed.pop(tp, None)  # Deleted: the next start finds its directory.
                     continue
                 for other, step in self._topic_steps(topic, is_new=False):
                     if other == tp:
@@ -274,7 +274,7 @@ class ReplicaManager:
     def start_replication(
         self, fetchers: ReplicaFetcherManager, alter_partitions: AlterPartitionManager
     ) -> None:
-        """Before this nothing is fetched; the registration then assigns everything."""
+        """Nothing is fetched before this call; the registration then assigns all roles."""
         self._fetchers = fetchers
         self._alter_partitions = alter_partitions
         self._isr_shrink = self._tasks.start(
@@ -296,7 +296,7 @@ class ReplicaManager:
                 try:
                     partition.maybe_shrink_isr()
                 except Exception as error:
-                    self._tasks.count(_ISR_SHRINK, error)  # The others go on.
+                    self._tasks.count(_ISR_SHRINK, error)  # Continue with the others.
                 if number % _ISR_CHECKS_PER_SLICE == 0:
                     await asyncio.sleep(0)
 
@@ -310,8 +310,8 @@ class ReplicaManager:
 
     # -- registration ----------------------------------------------------------------------------
 
-    def live_as(self, broker_epoch: int) -> None:
-        """This broker is registered, or (UNKNOWN_EPOCH) no longer so and may lead nothing."""
+    def set_broker_epoch(self, broker_epoch: int) -> None:
+        """Set after registration, or to UNKNOWN_EPOCH when it is lost: then nothing may lead."""
         self.broker_epoch = broker_epoch
         for topic in self.image.topics.values():
             for step in self._topic_steps(topic, is_new=False):
@@ -320,11 +320,11 @@ class ReplicaManager:
 
     @property
     def _may_lead(self) -> bool:
-        journaled = self.image.registered_brokers.get(self._node_id)
+        registered = self.image.registered_brokers.get(self._node_id)
         return (
             self.broker_epoch != UNKNOWN_EPOCH
-            and journaled is not None
-            and journaled.epoch == self.broker_epoch
+            and registered is not None
+            and registered.epoch == self.broker_epoch
         )
 
     def _apply_state(
@@ -359,17 +359,17 @@ class ReplicaManager:
             partition.make_leader(state, self.broker_epoch)
             self._led[partition.partition] = partition
             if (partition.leader_epoch, True) != before:
-                self._tell_role(lambda listener: listener.on_leader(partition))
+                self._notify_role(lambda listener: listener.on_leader(partition))
             return
         self._led.pop(partition.partition, None)
         if state.leader == self._node_id:
-            # Of an earlier life of this broker: the controller has not spoken yet.
+            # The state is older than this broker's registration.
             self._stop_fetching(partition)
             partition.stop_leading()
         else:
             self._follow_leader(partition, state)
         if (partition.leader_epoch, False) != before:
-            self._tell_role(lambda listener: listener.on_follower(partition))
+            self._notify_role(lambda listener: listener.on_follower(partition))
 
     def _follow_leader(self, partition: Partition, state: PartitionState) -> None:
         is_same = partition.leader == state.leader and partition.leader_epoch == state.leader_epoch
@@ -377,14 +377,14 @@ class ReplicaManager:
         if state.leader == NO_NODE:
             self._stop_fetching(partition)
         elif self._fetchers is not None and not (is_same and self._fetchers.has(partition)):
-            # Hazard 22: at every change of the epoch the logs are compared, even if the leader is
-            # the same: with the next fetch, which names the last epoch it follows on.
+            # Hazard 22: every new leader epoch needs a log comparison, even with the same leader.
+            # The next fetch does it, because it carries the last epoch in the log.
             self._fetchers.add_fetcher_for(partition)
 
-    def _tell_role(self, tell: Callable[[RoleListener], None]) -> None:
+    def _notify_role(self, notify: Callable[[RoleListener], None]) -> None:
         for listener in self._listeners:
             try:
-                tell(listener)
+                notify(listener)
             except Exception as error:
                 self._tasks.count("role listener", error)
 
@@ -394,7 +394,7 @@ class ReplicaManager:
         if known is not None:
             self._stop_fetching(known)
             known.close(reason)
-            self._tell_role(lambda listener: listener.on_gone(known))
+            self._notify_role(lambda listener: listener.on_removed(known))
 
     def _partition_state(self, tp: TopicPartition) -> PartitionState | None:
         return self.image.partition(tp)
@@ -402,16 +402,19 @@ class ReplicaManager:
     def _delete(self, tp: TopicPartition, topic_id: TopicId) -> None:
         known = self._partitions.get(tp)
         if known is not None and known.topic_id != topic_id:
-            return  # Another topic has its name by now.
+            return  # A new topic with this name exists.
         self._drop(tp, UnknownTopicOrPartition(f"{tp} was deleted"))
         for directory in self.directories.usable():
             try:
-                gone = directory.mark_for_deletion(tp)
+                deleted = directory.mark_for_deletion(tp)
             except OSError as error:
-                # Of use to nobody: the next start names it as a directory of an unknown topic.
-                log.error("cannot set aside", extra={"partition": str(tp), "reason": str(error)})
+                # Not retried: the next start reports it as a directory of an unknown topic.
+                log.error(
+                    "cannot mark partition for deletion",
+                    extra={"partition": str(tp), "reason": str(error)},
+                )
                 directory.state.failed(error)
                 continue
-            if gone is not None:
-                self._on_marked_for_deletion(gone)
+            if deleted is not None:
+                self._on_marked_for_deletion(deleted)
         self.directories.forget(tp)

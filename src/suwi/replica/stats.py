@@ -1,4 +1,4 @@
-"""What happened to the in-sync sets of the partitions led here, counted for metrics."""
+"""Counts of ISR changes and losses in the partitions led here, for metrics."""
 
 from dataclasses import dataclass
 

@@ -1,5 +1,5 @@
-"""Who the peer is: TLS, SASL, and the principal they end in.
+"""Authentication: TLS, SASL, and the principals that they establish.
 
-The SASL machines are pure: a token in, a token or a verdict out. `sasl_session` is one
-connection's way through them, `tls` makes contexts from PEM files and renews them.
+The SASL mechanisms are pure state machines: a token in, a token or a result out. `sasl_session` is
+the authentication state of one connection; `tls` makes contexts from PEM files and reloads them.
 """

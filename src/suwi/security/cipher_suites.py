@@ -1,6 +1,6 @@
-"""`ssl.cipher.suites`: the standard names that Kafka uses, for OpenSSL, which has its own.
+"""`ssl.cipher.suites`: translates the standard names that Kafka uses to OpenSSL's names.
 
-Python can switch the suites of TLS 1.3 on and off only together, so either all or none are named.
+Python can enable the suites of TLS 1.3 only all together, so a list must have all or none of them.
 """
 
 import ssl
@@ -22,7 +22,7 @@ _TLS_1_2: Final = {
 
 
 def choose_cipher_suites(context: ssl.SSLContext, names: Sequence[str]) -> None:
-    """Allow these suites only. Raises `ValueError`, which says what is allowed."""
+    """Allow only these suites. Raises `ValueError` with the allowed names."""
     unknown = [name for name in names if name not in _TLS_1_2 and name not in _TLS_1_3]
     if unknown:
         allowed = ", ".join([*sorted(_TLS_1_3), *_TLS_1_2])
@@ -32,13 +32,13 @@ def choose_cipher_suites(context: ssl.SSLContext, names: Sequence[str]) -> None:
     if for_1_3 and for_1_3 != _TLS_1_3:
         missing = ", ".join(sorted(_TLS_1_3 - for_1_3))
         raise ValueError(
-            f"TLS 1.3 has three suites, which go together: add {missing}, or name none of them"
+            f"the three suites of TLS 1.3 can only be enabled together: add {missing}, or none"
         )
     if not for_1_3:
         context.maximum_version = min(context.maximum_version, ssl.TLSVersion.TLSv1_2)
     if not for_1_2:
         context.minimum_version = max(context.minimum_version, ssl.TLSVersion.TLSv1_3)
     if context.minimum_version > context.maximum_version:
-        raise ValueError("none of them is for a version in ssl.enabled.protocols")
+        raise ValueError("none of the suites is for a version in ssl.enabled.protocols")
     if for_1_2:
         context.set_ciphers(":".join(for_1_2))

@@ -1,8 +1,8 @@
 """The subject of an X.509 certificate as text: `CN=alice,OU=data,O=Example`.
 
-Written exactly as Java does (RFC 2253, most specific name first), because access rules that people
-have written name their users so. The certificate was verified by OpenSSL; only its subject is read
-here.
+Formatted exactly as Java does (RFC 2253, most specific name first), because existing access rules
+contain principals in this form. OpenSSL has verified the certificate; this module only reads the
+subject.
 """
 
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ _TO_ESCAPE: Final = frozenset(',=+<>#;"\\')
 
 
 def principal_of_peer(tls: SSLObject) -> Principal:
-    """Whom the peer's certificate names, where it has shown one (and TLS has verified it)."""
+    """The principal of the peer's certificate (verified by TLS), or ANONYMOUS without one."""
     certificate = tls.getpeercert(binary_form=True)
     return ANONYMOUS if certificate is None else user(subject_of(certificate))
 

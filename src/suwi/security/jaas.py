@@ -2,7 +2,7 @@
 
     org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";
 
-Errors name the key and what is wrong, never the text, which holds passwords.
+Errors name the key and the problem, never the text, which contains passwords.
 """
 
 import re
@@ -25,7 +25,7 @@ class BadJaas(ValueError):
 
 class LoginModule(NamedTuple):
     name: str
-    """Its class, without the package."""
+    """The class name without the package."""
     options: Mapping[str, str]
 
     def __repr__(self) -> str:
@@ -33,7 +33,7 @@ class LoginModule(NamedTuple):
 
     @property
     def users(self) -> dict[str, str]:
-        """`user_NAME="password"`: who may log in."""
+        """The passwords of the options `user_NAME="password"` by user name."""
         return {
             key.removeprefix(_USER): value
             for key, value in self.options.items()
@@ -69,5 +69,5 @@ def parse_jaas(text: str) -> LoginModule:
 
 def _skip(text: str, at: int) -> int:
     space = _SPACE.match(text, at)
-    assert space is not None  # It matches nothing as well.
+    assert space is not None  # The pattern also matches an empty string.
     return space.end()

@@ -1,16 +1,16 @@
-"""What every SASL mechanism is to a connection: tokens in, tokens and one verdict out."""
+"""The interface of SASL mechanisms: tokens in, tokens and one final result out."""
 
 from typing import NamedTuple, Protocol, TypeAlias
 
 
 class Challenge(NamedTuple):
-    """Not decided yet: the peer must answer this token."""
+    """The authentication continues: the peer must respond to this token."""
 
     token: bytes
 
 
 class Authenticated(NamedTuple):
-    """The peer is this user; the token is the last one it gets."""
+    """The peer is authenticated as this user; the token is the last one sent to it."""
 
     user: str
     token: bytes
@@ -20,10 +20,10 @@ Step: TypeAlias = Challenge | Authenticated
 
 
 class Refused(Exception):
-    """The peer is not who it says, or does not follow the mechanism.
+    """The authentication failed, or the peer does not follow the protocol of the mechanism.
 
-    The text goes to the peer and to the log: it says nothing of what was wrong with whose secret.
-    `user` is the name that the peer gave, and goes to the log only.
+    The text is sent to the peer and logged; it must not reveal why a user's secret was wrong.
+    `user` is the name that the peer gave; it is logged only.
     """
 
     def __init__(self, reason: str, *, user: str = "") -> None:
@@ -32,14 +32,14 @@ class Refused(Exception):
 
 
 class ServerMechanism(Protocol):
-    """One authentication from the broker's side."""
+    """The broker's side of one authentication."""
 
     def respond(self, token: bytes) -> Step:
-        """Raises `Refused`, and is not used again after that."""
+        """Process the client's next token. Raises `Refused`; must not be called again then."""
 
 
 class ClientMechanism(Protocol):
-    """One authentication from the client's side."""
+    """The client's side of one authentication."""
 
     @property
     def name(self) -> str: ...
@@ -47,7 +47,7 @@ class ClientMechanism(Protocol):
     def first(self) -> bytes: ...
 
     def respond(self, token: bytes) -> bytes | None:
-        """The answer to a broker's token; None when the broker has shown all it must.
+        """The response to a broker's token; None when the authentication is complete.
 
-        Raises `Refused` where the broker is not the one that knows our secret.
+        Raises `Refused` if the broker does not prove that it knows the user's secret.
         """

@@ -1,6 +1,7 @@
-"""SASL OAUTHBEARER (RFC 7628), the client's side: a token that somebody else has issued.
+"""SASL OAUTHBEARER (RFC 7628), the client's side: sends a token issued by a third party.
 
-A broker that does not like the token says why and waits for one more byte before it refuses.
+A broker that rejects the token sends the reason, and waits for one more byte before it fails the
+authentication.
 """
 
 from typing import Final

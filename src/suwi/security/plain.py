@@ -1,6 +1,6 @@
-"""SASL PLAIN (RFC 4616): user and password as they are, so only for encrypted listeners.
+"""SASL PLAIN (RFC 4616): user and password in plain text, so only for encrypted listeners.
 
-Passwords are compared as keyed digests of one length, which takes the same time for a wrong
+Passwords are compared as keyed digests of equal length, which takes the same time for a wrong
 password of any length and for a user that does not exist.
 """
 
@@ -16,17 +16,17 @@ _REFUSAL: Final = "Authentication failed: Invalid username or password"
 
 
 class PlainUsers:
-    """Users and their passwords, of which only digests are kept."""
+    """Users with digests of their passwords."""
 
     def __init__(self, passwords: Mapping[str, str], key: bytes) -> None:
-        """`key` is random and of this process."""
+        """`key`: random, created by this process."""
         self._key = key
         self._digests = {name: self._digest(password) for name, password in passwords.items()}
-        self._nobody = self._digest("")
+        self._no_user = self._digest("")
 
-    def knows(self, name: str, password: str) -> bool:
+    def is_valid(self, name: str, password: str) -> bool:
         expected = self._digests.get(name)
-        is_same = hmac.compare_digest(self._digest(password), expected or self._nobody)
+        is_same = hmac.compare_digest(self._digest(password), expected or self._no_user)
         return is_same and expected is not None
 
     def _digest(self, password: str) -> bytes:
@@ -47,7 +47,7 @@ class PlainServer:
         if authorization_id not in ("", name):
             reason = "Authentication failed: the authorization id is not the user's name"
             raise Refused(reason, user=name)
-        if not self._users.knows(name, password):
+        if not self._users.is_valid(name, password):
             raise Refused(_REFUSAL, user=name)
         return Authenticated(name, b"")
 

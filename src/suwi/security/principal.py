@@ -1,4 +1,4 @@
-"""Who is at the other end: `User:alice`."""
+"""The principal of a connection, for example `User:alice`."""
 
 from typing import Final, NamedTuple
 
@@ -12,14 +12,14 @@ class Principal(NamedTuple):
 
 
 ANONYMOUS: Final = Principal("User", "ANONYMOUS")
-"""Whoever came through a listener that asks for no name."""
+"""The principal of connections without authentication."""
 
 
 def parse_principal(text: str) -> Principal:
     """From `User:alice`. Raises ValueError."""
     kind, colon, name = text.partition(":")
     if not (kind and colon and name):
-        raise ValueError(f"{text!r} is no principal")
+        raise ValueError(f"{text!r} is not a principal")
     return Principal(kind, name)
 
 

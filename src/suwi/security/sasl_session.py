@@ -1,9 +1,9 @@
-"""One connection's way through SASL: choose a mechanism, prove, and prove again in time (KIP-368).
+"""The SASL state of one connection: mechanism, authentication and reauthentication (KIP-368).
 
-Pure: `choose` and `respond` take the time and decide; who is authenticated stands in `principal`,
-until when in `open_until_s`. The broker's side of a connection keeps one.
-Invariants: `principal` is set by a mechanism's verdict only, and never changes after that; who was
-refused once gets no second try on this connection.
+Pure: `choose` and `respond` take the time as an argument. `principal` is the authenticated user,
+`open_until_s` the end of the authentication.
+Invariants: `principal` is set only after a mechanism has authenticated the peer, and never changes
+after that; after a failed authentication there is no second attempt on the connection.
 """
 
 import math
@@ -14,30 +14,31 @@ from suwi.model.errors import IllegalSaslState, UnsupportedSaslMechanism
 from suwi.security.mechanism import Authenticated, Refused, ServerMechanism, Step
 from suwi.security.principal import Principal, user
 
-# As in Kafka: whoever proves again and again would keep the broker busy.
-_PROVE_AGAIN_S_MIN: Final = 1.0
+# As in Kafka: constant reauthentication would keep the broker busy.
+_REAUTHENTICATION_S_MIN: Final = 1.0
 
 
 class MechanismRules(NamedTuple):
     start: Callable[[], ServerMechanism]
     reauthenticate_ms: int = 0
-    """How long an authentication holds; 0: as long as the connection."""
+    """How long an authentication is valid; 0: as long as the connection."""
 
 
 class PeerLogIn(NamedTuple):
-    """Who is a broker. The mechanism counts too: its name may be anybody's in another one."""
+    """The login of other brokers. Includes the mechanism, because the same user name may belong to
+    somebody else in another mechanism."""
 
     mechanism: str
     principal: Principal
 
 
 class SaslRules(NamedTuple):
-    """What a listener asks for."""
+    """The SASL settings of a listener."""
 
     mechanisms: Mapping[str, MechanismRules]
     failure_delay_ms: int = 100
     peer: PeerLogIn | None = None
-    """How other brokers of this cluster log in, if they do."""
+    """How other brokers of the cluster log in; None if they do not."""
 
 
 class SaslSession:
@@ -66,15 +67,15 @@ class SaslSession:
 
     @property
     def expects_bare_token(self) -> bool:
-        """After SaslHandshake v0 the next frames are tokens without a request around them."""
+        """After SaslHandshake v0 the next frames are bare tokens, not requests."""
         return self._server is not None and self._sends_bare_tokens
 
     def choose(self, name: str, now_s: float, *, bare_tokens: bool) -> None:
-        """Begin to authenticate. Raises IllegalSaslState, UnsupportedSaslMechanism."""
+        """Start an authentication. Raises IllegalSaslState, UnsupportedSaslMechanism."""
         if self._server is not None or self.is_refused:
-            raise IllegalSaslState("the authentication has begun already")
+            raise IllegalSaslState("the authentication has already started")
         if self.principal is not None:
-            self._check_may_prove_again(name, now_s, bare_tokens)
+            self._check_may_reauthenticate(name, now_s, bare_tokens)
         mechanism = self.rules.mechanisms.get(name)
         if mechanism is None:
             self._refuse()
@@ -83,20 +84,20 @@ class SaslSession:
         self._server = mechanism.start()
         self._sends_bare_tokens = bare_tokens
 
-    def _check_may_prove_again(self, name: str, now_s: float, bare_tokens: bool) -> None:
+    def _check_may_reauthenticate(self, name: str, now_s: float, bare_tokens: bool) -> None:
         assert self._mechanism is not None
         if not self._mechanism.reauthenticate_ms or bare_tokens:
-            raise IllegalSaslState("the connection is authenticated already")
-        if now_s - self._authenticated_at_s < _PROVE_AGAIN_S_MIN:
+            raise IllegalSaslState("the connection is already authenticated")
+        if now_s - self._authenticated_at_s < _REAUTHENTICATION_S_MIN:
             raise IllegalSaslState("the connection was authenticated less than a second ago")
         if name != self._name:
             self._refuse()
             raise UnsupportedSaslMechanism(
-                "a connection cannot change its mechanism when it is authenticated again"
+                "a connection cannot change its mechanism when it reauthenticates"
             )
 
     def respond(self, token: bytes, now_s: float) -> Step:
-        """Take the peer's next token. Raises IllegalSaslState, Refused."""
+        """Process the peer's next token. Raises IllegalSaslState, Refused."""
         server, mechanism = self._server, self._mechanism
         if server is None or mechanism is None:
             raise IllegalSaslState("a token without a mechanism: send SaslHandshake first")
@@ -128,10 +129,10 @@ class SaslSession:
 
     @property
     def mechanism(self) -> str:
-        """The one that was chosen; empty before."""
+        """The chosen mechanism; empty before."""
         return self._name
 
     @property
     def lifetime_ms(self) -> int:
-        """How long the authentication holds, as clients are told; 0: for ever."""
+        """How long the authentication is valid, for the response to the client; 0: for ever."""
         return self._mechanism.reauthenticate_ms if self._mechanism is not None else 0

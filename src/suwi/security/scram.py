@@ -1,9 +1,10 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677): proof of a password without sending it.
 
-`ScramServer` and `ScramClient` are the two sides of one authentication; `make_credential` is what
-a broker keeps of a password. Passwords are used as UTF-8 without SASLprep, as Kafka and its
-clients do.
-Invariant: a user that does not exist is answered like one that does, to the last step.
+`ScramServer` and `ScramClient` are the two sides of one authentication; `make_credential` makes
+what a broker stores instead of a password. Passwords are UTF-8 without SASLprep, as in Kafka and
+its clients.
+Invariant: up to the last step the responses for a user that does not exist look like those for one
+that does.
 """
 
 import base64
@@ -19,7 +20,7 @@ from suwi.security.mechanism import Authenticated, Challenge, Refused, Step
 
 ITERATIONS_MIN: Final = 4096
 ITERATIONS_MAX: Final = 16384
-# What a client may be asked to compute by a broker it does not trust yet.
+# Limits the work that an unauthenticated broker can make a client do.
 _CLIENT_ITERATIONS_MAX: Final = 1_000_000
 NONCE_BYTES: Final = 24
 SALT_BYTES: Final = 24
@@ -28,7 +29,7 @@ _MALFORMED: Final = "Authentication failed: not a SCRAM message"
 
 
 class ScramMechanism(Enum):
-    """Name, Kafka's number, hash."""
+    """SASL name, Kafka's number, hash."""
 
     SHA_256 = ("SCRAM-SHA-256", 1, "sha256")
     SHA_512 = ("SCRAM-SHA-512", 2, "sha512")
@@ -55,8 +56,8 @@ MECHANISM_NUMBERS: Final = {mechanism.number: mechanism for mechanism in ScramMe
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What a broker keeps of a password. It proves knowledge to a client, but is not enough to
-    pretend to be one."""
+    """What a broker stores instead of a password: enough to check a client and to prove its
+    knowledge to it, but not enough to log in as the user."""
 
     salt: bytes = field(repr=False)
     iterations: int
@@ -73,35 +74,35 @@ def make_credential(
 
 
 class Decoys:
-    """Credentials of users that do not exist: the same for one name whenever it is asked for."""
+    """Fake credentials of users that do not exist: always the same for the same name."""
 
     def __init__(self, key: bytes) -> None:
-        """`key` is secret, and the same on every broker and after every restart."""
+        """`key`: a secret, the same on every broker and after every restart."""
         self._key = key
 
     def credential(
-        self, mechanism: ScramMechanism, name: str, like: ScramCredential | None
+        self, mechanism: ScramMechanism, name: str, template: ScramCredential | None
     ) -> ScramCredential:
-        """One that no password fits, shaped like another user's."""
-        salt_bytes = SALT_BYTES if like is None else len(like.salt)
+        """A credential that no password matches, with the parameters of another user's."""
+        salt_bytes = SALT_BYTES if template is None else len(template.salt)
         material = hashlib.shake_256(self._key + f"{mechanism.sasl_name}:{name}".encode())
         whole = material.digest(salt_bytes + 2 * mechanism.digest_bytes)
         keys = whole[salt_bytes:]
         return ScramCredential(
             whole[:salt_bytes],
-            ITERATIONS_MIN if like is None else like.iterations,
+            ITERATIONS_MIN if template is None else template.iterations,
             keys[: mechanism.digest_bytes],
             keys[mechanism.digest_bytes :],
         )
 
 
 Lookup = Callable[[str], tuple[ScramCredential, bool]]
-"""From a user's name to a credential, and whether it is a real one."""
+"""From a user name to a credential, and whether the user exists."""
 
 
 class ScramServer:
     def __init__(self, mechanism: ScramMechanism, lookup: Lookup, nonce: str) -> None:
-        """`nonce` is random and of this authentication only."""
+        """`nonce`: random, for this authentication only."""
         self._mechanism = mechanism
         self._lookup = lookup
         self._nonce = nonce
@@ -124,8 +125,7 @@ class ScramServer:
 
     def _first(self, text: str) -> str:
         flag, authorization_id, bare = text.split(",", 2)
-        # "p=": the client binds to the TLS channel, which only -PLUS mechanisms can do. "y" and "n"
-        # say that it does not.
+        # "p=": channel binding, which only the -PLUS mechanisms support. "y" and "n": none.
         if flag not in ("n", "y"):
             raise Refused("Authentication failed: channel binding is not supported")
         name_part, nonce_part, *_ = bare.split(",")
@@ -152,9 +152,9 @@ class ScramServer:
         proof = _unbase64(_attribute("p", proof_part))
         message = f"{self._messages},{without_proof}".encode()
         is_bound = hmac.compare_digest(binding, self._channel_binding)
-        is_ours = hmac.compare_digest(nonce.encode(), self._nonce.encode())
+        is_own_nonce = hmac.compare_digest(nonce.encode(), self._nonce.encode())
         is_proven = self._is_proven(credential, message, proof)
-        if not (is_bound and is_ours and is_proven and self._is_real):
+        if not (is_bound and is_own_nonce and is_proven and self._is_real):
             raise Refused(
                 "Authentication failed during authentication due to invalid credentials with "
                 f"SASL mechanism {self._mechanism.sasl_name}",
@@ -189,7 +189,7 @@ class ScramClient:
                 return self._final(text)
             signature = _unbase64(_attribute("v", text.split(",")[0]))
         except (ValueError, binascii.Error):
-            raise Refused("the broker sent no SCRAM message") from None
+            raise Refused("the broker sent a malformed SCRAM message") from None
         if not hmac.compare_digest(signature, self._expected):
             raise Refused("the broker does not know this user's password")
         return None
@@ -200,9 +200,9 @@ class ScramClient:
         salt = _unbase64(_attribute("s", salt_part))
         iterations = int(_attribute("i", iterations_part))
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
-            raise Refused("the broker answered with a nonce that is not ours")
+            raise Refused("the broker's nonce does not start with the client's")
         if not ITERATIONS_MIN <= iterations <= _CLIENT_ITERATIONS_MAX:
-            raise Refused(f"the broker asks for {iterations} SCRAM iterations")
+            raise Refused(f"the broker requires {iterations} SCRAM iterations")
         mechanism = self._mechanism
         salted = mechanism.salted_password(self._password, salt, iterations)
         client_key = mechanism.hmac(salted, b"Client Key")

@@ -1,8 +1,8 @@
-"""TLS for a listener: from Kafka's PEM settings to a context, renewed when the files change.
+"""TLS contexts from Kafka's PEM settings, reloaded when the files change.
 
-`make_server_context` and `make_client_context` check everything and say what is wrong;
-`RenewedContext` gives a listener the context in force. OpenSSL takes certificate chains and keys
-from files only, so keys given as text pass through a file that only this user can read.
+`make_server_context` and `make_client_context` validate the settings; `RenewedContext` gives a
+listener its current context. OpenSSL reads certificate chains and keys only from files, so keys
+given as text are written to a temporary file that only this user can read.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ CLIENT_AUTH: Final = {
     "requested": ssl.CERT_OPTIONAL,
     "required": ssl.CERT_REQUIRED,
 }
-# An encrypted key of the old kind has headers, with colons, whose lines must stay as they are.
+# An encrypted key in the old format has header lines with colons, which must not be changed.
 _PEM_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _JKS_START: Final = b"\xfe\xed\xfe\xed"
 _PKCS12_START: Final = b"\x30"
@@ -38,15 +38,15 @@ _CONVERT: Final = {
 
 
 class BadTls(ValueError):
-    """Settings or files that TLS cannot work with; the text names them, never a secret."""
+    """Invalid TLS settings or files; the text names them, never a secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Certificates, and for a key store a key: in a PEM file, or as PEM text."""
+    """Certificates, and in a key store a private key: in a PEM file or as PEM text."""
 
     setting: str
-    """The prefix of its keys: `ssl.keystore`."""
+    """The prefix of its configuration keys: `ssl.keystore`."""
     kind: str = "PEM"
     location: str = ""
     certificates: str = field(default="", repr=False)
@@ -90,7 +90,7 @@ def make_server_context(settings: TlsSettings, disk: Disk) -> ssl.SSLContext:
 def make_client_context(
     settings: TlsSettings, disk: Disk, *, check_host_name: bool = True
 ) -> ssl.SSLContext:
-    """Without certificates to trust, those of the machine are. Raises `BadTls`."""
+    """Without trusted certificates in the settings, uses the system's. Raises `BadTls`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _configure(context, settings, disk)
     context.check_hostname = check_host_name
@@ -102,36 +102,36 @@ def make_client_context(
 
 
 class RenewedContext:
-    """A listener's context. A certificate that was replaced holds from the next connection on;
-    one that cannot be used is logged once, and the old one stays."""
+    """A listener's context. A replaced certificate is used from the next connection on. If it is
+    invalid, that is logged once, and the old one stays in use."""
 
     def __init__(self, listener: str, settings: TlsSettings, disk: Disk) -> None:
         """Raises `BadTls`."""
         self._listener = listener
         self._settings = settings
         self._disk = disk
-        self._seen = self._look()
+        self._loaded_files = self._file_states()
         self._context = make_server_context(settings, disk)
 
     def current(self) -> ssl.SSLContext:
-        seen = self._look()
-        if seen != self._seen:
-            self._seen = seen
+        files = self._file_states()
+        if files != self._loaded_files:
+            self._loaded_files = files
             try:
                 self._context = make_server_context(self._settings, self._disk)
             except BadTls as error:
                 log.error(
-                    "certificates have changed and cannot be used; the old ones stay",
+                    "changed certificates are invalid, the old ones stay in use",
                     extra={"listener": self._listener, "reason": str(error)},
                 )
             else:
-                log.info("certificates renewed", extra={"listener": self._listener})
+                log.info("certificates reloaded", extra={"listener": self._listener})
         return self._context
 
-    def _look(self) -> list[tuple[int, int] | None]:
-        return [self._look_at(path) for path in self._settings.files]
+    def _file_states(self) -> list[tuple[int, int] | None]:
+        return [self._file_state(path) for path in self._settings.files]
 
-    def _look_at(self, path: str) -> tuple[int, int] | None:
+    def _file_state(self, path: str) -> tuple[int, int] | None:
         try:
             return self._disk.modified_ms(path), self._disk.size(path)
         except OSError:
@@ -155,12 +155,14 @@ def _configure(context: ssl.SSLContext, settings: TlsSettings, disk: Disk) -> No
 
 def _load_keys(context: ssl.SSLContext, store: Store, disk: Disk) -> None:
     if not store.location and not (store.certificates and store.key):
-        raise BadTls(f"{store.setting}.certificate.chain and {store.setting}.key go together")
+        raise BadTls(
+            f"{store.setting}.certificate.chain and {store.setting}.key must be set together"
+        )
     pem = _read_pem(store, disk)
     where = store.location or store.setting
-    # OpenSSL would say that something is wrong, but not what.
+    # OpenSSL's error would not say which of them is missing.
     if "CERTIFICATE-----" not in pem or "PRIVATE KEY-----" not in pem:
-        raise BadTls(f"{where}: a certificate and its private key must both be there, in PEM form")
+        raise BadTls(f"{where}: must contain a certificate and its private key in PEM format")
     if "ENCRYPTED" in pem and not store.key_password:
         raise BadTls(f"{where}: the private key is encrypted: set ssl.key.password")
     if store.location:
@@ -171,7 +173,7 @@ def _load_keys(context: ssl.SSLContext, store: Store, disk: Disk) -> None:
 
 
 def _load_chain(context: ssl.SSLContext, store: Store, chain: str, key: str | None) -> None:
-    # A function, because without a password OpenSSL would ask for one at the terminal.
+    # A function: without a password OpenSSL would prompt for one at the terminal.
     def password() -> str:
         return store.key_password
 
@@ -188,7 +190,7 @@ def _trust(context: ssl.SSLContext, store: Store, disk: Disk) -> None:
     where = store.location or f"{store.setting}.certificates"
     pem = _read_pem(store, disk)
     if "CERTIFICATE-----" not in pem:
-        raise BadTls(f"{where}: no certificate in PEM form is in it")
+        raise BadTls(f"{where}: contains no certificate in PEM format")
     try:
         context.load_verify_locations(cadata=_in_lines(pem))
     except ssl.SSLError as error:
@@ -196,7 +198,7 @@ def _trust(context: ssl.SSLContext, store: Store, disk: Disk) -> None:
 
 
 def _read_pem(store: Store, disk: Disk) -> str:
-    """What is in a store; Java's are refused by name, with the way out of them."""
+    """The PEM text of a store. Java's formats are refused with a hint how to convert them."""
     kind = store.kind.upper()
     data = b""
     if kind == "PEM" and store.location:
@@ -222,14 +224,14 @@ def _read_pem(store: Store, disk: Disk) -> str:
 
 def _reason(error: ssl.SSLError) -> str:
     if error.reason == "KEY_VALUES_MISMATCH":
-        return "key and certificate do not belong together"
-    # For a wrong password some versions of OpenSSL give no reason at all.
+        return "the private key does not match the certificate"
+    # Some versions of OpenSSL give no reason for a wrong password.
     reason = (error.reason or "").replace("_", " ").lower()
-    return f"it cannot be read ({reason or 'damaged'}); is ssl.key.password right?"
+    return f"it cannot be read ({reason or 'damaged'}); is ssl.key.password correct?"
 
 
 def _in_lines(text: str) -> str:
-    """PEM as OpenSSL wants it; in a properties file it often stands on one line."""
+    """PEM with the line breaks that OpenSSL needs; in properties files it is often one line."""
     lines = []
     for kind, body in _PEM_BLOCK.findall(text):
         inner = [body.strip()] if ":" in body else body.split()

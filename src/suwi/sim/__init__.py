@@ -1,7 +1,7 @@
-"""A simulated world for production code: event loop, network, disks and clocks from one seed.
+"""A simulated machine room for production code: event loop, network, disks and clocks from a seed.
 
-A test makes a `Simulation`, starts machines in it and runs a coroutine; everything happens in
-virtual time, and the same seed gives the same run.
+A test creates a `Simulation`, starts machines in it and runs a coroutine in virtual time. The same
+seed gives the same run.
 """
 
 from suwi.sim.clock import ManualClock, SimClock

@@ -2,10 +2,10 @@
 
     python -m suwi.sim --seeds 200            seeds 0 to 199
     python -m suwi.sim --minutes 60 --jobs 2  as many as fit into an hour, on two cores
-    python -m suwi.sim --seed 4711            one run, with what went wrong in it and when
+    python -m suwi.sim --seed 4711            one run; if it fails, with the faults and their times
     python -m suwi.sim --mutants              how many seeds it takes to catch each known bug
 
-A run that fails is reported with the one command that repeats it, and the exit code is 1.
+A run that fails is reported with the command that repeats it, and the exit code is 1.
 """
 
 import argparse
@@ -36,16 +36,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m suwi.sim", description="Simulated clusters.")
-    parser.add_argument("--seed", type=int, help="one run, told in detail")
+    parser.add_argument("--seed", type=int, help="one run, in detail")
     parser.add_argument("--seeds", type=int, help="how many runs; without end if not given")
     parser.add_argument("--from", type=int, default=0, dest="first", help="the first seed")
-    parser.add_argument("--minutes", type=float, help="stop after so much real time")
+    parser.add_argument("--minutes", type=float, help="stop after this much real time")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes")
-    parser.add_argument("--trouble", type=float, help="how many seconds of trouble in each run")
-    parser.add_argument("--mutant", help=f"a bug of {MUTANTS} to put in; then a failure is meant")
-    parser.add_argument("--mutants", action="store_true", help="all of them, and a table")
+    parser.add_argument("--trouble", type=float, help="for how many seconds faults are injected")
+    parser.add_argument("--mutant", help=f"a bug of {MUTANTS} to inject; the run is to fail")
+    parser.add_argument("--mutants", action="store_true", help="all mutants, with a table")
     parser.add_argument(
-        "--keep-going", action="store_true", help="do not end with the first failure"
+        "--keep-going", action="store_true", help="do not stop at the first failure"
     )
     parser.add_argument("--trace", action="store_true", help="with --seed: also what brokers log")
     return parser
@@ -84,7 +84,7 @@ def _run_many(options: argparse.Namespace) -> int:
 
 
 def _run_mutants(options: argparse.Namespace) -> int:
-    """One is caught by the first run that fails with it."""
+    """A mutant is caught by the first run that fails with it."""
     module: Any = importlib.import_module(MUTANTS)
     options.seeds = options.seeds or _MUTANT_SEEDS_MAX
     missed = 0
@@ -113,7 +113,7 @@ def _outcomes(options: argparse.Namespace) -> Iterator[Run | Failure]:
         yield from (try_seed(*job) for job in jobs)
         return
     with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
-        # In turns, so that a run without end does not fill the queue.
+        # In chunks, so that an endless sequence of seeds does not fill the queue.
         while chunk := list(islice(jobs, options.jobs * _CHUNK)):
             yield from pool.starmap(try_seed, chunk, chunksize=1)
 
@@ -140,7 +140,7 @@ def _rate(runs: list[Run], began_s: float) -> str:
 
 
 def _now_s() -> float:
-    return time.monotonic()  # noqa: TID251 - real time: how long all this may take
+    return time.monotonic()  # noqa: TID251 - real time: the duration of the runs
 
 
 def _say(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Wall clocks that do not read the machine's."""
+"""Wall clocks of the simulation, which do not read the real one."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ START_MS = 1_700_000_000_000
 
 
 class ManualClock:
-    """Stands still until told otherwise; for tests without an event loop."""
+    """Advances only when a test says so; for tests without an event loop."""
 
     def __init__(self, now_ms: int = START_MS) -> None:
         self._now_ms = now_ms
@@ -20,7 +20,7 @@ class ManualClock:
 
 
 class SimClock:
-    """One machine's wall clock: virtual time since the start, off by the machine's skew."""
+    """One machine's wall clock: virtual time since the start, plus the machine's skew."""
 
     def __init__(
         self, loop_time: Callable[[], float], *, start_ms: int = START_MS, skew_ms: int = 0

@@ -1,8 +1,8 @@
-"""A cluster of production brokers in a simulated world.
+"""A cluster of production brokers in a simulation.
 
 `SimCluster` has machines b1, b2, … with a broker each, and one metadata store that they share.
-`SimNode` is one of them: it starts and stops, is killed, loses power, freezes, and comes back. What
-happens to the network and the disks is done to `simulation.network` and `node.machine.disk`.
+`SimNode` is one of them: it can be started, stopped, killed, powered off and frozen. Faults of the
+network and the disks are injected into `simulation.network` and `node.machine.disk`.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ DATA = "/data"
 
 
 class SimNode:
-    """One broker of the cluster, through all lives of its process."""
+    """One broker of the cluster, through all incarnations of its process."""
 
     def __init__(self, cluster: "SimCluster", node_id: NodeId) -> None:
         self.id = node_id
@@ -33,12 +33,12 @@ class SimNode:
         self.machine: Machine = cluster.simulation.machine(self.name)
         self.view: MemoryView | None = None
         self.broker: Broker | None = None
-        """Of the life that runs, or ran last."""
+        """Of the incarnation that runs, or ran last."""
         self.in_service = asyncio.Event()
-        """Set while its process runs and has told that it is ready."""
+        """Set while its process runs and is in service."""
         self.start_failure: Exception | None = None
         self.failures: list[TaskFailure] = []
-        """Why its processes stopped by themselves, if any did."""
+        """Why its processes stopped themselves, if any did."""
         self._cluster = cluster
         self._store_is_cut = False
 
@@ -50,10 +50,10 @@ class SimNode:
     def is_frozen(self) -> bool:
         return self.is_running and self.machine.incarnation.frozen
 
-    # -- its life --------------------------------------------------------------------------------
+    # -- its process ----------------------------------------------------------------------------
 
     def begin(self) -> "asyncio.Task[None]":
-        """Start a process; the task ends when it is in service, or has failed or died before."""
+        """Start a process; the task ends when it is in service, has failed or was killed."""
         env = self.machine.start()
         incarnation = self.machine.incarnation
         self.view = view = self.machine.call(self._cluster.store.view)
@@ -62,91 +62,93 @@ class SimNode:
         if self._store_is_cut:
             view.disconnect()
         config, brokers = self._cluster.config_of(self.id), len(self._cluster.nodes)
-        self.broker = Broker(env, config, view, sharing=brokers)
+        self.broker = Broker(env, config, view, brokers_in_process=brokers)
         incarnation.on_revoke(lambda: self._ended(view))
-        for callback in self._cluster.on_birth:
+        for callback in self._cluster.on_start:
             callback(self)
         starting = self.machine.spawn(self.broker.start(), name=f"start {incarnation.name}")
         return asyncio.create_task(self._wait_for(starting, incarnation))
 
     async def start(self) -> None:
-        """Start a process and return when it is in service. Raises what kept it from that."""
+        """Start a process and return when it is in service. Raises the error that prevented it."""
         await self.begin()
         if self.start_failure is not None:
             raise self.start_failure
 
-    async def _wait_for(self, starting: "asyncio.Task[None]", life: Incarnation) -> None:
+    async def _wait_for(self, starting: "asyncio.Task[None]", incarnation: Incarnation) -> None:
         self.start_failure = None
         await asyncio.wait([starting])
-        if life.revoked or starting.cancelled():
+        if incarnation.revoked or starting.cancelled():
             return
         error = starting.exception()
         if error is None:
             assert self.broker is not None
-            self._cluster.say(f"{life.name} is in service")
+            self._cluster.say(f"{incarnation.name} is in service")
             self.in_service.set()
-            self.machine.spawn(self._end_with(self.broker, life), name=f"failure of {life.name}")
+            self.machine.spawn(
+                self._end_with(self.broker, incarnation), name=f"failure of {incarnation.name}"
+            )
         else:
             assert isinstance(error, Exception), error
-            self._cluster.say(f"{life.name} cannot start: {error!r}")
+            self._cluster.say(f"{incarnation.name} cannot start: {error!r}")
             self.start_failure = error
             self.machine.kill()
 
-    async def _end_with(self, broker: Broker, life: Incarnation) -> None:
-        """A broker that has stopped by itself ends its process."""
+    async def _end_with(self, broker: Broker, incarnation: Incarnation) -> None:
+        """End the process of a broker that has stopped itself."""
         failure = await broker.wait_failed()
-        self._cluster.say(f"{life.name} has stopped by itself: {failure}")
+        self._cluster.say(f"{incarnation.name} stopped itself: {failure}")
         self.failures.append(failure)
         self.machine.kill()
 
     def _ended(self, view: MemoryView) -> None:
         self.in_service.clear()
         view.kill()
-        self._tell_death(lost_power=False)
+        self._notify_end(lost_power=False)
 
     def kill(self) -> None:
-        """SIGKILL: what was written stays."""
+        """SIGKILL: written bytes stay."""
         self.machine.kill()
 
     def power_off(self, *, tear: bool = True) -> None:
-        """What was not synced is lost, whole or in part; peers hear nothing."""
+        """Bytes that were not synced are lost, all or some of them; peers are not notified."""
         self.machine.power_off(tear=tear)
-        self._tell_death(lost_power=True)
+        self._notify_end(lost_power=True)
 
     async def stop(self) -> bool:
-        """A clean stop, as on SIGTERM; whether it was one."""
+        """A clean stop, as on SIGTERM; returns whether it was clean."""
         assert self.broker is not None
-        life = self.machine.incarnation
-        stopping = self.machine.spawn(self.broker.stop(), name=f"stop {life.name}")
+        incarnation = self.machine.incarnation
+        stopping = self.machine.spawn(self.broker.stop(), name=f"stop {incarnation.name}")
         await asyncio.wait([stopping])
-        if life.revoked or stopping.cancelled():
+        if incarnation.revoked or stopping.cancelled():
             return False
         clean = stopping.result()
         self.kill()
         return clean
 
     def freeze(self) -> None:
-        """SIGSTOP: it does nothing and notices nothing; its session runs out."""
+        """SIGSTOP: the process does nothing and notices nothing; its session expires."""
         assert self.view is not None
         self.machine.freeze()
         self.view.suspend()
 
     def thaw(self, notices_after_s: float = 0.1) -> None:
-        """SIGCONT. For a while it does not know yet what has become of its session."""
+        """SIGCONT. The process learns the state of its session only after `notices_after_s`."""
         assert self.view is not None
         view = self.view
         self.machine.thaw()
         if not self._store_is_cut:
             asyncio.get_running_loop().call_later(notices_after_s, view.reconnect)
 
-    def _tell_death(self, *, lost_power: bool) -> None:
-        for callback in self._cluster.on_death:
+    def _notify_end(self, *, lost_power: bool) -> None:
+        for callback in self._cluster.on_end:
             callback(self, lost_power)
 
-    # -- the way to the store --------------------------------------------------------------------
+    # -- access to the store ---------------------------------------------------------------------
 
     def cut_store(self) -> None:
-        """The store cannot be reached, in this life and the next, until `heal_store`."""
+        """The store is unreachable, for this incarnation and the next ones, until `heal_store`."""
         self._store_is_cut = True
         if self.view is not None:
             self.view.disconnect()
@@ -166,7 +168,7 @@ class SimCluster:
         session_timeout_s: float = 6.0,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        """`settings` are those of all brokers."""
+        """`settings` apply to all brokers."""
         self.simulation = simulation
         self.store = MemoryStore(
             simulation.random.stream("store"), session_timeout_s=session_timeout_s
@@ -174,12 +176,12 @@ class SimCluster:
         self.store_faults = self.store.view().faults
         """Shared by the views of all brokers."""
         self.views: dict[MemoryView, NodeId] = {}
-        """Whose view of the store each is."""
-        self.on_birth: list[Callable[[SimNode], None]] = []
-        self.on_death: list[Callable[[SimNode, bool], None]] = []
-        """Told when a process ends, and again, with True, when its machine has lost power."""
-        self.story: deque[str] = deque(maxlen=400)
-        """What happened when, for people."""
+        """The broker that each view of the store belongs to."""
+        self.on_start: list[Callable[[SimNode], None]] = []
+        self.on_end: list[Callable[[SimNode, bool], None]] = []
+        """Called when a process ends, and again, with True, when its machine has lost power."""
+        self.timeline: deque[str] = deque(maxlen=400)
+        """The faults and events of the run with their times, for error reports."""
         self._settings = dict(settings or {})
         self.nodes = {NodeId(n): SimNode(self, NodeId(n)) for n in range(1, brokers + 1)}
 
@@ -187,7 +189,7 @@ class SimCluster:
         return self.nodes[NodeId(number)]
 
     def say(self, what: str) -> None:
-        self.story.append(f"{self.simulation.loop.time():10.4f} {what}")
+        self.timeline.append(f"{self.simulation.loop.time():10.4f} {what}")
 
     def config_of(self, node_id: NodeId) -> BrokerConfig:
         properties = {
@@ -199,11 +201,11 @@ class SimCluster:
         return parse_broker_config(properties).config
 
     async def start(self) -> None:
-        """Start all brokers; returns when all are in service."""
+        """Start all brokers and wait until they are in service."""
         await asyncio.gather(*(node.start() for node in self.nodes.values()))
 
     def client(self, name: str, settings: ClientSettings | None = None) -> Cluster:
-        """The cluster as a client on the calling machine sees it."""
+        """A client on the calling machine."""
         addresses = [Address(node.name, PORT) for node in self.nodes.values()]
         random = self.simulation.workload.stream(f"client/{name}")
         return Cluster(addresses, random=random, settings=settings)

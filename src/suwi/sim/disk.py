@@ -1,9 +1,9 @@
 """A disk in memory that behaves like `env.LocalDisk` and can also crash, tear, fail and stall.
 
-A `SimDisk` is one incarnation's access to a drive. `crash` (the process dies: written bytes stay)
-and `power_loss` (the machine dies: what was not synced may be gone, whole or in part) return the
-next incarnation's; every later call on the old one, or on a file opened through it, raises
-`Revoked`. Paths are absolute; relative ones count from the root.
+A `SimDisk` is one incarnation's access to a drive. `crash` (the process is killed: written bytes
+stay) and `power_loss` (unsynced bytes may be lost, all or some of them) return the next
+incarnation's access; every later call on the old one, or on a file opened through it, raises
+`Revoked`. Paths are absolute; relative ones start at the root.
 """
 
 import errno
@@ -27,11 +27,11 @@ def _error(code: int, path: str) -> OSError:
 
 
 def _cannot_stall(_duration_s: float) -> None:
-    raise RuntimeError("only a disk that belongs to a machine of a simulation can stall")
+    raise RuntimeError("only the disk of a simulated machine can stall")
 
 
 class SimDrive:
-    """The hardware: it outlives the processes and boots of its machine."""
+    """The hardware: it persists over processes and boots of its machine."""
 
     def __init__(self, clock: Clock, random: SimRandom, capacity_bytes: int | None) -> None:
         self.clock = clock
@@ -77,7 +77,7 @@ class SimFile:
         try:
             self._begin("write")
         except _DiesNow:
-            # The kernel may have taken some of the bytes before the process died.
+            # The kernel may have accepted some of the bytes before the process was killed.
             taken = self._disk.drive.tears.below(len(payload) + 1)
             self._write(payload[:taken], position)
             raise
@@ -163,7 +163,7 @@ class SimLock:
 
 
 class _DiesNow(Revoked):
-    """The process dies in the middle of this call."""
+    """The process is killed in the middle of this call."""
 
 
 class SimDisk:
@@ -203,13 +203,13 @@ class SimDisk:
         self.incarnation.revoke()
 
     def crash(self, incarnation: Incarnation | None = None) -> "SimDisk":
-        """The process dies. What it wrote is there for the next one, synced or not."""
+        """The process is killed. What it wrote is there for the next one, synced or not."""
         self.revoke()
         self.drive.volume.lose_process()
         return SimDisk(drive=self.drive, incarnation=incarnation)
 
     def power_loss(self, incarnation: Incarnation | None = None, *, tear: bool = True) -> "SimDisk":
-        """The machine dies. What was synced stays; with `tear` some of the rest may stay too."""
+        """The machine loses power. Synced bytes stay; with `tear` some of the others may, too."""
         self.revoke()
         self.drive.volume.lose_power(self.drive.tears if tear else None)
         self.drive.boot_id = str(self.drive.tears.uuid())
@@ -294,7 +294,7 @@ class SimDisk:
         self._rename_all(Naming(self._parent(path), _parts(path)[-1], None))
 
     def remove_tree(self, path: str) -> None:
-        """Removes name by name, as the kernel is asked to: a crash can come in between."""
+        """Remove the names one by one, so that a crash can happen in between."""
         self.begin("remove", path)
         directory = self._directory(path)
         for name in sorted(directory.entries):
@@ -348,16 +348,16 @@ class SimDisk:
         self.check()
         return self.drive.boot_id
 
-    # For tests that damage files, and checkers that look at them.
+    # For tests that damage files, and checkers that read them.
 
     def peek(self, path: str) -> bytearray:
-        """A file's bytes as they are, not a copy: no fault applies, no process need live."""
+        """A file's bytes as they are, not a copy; no fault applies, and no process has to run."""
         node = self._find(path)
         assert isinstance(node, FileNode)
         return node.content
 
     def overwrite(self, path: str, data: bytes, position: int = 0) -> None:
-        """Put bytes on the drive behind everyone's back: safe at once, no fault applies."""
+        """Write bytes to the drive directly: safe at once, no fault applies."""
         node = self._find(path)
         assert isinstance(node, FileNode)
         node.settle()
@@ -365,15 +365,15 @@ class SimDisk:
         self.drive.volume.change_file(node, Write(position, data), now_ms)
         node.settle()
 
-    # How calls begin and paths are found.
+    # Start of calls, and path look-up.
 
     def begin(self, operation: Operation, path: str) -> None:
-        """Everything that can stop a call before it has had an effect."""
+        """Everything that can fail a call before it has an effect."""
         self.check()
         drive = self.drive
         if drive.faults.crashes_now(operation):
             self.revoke()
-            raise _DiesNow(f"{self.incarnation.name} died in {operation} of {path}")
+            raise _DiesNow(f"{self.incarnation.name} was killed in {operation} of {path}")
         code = drive.faults.error_for(operation, path, drive.stall)
         if code:
             raise _error(code, path)

@@ -1,6 +1,6 @@
-"""Troubles of a simulated cluster's disks: full, slow, and calls that fail.
+"""Faults of a simulated cluster's disks: full, slow, and calls that fail.
 
-Some end with a restart of the broker, as an operator would do. After others it goes on: one call
+After some the broker is restarted, as an operator would do. After others it continues: one call
 fails and the next one works, or one path cannot be used for a while.
 """
 
@@ -30,11 +30,11 @@ _ERRORS: dict[Operation, tuple[int, ...]] = {
 """Which errors the kernel gives for a call."""
 OPERATIONS = tuple(_ERRORS)
 _ONCE_MAX = 4
-"""How many calls fail in one trouble, at most, each once."""
+"""How many calls fail in one fault, at most, each once."""
 
 
 def has_lost_a_directory(node: SimNode) -> bool:
-    """Whether a data directory is out of use until the broker's next start."""
+    """Whether a data directory is offline until the broker's next start."""
     assert node.broker is not None
     return any(d.state.offline_because is not None for d in node.broker.directories)
 
@@ -61,7 +61,7 @@ async def stall(plan: "FaultPlan") -> None:
 
 
 async def fail_and_restart(plan: "FaultPlan") -> None:
-    """One call fails, and somebody restarts the broker."""
+    """One call fails, and the broker is restarted."""
 
     async def act(node: SimNode) -> None:
         fault = _fail_once(plan, node)
@@ -76,7 +76,7 @@ async def fail_and_restart(plan: "FaultPlan") -> None:
 
 
 async def fail_once(plan: "FaultPlan") -> None:
-    """Some calls fail, each once, and the broker goes on with what it has left."""
+    """Some calls fail, each once, and the broker continues with what it has left."""
     node = plan.pick()
     if node is None:
         return
@@ -106,15 +106,15 @@ def _fail_once(plan: "FaultPlan", node: SimNode) -> Fault:
     operation = plan.random.choice(OPERATIONS)
     error = plan.random.choice(_ERRORS[operation])
     path = _some_path(plan, node)
-    # Which of the calls it is: else it is always the most frequent one.
+    # Which of the calls it is: otherwise it is always the most frequent one.
     skip = plan.random.choice((0, 0, 1, 3, 10))
     plan.say(f"disk of {node.name} fails in a {operation} of {path}: {errno.errorcode[error]}")
     return node.machine.disk.faults.fail(operation, error, path=path, skip=skip)
 
 
 def _some_path(plan: "FaultPlan", node: SimNode) -> str:
-    """Everything, the checkpoints, or one partition, whatever its directory is called by then."""
-    logs = [log for log, state in plan.watch.world.states.items() if node.id in state.replicas]
+    """Everything, the checkpoints, or one partition, also after its directory was renamed."""
+    logs = [log for log, state in plan.monitor.world.states.items() if node.id in state.replicas]
     patterns = [f"{DATA}/*", f"{DATA}/*checkpoint*"]
     if logs:
         patterns += [f"{DATA}/{plan.random.choice(logs)}*"] * 2

@@ -1,17 +1,17 @@
-"""How a simulation fails by itself, apart from a checker or a test that raises."""
+"""How a simulation fails itself, apart from a checker or a test that raises."""
 
 
 class SimError(Exception):
-    """The run cannot go on."""
+    """The run cannot continue."""
 
 
 class Deadlock(SimError):
-    """Nothing is ready, no timer is set, and somebody still waits."""
+    """Nothing is ready, no timer is set, and some task still waits."""
 
 
 class Livelock(SimError):
-    """Callbacks run and run, and virtual time stands still."""
+    """Callbacks run without end, and virtual time does not advance."""
 
 
 class Unhandled(SimError):
-    """A callback or a task raised, and nobody handled it."""
+    """An unhandled exception of a callback or a task."""

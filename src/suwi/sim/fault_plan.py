@@ -1,8 +1,8 @@
-"""What goes wrong in a simulated cluster, and when: drawn from the seed, and mended in the end.
+"""The faults of a simulated cluster, drawn from the seed: which, when and where.
 
-`FaultPlan.run` makes trouble for a while, `heal` mends everything. Each run draws which kinds of
-trouble it has (a run with few kinds gets deeper than one with all of them), and aims at leaders and
-the controller more often than at others.
+`FaultPlan.run` injects faults for a while, `heal` removes all of them. Each run draws the kinds of
+faults it has (a run with few kinds reaches deeper states than one with all of them), and chooses
+leaders and the controller more often than other brokers.
 Invariant: power losses stay within the budget in which no acknowledged record may be lost.
 """
 
@@ -13,24 +13,24 @@ from typing import Any, TypeAlias
 
 from suwi.metadata.memory import Faults
 from suwi.model.ids import NO_NODE, NodeId
-from suwi.sim import disk_fault_scripts
+from suwi.sim import disk_fault_scripts, network_fault_scripts, store_fault_scripts
 from suwi.sim.cluster import SimCluster, SimNode
 from suwi.sim.fault_scripts import double_failover, fail_deletion, unclean_rejoin
 from suwi.sim.invariant_monitor import InvariantMonitor
 from suwi.sim.random import SimRandom
-from suwi.sim.task_failures import UNITS, Sabotage, fail_task
+from suwi.sim.task_failures import UNITS, TaskFaults, fail_task
 
 FAIL_TASK = "fail task"
 _START_AGAIN_S = 0.5
 _AT_ONCE_MAX = 3
-"""How many troubles there are at the same time, at most."""
+"""How many faults there are at the same time, at most."""
 
 
 class FaultPlan:
     def __init__(
         self,
         cluster: SimCluster,
-        watch: InvariantMonitor,
+        monitor: InvariantMonitor,
         random: SimRandom,
         *,
         kinds: Sequence[str] | None = None,
@@ -38,31 +38,31 @@ class FaultPlan:
         power_losses: str = "budget",
         clients: Sequence[str] = ("c1", "c2"),
     ) -> None:
-        """`tasks` are those that may fail. `power_losses`: "budget", or "any" where every message
-        is synced before its answer. `clients` are the machines that clients run on."""
-        self._cluster = cluster
-        self.watch = watch
+        """`tasks` are those that may fail. `power_losses`: "budget", or "any" if every message is
+        synced before it is acknowledged. `clients` are the machines that clients run on."""
+        self.cluster = cluster
+        self.monitor = monitor
         self.random = random
         self.network = cluster.simulation.network
         self.session_s = cluster.store.session_timeout_s
         self._power_losses = power_losses
-        self._clients = list(clients)
+        self.clients = list(clients)
         self._busy: set[NodeId] = set()
-        """Nodes whose process is being taken care of."""
+        """Nodes to whose process a fault is happening."""
         self._under_way: dict[asyncio.Task[None], None] = {}
         self._without_power: set[NodeId] = set()
-        """Nodes that lost power and are not back in every in-sync set."""
+        """Nodes that lost power and are not back in every ISR."""
         self.is_healing = False
         self.tasks = list(tasks)
         self._kinds = list(kinds) if kinds is not None else self._draw_kinds()
         if FAIL_TASK in self._kinds:
-            self.sabotage = Sabotage(cluster)
+            self.task_faults = TaskFaults(cluster)
 
     def _draw_kinds(self) -> list[str]:
         share = self.random.choice((0.15, 0.4, 0.8))
         return [kind for kind in KINDS if self.random.chance(share)] or ["kill"]
 
-    # -- for how long, and whom ------------------------------------------------------------------
+    # -- duration and choice ---------------------------------------------------------------------
 
     async def run(self, duration_s: float, pause_s_max: float = 1.5) -> None:
         loop = asyncio.get_running_loop()
@@ -76,16 +76,16 @@ class FaultPlan:
                 task.add_done_callback(lambda task: self._under_way.pop(task, None))
 
     async def heal(self) -> None:
-        """Mend everything, and return when every broker is in service."""
+        """Remove all faults, and return when every broker is in service."""
         self.say("heal")
         self.is_healing = True
         self.network.heal()
-        for host in [*(node.name for node in self._cluster.nodes.values()), *self._clients]:
+        for host in [*(node.name for node in self.cluster.nodes.values()), *self.clients]:
             self.network.slow(host, 0)
-        self._set_store_faults(Faults())
+        store_fault_scripts.set_store_faults(self, Faults())
         while self._under_way:
             await asyncio.wait(list(self._under_way))
-        for node in self._cluster.nodes.values():
+        for node in self.cluster.nodes.values():
             node.heal_store()
             disk = node.machine.disk
             disk.faults.clear()
@@ -93,13 +93,13 @@ class FaultPlan:
             if node.is_running and disk_fault_scripts.has_lost_a_directory(node):
                 self.say(f"restart {node.name}, whose data directory is offline")
                 node.kill()
-        await asyncio.gather(*(self._bring_back(node) for node in self._cluster.nodes.values()))
+        await asyncio.gather(*(self._bring_back(node) for node in self.cluster.nodes.values()))
 
     def say(self, what: str) -> None:
-        self._cluster.say(f"* {what}")
+        self.cluster.say(f"* {what}")
 
     async def for_a_while(self) -> None:
-        """A moment, about a session's time, or much longer."""
+        """Up to a moment, about the session timeout, or much longer."""
         longest = self.random.choice((0.05, 0.5, 2.0, 1.5 * self.session_s, 3 * self.session_s))
         await self.pause(self.random.uniform(0, longest))
 
@@ -110,11 +110,11 @@ class FaultPlan:
             duration_s -= step_s
 
     def pick(self) -> SimNode | None:
-        """A running broker that nothing is happening to; leaders and the controller rather."""
-        free = [n for n in self._cluster.nodes.values() if n.is_running and n.id not in self._busy]
+        """A running broker without a process fault; leaders and the controller more often."""
+        free = [n for n in self.cluster.nodes.values() if n.is_running and n.id not in self._busy]
         if not free:
             return None
-        truth = self.watch.truth
+        truth = self.monitor.truth
         draw = self.random.random()
         wanted: NodeId | None = None
         if draw < 0.5 and truth.topics:
@@ -125,7 +125,7 @@ class FaultPlan:
         return next((n for n in free if n.id == wanted), None) or self.random.choice(free)
 
     async def _bring_back(self, node: SimNode) -> None:
-        """Have it running and in service, however often that takes."""
+        """Start it as often as needed until it is in service."""
         while not node.in_service.is_set():
             if node.is_frozen:
                 node.thaw()
@@ -137,7 +137,7 @@ class FaultPlan:
                 await asyncio.sleep(_START_AGAIN_S)
 
     async def alone(self, act: Callable[[SimNode], Awaitable[None]]) -> None:
-        """Do something to one broker's process that nobody else interferes with."""
+        """Do something to one broker's process while no other fault of a process may choose it."""
         node = self.pick()
         if node is not None:
             with self.taking(node):
@@ -145,7 +145,7 @@ class FaultPlan:
 
     @contextmanager
     def taking(self, *nodes: SimNode) -> Iterator[None]:
-        """Have these processes for oneself."""
+        """Reserve these processes: no other fault may choose them."""
         self._busy.update(node.id for node in nodes)
         try:
             yield
@@ -153,12 +153,12 @@ class FaultPlan:
             self._busy.difference_update(node.id for node in nodes)
 
     def free(self, node_id: NodeId) -> SimNode | None:
-        """A running broker that nothing is happening to."""
-        node = self._cluster.nodes[node_id]
+        """This broker, if it runs and no fault of its process is under way."""
+        node = self.cluster.nodes[node_id]
         return node if node.is_running and node_id not in self._busy else None
 
     def controller(self) -> NodeId | None:
-        controller = self._cluster.store.ledger.controller
+        controller = self.cluster.store.ledger.controller
         return controller.node_id if controller else None
 
     # -- processes -------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class FaultPlan:
         await self.start(node)
 
     async def start(self, node: SimNode) -> None:
-        """Begin its next life, again where that fails, and do not wait long for it."""
+        """Start its next incarnation, with retries, and do not wait long for it."""
         for _ in range(5):
             if node.is_running or self.is_healing:
                 return
@@ -232,7 +232,7 @@ class FaultPlan:
         lose power before the others are back in sync."""
         if self._power_losses == "any":
             return True
-        world = self.watch.world
+        world = self.monitor.world
         held = {
             log: state
             for log, state in world.states.items()
@@ -243,21 +243,21 @@ class FaultPlan:
                 return False
             if set(state.isr) != set(state.replicas) or state.leader == NO_NODE:
                 return False
-        # Where nothing is committed through it, it has nothing to lose.
+        # A replica through which nothing is committed has nothing to lose.
         return not held or all(self._is_back(other) for other in self._without_power)
 
     def _is_back(self, node_id: NodeId) -> bool:
-        """Whether what a power loss took is replaced: it is in sync again, in its new life."""
-        registered = self.watch.truth.registered_brokers.get(node_id)
-        held = self._cluster.store.ledger.registrations.get(f"brokers/{node_id}")
+        """Whether it is in sync again, in its new incarnation, so that nothing is missing."""
+        registered = self.monitor.truth.registered_brokers.get(node_id)
+        held = self.cluster.store.ledger.registrations.get(f"brokers/{node_id}")
         return (
             registered is not None
             and held is not None
             and registered.epoch == held.epoch
-            and self._cluster.nodes[node_id].in_service.is_set()
+            and self.cluster.nodes[node_id].in_service.is_set()
             and not any(
                 r.was_unclean_shutdown
-                for (n, _), r in self.watch.world.replicas.items()
+                for (n, _), r in self.monitor.world.replicas.items()
                 if n == node_id
             )
         )
@@ -273,8 +273,8 @@ class FaultPlan:
         node.thaw(self.random.uniform(0, 0.5))
 
     async def restart_all(self) -> None:
-        """Every process dies, at about the same time, and comes back in any order."""
-        nodes = [n for n in self._cluster.nodes.values() if n.id not in self._busy]
+        """Kill all processes, at about the same time, and start them in any order."""
+        nodes = [n for n in self.cluster.nodes.values() if n.id not in self._busy]
         with self.taking(*nodes):
             self.random.shuffle(nodes)
             for node in nodes:
@@ -290,138 +290,29 @@ class FaultPlan:
                 await self.pause(self.random.uniform(0, 1))
 
     async def slow_threads(self) -> None:
-        """Jobs wait long for their threads, and what they are about may be gone by then."""
-        loop = self._cluster.simulation.loop
+        """Jobs for threads start late; the files they are for may be gone by then."""
+        loop = self.cluster.simulation.loop
         usual_s, loop.job_delay_s_max = loop.job_delay_s_max, 2.0
         self.say("threads are slow")
         await self.pause(self.random.uniform(0.5, 4.0))
         self.say("threads are fast again")
         loop.job_delay_s_max = usual_s
 
-    # -- the network -----------------------------------------------------------------------------
 
-    def _two(self) -> tuple[str, str]:
-        names = [node.name for node in self._cluster.nodes.values()]
-        self.random.shuffle(names)
-        return names[0], names[1]
+FaultScript: TypeAlias = Callable[[FaultPlan], Coroutine[Any, Any, None]]
 
-    async def cut(self) -> None:
-        """One way or both ways between two brokers."""
-        one, other = self._two()
-        both = self.random.chance(0.5)
-        self.say(f"cut {one} -> {other}{' and back' if both else ''}")
-        self.network.cut(one, other)
-        if both:
-            self.network.cut(other, one)
-        await self.for_a_while()
-        self.say(f"mend {one} - {other}")
-        self.network.heal(one, other)
-
-    async def isolate(self) -> None:
-        """One broker from the other brokers; clients and the store still reach it, or not."""
-        node = self.pick()
-        if node is None:
-            return
-        others = [other.name for other in self._cluster.nodes.values() if other is not node]
-        with_clients = self.random.chance(0.3)
-        with_store = self.random.chance(0.3)
-        self.say(
-            f"isolate {node.name}{' from clients' * with_clients}{' and the store' * with_store}"
-        )
-        self.network.partition([node.name], [*others, *(self._clients if with_clients else [])])
-        if with_store:
-            node.cut_store()
-        await self.for_a_while()
-        self.say(f"mend {node.name}")
-        if with_store:
-            node.heal_store()
-        for other in [*others, *self._clients]:
-            self.network.heal(node.name, other)
-
-    async def refuse(self) -> None:
-        """A firewall between two brokers that answers with a reset, one way or both ways."""
-        one, other = self._two()
-        both = self.random.chance(0.5)
-        self.say(f"{one} is refused by {other}{' and the other way' if both else ''}")
-        self.network.refuse(one, other)
-        if both:
-            self.network.refuse(other, one)
-        await self.for_a_while()
-        self.say(f"{one} and {other} may talk again")
-        self.network.heal(one, other)
-
-    async def reset(self) -> None:
-        node = self.pick()
-        if node is not None:
-            self.say(f"reset connections of {node.name}")
-            self.network.reset(node.name)
-
-    async def slow(self) -> None:
-        node = self.pick()
-        if node is None:
-            return
-        delay_ms = self.random.choice((20, 200, 2000))
-        self.say(f"slow {node.name} by {delay_ms} ms")
-        self.network.slow(node.name, delay_ms)
-        await self.for_a_while()
-        self.say(f"{node.name} is fast again")
-        self.network.slow(node.name, 0)
-
-    # -- the store -------------------------------------------------------------------------------
-
-    async def cut_store(self) -> None:
-        node = self.pick()
-        if node is None:
-            return
-        self.say(f"{node.name} cannot reach the store")
-        node.cut_store()
-        await self.for_a_while()
-        self.say(f"{node.name} can reach the store again")
-        node.heal_store()
-
-    async def expire(self) -> None:
-        node = self.pick()
-        if node is not None and node.view is not None:
-            self.say(f"the session of {node.name} expires")
-            node.view.expire()
-
-    async def worsen_store(self) -> None:
-        """Slow answers, lost answers, stale reads and late notices for everybody."""
-        self.say("the store is slow and forgetful")
-        random = self.random
-        self._set_store_faults(
-            Faults(
-                latency_s=(0.0, random.choice((0.001, 0.05, 0.5))),
-                notice_delay_s=(0.0, random.choice((0.01, 0.3, 1.0))),
-                read_lag_max=random.choice((0, 2, 8)),
-                new_session_lag_max=random.choice((0, 4)),
-                unknown_applied_chance=random.choice((0.0, 0.2)),
-                unknown_dropped_chance=random.choice((0.0, 0.2)),
-            )
-        )
-        await self.for_a_while()
-        self.say("the store is well")
-        self._set_store_faults(Faults())
-
-    def _set_store_faults(self, faults: Faults) -> None:
-        for name in Faults.__slots__:
-            setattr(self._cluster.store_faults, name, getattr(faults, name))
-
-
-Trouble: TypeAlias = Callable[[FaultPlan], Coroutine[Any, Any, None]]
-
-KINDS: dict[str, Trouble] = {
+KINDS: dict[str, FaultScript] = {
     "kill": FaultPlan.kill,
     "crash in a write": FaultPlan.crash_in_a_write,
     "stop": FaultPlan.stop,
     "lose power": FaultPlan.lose_power,
     "freeze": FaultPlan.freeze,
     "restart all": FaultPlan.restart_all,
-    "cut": FaultPlan.cut,
-    "isolate": FaultPlan.isolate,
-    "refuse": FaultPlan.refuse,
-    "reset": FaultPlan.reset,
-    "slow": FaultPlan.slow,
+    "cut": network_fault_scripts.cut,
+    "isolate": network_fault_scripts.isolate,
+    "refuse": network_fault_scripts.refuse,
+    "reset": network_fault_scripts.reset,
+    "slow": network_fault_scripts.slow,
     "fill disk": disk_fault_scripts.fill,
     "stall disk": disk_fault_scripts.stall,
     "fail disk": disk_fault_scripts.fail_and_restart,
@@ -430,9 +321,9 @@ KINDS: dict[str, Trouble] = {
     "fail deletion": fail_deletion,
     FAIL_TASK: fail_task,
     "slow threads": FaultPlan.slow_threads,
-    "cut store": FaultPlan.cut_store,
-    "expire": FaultPlan.expire,
-    "worsen store": FaultPlan.worsen_store,
+    "cut store": store_fault_scripts.cut_store,
+    "expire": store_fault_scripts.expire,
+    "worsen store": store_fault_scripts.worsen_store,
     "double failover": double_failover,
     "unclean rejoin": unclean_rejoin,
 }

@@ -1,7 +1,7 @@
-"""Troubles in several acts: what single faults come to by chance only in thousands of runs.
+"""Faults of several steps, for states that single faults reach only in thousands of runs.
 
-Each is aimed at a partition as it is now, and leaves out what does not apply. They are kinds of
-trouble like the others (`fault_plan`).
+Each is aimed at a partition in its current state, and skips what does not apply. They are kinds of
+faults like the others (`fault_plan`).
 """
 
 import errno
@@ -22,51 +22,53 @@ _STEP_S = 0.02
 
 
 async def double_failover(plan: "FaultPlan") -> None:
-    """Two quick fail-overs, with a replica in the middle that nobody copies from (hazard 3)."""
-    cast = _cast(plan)
-    if cast is None or len(cast.followers) < 2:
+    """Two quick fail-overs, with a replica in between that nobody fetches from (hazard 3)."""
+    chosen = _choose_partition(plan)
+    if chosen is None or len(chosen.followers) < 2:
         return
-    leader, middle, last = cast.leader, *cast.followers[:2]
+    leader, middle, last = chosen.leader, *chosen.followers[:2]
     with plan.taking(leader, middle):
-        plan.say(f"double failover of {cast.log}: {leader.name}, {middle.name}, {last.name}")
+        plan.say(f"double failover of {chosen.log}: {leader.name}, {middle.name}, {last.name}")
         plan.network.partition([middle.name], [leader.name, last.name])
         await plan.pause(plan.random.uniform(0, 1))
         leader.kill()
-        if await _until(plan, lambda: cast.now().leader == middle.id, 2 * plan.session_s):
+        if await _until(plan, lambda: chosen.now().leader == middle.id, 2 * plan.session_s):
             await plan.pause(plan.random.uniform(0, 1))
             if middle.is_running:
                 middle.kill()
-            await _until(plan, lambda: cast.now().leader == last.id, 2 * plan.session_s)
+            await _until(plan, lambda: chosen.now().leader == last.id, 2 * plan.session_s)
             await plan.pause(plan.random.uniform(0, 1))
         plan.network.heal(middle.name, leader.name)
         plan.network.heal(middle.name, last.name)
-        plan.say(f"end of the double failover of {cast.log}")
+        plan.say(f"end of the double failover of {chosen.log}")
         await plan.start(middle)
         await plan.start(leader)
 
 
 async def unclean_rejoin(plan: "FaultPlan") -> None:
-    """A follower that has caught up loses power while its leader asks for it to join, and comes
+    """A follower that has caught up loses power while its leader proposes it for the ISR, and comes
     back without its last records (hazard 10)."""
-    cast = _cast(plan)
+    chosen = _choose_partition(plan)
     controller = plan.controller()
-    if cast is None or controller in (None, cast.leader.id, cast.followers[0].id):
+    if chosen is None or controller in (None, chosen.leader.id, chosen.followers[0].id):
         return
-    leader, follower = cast.leader, cast.followers[0]
-    judge = f"b{controller}"
+    leader, follower = chosen.leader, chosen.followers[0]
+    controller_name = f"b{controller}"
     with plan.taking(follower):
-        plan.say(f"unclean rejoin of {follower.name} as a follower of {leader.name} in {cast.log}")
+        plan.say(
+            f"unclean rejoin of {follower.name} as a follower of {leader.name} in {chosen.log}"
+        )
         follower.kill()
-        await _until(plan, lambda: follower.id not in cast.now().isr, 2 * plan.session_s)
-        plan.network.partition([leader.name], [judge])
+        await _until(plan, lambda: follower.id not in chosen.now().isr, 2 * plan.session_s)
+        plan.network.partition([leader.name], [controller_name])
         await plan.start(follower)
-        await _until(plan, lambda: _has_caught_up(plan, cast), plan.session_s)
+        await _until(plan, lambda: _has_caught_up(plan, chosen), plan.session_s)
         if follower.is_running and plan.may_lose_power(follower):
             plan.lose_power_of(follower)
             plan.network.cut(leader.name, follower.name)
             await plan.start(follower)
             await plan.pause(plan.random.uniform(0, 0.5))
-        plan.network.heal(leader.name, judge)
+        plan.network.heal(leader.name, controller_name)
         await plan.pause(plan.random.uniform(0, 1))
         plan.network.heal(leader.name, follower.name)
         plan.say(f"end of the unclean rejoin of {follower.name}")
@@ -74,9 +76,9 @@ async def unclean_rejoin(plan: "FaultPlan") -> None:
 
 
 async def fail_deletion(plan: "FaultPlan") -> None:
-    """The directory of a topic that is being deleted cannot be renamed, or not even looked at, and
-    the broker goes on."""
-    states = plan.watch.world.states
+    """The directory of a topic that is being deleted cannot be renamed, or not even read, and
+    the broker continues."""
+    states = plan.monitor.world.states
     log = next((log for log in states if log.name.topic == CHURNED), None)
     nodes = [plan.free(node) for node in states[log].replicas] if log is not None else []
     running = [node for node in nodes if node is not None]
@@ -94,43 +96,43 @@ async def fail_deletion(plan: "FaultPlan") -> None:
     plan.say(f"end of the deletion of {log}")
 
 
-class _Cast:
-    """A partition whose replicas all run and are in sync, and who is who in it."""
+class _ChosenPartition:
+    """A partition whose replicas all run and are in sync: its leader and its followers."""
 
     def __init__(self, plan: "FaultPlan", log: LogId, nodes: list[SimNode]) -> None:
         self.log = log
         self.leader, *self.followers = nodes
         self._plan = plan
-        self._last = plan.watch.world.states[log]
+        self._last = plan.monitor.world.states[log]
 
     def now(self) -> PartitionState:
-        self._last = self._plan.watch.world.states.get(self.log, self._last)
+        self._last = self._plan.monitor.world.states.get(self.log, self._last)
         return self._last
 
 
-def _cast(plan: "FaultPlan") -> _Cast | None:
+def _choose_partition(plan: "FaultPlan") -> _ChosenPartition | None:
     found = []
-    for log, state in plan.watch.world.states.items():
+    for log, state in plan.monitor.world.states.items():
         order = [state.leader, *(node for node in state.replicas if node != state.leader)]
         if state.leader != NO_NODE and set(state.isr) == set(state.replicas) and len(order) > 1:
             nodes = [plan.free(node) for node in order]
             if all(node is not None for node in nodes):
                 found.append((log, [node for node in nodes if node is not None]))
-    return _Cast(plan, *plan.random.choice(found)) if found else None
+    return _ChosenPartition(plan, *plan.random.choice(found)) if found else None
 
 
-def _has_caught_up(plan: "FaultPlan", cast: _Cast) -> bool:
-    ends = [_end(plan, node.id, cast.log) for node in (cast.leader, cast.followers[0])]
-    return cast.followers[0].in_service.is_set() and ends[0] == ends[1]
+def _has_caught_up(plan: "FaultPlan", chosen: _ChosenPartition) -> bool:
+    ends = [_end(plan, node.id, chosen.log) for node in (chosen.leader, chosen.followers[0])]
+    return chosen.followers[0].in_service.is_set() and ends[0] == ends[1]
 
 
 def _end(plan: "FaultPlan", node: NodeId, log: LogId) -> int:
-    replica = plan.watch.world.replica(node, log)
+    replica = plan.monitor.world.replica(node, log)
     return replica.end if replica is not None and replica.is_live else -1
 
 
 async def _until(plan: "FaultPlan", condition: Callable[[], bool], limit_s: float) -> bool:
-    """Wait for something, not too long; whether it came."""
+    """Wait for something, not too long; returns whether it happened."""
     for _ in range(int(limit_s / _STEP_S)):
         if condition():
             return True

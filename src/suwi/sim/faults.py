@@ -1,7 +1,7 @@
-"""What goes wrong with a simulated disk, and when.
+"""Faults of a simulated disk.
 
 A test plans faults (`fail`, `shorten`, `stall`, `crash_after`); the disk asks before every call.
-The plan belongs to the drive: it outlives the process that uses it.
+The plan belongs to the drive: it persists over the processes that use it.
 """
 
 import errno
@@ -35,7 +35,7 @@ CHANGES: frozenset[str] = frozenset(
 
 @dataclass(slots=True, eq=False)
 class Fault:
-    """Calls that match come out wrong: the first `skip` do not, then `times` do."""
+    """Matching calls fail: the first `skip` do not, then `times` do."""
 
     operation: Operation | Literal["*"]
     path: str
@@ -57,11 +57,11 @@ class DiskFaults:
 
     def __init__(self, random: SimRandom) -> None:
         self.cold_chance = 0.0
-        """How often a read is not in the page cache."""
+        """The probability that a read is not in the page cache."""
         self.crashes = 0
-        """How many processes died in the middle of a call."""
+        """How many processes were killed in the middle of a call."""
         self.errors = 0
-        """How many calls failed that would not have failed on a drive that is well and has room."""
+        """How many calls failed that would have succeeded on an intact drive with free space."""
         self._random = random
         self._faults: list[Fault] = []
         self._calls_left: int | None = None
@@ -95,15 +95,15 @@ class DiskFaults:
         skip: int = 0,
         chance: float = 1.0,
     ) -> Fault:
-        """Matching calls take this long in virtual time; the process does nothing meanwhile."""
+        """Matching calls take this long in virtual time; the process is blocked meanwhile."""
         return self._plan(Fault(operation, path, times, skip, chance, stall_s=duration_s))
 
     def crash_after(self, calls: int) -> None:
-        """The process dies in the middle of a call: the one after `calls` further changes."""
+        """Kill the process in the middle of a call: the one after `calls` further changes."""
         self._calls_left = calls
 
     def remove(self, fault: Fault) -> None:
-        """Plan it no more, if it was not cleared with all others."""
+        """Remove a planned fault, unless `clear` has removed it."""
         if fault in self._faults:
             self._faults.remove(fault)
 
@@ -128,7 +128,7 @@ class DiskFaults:
     def error_for(self, operation: Operation, path: str, stall: Callable[[float], None]) -> int:
         """The errno this call must fail with, or 0; stalls first where that is planned."""
         for fault in self._faults:
-            if (fault.error or fault.stall_s) and self._strikes(fault, operation, path):
+            if (fault.error or fault.stall_s) and self._applies(fault, operation, path):
                 if fault.error:
                     self.errors += 1
                     return fault.error
@@ -138,7 +138,7 @@ class DiskFaults:
     def shortened(self, path: str, size_bytes: int) -> int:
         """How many of `size_bytes` this write takes."""
         for fault in self._faults:
-            if not (fault.error or fault.stall_s or size_bytes < 2) and self._strikes(
+            if not (fault.error or fault.stall_s or size_bytes < 2) and self._applies(
                 fault, "write", path
             ):
                 return self._random.between(1, size_bytes - 1)
@@ -148,7 +148,7 @@ class DiskFaults:
         self._faults.append(fault)
         return fault
 
-    def _strikes(self, fault: Fault, operation: Operation, path: str) -> bool:
+    def _applies(self, fault: Fault, operation: Operation, path: str) -> bool:
         if not fault.matches(operation, path):
             return False
         if fault.skip:

@@ -38,7 +38,7 @@ SETTINGS = {
 SETTLED_WITHIN_S = 60.0
 _SESSION_S = 2.0
 _REBALANCE_S = 4.0
-_CLIENT = ClientSettings(connect_timeout_s=2, request_timeout_s=4, patience_s=4)
+_CLIENT = ClientSettings(connect_timeout_s=2, request_timeout_s=4, retry_timeout_s=4)
 _SUBSCRIPTIONS = ((TOPIC,), (TOPIC,), (TOPIC, SECOND_TOPIC), (SECOND_TOPIC,))
 
 

@@ -1,4 +1,4 @@
-"""A callback waiting for its turn, with what the loop asks about it at every step."""
+"""A scheduled callback, with what the loop needs to know about it at every step."""
 
 import asyncio
 import functools

@@ -1,9 +1,9 @@
-"""What clients did and what they were told, written down as it happens.
+"""What clients did and which responses they got, recorded as it happens.
 
-Writers enter at `History.send`, readers at `History.reader`, and whoever reads everything at the
-end at `History.final`. `suwi.sim.history_checker` says whether a correct log could have behaved so.
-Nothing here knows whether the clients are simulated, real, or ours.
-Invariant: no value is sent twice, so that a value that is read tells which write it is.
+Writers enter at `History.send`, readers at `History.reader`, and the final read of everything
+at `History.final`. `suwi.sim.history_checker` decides whether a correct log could have behaved so.
+This module does not depend on whether the clients are simulated, real, or ours.
+Invariant: no value is sent twice, so that a value that is read identifies its write.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ ACKS_ALL = -1
 
 
 class Outcome(Enum):
-    """What a client knows of a write or of a transaction."""
+    """What a client knows about a write or a transaction."""
 
     UNKNOWN = "may have happened"
     DONE = "was acknowledged"
@@ -23,7 +23,7 @@ class Outcome(Enum):
 
 @dataclass(slots=True, eq=False)
 class Write:
-    """One record on its way."""
+    """One record that a client sends."""
 
     writer: str
     partition: str
@@ -34,14 +34,14 @@ class Write:
     transaction: str | None
     outcome: Outcome = Outcome.UNKNOWN
     offset: int | None = None
-    """Where the acknowledgement said it lies; None where that was not said."""
+    """The offset in the acknowledgement; None if it had none."""
 
     def acked(self, offset: int | None = None) -> None:
         assert self.outcome is Outcome.UNKNOWN
         self.outcome, self.offset = Outcome.DONE, offset
 
     def refused(self) -> None:
-        """An answer says that it is not stored, and it will not be sent again."""
+        """A response says that it is not stored, and it will not be sent again."""
         assert self.outcome is Outcome.UNKNOWN
         self.outcome = Outcome.NOT_DONE
 
@@ -56,7 +56,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A reader goes to an offset: when it begins, seeks, or takes over a partition."""
+    """A reader moves to an offset: at its start, by a seek, or when it takes over a partition."""
 
     offset: int
 
@@ -69,7 +69,7 @@ class Seen:
 
 @dataclass(slots=True, eq=False)
 class Reading:
-    """One reader: of each partition where it began, what it was given, and whether it is done."""
+    """One reader: where it started in each partition, what it read, and whether it has finished."""
 
     name: str
     committed_only: bool = False
@@ -84,19 +84,19 @@ class Reading:
         self.events[partition].append(Seen(offset, value))
 
     def finished(self) -> None:
-        """After healing it was given everything up to the end, or so it believes."""
+        """After healing it has read everything up to the end."""
         self.is_finished = True
 
 
 @dataclass(frozen=True, slots=True)
 class FinalLog:
-    """A partition after everything has healed and no writer is left, read with read_committed."""
+    """A partition at the end, when no writer is left, read with read_committed."""
 
     start: int
-    """Below it retention may have removed records."""
+    """Below this offset retention may have removed records."""
     records: dict[int, bytes]
     timestamps: dict[int, int] = field(default_factory=dict)
-    """Of the records, by offset; empty where nobody noted them."""
+    """Of the records, by offset; empty if nobody recorded them."""
 
     @property
     def end(self) -> int:
@@ -105,7 +105,7 @@ class FinalLog:
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """A client asked for an offset by time, and was told one (negative: there is none)."""
+    """An offset by time as a client got it (negative: there is none)."""
 
     client: str
     partition: str
@@ -118,7 +118,7 @@ class LookUp:
 
 @dataclass(frozen=True, slots=True)
 class ReportedLoss:
-    """A range of offsets of which the cluster itself said that its records are gone."""
+    """A range of offsets that the cluster itself reported as lost."""
 
     partition: str
     first: int
@@ -133,10 +133,10 @@ class History:
     readings: list[Reading] = field(default_factory=list)
     finals: dict[str, FinalLog] = field(default_factory=dict)
     look_ups: list[LookUp] = field(default_factory=list)
-    """In the order in which they were answered; a client asks one after the other."""
+    """In the order of the responses; a client sends one request after the other."""
     reported: list[ReportedLoss] = field(default_factory=list)
     deleted: dict[str, int] = field(default_factory=dict)
-    """Below which offset of each partition somebody wanted records deleted."""
+    """The offset of each partition below which a client has requested the deletion of records."""
 
     def send(
         self,
@@ -148,7 +148,7 @@ class History:
         idempotent: bool = False,
         transaction: str | None = None,
     ) -> Write:
-        """A writer begins to send a record; what becomes of it is told to the `Write`."""
+        """A writer sends a record; its outcome is recorded in the `Write`."""
         assert value not in self.writes, f"{value!r} is sent twice"
         assert transaction is None or transaction in self.transactions
         write = Write(writer, partition, value, acks, idempotent, transaction)
@@ -195,20 +195,20 @@ class History:
         self.finals[partition] = FinalLog(start, dict(records), dict(timestamps))
 
     def reported_lost(self, partition: str, first: int, end: int) -> None:
-        """The cluster reported this loss: what lay there is not missed."""
+        """The cluster reported this loss: its records are not expected."""
         self.reported.append(ReportedLoss(partition, first, end))
 
     def delete(self, partition: str, before: int) -> None:
-        """Somebody begins to delete what lies below that offset."""
+        """A client requests the deletion of everything below that offset."""
         self.deleted[partition] = max(before, self.deleted.get(partition, 0))
 
     def is_reported(self, partition: str, offset: int | None) -> bool:
-        """Whether an offset lies in a reported loss; one that was never told may have."""
+        """Whether an offset is in a reported loss; True for an unknown offset if there is any."""
         return any(
             loss.partition == partition and (offset is None or loss.first <= offset < loss.end)
             for loss in self.reported
         )
 
     def transaction_of(self, write: Write) -> Outcome:
-        """What became of the transaction that a write belongs to; none is as good as committed."""
+        """The outcome of a write's transaction; without a transaction it counts as committed."""
         return Outcome.DONE if write.transaction is None else self.transactions[write.transaction]

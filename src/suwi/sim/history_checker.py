@@ -1,8 +1,8 @@
-"""Whether a correct log could have shown clients what a `History` says.
+"""Checks whether a correct log could have shown clients what a `History` has recorded.
 
-`violations` runs every check; each check is a function of its own and looks for one kind of wrong.
+`violations` runs every check; each check is a function and looks for one kind of violation.
 Pure: used by the simulation, by tests with real clients, and by chaos tests. A check is never
-weakened: what is beyond the budget must have been reported (`History.reported_lost`).
+weakened: losses beyond the budget must have been reported (`History.reported_lost`).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -27,7 +27,7 @@ Check = Callable[[History], Iterable[str]]
 
 
 def violations(history: History) -> list[Violation]:
-    """Everything that is wrong, in a fixed order; empty is what a correct log gives."""
+    """All violations, in a fixed order; none for a correct log."""
     return [Violation(kind, what) for kind, check in CHECKS.items() for what in check(history)]
 
 
@@ -35,7 +35,7 @@ def violations(history: History) -> list[Violation]:
 
 
 def lost_writes(history: History) -> Iterator[str]:
-    """What was acknowledged with acks=all is there at the end."""
+    """A record that was acknowledged with acks=all is there at the end."""
     stored = {
         (name, value) for name, log in history.finals.items() for value in log.records.values()
     }
@@ -44,15 +44,15 @@ def lost_writes(history: History) -> Iterator[str]:
         if log is None or not write.is_promised or (write.partition, write.value) in stored:
             continue
         if history.transaction_of(write) is not Outcome.DONE:
-            continue  # `torn_transactions` judges what is not decided.
+            continue  # `torn_transactions` checks transactions without an outcome.
         if write.offset < log.start if write.offset is not None else log.start > 0:
-            continue  # Retention; or it may be, where nobody said at which offset it was.
+            continue  # Deleted by retention, or perhaps, if its offset is unknown.
         if not history.is_reported(write.partition, write.offset):
             yield f"{write}, acknowledged at offset {write.offset}, is gone"
 
 
 def two_values(history: History) -> Iterator[str]:
-    """One value for each offset, for ever: acknowledgements, readers and the end agree."""
+    """Each offset has one value for ever: acknowledgements, readers and the final log agree."""
     claims: dict[tuple[str, int], dict[bytes, str]] = {}
 
     def claim(partition: str, offset: int, value: bytes, by: str) -> None:
@@ -70,12 +70,12 @@ def two_values(history: History) -> Iterator[str]:
             claim(partition, offset, value, "the log at the end")
     for (partition, offset), values in claims.items():
         if len(values) > 1:
-            told = ", ".join(f"{value!r} says {by}" for value, by in values.items())
+            told = ", ".join(f"{value!r} according to {by}" for value, by in values.items())
             yield f"{partition} offset {offset}: {told}"
 
 
 def invented_records(history: History) -> Iterator[str]:
-    """Nobody reads what nobody sent, or what was certainly refused, or where it was not sent to."""
+    """No record is read that nobody sent, that was refused, or that was sent elsewhere."""
     for partition, offset, value, by in _all_seen(history):
         write = history.writes.get(value)
         if write is None:
@@ -87,7 +87,7 @@ def invented_records(history: History) -> Iterator[str]:
 
 
 def duplicates(history: History) -> Iterator[str]:
-    """What an idempotent writer sends is stored once; again only after a copy was reported lost."""
+    """A record of an idempotent writer is stored once, or again after its loss was reported."""
     for name, places in _by_reader(history):
         at: dict[tuple[str, bytes], list[int]] = {}
         for partition, offset, value in places:
@@ -101,13 +101,13 @@ def duplicates(history: History) -> Iterator[str]:
         for (_, value), offsets in at.items():
             write = history.writes.get(value)
             if len(offsets) > 1 and write is not None and write.idempotent:
-                yield f"{write} is at offsets {offsets}, says {name}"
+                yield f"{write} is at offsets {offsets}, according to {name}"
 
 
 def reordered_writes(history: History) -> Iterator[str]:
-    """What an idempotent writer sent to a partition lies there in the order of sending.
+    """Records of an idempotent writer are in a partition in the order in which it sent them.
 
-    A write that was given up may still be on its way, and arrive after later ones.
+    A write that the client gave up may still be in flight, and arrive after later ones.
     """
     order = {value: number for number, value in enumerate(history.writes)}
     for partition, log in history.finals.items():
@@ -126,7 +126,7 @@ def reordered_writes(history: History) -> Iterator[str]:
 
 
 def aborted_reads(history: History) -> Iterator[str]:
-    """With read_committed nobody sees a record of a transaction that was aborted."""
+    """A reader with read_committed sees no record of an aborted transaction."""
     for name, places in _by_reader(history, committed_only=True):
         for partition, offset, value in places:
             write = history.writes.get(value)
@@ -135,14 +135,14 @@ def aborted_reads(history: History) -> Iterator[str]:
 
 
 def torn_transactions(history: History) -> Iterator[str]:
-    """Of a transaction all is there at the end, or nothing; all, if its commit was acknowledged."""
+    """All records of a transaction are there at the end, or none; all, if it was committed."""
     stored = {value for log in history.finals.values() for value in log.records.values()}
     members: dict[str, list[Write]] = {}
     for write in history.writes.values():
         if write.transaction is not None and write.partition in history.finals:
             members.setdefault(write.transaction, []).append(write)
     for transaction, writes in members.items():
-        # A write that was refused is no part of it; the commit would have failed.
+        # A refused write is not part of it: the commit would have failed.
         missing = [w for w in writes if w.value not in stored and w.outcome is not Outcome.NOT_DONE]
         missing = [w for w in missing if not history.is_reported(w.partition, w.offset)]
         present = [write for write in writes if write.value in stored]
@@ -155,7 +155,7 @@ def torn_transactions(history: History) -> Iterator[str]:
 
 
 def uncommitted_reads(history: History) -> Iterator[str]:
-    """What a reader was given stays: a record that vanishes afterwards was not committed."""
+    """What a reader has read stays: a record that vanishes later was not committed."""
     for reading in history.readings:
         for partition, offset, value in _seen(reading):
             log = history.finals.get(partition)
@@ -166,11 +166,11 @@ def uncommitted_reads(history: History) -> Iterator[str]:
             if undecided and not reading.committed_only:
                 continue  # read_uncommitted may see what is aborted later.
             if not history.is_reported(partition, offset):
-                yield f"{partition} offset {offset}: {reading.name} was given {value!r}, now gone"
+                yield f"{partition} offset {offset}: {reading.name} has read {value!r}, now gone"
 
 
 def reordered_reads(history: History) -> Iterator[str]:
-    """A reader's offsets rise, within a poll and from poll to poll, unless it seeks."""
+    """A reader's offsets increase, within a poll and from poll to poll, unless it seeks."""
     for reading in history.readings:
         for partition, run in _runs(reading):
             for before, after in pairwise(run.seen):
@@ -185,7 +185,7 @@ def reordered_reads(history: History) -> Iterator[str]:
 
 
 def skipped_records(history: History) -> Iterator[str]:
-    """Between two records that a reader was given there is none that it was not given."""
+    """A reader skips no record between two that it has read."""
     for reading in history.readings:
         for partition, run in _runs(reading):
             log = history.finals.get(partition)
@@ -198,10 +198,10 @@ def skipped_records(history: History) -> Iterator[str]:
 
 
 def unseen_records(history: History) -> Iterator[str]:
-    """A reader that has finished was given everything from where it began.
+    """A reader that has finished has read everything from its start.
 
-    But for what was deleted before it came there, and it was told so: after a crash of all replicas
-    that can be back.
+    Except what was deleted before it got there, with an error: after a crash of all replicas
+    those records can be there again.
     """
     for reading in history.readings:
         if not reading.is_finished:
@@ -225,13 +225,13 @@ def unseen_records(history: History) -> Iterator[str]:
 
 
 def wrong_look_ups(history: History) -> Iterator[str]:
-    """Who asks for a time is told the first record that is that new, and its timestamp."""
+    """A look-up by time returns the first record that is as new, and its timestamp."""
     for look_up in history.look_ups:
         partition, offset = look_up.partition, look_up.offset
         log = history.finals.get(partition)
         if log is None or look_up.asked < 0 or offset < 0 or history.is_reported(partition, None):
             continue
-        what = f"{partition}: {look_up.client} asked for {look_up.asked}, was told offset {offset}"
+        what = f"{partition}: {look_up.client} asked for {look_up.asked}, got offset {offset}"
         stamp = log.timestamps.get(offset, look_up.timestamp)
         if look_up.timestamp < look_up.asked or stamp != look_up.timestamp:
             yield f"{what} and {look_up.timestamp}; that record has {stamp}"
@@ -246,10 +246,10 @@ def wrong_look_ups(history: History) -> Iterator[str]:
 
 
 def fallen_newest_offsets(history: History) -> Iterator[str]:
-    """KIP-207: the newest offset that one client is told never falls, whoever leads.
+    """KIP-207: the newest offset that one client gets never decreases, whoever leads.
 
-    A leader of an earlier epoch, which a client may still ask, knows no better: its answers are
-    left out, as are partitions with reported losses.
+    A leader of an earlier epoch, which a client may still ask, does not know better: its responses
+    are ignored, as are partitions with reported losses.
     """
     last: dict[tuple[str, str], LookUp] = {}
     for look_up in history.look_ups:
@@ -262,7 +262,7 @@ def fallen_newest_offsets(history: History) -> Iterator[str]:
         last[look_up.client, partition] = look_up
         if before is not None and look_up.offset < before.offset:
             yield (
-                f"{partition}: {look_up.client} was told {before.offset} in epoch "
+                f"{partition}: {look_up.client} got {before.offset} in epoch "
                 f"{before.leader_epoch}, then {look_up.offset} in epoch {look_up.leader_epoch}"
             )
 
@@ -284,7 +284,7 @@ CHECKS: dict[str, Check] = {
 }
 
 
-# -- looking through a history -----------------------------------------------------------------
+# -- iterating over a history --------------------------------------------------------------------
 
 
 class Place(NamedTuple):
@@ -294,7 +294,7 @@ class Place(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """What a reader was given between two positions it chose."""
+    """What a reader has read between two positions it chose."""
 
     start: int
     seen: list[Seen]

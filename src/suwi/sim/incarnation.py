@@ -1,9 +1,9 @@
-"""One life of one simulated process: from its start until it is killed.
+"""One incarnation of a simulated process: from its start until it is killed.
 
-Everything a process does runs in a context that names its incarnation (`current`), so that the
-loop can drop the callbacks of a dead one and park those of a frozen one, and the network knows
+All code of a process runs in a context that names its incarnation (`current`), so that the
+loop can drop the callbacks of a killed one and hold those of a frozen one, and the network knows
 which host is calling.
-Invariant: once revoked, an incarnation changes nothing outside itself any more.
+Invariant: a revoked incarnation changes nothing outside itself.
 """
 
 from collections.abc import Callable
@@ -11,20 +11,20 @@ from contextvars import ContextVar
 
 
 class Revoked(BaseException):
-    """The process that makes this call is dead.
+    """The process that makes this call has been killed.
 
-    Not an `Exception`: the code of a dead process can neither handle its death nor retry.
+    Not an `Exception`: the code of a killed process can neither handle this nor retry.
     """
 
 
 class Incarnation:
-    """Shared by everything that one life of a process may touch."""
+    """Shared by everything that one incarnation of a process may change."""
 
     __slots__ = ("_on_revoke", "frozen", "host", "name", "revoked", "stalled_until")
 
-    def __init__(self, host: str, life: int = 1) -> None:
+    def __init__(self, host: str, number: int = 1) -> None:
         self.host = host
-        self.name = f"{host}#{life}"
+        self.name = f"{host}#{number}"
         self.revoked = False
         self.frozen = False
         self.stalled_until = 0.0
@@ -35,7 +35,7 @@ class Incarnation:
 
     def check(self) -> None:
         if self.revoked:
-            raise Revoked(f"{self.name} is dead")
+            raise Revoked(f"{self.name} has been killed")
 
     def on_revoke(self, callback: Callable[[], None]) -> None:
         self._on_revoke.append(callback)
@@ -50,4 +50,4 @@ class Incarnation:
 
 
 current: ContextVar[Incarnation | None] = ContextVar("suwi_incarnation", default=None)
-"""The incarnation that is running; None for the test itself, which never dies."""
+"""The incarnation that is running; None for the test itself, which is never killed."""

@@ -1,8 +1,9 @@
-"""Looks at a simulated cluster after every step and tells the checkers what has changed.
+"""Inspects a simulated cluster after every step and passes what has changed to the checkers.
 
-A step belongs to one process, so only the broker whose callback just ran is looked at, and of it
-only the replicas whose marks have moved. Logs are read from the simulated disks, past the code
-under test. Compacted logs are left out: `tests/log/test_compaction_model.py` is about those.
+A step belongs to one process, so only the broker whose callback just ran is inspected, and of it
+only the replicas whose offsets have changed. Logs are read from the simulated disks, not through
+the code under test. Compacted logs are not inspected: `tests/log/test_compaction_model.py` is for
+those.
 """
 
 from collections.abc import Sequence
@@ -38,7 +39,7 @@ from suwi.sim.cluster import SimCluster, SimNode
 
 @dataclass(slots=True, eq=False)
 class _Seen:
-    """How far a replica's log has been looked at."""
+    """How far a replica's log has been read."""
 
     replica: Replica
     marks: tuple[object, ...] = ()
@@ -57,27 +58,27 @@ class InvariantMonitor:
         self.world = World()
         self.checkers = list(checkers)
         self.truth = ClusterImage()
-        """The image of a broker that hears of everything at once."""
+        """The image of a broker that has every change at once."""
         self._cluster = cluster
         self._builder = ImageBuilder()
         self._defaults = cluster.config_of(NodeId(1)).topic
         self._nodes = {node.name: node for node in cluster.nodes.values()}
         self._seen: dict[tuple[NodeId, LogId], _Seen] = {}
         self._seen_as: dict[Partition, _Seen] = {}
-        """By the object of the broker's present life."""
+        """By the object of the broker's current incarnation."""
         self._lives: dict[int, str] = {}
-        """The lives of brokers, by the epochs of their registrations."""
+        """The incarnations of brokers, by the epochs of their registrations."""
         self._broken: Broken | None = None
         self._crashes: dict[NodeId, int] = {}
         self._disk_errors: dict[NodeId, int] = {}
         self._loop = cluster.simulation.loop
         cluster.store.observers.append(self._on_store)
-        cluster.on_birth.append(self._on_birth)
-        cluster.on_death.append(self._on_death)
+        cluster.on_start.append(self._on_start)
+        cluster.on_end.append(self._on_end)
         cluster.simulation.add_checker(self._after_step)
 
     def at_end(self) -> None:
-        """All is healed and quiet: look at everything, and let the checkers compare all."""
+        """At the end, after healing: inspect everything, and let the checkers compare all of it."""
         for node in self._nodes.values():
             if node.is_running:
                 self._look_at(node, even_if_same=True)
@@ -90,7 +91,7 @@ class InvariantMonitor:
         try:
             self._follow_store(author, events)
         except Broken as error:
-            # Not to be raised here, amid the code under test, which might handle it.
+            # Not to be raised here, inside the code under test, which might handle it.
             self._broken = self._broken or error
 
     def _follow_store(self, author: MemoryView | None, events: tuple[Event, ...]) -> None:
@@ -113,7 +114,7 @@ class InvariantMonitor:
 
     def _on_image(self, before: ClusterImage, author: NodeId | None) -> None:
         after = self.truth
-        self.world.lives = {
+        self.world.incarnations = {
             node: self._lives[broker.epoch] for node, broker in after.registered_brokers.items()
         }
         changes: list[StateChange] = []
@@ -133,7 +134,7 @@ class InvariantMonitor:
                 self.world.states.pop(change.log, None)
             else:
                 self.world.states[change.log] = change.after
-                self.world.absolve(change)
+                self.world.clear_unclean_shutdown(change)
         if changes:
             for checker in self.checkers:
                 checker.on_states(self.world, changes, author)
@@ -150,7 +151,7 @@ class InvariantMonitor:
 
     # -- processes -------------------------------------------------------------------------------
 
-    def _on_birth(self, node: SimNode) -> None:
+    def _on_start(self, node: SimNode) -> None:
         self._crashes[node.id] = node.machine.disk.faults.crashes
         self._disk_errors[node.id] = node.machine.disk.faults.errors
         for (node_id, _), seen in self._seen.items():
@@ -158,7 +159,7 @@ class InvariantMonitor:
                 seen.log = None
                 seen.replica.leads = False
 
-    def _on_death(self, node: SimNode, lost_power: bool) -> None:
+    def _on_end(self, node: SimNode, lost_power: bool) -> None:
         for (node_id, _), seen in self._seen.items():
             if node_id == node.id:
                 seen.replica.is_live = seen.replica.leads = False
@@ -180,7 +181,7 @@ class InvariantMonitor:
     def _look_at(self, node: SimNode, *, even_if_same: bool = False) -> None:
         assert node.broker is not None
         for partition in node.broker.replicas:
-            # Past the property: looking must not open it.
+            # Not through the property, which would open the log.
             replica_log = partition.replica_log
             log = replica_log.log
             if log is None or replica_log.config.is_compacted:
@@ -198,7 +199,7 @@ class InvariantMonitor:
                 seen = self._seen_as[partition] = self._meet(node, partition)
             if log.state.offline_because is not None:
                 self._look_at_reason(node, log.state.offline_because)
-                # Perhaps in the middle of a change. What lies there counts when it is opened again.
+                # Perhaps in the middle of a change. The content counts when it is opened again.
                 seen.replica.leads = partition.is_leader
                 seen.replica.is_offline = True
                 seen.died_in_a_write = True
@@ -208,10 +209,10 @@ class InvariantMonitor:
                 self._update(node, seen, partition, log)
 
     def _look_at_reason(self, node: SimNode, reason: Exception) -> None:
-        """A directory is given up only for an error of its disk, which never lacks a file."""
+        """A directory goes offline only for an error of its disk, and never for a missing file."""
         has_failed = node.machine.disk.faults.errors > self._disk_errors[node.id]
         if not has_failed or isinstance(reason, FileNotFoundError):
-            raise Broken(f"{node.name} gave up a disk that has not failed: {reason!r}")
+            raise Broken(f"{node.name} took a disk offline that has not failed: {reason!r}")
 
     def _meet(self, node: SimNode, partition: Partition) -> _Seen:
         key = (node.id, LogId(partition.topic_id, partition.partition))
@@ -229,7 +230,7 @@ class InvariantMonitor:
         if replica.batches and replica.batches[0].base < first:  # Segments are deleted.
             replica.batches = [batch for batch in replica.batches if batch.base >= first]
         before = replica.batches
-        is_new_life = seen.log is not log and replica.life not in (
+        is_new_incarnation = seen.log is not log and replica.incarnation not in (
             "",
             node.machine.incarnation.name,
         )
@@ -242,7 +243,7 @@ class InvariantMonitor:
         else:
             seen.appended = self._read_on(node, seen, log)
             replica.batches += seen.appended
-        replica.life = node.machine.incarnation.name
+        replica.incarnation = node.machine.incarnation.name
         replica.is_live, replica.is_offline = True, False
         replica.leads = partition.is_leader
         replica.leader_epoch = partition.leader_epoch
@@ -254,14 +255,14 @@ class InvariantMonitor:
             replica.watermark if undecided is None else min(undecided, replica.watermark)
         )
         replica.epochs = [(int(epoch), int(start)) for epoch, start in log.epochs.entries()]
-        self._tell(seen, before, removed, is_new_life=is_new_life)
+        self._tell(seen, before, removed, is_new_incarnation=is_new_incarnation)
         seen.safe_end = log.recovery_point
 
     def _tell(
-        self, seen: _Seen, before: list[Batch], removed: list[Batch], *, is_new_life: bool
+        self, seen: _Seen, before: list[Batch], removed: list[Batch], *, is_new_incarnation: bool
     ) -> None:
         world, replica = self.world, seen.replica
-        if is_new_life:
+        if is_new_incarnation:
             safe_end = seen.safe_end if seen.lost_power else None
             if seen.died_in_a_write:
                 safe_end = 0  # It may have been truncating.
@@ -277,7 +278,7 @@ class InvariantMonitor:
             checker.on_replica(world, replica, seen.appended)
 
     def _read_on(self, node: SimNode, seen: _Seen, log: PartitionLog) -> list[Batch]:
-        """The batches that lie behind what was read last."""
+        """The batches after those that were read last."""
         found: list[Batch] = []
         for segment in log.segments():
             if segment.base_offset < seen.segment_base:
@@ -306,13 +307,13 @@ def _state_text(state: PartitionState | None) -> str:
         return "is gone"
     text = f"leader b{state.leader} epoch {state.leader_epoch} in sync {list(state.isr)}"
     if state.elr or state.unclean_shutdown_replicas or state.is_recovering:
-        text += f" eligible {list(state.elr)} suspects {list(state.unclean_shutdown_replicas)}"
+        text += f" elr {list(state.elr)} unclean {list(state.unclean_shutdown_replicas)}"
         text += " recovering" * state.is_recovering
     return text
 
 
 def _common(one: list[Batch], other: list[Batch]) -> int:
-    """How many batches at the start are the same."""
+    """How many batches at the start are equal."""
     number = 0
     for a, b in zip(one, other, strict=False):
         if a != b:

@@ -1,7 +1,7 @@
-"""A link that is down for half an hour, while the clients rest.
+"""A link that is down for half an hour, while the clients pause.
 
-Idle time costs nothing in virtual time; what costs is everything that tries again. So followers
-that are not concerned wait longer for news than usual (`SETTINGS`).
+Idle time costs nothing in virtual time; retries do. So followers that are not affected use a longer
+fetch wait (`SETTINGS`).
 """
 
 import asyncio
@@ -20,7 +20,7 @@ SETTINGS = {"replica.fetch.wait.max.ms": "10000"}
 
 
 async def long_cut(plan: "FaultPlan", workload: "Workload") -> None:
-    """A follower cannot reach its leader: it is refused at once, or nothing comes back."""
+    """A follower cannot reach its leader: it is refused at once, or gets no response."""
     pair = _leader_and_follower(plan)
     for _ in range(_LOOKS_MAX):
         if pair is not None:
@@ -44,9 +44,9 @@ async def long_cut(plan: "FaultPlan", workload: "Workload") -> None:
 
 
 def _leader_and_follower(plan: "FaultPlan") -> tuple[SimNode, SimNode] | None:
-    """Of some partition; neither is the controller where that can be: it would be deposed."""
+    """Of some partition; neither is the controller if possible, because it would be deposed."""
     found = []
-    for state in plan.watch.world.states.values():
+    for state in plan.monitor.world.states.values():
         leader = plan.free(state.leader) if state.leader != NO_NODE else None
         for node in state.replicas:
             follower = plan.free(node) if node != state.leader else None

@@ -1,8 +1,8 @@
-"""An asyncio event loop in virtual time whose every choice comes from a seed.
+"""An asyncio event loop in virtual time whose scheduling is drawn from a seed.
 
-Time jumps to the next timer when nothing is ready. `create_server` and `create_connection` lead
-to a simulated network, `run_in_executor` runs the job itself, at once or later. After every
-callback the step hooks run; an exception that nobody handles ends the run.
+Time advances to the next timer when nothing is ready. `create_server` and `create_connection` use
+a simulated network, `run_in_executor` runs the job itself, at once or later. After every
+callback the step hooks run; an unhandled exception ends the run.
 Invariant: no callback of a revoked incarnation runs, and none of a frozen one until it is thawed.
 """
 
@@ -23,7 +23,7 @@ from suwi.sim.network import SimNetwork
 from suwi.sim.random import SimRandom
 from suwi.sim.schedule import FifoReady, RandomReady, Ready, Schedule
 from suwi.sim.server import SimServer
-from suwi.sim.tasks import TaskList, is_death
+from suwi.sim.tasks import TaskList, is_revocation
 from suwi.sim.trace import Trace
 
 _T = TypeVar("_T")
@@ -33,6 +33,9 @@ _CANCELLED_TIMERS_MIN = 100
 
 
 class SimLoop(asyncio.AbstractEventLoop):
+    """Size: asyncio's event loop is one interface with many methods. The ready queue, tasks,
+    network, servers and the trace are classes of their own."""
+
     def __init__(
         self,
         random: SimRandom | None = None,
@@ -48,12 +51,12 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.network = SimNetwork(self, random.stream("network"))
         self.trace = Trace(trace)
         self.job_delay_s_max = 0.05
-        """The longest that a job waits for its thread."""
+        """How long a job for a thread is delayed, at most."""
         self.tasks = TaskList()
         self.wrap_task: Callable[[Any, str, Incarnation | None], Any] | None = None
-        """Given every task's coroutine, name and process; what runs in its place."""
+        """Called with every task's coroutine, name and process; returns what runs in its place."""
         self.ran: Incarnation | None = None
-        """Whose callback ran last; None for the test's own and the network's. For step hooks."""
+        """The process whose callback ran last; None: the test or the network. For step hooks."""
         self._now = 0.0
         self._timers: list[tuple[float, int, SimHandle]] = []
         self._cancelled_timers = 0
@@ -150,7 +153,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             self.run_forever()
         except BaseException:
             if is_new and main.done() and not main.cancelled():
-                main.exception()  # The other error is the one to tell.
+                main.exception()  # The other error is the one to report.
             raise
         finally:
             main.remove_done_callback(self._stop_when_done)
@@ -185,7 +188,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             raise RuntimeError("event loop is closed")
 
     def add_step_hook(self, hook: Callable[[], None]) -> None:
-        """Call this after every callback; what it raises ends the run."""
+        """Call this after every callback; an exception that it raises ends the run."""
         self._step_hooks.append(hook)
 
     def _step(self) -> None:
@@ -214,15 +217,15 @@ class SimLoop(asyncio.AbstractEventLoop):
             raise failure
         self._steps_at_this_time += 1
         if self._steps_at_this_time > _STEPS_AT_ONE_TIME_MAX:
-            raise Livelock(f"time stands still at {self._now} s:\n{self._recent()}")
+            raise Livelock(f"time does not advance at {self._now} s:\n{self._recent()}")
 
     def _jump(self) -> None:
-        """Nothing is ready: go to when the next timer is due."""
+        """Nothing is ready: advance to the next timer."""
         timers = self._timers
         while timers and timers[0][2].is_cancelled:
             heapq.heappop(timers)
         if not timers:
-            lines = [f"nothing can ever run again after {self._now} s; these still wait:"]
+            lines = [f"nothing can run any more after {self._now} s; these tasks still wait:"]
             lines += [f"  {line}" for line in self.tasks.describe_waiting()]
             lines += [f"  {each.name} is frozen" for each in self._parked]
             raise Deadlock("\n".join(lines)) from self.tasks.first_failure()
@@ -253,7 +256,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.tasks.abandon(incarnation)
 
     def freeze(self, incarnation: Incarnation) -> None:
-        """As SIGSTOP: time passes, the kernel takes bytes for it, nothing of it runs."""
+        """As SIGSTOP: time passes, the kernel accepts bytes for it, none of its callbacks runs."""
         incarnation.frozen = True
 
     def thaw(self, incarnation: Incarnation) -> None:
@@ -262,7 +265,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._ready.add(handle)
 
     def stall(self, incarnation: Incarnation, duration_s: float) -> None:
-        """A call that blocks: its thread, or the whole process where it was made on the loop."""
+        """A blocking call: it blocks its thread, or the whole process if made on the loop."""
         if self._job_stall_s is not None:
             self._job_stall_s += duration_s
         else:
@@ -323,7 +326,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             result = func(*args)
         except (SystemExit, KeyboardInterrupt):
             raise
-        except BaseException as raised:  # Whoever awaits the job gets it.
+        except BaseException as raised:  # It is raised where the job is awaited.
             error = raised
         finally:
             stall_s, self._job_stall_s = self._job_stall_s, outer
@@ -391,16 +394,16 @@ class SimLoop(asyncio.AbstractEventLoop):
         error = context.get("exception")
         message = str(context.get("message"))
         dropped = error is None or "never retrieved" in message
-        if self._closed or is_death(error) or (dropped and self._has_killed):
-            return  # What a dead process left behind is nobody's to handle.
+        if self._closed or is_revocation(error) or (dropped and self._has_killed):
+            return  # Left behind by a killed process.
         if isinstance(error, asyncio.CancelledError):
-            return  # From asyncio's own streams, where a server's handler was cancelled.
+            return  # From asyncio's streams, when a server's handler was cancelled.
         if self._failure is None:
             self._failure = Unhandled(f"{message}: {error!r}")
             self._failure.__cause__ = error
 
     def check_tasks(self) -> None:
-        """Fail where a task ended with an exception that nobody has looked at."""
+        """Raise if a task ended with an exception that was never retrieved."""
         failure = self.tasks.first_failure()
         if failure is not None:
             raise Unhandled(f"a task failed and nobody noticed: {failure!r}") from failure
@@ -420,7 +423,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def _async_generator_is_dropped(self, generator: AsyncGenerator[Any, Any]) -> None:
         if not self._closed:
-            # The coroutine is made when its turn comes: a dead process never gets one.
+            # The coroutine is created in the callback: a killed process never runs one.
             self.call_soon(self._close_async_generator, generator)
 
     def _close_async_generator(self, generator: AsyncGenerator[Any, Any]) -> None:

@@ -1,9 +1,9 @@
 """The simulated network: hosts, their listeners, and the links between them.
 
-The event loop comes in at `listen` and `connect`, tests at `cut`, `refuse`, `partition`, `heal`,
+The event loop enters at `listen` and `connect`, tests at `cut`, `refuse`, `partition`, `heal`,
 `slow`, `reset` and, through their machines, `kill` and `power_off`.
-Which host a call comes from is said by the incarnation that runs (`incarnation.current`); the test
-itself is the host `outside`. A host's name is its address.
+The incarnation that is running (`incarnation.current`) determines which host a call comes from; the
+test itself is the host `outside`. A host's name is its address.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ OUTSIDE = "outside"
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 WILDCARD = frozenset(("", "0.0.0.0", "::"))
 CONNECT_WAITS_S = (1, 2, 4, 8, 16, 32, 64)
-"""How long Linux waits after each unanswered attempt; then the connection has timed out."""
+"""How long Linux waits after each unanswered attempt; after the last the connect times out."""
 
 
 class Host:
@@ -43,13 +43,13 @@ class SimNetwork:
     def __init__(self, loop: asyncio.AbstractEventLoop, random: SimRandom) -> None:
         self.loop = loop
         self.window_bytes = 128 * 1024
-        """How much a connection takes that its reader has not read."""
+        """How many bytes a connection buffers that its reader has not read."""
         self.delay_ms = (0.05, 1.0)
-        """The shortest and the longest way between hosts whose link has no delay of its own."""
+        """The least and the greatest delay between hosts whose link has no delay of its own."""
         self.chop_chance = 0.3
-        """How often bytes written together arrive in pieces."""
+        """The probability that bytes written together arrive in pieces."""
         self._random = random
-        self._context = Context()  # The network is nobody's process.
+        self._context = Context()  # The network belongs to no process.
         self._hosts: dict[str, Host] = {}
         self._cuts: set[tuple[str, str]] = set()
         self._refusals: set[tuple[str, str]] = set()
@@ -63,11 +63,11 @@ class SimNetwork:
         return self._hosts.setdefault(name, Host(name))
 
     def cut(self, source: str, target: str) -> None:
-        """Nothing sent from `source` reaches `target` any more; the other way stays open."""
+        """Nothing sent from `source` reaches `target`; the other direction stays open."""
         self._cuts.add((source, target))
 
     def refuse(self, source: str, target: str) -> None:
-        """A firewall resets what connects `source` to `target`, and refuses to connect it anew."""
+        """A firewall resets connections of `source` to `target`, and refuses new ones."""
         self._refusals.add((source, target))
         for end in list(self._ends):
             if end.is_caller and (end.host, end.peer_host) == (source, target) and not end.closed:
@@ -75,7 +75,7 @@ class SimNetwork:
                 end.peer.refuse()
 
     def partition(self, *sides: Iterable[str]) -> None:
-        """Cut every link between hosts of different sides, both ways."""
+        """Cut every link between hosts of different sides, in both directions."""
         parts = [frozenset(side) for side in sides]
         for part in parts:
             for other in parts:
@@ -83,14 +83,14 @@ class SimNetwork:
                     self._cuts.update((a, b) for a in part for b in other)
 
     def heal(self, a: str | None = None, b: str | None = None) -> None:
-        """Mend the links between two hosts, all links of one, or all; TCP then sends again."""
+        """Restore the links between two hosts, all links of one, or all; TCP then retransmits."""
         ends = {host for host in (a, b) if host is not None}
         self._cuts = {link for link in self._cuts if not ends.issubset(link)}
         self._refusals = {link for link in self._refusals if not ends.issubset(link)}
         self._send_again()
 
     def slow(self, host: str, delay_ms: float) -> None:
-        """Everything from or to this host takes so much longer; 0 ends it."""
+        """Everything from or to this host takes this much longer; 0 ends it."""
         self._hosts[host].slow_s = delay_ms / 1000
 
     def set_delay(self, source: str, target: str, low_ms: float, high_ms: float) -> None:
@@ -112,7 +112,7 @@ class SimNetwork:
     # The end of processes and machines.
 
     def kill(self, incarnation: Incarnation) -> None:
-        """A process dies: its kernel closes what it had open."""
+        """A process is killed: its kernel closes what it had open."""
         self._close_listeners(incarnation)
         for end in list(self._ends):
             if end.incarnation is incarnation:
@@ -120,7 +120,7 @@ class SimNetwork:
                 end.shut(Signal.EOF if orderly else Signal.RESET)
 
     def power_off(self, name: str) -> None:
-        """A machine dies: it sends nothing more, not even that its connections are gone."""
+        """A machine loses power: it sends nothing more, not even that its connections are gone."""
         host = self._hosts[name]
         host.is_up = False
         host.listeners.clear()
@@ -129,12 +129,12 @@ class SimNetwork:
                 end.shut(None)
 
     def power_on(self, name: str) -> None:
-        """The machine is back: it refuses what it no longer knows."""
+        """The machine is on again: it refuses connections that it does not know."""
         self._hosts[name].is_up = True
         self._send_again()
 
     def close(self) -> None:
-        """The end of the world: nothing is open any more."""
+        """The end of the simulation: close everything."""
         for end in list(self._ends):
             end.shut(None)
 
@@ -148,7 +148,7 @@ class SimNetwork:
         for end in list(self._ends):
             end.send_again()
 
-    # The event loop's entrances.
+    # Entry points of the event loop.
 
     def listen(
         self, factory: Callable[[], asyncio.BaseProtocol], hosts: list[str], port: int
@@ -182,7 +182,7 @@ class SimNetwork:
             await asyncio.sleep(self.delay_s(target, source))
             if answered and not self.is_cut(target, source):
                 is_refused = (source, target) in self._refusals
-                if is_refused or listener is None or not listener.welcomes(source, target):
+                if is_refused or listener is None or not listener.accepts_from(source, target):
                     raise _error(errno.ECONNREFUSED, (host, port))
                 return self._establish(factory, source, target, port, listener)
             await asyncio.sleep(wait_s)
@@ -209,7 +209,7 @@ class SimNetwork:
         near.start(protocol)
         return near, protocol
 
-    # What transports ask.
+    # Entry points of transports.
 
     def is_cut(self, source: str, target: str) -> bool:
         if source == target:

@@ -1,4 +1,4 @@
-"""One run from a seed, whatever comes of it. A module of its own: other processes import it."""
+"""One run from a seed, passed or failed. A separate module, because other processes import it."""
 
 import importlib
 import traceback

@@ -1,9 +1,10 @@
 """A writer with several idempotent produce requests in flight on one connection to each leader.
 
-It behaves as librdkafka does. What fails is sent again with the same sequences, in order. A batch
-that is out of order behind one that was refused makes it take another identity for all partitions,
-and everything unanswered is sent again under that: what had been stored is then stored twice. So
-brokers must not answer OUT_OF_ORDER_SEQUENCE_NUMBER behind a refusal for storage.
+It behaves as librdkafka does. Failed batches are sent again with the same sequences, in order.
+After OUT_OF_ORDER_SEQUENCE_NUMBER for a batch that follows a refused one it takes a new producer
+identity for all partitions and sends everything unanswered again: what had been stored is then
+stored twice.
+So brokers must not answer OUT_OF_ORDER_SEQUENCE_NUMBER after a refusal for storage.
 """
 
 import asyncio
@@ -42,12 +43,12 @@ class _Batch:
     write: Write
     sent_s: float
     data: bytearray | None = None
-    """With its identity and sequence; None before it has them."""
+    """With producer identity and sequence; None before it has them."""
 
 
 @dataclass(slots=True, eq=False)
 class _Lane:
-    """One partition's batches that are not answered yet, in order."""
+    """One partition's unanswered batches, in order."""
 
     partition: TopicPartition
     identity: Identity | None = None
@@ -70,7 +71,7 @@ class PipelinedWriter:
         self._number = 0
 
     async def run(self) -> None:
-        """Until the workload stops, and then until everything is answered or given up."""
+        """Runs until the workload stops, and then until everything is answered or given up."""
         while not await self._workload.stopped_within(self._random.uniform(0, 1.0)):
             lane = self._random.choice(self._lanes)
             for _ in range(self._random.between(1, _IN_FLIGHT_MAX)):
@@ -94,7 +95,7 @@ class PipelinedWriter:
         lane.waiting.append(_Batch(write, asyncio.get_running_loop().time()))
 
     async def _deliver(self, lane: _Lane) -> None:
-        """Send all that waits, at once; what is not answered well waits for the next call."""
+        """Send all waiting batches at once; failed ones wait for the next call."""
         if asyncio.get_running_loop().time() - lane.waiting[0].sent_s > _PATIENCE_S:
             self._give_up(lane)
             return
@@ -102,10 +103,10 @@ class PipelinedWriter:
             await self._encode(lane)
             answers = await self._send(lane)
         except (BrokerError, OSError):
-            self._hang_up(lane)
+            self._disconnect(lane)
             await asyncio.sleep(_AGAIN_S)
             return
-        self._judge(lane, answers)
+        self._handle_responses(lane, answers)
         if lane.waiting:
             await asyncio.sleep(_AGAIN_S)
 
@@ -127,7 +128,7 @@ class PipelinedWriter:
         place = await self._client.locate(lane.partition)
         address = self._client.brokers[place.partition.leader].address
         if lane.connection is None or lane.place != address or not lane.connection.is_open:
-            self._hang_up(lane)
+            self._disconnect(lane)
             lane.connection = await PeerConnection.open(address.host, address.port)
             lane.place = address
         sent = []
@@ -144,19 +145,19 @@ class PipelinedWriter:
                     body_read = decode_produce_response(_VERSION, await answer)
                     answers.append(body_read.topics[0].partitions[0])
         except (OSError, TimeoutError):
-            self._hang_up(lane)
+            self._disconnect(lane)
             for answer in sent:
                 answer.cancel()
         return answers
 
-    def _hang_up(self, lane: _Lane) -> None:
+    def _disconnect(self, lane: _Lane) -> None:
         if lane.connection is not None:
             lane.connection.abort()
             lane.connection = None
         self._client.mark_stale(lane.partition.topic)
 
-    def _judge(self, lane: _Lane, answers: list[PartitionProduced]) -> None:
-        """Take out what is stored; what is not answered well is sent again or given up."""
+    def _handle_responses(self, lane: _Lane, answers: list[PartitionProduced]) -> None:
+        """Remove stored batches; failed ones are sent again or given up."""
         answered = zip(lane.waiting, answers, strict=False)
         failed = [batch for batch, answer in answered if not self._is_stored(batch, answer)]
         failed += lane.waiting[len(answers) :]
@@ -172,9 +173,9 @@ class PipelinedWriter:
                 ends = True
         lane.waiting = failed
         if failed:
-            self._hang_up(lane)
+            self._disconnect(lane)
         if bumps:
-            self._begin_anew()
+            self._renew_identity()
         elif ends:
             self._give_up(lane)
 
@@ -185,15 +186,15 @@ class PipelinedWriter:
         batch.write.acked(answer.base_offset if is_told else None)
         return True
 
-    def _begin_anew(self) -> None:
-        """Another identity for all partitions: everything unanswered counts from 0 again."""
+    def _renew_identity(self) -> None:
+        """Take a new identity for all partitions: sequences of unanswered batches start at 0."""
         for lane in self._lanes:
             self._used_up, lane.identity = lane.identity or self._used_up, None
             for batch in lane.waiting:
                 batch.data = None
 
     def _give_up(self, lane: _Lane) -> None:
-        """What waits may be stored or not; the next cannot follow on it."""
+        """Waiting batches may be stored or not; the next sequence cannot follow them."""
         lane.waiting.clear()
         self._used_up, lane.identity = lane.identity or self._used_up, None
-        self._hang_up(lane)
+        self._disconnect(lane)

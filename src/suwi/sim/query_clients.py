@@ -1,4 +1,4 @@
-"""Clients that only ask: offsets by time, the newest offset, and floods of what costs much."""
+"""Clients that only query: offsets by time, the newest offset, and floods of expensive requests."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ _ANSWERS_S = 10.0
 
 
 async def look_up(workload: "Workload", env: Env, random: SimRandom) -> None:
-    """Ask for offsets by time, one request after the other, and note what is answered."""
+    """Look up offsets by time, one request after the other, and record the responses."""
     name = "look up"
     client = workload.client(name)
     began_ms = env.clock.now_ms()
@@ -44,7 +44,7 @@ async def look_up(workload: "Workload", env: Env, random: SimRandom) -> None:
 
 
 async def flood(workload: "Workload", random: SimRandom) -> None:
-    """Pipelined Metadata and DescribeConfigs on one connection, which may hang up before long."""
+    """Pipelined Metadata and DescribeConfigs on one connection, which may close it early."""
     while not await workload.stopped_within(random.uniform(0.5, 3)):
         address = random.choice(workload.addresses)
         try:

@@ -1,10 +1,10 @@
-"""Randomness that a seed decides.
+"""Random numbers that are determined by a seed.
 
 Streams are derived by name, so that drawing more from one (a longer workload) leaves the others
 (schedule, faults) as they were.
 """
 
-import random  # noqa: TID251 - this module is what a simulation has instead of env's
+import random  # noqa: TID251 - this module replaces env's in a simulation
 import uuid
 from collections.abc import MutableSequence, Sequence
 from hashlib import blake2b

@@ -1,6 +1,6 @@
-"""One run from one seed: a cluster, clients, trouble; then everything is healed and compared.
+"""One run from one seed: a cluster, clients, faults; then everything is healed and compared.
 
-`run_seed` is the whole of it. What it raises says what is wrong.
+`run_seed` does all of it. The exception it raises says what is wrong.
 """
 
 import asyncio
@@ -27,13 +27,13 @@ from suwi.sim.invariant_monitor import InvariantMonitor
 from suwi.sim.random import SimRandom
 from suwi.sim.shard_watch import ShardWatch
 from suwi.sim.simulation import Simulation
-from suwi.sim.task_failures import UNITS, Unforeseen
+from suwi.sim.task_failures import UNITS, InjectedFailure
 from suwi.sim.workload import NotHealed, Shape, Workload, WriterKind
 
 TROUBLE_S = 12.0
 HEALED_WITHIN_S = 60.0
-"""Within so long after healing there is a leader everywhere, all replicas are in sync and the same,
-and every broker agrees."""
+"""Within this time after healing every partition has a leader, all replicas are in sync and equal,
+and every broker has the same image."""
 SESSION_TIMEOUT_S = 2.0
 _LONG_CUT_CHANCE = 0.01
 _GROUP_CHANCE = 0.25
@@ -42,7 +42,7 @@ _PINS_GONE_WITHIN_S = 10.0
 _SETTINGS = {
     "replica.lag.time.max.ms": "2500",
     "leader.imbalance.check.interval.seconds": "3",
-    # So that there is some of it in so short a time.
+    # So that they happen in so short a time.
     "log.retention.check.interval.ms": "1500",
     "log.cleaner.backoff.ms": "1500",
     "log.segment.delete.delay.ms": "1500",
@@ -54,7 +54,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a run was like."""
+    """Figures of a run."""
 
     seed: int
     trace_hash: str
@@ -64,21 +64,21 @@ class Run:
     acked: int
     read: int
     leader_epochs: int
-    """How many leaders there were, in all partitions."""
+    """The number of leader epochs, in all partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     shape: Shape | None = None
-    """Drawn where it is None, as are the kinds of trouble."""
+    """Drawn if None, as are the kinds of faults."""
     force: Mapping[str, Any] = field(default_factory=dict)
-    """What the drawn shape must be like."""
+    """Values that replace those of the drawn shape."""
     kinds: Sequence[str] | None = None
     trouble_s: float = TROUBLE_S
     long_cut: bool | None = None
-    """Whether a link is down for half an hour as well; drawn where it is None."""
+    """Whether a link is down for half an hour as well; drawn if None."""
     tasks: Sequence[str] = tuple(UNITS)
-    """Those that may be made to fail."""
+    """Those that may fail."""
 
 
 def draw_shape(random: SimRandom) -> Shape:
@@ -90,7 +90,7 @@ def draw_shape(random: SimRandom) -> Shape:
             (WriterKind(idempotent=False), WriterKind()),
         )
     )
-    # Then a lost record must have been reported; else it must not be lost.
+    # Then lost records must have been reported; otherwise none may be lost.
     unclean = random.chance(0.08)
     return Shape(
         brokers=random.choice((3, 3, 3, 3, 3, 3, 4)),
@@ -120,7 +120,7 @@ def draw_group(random: SimRandom) -> dict[str, Any]:
 
 
 def run_seed(seed: int, options: Options | None = None) -> Run:
-    """Raises where anything is not as it must be."""
+    """Raises if an invariant does not hold."""
     simulation = Simulation(seed)
     return Scenario(simulation, options or Options()).run()
 
@@ -149,11 +149,11 @@ class Scenario:
             },
         )
         self.committed = Committed()
-        self.watch = InvariantMonitor(self.cluster, all_checkers(self.committed))
+        self.monitor = InvariantMonitor(self.cluster, all_checkers(self.committed))
         self.history = History()
         self.plan = FaultPlan(
             self.cluster,
-            self.watch,
+            self.monitor,
             simulation.faults,
             kinds=options.kinds,
             tasks=options.tasks,
@@ -168,13 +168,13 @@ class Scenario:
     def run(self) -> Run:
         with self.errors, _without_garbage_collection():
             try:
-                self.simulation.run(self._play())
+                self.simulation.run(self._run_all())
             except Exception as error:
-                error.add_note("\n".join(self.cluster.story))
+                error.add_note("\n".join(self.cluster.timeline))
                 raise
         return self._result()
 
-    async def _play(self) -> None:
+    async def _run_all(self) -> None:
         await self.cluster.start()
         workload = Workload(self.cluster, self.shape, self.history)
         await workload.begin()
@@ -195,7 +195,7 @@ class Scenario:
         await self._healed()
         await workload.finish()
         await self._nothing_pinned()
-        self.watch.at_end()
+        self.monitor.at_end()
         if self.shards is not None:
             await self.shards.at_end()
         self.errors.check()
@@ -218,7 +218,7 @@ class Scenario:
             raise NotHealed(f"not in service {HEALED_WITHIN_S:g} s after healing: {away}") from None
 
     async def _healed(self, *, while_writing: bool = False) -> None:
-        """Wait until everything is well again."""
+        """Wait until the cluster has recovered."""
         missing: str | None = None
         for _ in range(int(HEALED_WITHIN_S / 0.25)):
             missing = self._not_agreed() or self._not_in_sync()
@@ -227,17 +227,17 @@ class Scenario:
             if missing is None:
                 return
             await asyncio.sleep(0.25)
-        raise NotHealed(f"{HEALED_WITHIN_S:g} s after everything was mended: {missing}")
+        raise NotHealed(f"{HEALED_WITHIN_S:g} s after all faults were removed: {missing}")
 
     async def _nothing_pinned(self) -> None:
-        """Replies are sent and syncs are done: no file is held open for one."""
+        """All responses are sent and all syncs done: no file is held open for them."""
         pinned: list[str] = []
         for _ in range(int(_PINS_GONE_WITHIN_S / 0.25)):
             pinned = self._pinned()
             if not pinned:
                 return
             await asyncio.sleep(0.25)
-        raise Broken(f"files are pinned for good: {pinned}")
+        raise Broken(f"files stay pinned: {pinned}")
 
     def _pinned(self) -> list[str]:
         return [
@@ -254,13 +254,13 @@ class Scenario:
             if not node.in_service.is_set() or node.broker is None:
                 return f"{node.name} is not in service"
             if node.broker.replicas.image.sequence != sequence:
-                return f"{node.name} does not know change {sequence}"
+                return f"{node.name} does not have change {sequence}"
             if node.broker.replicas.failed:
                 return f"{node.name} has partitions out of service: {node.broker.replicas.failed}"
         return None
 
     def _not_in_sync(self) -> str | None:
-        for log, state in self.watch.world.states.items():
+        for log, state in self.monitor.world.states.items():
             if state.leader == NO_NODE:
                 return f"{log} has no leader: {state}"
             if set(state.isr) != set(state.replicas):
@@ -268,12 +268,12 @@ class Scenario:
         return None
 
     def _not_the_same(self) -> str | None:
-        for log, state in self.watch.world.states.items():
-            leader = self.watch.world.replica(state.leader, log)
+        for log, state in self.monitor.world.states.items():
+            leader = self.monitor.world.replica(state.leader, log)
             if leader is None:
                 continue  # Nothing was ever written to it.
             for node_id in state.replicas:
-                replica = self.watch.world.replica(node_id, log)
+                replica = self.monitor.world.replica(node_id, log)
                 if replica is None:
                     if leader.end:
                         return f"{log}: b{node_id} has nothing yet"
@@ -288,7 +288,7 @@ class Scenario:
 
     def _result(self) -> Run:
         simulation = self.simulation
-        states = self.watch.world.states.values()
+        states = self.monitor.world.states.values()
         return Run(
             simulation.seed,
             simulation.trace_hash,
@@ -303,7 +303,7 @@ class Scenario:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """A run is short and takes a third longer with it."""
+    """A run is short and takes a third longer with garbage collection."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -314,18 +314,18 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 def _is_injected(error: BaseException | None) -> bool:
-    """Whether the simulation itself made a task fail."""
-    while error is not None and not isinstance(error, Unforeseen):
+    """Whether the simulation itself injected this failure."""
+    while error is not None and not isinstance(error, InjectedFailure):
         error = error.__cause__ or error.__context__
     return error is not None
 
 
 class UnexpectedError(AssertionError):
-    """A broker met an error that it did not expect, and only logged it."""
+    """A broker logged an error that it did not expect."""
 
 
 class _Errors(logging.Handler):
-    """Notices what brokers log with a traceback: errors that nobody thought of."""
+    """Records what brokers log with a traceback: unexpected errors."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

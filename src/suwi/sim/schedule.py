@@ -1,4 +1,4 @@
-"""Which of the callbacks that could run now runs next."""
+"""Chooses the next callback among those that are ready."""
 
 from collections import deque
 from typing import Literal, Protocol
@@ -11,7 +11,7 @@ Schedule = Literal["random", "fifo"]
 
 
 class Ready(Protocol):
-    """The callbacks that could run now."""
+    """The callbacks that are ready."""
 
     def __len__(self) -> int: ...
 
@@ -21,7 +21,7 @@ class Ready(Protocol):
 
 
 class FifoReady:
-    """First come, first served, as asyncio does it."""
+    """First in, first out, as in asyncio."""
 
     def __init__(self) -> None:
         self._queue: deque[SimHandle] = deque()
@@ -40,7 +40,7 @@ class RandomReady:
     """Any task may run next; plain callbacks of one process keep the order asyncio promises them.
 
     `call_soon(a)` before `call_soon(b)` means a before b, and code may rely on it. That two tasks
-    wake in the order in which their futures were set is an accident that no code may rely on.
+    wake in the order in which their futures were set is not guaranteed, and no code may rely on it.
     """
 
     def __init__(self, random: SimRandom) -> None:

@@ -9,7 +9,7 @@ from suwi.sim.transport import Address, Signal, SimTransport
 
 
 class Listener:
-    """One port of one host. Connections are accepted in the context that made it."""
+    """One port of one host. Connections are accepted in the context that created it."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Listener:
     def is_closed(self) -> bool:
         return self._table.get(self.addresses[0][1]) is not self
 
-    def welcomes(self, source: str, target: str) -> bool:
+    def accepts_from(self, source: str, target: str) -> bool:
         serving = self.server is not None and self.server.is_serving()
         is_near = not self._loopback_only or source == target
         return serving and is_near and not self.is_closed()
@@ -48,7 +48,7 @@ class Listener:
 
 
 class SimSocket:
-    """As much of a listening socket as code asks for."""
+    """The part of a listening socket that code uses."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -117,7 +117,7 @@ class SimServer(asyncio.AbstractServer):
             end.abort()
 
     async def wait_closed(self) -> None:
-        """Returns when the server is closed and its last connection lost, as from 3.12 on."""
+        """Returns when the server is closed and its last connection lost, as since Python 3.12."""
         if self._closed and not self._ends:
             return
         waiter = self._loop.create_future()

@@ -1,8 +1,8 @@
-"""A whole world from one seed: `Simulation` holds the loop, `Machine` is a computer in it.
+"""A simulation from one seed: `Simulation` holds the loop, `Machine` is a computer in it.
 
-A machine runs one process at a time. `start` begins a life and gives the `Env` for it, `spawn` runs
-coroutines as part of it, `kill` and `power_off` end it.
-Invariant: after its end a life changes nothing: its calls raise `Revoked`, its tasks are unwound.
+A machine runs one process at a time. `start` starts a process and returns its `Env`, `spawn` runs
+coroutines in it, `kill` and `power_off` end it.
+Invariant: an ended process changes nothing: its calls raise `Revoked`, its tasks are unwound.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class Machine:
         self._loop = simulation.loop
         self._network = simulation.network
         self._random = simulation.random.stream(f"machine/{name}")
-        self._life = 0
+        self._starts = 0
         drive = SimDrive(self.clock, self._random.stream("disk"), capacity_bytes)
         drive.stall = self._stall
         self._disk = SimDisk(drive=drive, incarnation=self._next_incarnation())
@@ -52,19 +52,19 @@ class Machine:
 
     @property
     def incarnation(self) -> Incarnation:
-        """The life that runs, or ran last."""
+        """The incarnation that runs, or ran last."""
         assert self._process is not None, f"{self.name} was never started"
         return self._process
 
     @property
     def disk(self) -> SimDisk:
-        """The disk as the running process sees it, or the next one will."""
+        """The disk of the running process, or of the next one."""
         if self._disk.incarnation.revoked:
             self._disk = self._disk.crash(self._next_incarnation())
         return self._disk
 
     def start(self) -> Env:
-        """Begin a life: switches the machine on if need be."""
+        """Start a process; switches the machine on if necessary."""
         assert not self.is_running, f"{self.name} is running already"
         disk = self.disk
         self._process = process = disk.incarnation
@@ -72,45 +72,45 @@ class Machine:
         self._context.run(current.set, process)
         process.on_revoke(self._end_process)
         self._network.power_on(self.name)
-        random = self._random.stream(f"env/{self._life}")
+        random = self._random.stream(f"env/{self._starts}")
         return Env(clock=self.clock, disk=disk, random=random)
 
     def spawn(
         self, coroutine: Coroutine[Any, Any, _T], *, name: str | None = None
     ) -> asyncio.Task[_T]:
-        """Run a coroutine as part of the process, on this machine."""
+        """Run a coroutine in the process, on this machine."""
         self.incarnation.check()
         return self._loop.create_task(coroutine, name=name, context=self._context.copy())
 
     def call(self, function: Callable[..., _T], *args: Any) -> _T:
-        """Call a function as part of the process."""
+        """Call a function in the process."""
         self.incarnation.check()
         return self._context.copy().run(function, *args)
 
     def kill(self) -> None:
-        """The process dies (SIGKILL). Peers see their connections end; written bytes stay."""
+        """SIGKILL. Peers see their connections end; written bytes stay."""
         self.incarnation.revoke()
 
     def power_off(self, *, tear: bool = True) -> None:
-        """The machine dies. Peers see nothing; bytes that were not synced may be lost."""
+        """The machine loses power. Peers see nothing; bytes that were not synced may be lost."""
         self._network.power_off(self.name)
         if self._process is not None:
             self._process.revoke()
         self._disk = self._disk.power_loss(self._next_incarnation(), tear=tear)
 
     def freeze(self) -> None:
-        """The process stops where it is (SIGSTOP) until `thaw`."""
+        """The process is stopped (SIGSTOP) until `thaw`."""
         self._loop.freeze(self.incarnation)
 
     def thaw(self) -> None:
         self._loop.thaw(self.incarnation)
 
     def _next_incarnation(self) -> Incarnation:
-        self._life += 1
-        return Incarnation(self.name, self._life)
+        self._starts += 1
+        return Incarnation(self.name, self._starts)
 
     def _end_process(self) -> None:
-        # Connections first: what `finally` blocks still do must reach nobody.
+        # Connections first: `finally` blocks must not reach any peer.
         self._network.kill(self.incarnation)
         self._loop.kill(self.incarnation)
 
@@ -149,18 +149,18 @@ class Simulation:
         return self.loop.trace.digest()
 
     def machine(self, name: str, *, skew_ms: int = 0, capacity_bytes: int | None = None) -> Machine:
-        """A new computer, switched on, with an empty drive and no process yet."""
+        """A new machine, switched on, with an empty drive and no process yet."""
         assert name not in self.machines, f"there is a machine {name} already"
         machine = Machine(self, name, skew_ms=skew_ms, capacity_bytes=capacity_bytes)
         self.machines[name] = machine
         return machine
 
     def add_checker(self, check: Callable[[], None]) -> None:
-        """Call this after every step; what it raises ends the run."""
+        """Call this after every step; an exception that it raises ends the run."""
         self.loop.add_step_hook(check)
 
     def run(self, main: Coroutine[Any, Any, _T]) -> _T:
-        """Run to the end, as `asyncio.run` does. Fails on any exception that nobody handles."""
+        """Run to the end, as `asyncio.run` does. Fails on any unhandled exception."""
         loop = self.loop
         try:
             result = loop.run_until_complete(main)
@@ -174,7 +174,7 @@ class Simulation:
             loop.close()
 
     async def _cancel_rest(self) -> None:
-        """Cancel what still runs, in the order in which it was started."""
+        """Cancel what still runs, in the order of its start."""
         rest = [task for task in self.loop.tasks.running() if task is not asyncio.current_task()]
         for task in rest:
             task.cancel()
@@ -184,5 +184,5 @@ class Simulation:
 
 
 def run(main: Coroutine[Any, Any, _T], *, seed: int = 0, schedule: Schedule = "random") -> _T:
-    """Run one coroutine in a simulation of its own."""
+    """Run one coroutine in its own simulation."""
     return Simulation(seed, schedule=schedule).run(main)

@@ -1,7 +1,7 @@
-"""An exception that nobody foresaw, in a background task of a given name, at a drawn moment.
+"""An unexpected exception in a background task of a given name, at a random moment.
 
-`fail_task` is a kind of trouble (`fault_plan`): `Sabotage` makes a task of one broker raise
-`Unforeseen` where it waits, and then the unit that the task belongs to must fail as designed.
+`fail_task` is a kind of fault (`fault_plan`): `TaskFaults` makes a task of one broker raise
+`InjectedFailure` at an await, and then the unit that the task belongs to must fail as designed.
 Invariant: every task that brokers start by name is in `UNITS`.
 """
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from suwi.sim.fault_plan import FaultPlan
 
 _STRIKES_WITHIN_S = 5.0
-"""Within so long the task takes a step, or it is left alone."""
+"""If the task takes no step within this time, no exception is raised in it."""
 _FOLLOWS_WITHIN_S = 30.0
-"""A broker that stops by itself hands its leaders over first, to brokers it may be cut off from."""
+"""A broker that stops itself does a controlled shutdown first, perhaps without a connection."""
 _STEP_S = 0.05
 _FLUSH = "log flush"
 
 
-class Unforeseen(RuntimeError):
-    """What no handler expects."""
+class InjectedFailure(RuntimeError):
+    """An exception that no handler expects."""
 
 
 class Unit(Enum):
-    """What a task belongs to, and so what its failure must lead to."""
+    """The unit that a task belongs to, and so what must follow from its failure."""
 
-    BROKER = "the broker stops by itself and says why"
-    PARTITION = "one partition is out of service until a retry works"
-    WORK = "it is counted, and the broker goes on"
+    BROKER = "the broker stops itself and gives the reason"
+    PARTITION = "one partition is out of service until a retry succeeds"
+    WORK = "it is counted, and the broker continues"
 
 
 UNITS = {
@@ -66,16 +66,16 @@ UNITS = {
 """By name of the task. A change of role is part of the metadata follower's work."""
 
 
-class Sabotage:
-    """Sees every task of a cluster's brokers begin, and makes some of them fail when told to."""
+class TaskFaults:
+    """Wraps every task of a cluster's brokers, and makes those fail that are armed."""
 
     def __init__(self, cluster: SimCluster) -> None:
         self._armed: set[tuple[str, Incarnation | None]] = set()
         cluster.simulation.loop.wrap_task = self._wrap
-        cluster.on_birth.append(self._on_birth)
+        cluster.on_start.append(self._on_start)
 
     def arm(self, name: str, victim: Incarnation) -> None:
-        """The next step of a task of this name and process raises `Unforeseen`."""
+        """The next step of a task of this name and process raises `InjectedFailure`."""
         self._armed.add((name, victim))
 
     def is_armed(self, name: str, victim: Incarnation) -> bool:
@@ -85,7 +85,7 @@ class Sabotage:
     def disarm(self, name: str, victim: Incarnation) -> None:
         self._armed.discard((name, victim))
 
-    def _strikes(self, name: str, owner: Incarnation | None) -> bool:
+    def _is_due(self, name: str, owner: Incarnation | None) -> bool:
         if (name, owner) not in self._armed:
             return False
         self._armed.remove((name, owner))
@@ -94,40 +94,40 @@ class Sabotage:
     def _wrap(self, coroutine: Any, name: str, owner: Incarnation | None) -> Any:
         if name not in UNITS:
             return coroutine
-        return _Fragile(coroutine, lambda: self._strikes(name, owner))
+        return _FailingCoroutine(coroutine, lambda: self._is_due(name, owner))
 
-    def _on_birth(self, node: SimNode) -> None:
-        """A change of role is no task of its own, and does not wait."""
+    def _on_start(self, node: SimNode) -> None:
+        """A change of role is not a task of its own, and has no await."""
         assert node.broker is not None
-        replicas, life = node.broker.replicas, node.machine.incarnation
+        replicas, incarnation = node.broker.replicas, node.machine.incarnation
         apply_state = replicas._apply_state
 
         def fragile(*given: Any, **named: Any) -> None:
-            if self._strikes(CHANGE_OF_ROLE, life):
-                raise Unforeseen("nobody thought of this")
+            if self._is_due(CHANGE_OF_ROLE, incarnation):
+                raise InjectedFailure("injected")
             apply_state(*given, **named)
 
         replicas._apply_state = fragile  # type: ignore[method-assign]
 
 
-class _Fragile(Coroutine[Any, Any, Any]):
-    """A supervised task's coroutine that an exception may be thrown into where its work waits."""
+class _FailingCoroutine(Coroutine[Any, Any, Any]):
+    """A supervised task's coroutine that an exception may be thrown into at an await."""
 
     def __init__(self, inner: Any, strikes: Callable[[], bool]) -> None:
         self._inner = inner
-        self._strikes = strikes
+        self._is_due = strikes
         self.__qualname__ = inner.__qualname__
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)  # cr_frame and the like, for those who look where it is.
+        return getattr(self._inner, name)  # cr_frame and the like, for stack traces.
 
     def send(self, value: Any) -> Any:
-        if self._works() and self._strikes():
-            return self._inner.throw(Unforeseen("nobody thought of this"))
+        if self._works() and self._is_due():
+            return self._inner.throw(InjectedFailure("injected"))
         return self._inner.send(value)
 
     def _works(self) -> bool:
-        """Whether it has begun, and is not in the pause before it begins again."""
+        """Whether it has started, and is not in the pause before a restart."""
         waits_for = self._inner.cr_await
         return waits_for is not None and getattr(waits_for, "cr_code", None) is not _SLEEP
 
@@ -145,11 +145,11 @@ _SLEEP = asyncio.sleep.__code__
 
 
 async def fail_task(plan: "FaultPlan") -> None:
-    """Of one broker one task fails; the broker is started again if that ended it."""
+    """One task of one broker fails; the broker is started again if that stopped it."""
 
     async def act(node: SimNode) -> None:
         if not node.in_service.is_set():
-            return  # A start that fails is told by `start`.
+            return  # Failed starts are reported by `start`.
         name = plan.random.choice(plan.tasks)
         plan.say(f"task {name!r} of {node.name} fails")
         await _fail(plan, name, node)
@@ -162,28 +162,32 @@ async def fail_task(plan: "FaultPlan") -> None:
 
 
 async def _fail(plan: "FaultPlan", name: str, node: SimNode) -> None:
-    """Let a task fail, and see what becomes of it. Raises `Broken`."""
+    """Make a task fail, and wait for what must follow. Raises `Broken`."""
     assert node.broker is not None
-    expected, life = _Expected(name, node, node.broker), node.machine.incarnation
-    sabotage = plan.sabotage
-    sabotage.arm(name, life)
+    expected, incarnation = _Expected(name, node, node.broker), node.machine.incarnation
+    task_faults = plan.task_faults
+    task_faults.arm(name, incarnation)
     waited_s = 0.0
-    while sabotage.is_armed(name, life) and waited_s < _STRIKES_WITHIN_S and not plan.is_healing:
+    while (
+        task_faults.is_armed(name, incarnation)
+        and waited_s < _STRIKES_WITHIN_S
+        and not plan.is_healing
+    ):
         await asyncio.sleep(_STEP_S)
         waited_s += _STEP_S
-    if sabotage.is_armed(name, life):
-        sabotage.disarm(name, life)
+    if task_faults.is_armed(name, incarnation):
+        task_faults.disarm(name, incarnation)
         return  # There was no such task, or it had nothing to do.
     plan.say(f"task {name!r} of {node.name} has failed")
     for _ in range(int(_FOLLOWS_WITHIN_S / _STEP_S)):
         if expected.is_seen():
             return
         await asyncio.sleep(_STEP_S)
-    raise Broken(f"{name!r} of {node.name} failed, and not so: {UNITS[name].value}")
+    raise Broken(f"{name!r} of {node.name} failed, and this did not follow: {UNITS[name].value}")
 
 
 class _Expected:
-    """What must follow from the failure of a task of one broker's life."""
+    """What must follow from the failure of a task of one incarnation of a broker."""
 
     def __init__(self, name: str, node: SimNode, broker: Broker) -> None:
         self._name = name
@@ -194,8 +198,10 @@ class _Expected:
         self._failed = set(broker.replicas.failed)
 
     def _count(self) -> int:
-        # A partition that cannot be compacted is counted by itself.
-        uncleanable = len(self._broker.compaction.uncleanable) if self._name == "log cleaner" else 0
+        # A partition that cannot be compacted has its own counter.
+        uncleanable = (
+            len(self._broker.log_cleaner.uncleanable) if self._name == "log cleaner" else 0
+        )
         return self._broker.tasks.failures[self._name] + uncleanable
 
     def is_seen(self) -> bool:
@@ -204,7 +210,7 @@ class _Expected:
         match UNITS[self._name]:
             case Unit.BROKER:
                 if self._name == _FLUSH and self._broker.failure is None:
-                    return is_counted  # A sync of one partition failed alone.
+                    return is_counted  # Only the sync of one partition failed.
                 return is_counted and ended == [self._name]
             case Unit.PARTITION:
                 out_of_service = set(self._broker.replicas.failed) - self._failed

@@ -1,6 +1,6 @@
-"""The tasks of a simulated loop, in the order in which they were made.
+"""The tasks of a simulated loop, in the order of their creation.
 
-asyncio knows its tasks as a set; cancelling, unwinding and reporting need an order that does not
+asyncio keeps its tasks in a set; cancelling, unwinding and reporting need an order that does not
 depend on addresses.
 """
 
@@ -17,7 +17,7 @@ _PRUNE_MIN = 256
 
 
 class SimTask(Task[Any]):
-    """Its place in a set does not depend on its address: `TaskGroup` cancels its tasks from one."""
+    """Its hash does not depend on its address: `TaskGroup` cancels its tasks from a set."""
 
     def __init__(self, coroutine: Any, serial: int, **options: Any) -> None:
         self._serial = serial
@@ -34,7 +34,7 @@ class TaskList:
         self._made = 0
 
     def next_name(self, coroutine: Any) -> str:
-        """For a task that nobody named: asyncio's own counter goes on from run to run."""
+        """A name for an unnamed task: asyncio's own counter continues from run to run."""
         function = getattr(coroutine, "__qualname__", None) or type(coroutine).__qualname__
         return f"{function}-{self._made + 1}"
 
@@ -59,7 +59,7 @@ class TaskList:
             self._prune_at = max(_PRUNE_MIN, 2 * len(self._tasks))
 
     def running(self) -> list[Task[Any]]:
-        """The tasks that have not ended and can go on: their process neither dead nor frozen."""
+        """The tasks that have not ended, of processes that are neither killed nor frozen."""
         return [
             task
             for task, context in self._tasks
@@ -67,12 +67,12 @@ class TaskList:
         ]
 
     def first_failure(self) -> BaseException | None:
-        """The exception of the first task that failed unnoticed; a dead process's do not count."""
+        """The exception of the first task of a live process that failed unnoticed."""
         for task, context in self._tasks:
             owner = context.get(current)
             if _failed_unnoticed(task) and not (owner is not None and owner.revoked):
                 error = task.exception()
-                if not is_death(error):
+                if not is_revocation(error):
                     return error
         return None
 
@@ -97,10 +97,10 @@ class TaskList:
         self._tasks.clear()
 
 
-def is_death(error: BaseException | None) -> bool:
+def is_revocation(error: BaseException | None) -> bool:
     """Whether an exception only says that its process was killed."""
     if isinstance(error, BaseExceptionGroup):
-        return all(is_death(each) for each in error.exceptions)
+        return all(is_revocation(each) for each in error.exceptions)
     return isinstance(error, Revoked)
 
 
@@ -113,12 +113,12 @@ def _matters(task: Task[Any]) -> bool:
 
 
 def _failed_unnoticed(task: Task[Any]) -> bool:
-    # What asyncio itself asks before it logs "exception was never retrieved".
+    # The condition under which asyncio logs "exception was never retrieved".
     return task.done() and bool(getattr(task, "_log_traceback", False))
 
 
 def _abandon(task: Task[Any], context: Context) -> None:
-    """Unwind a task's coroutine here and now; whoever awaits the task sees it cancelled."""
+    """Unwind a task's coroutine now; whoever awaits the task sees it cancelled."""
     coroutine: Any = task.get_coro()
     try:
         context.run(coroutine.close)
@@ -126,8 +126,8 @@ def _abandon(task: Task[Any], context: Context) -> None:
         raise
     except RuntimeError:
         if getattr(coroutine, "cr_running", False):
-            return  # It kills itself, and ends when it next waits.
-    except BaseException:  # A dead process cannot report what goes wrong in its `finally` blocks.
+            return  # It kills its own process, and ends at its next await.
+    except BaseException:  # A killed process cannot report errors of its `finally` blocks.
         pass
     asyncio.Future.cancel(task)
 

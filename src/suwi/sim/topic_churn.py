@@ -1,9 +1,9 @@
-"""A topic that comes and goes, deleted while requests of every kind are under way to it.
+"""A topic that is created and deleted again and again, while requests of every kind use it.
 
-Fetches that wait, produce requests that wait for their acks, look-ups by time in a thread, syncs,
-cleaning and retention: what is answered does not matter, where records end up does, and that
-nothing else suffers. Every batch is sent once, to the topic by its id: no record of one life of the
-topic may show up in the next.
+Delayed fetches, produce requests that wait for acks, look-ups by time in a thread, syncs,
+cleaning and retention: the responses do not matter. What matters is where records are stored, and
+that nothing else is affected. Every batch is sent once, to the topic by its id: no record of a
+deleted topic may appear in the next one of its name.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _PARTITION = TopicPartition(CHURNED, PartitionIndex(0))
 _VERSION = APIS[ApiKey.PRODUCE].max_version
 _BATCH_RECORDS = 4
 _AHEAD_MS = 100
-"""The first record of a batch is that much newer than the rest: look-ups find it deleted."""
+"""The first record of a batch is this much newer than the rest: look-ups find it deleted."""
 _LOOK_UPS_AT_ONCE = 4
 
 _KINDS: tuple[dict[str, str], ...] = (
@@ -58,15 +58,15 @@ class Churn:
         self._client: Cluster = workload.client("churn")
         self._written_ms: list[int] = []
         self._deleted_ms: int | None = None
-        """When the batch was written that the log now starts within."""
+        """The time of the batch within which the log now starts."""
 
     async def run(self) -> None:
         while not await self._workload.stopped_within(self._random.uniform(0.2, 2)):
-            await self._live_once()
+            await self._run_once()
         await self._client.close()
 
-    async def _live_once(self) -> None:
-        """The topic is made, used and deleted; whatever fails is left as it is."""
+    async def _run_once(self) -> None:
+        """Create, use and delete the topic; errors are ignored."""
         self._written_ms.clear()
         self._deleted_ms = None
         await self._workload.create(CHURNED, 1, self._random.choice(_KINDS))
@@ -74,7 +74,7 @@ class Churn:
             asyncio.create_task(_quietly(work))
             for work in (self._produce(), self._read(), self._produce())
         ]
-        # Not until the clients have rested, which may be half an hour: it is used meanwhile.
+        # Not before the clients' pause of up to half an hour has ended: it is used meanwhile.
         await asyncio.sleep(self._random.uniform(0.1, 2))
         await _quietly(self._disturb())
         look_ups = _LOOK_UPS_AT_ONCE if self._workload.shape.looks_up_deleted else 0
@@ -86,7 +86,7 @@ class Churn:
         await asyncio.wait(busy)
 
     async def _disturb(self) -> None:
-        """Change its configuration, or delete up to the middle of a batch."""
+        """Change its configuration, or delete records up to the middle of a batch."""
         admin = Admin(self._client)
         if self._random.chance(0.3):
             topic = Resource(ResourceType.TOPIC, CHURNED)
@@ -98,7 +98,7 @@ class Churn:
             await admin.delete_records({_PARTITION: before})
 
     async def _produce(self) -> None:
-        """Several batches in flight, each sent once and waiting for all replicas or for one."""
+        """Several batches in flight, each sent once, with acks=all or acks=1."""
         link, place = await self._client.leader(_PARTITION)
         connection = await PeerConnection.open(link.address.host, link.address.port)
         acks = self._random.choice((-1, 1))
@@ -122,12 +122,12 @@ class Churn:
         records = [Record(timestamp=t, key=key, value=self._random.token(24)) for t in stamps]
         return build_batch(
             records,
-            # What is compressed is looked into in a thread.
+            # Compressed batches are decoded in a thread.
             codec=self._random.choice((Compression.NONE, Compression.GZIP, Compression.GZIP)),
         )
 
     async def _read(self) -> None:
-        """A fetch waits at the end most of the time."""
+        """A fetch waits at the end of the log most of the time."""
         settings = ReadSettings(max_wait_ms=self._random.choice((100, 2000)))
         async with Reader(self._client, {_PARTITION: Offset(0)}, settings) as reader:
             while True:

@@ -1,7 +1,7 @@
 """One end of a simulated connection: `asyncio.Transport` with flow control, as over a socket.
 
-`write` hands bytes to the network while the window lasts and keeps the rest; `arrive` takes what
-the network brings. Protocol callbacks run in the context of the process that owns the end, so a
+`write` passes bytes to the network while the window lasts and buffers the rest; `arrive` takes what
+the network delivers. Protocol callbacks run in the context of the process that owns the end, so a
 frozen process answers nothing and its peers fill their windows.
 Invariant: bytes arrive in order and complete, up to the point where the connection breaks.
 """
@@ -22,7 +22,7 @@ _HIGH_WATER_BYTES = 64 * 1024
 
 
 class Signal(Enum):
-    """What travels on a connection besides bytes."""
+    """What is sent on a connection besides bytes."""
 
     EOF = auto()
     RESET = auto()
@@ -33,7 +33,7 @@ Address = tuple[str, int]
 
 
 class SimTransport(asyncio.Transport):
-    """Not made directly: `SimNetwork.connect` makes both ends."""
+    """Not created directly: `SimNetwork.connect` creates both ends."""
 
     peer: "SimTransport"
 
@@ -50,7 +50,7 @@ class SimTransport(asyncio.Transport):
         self.incarnation, self.context = owner
         self.host, self.peer_host = sockname[0], peername[0]
         self.is_caller = False
-        """It made the connection, and the other end accepted it."""
+        """This end opened the connection, the other end accepted it."""
         self.sim_label = f"{sockname[0]}:{sockname[1]}-{peername[0]}:{peername[1]}"
         self._protocol: asyncio.BaseProtocol | None = None
         self._server: Any = None
@@ -211,7 +211,7 @@ class SimTransport(asyncio.Transport):
             self._protocol.pause_writing()
 
     def _push(self) -> None:
-        """Give the kernel what it takes."""
+        """Pass the kernel what it accepts."""
         window_bytes = self._network.window_bytes
         while self._buffer and self._unread_bytes < window_bytes:
             room_bytes = min(len(self._buffer), window_bytes - self._unread_bytes)
@@ -260,11 +260,11 @@ class SimTransport(asyncio.Transport):
             if self._protocol is not None:
                 self._protocol.connection_lost(error)
         finally:
-            # As a kernel does: closing with unread bytes is a reset.
+            # As in a kernel: closing with unread bytes is a reset.
             self.shut(Signal.RESET if self._inbox else Signal.EOF)
 
     def shut(self, signal: Signal | None) -> None:
-        """The kernel closes this end and tells the peer, unless the machine lost its power."""
+        """The kernel closes this end and notifies the peer, unless the machine lost its power."""
         if self.closed:
             return
         self.closed = self._closing = self._lost = True
@@ -301,14 +301,14 @@ class SimTransport(asyncio.Transport):
         self._network.call_at(self._last_arrival, self._bring_next)
 
     def _bring_next(self) -> None:
-        """What was sent first arrives first, whenever it was that this arrival was planned."""
+        """Deliver in the order of sending, whichever message this arrival was scheduled for."""
         if self._network.is_cut(self.host, self.peer_host):
             self._arrivals_missed += 1
         elif self._on_the_wire:
             self.peer.arrive(self._on_the_wire.popleft())
 
     def send_again(self) -> None:
-        """The link is healed: what was lost on it is retransmitted, what was read acknowledged."""
+        """The link is restored: retransmit what was lost on it, and acknowledge what was read."""
         if self._arrivals_missed and not self._network.is_cut(self.host, self.peer_host):
             missed, self._arrivals_missed = self._arrivals_missed, 0
             retransmission = self._loop.time() + self._network.retransmission_s()
@@ -324,25 +324,25 @@ class SimTransport(asyncio.Transport):
             if isinstance(message, bytes):
                 self.peer.refuse()
         elif self._inbox_end is Signal.RESET:
-            pass  # What comes after a reset belongs to no connection.
+            pass  # Bytes after a reset belong to no connection.
         elif isinstance(message, bytes):
             self._inbox += message
         else:
             self._inbox_end = message
             if message is Signal.RESET and self._buffer:
-                # A writer that waits for room learns of it even while it does not read.
+                # A writer that waits for room is notified even while it does not read.
                 self._loop.call_soon(self._write_ready, context=self.context)
         self._network.forget_if_over(self, self.peer)
         self._schedule_read()
 
     def refuse(self) -> None:
-        """The peer's kernel knows no such connection any more."""
+        """The peer's kernel does not know this connection any more."""
         if not self.closed:
             delay_s = self._network.delay_s(self.peer_host, self.host)
             self._network.call_at(self._loop.time() + delay_s, self._arrive_refusal)
 
     def _arrive_refusal(self) -> None:
-        # Where the way back is cut the refusal is lost; the next bytes bring another.
+        # If the way back is cut the refusal is lost; the next bytes cause another.
         if not self._network.is_cut(self.peer_host, self.host):
             self.arrive(Signal.RESET)
 

@@ -1,8 +1,8 @@
-"""What a simulated drive holds: for each file and directory what is written and what is safe.
+"""The content of a simulated drive: for each file and directory what is written and what is synced.
 
-`FileNode.change` and `Volume.rename_all` write, `FileNode.settle` and `Volume.sync_dir` make safe,
+`FileNode.change` and `Volume.rename_all` write, `FileNode.settle` and `Volume.sync_dir` sync,
 `Volume.lose_power` leaves what a restarted machine would find.
-Invariant: what was made safe and not changed since survives `lose_power`.
+Invariant: what was synced and not changed since survives `lose_power`.
 """
 
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def apply(content: bytearray, change: Change) -> None:
 
 
 def tear(safe: bytearray, pending: list[Change], random: SimRandom) -> bytearray:
-    """What may be on the drive when the power goes while `pending` is on its way to it."""
+    """What may be on the drive after a power loss while `pending` was being written."""
     outcome = random.below(4)
     if not pending or outcome == 0:
         return bytearray(safe)
@@ -49,7 +49,7 @@ def tear(safe: bytearray, pending: list[Change], random: SimRandom) -> bytearray
 
 
 def _tear_in_order(safe: bytearray, pending: list[Change], random: SimRandom) -> bytearray:
-    """The first changes are whole, one is cut short, the rest is lost."""
+    """The first changes are complete, one is cut short, the rest is lost."""
     result = bytearray(safe)
     whole = random.below(len(pending) + 1)
     for change in pending[:whole]:
@@ -59,12 +59,12 @@ def _tear_in_order(safe: bytearray, pending: list[Change], random: SimRandom) ->
             case Write(position, data):
                 apply(result, Write(position, data[: random.below(len(data) + 1)]))
             case Truncate():
-                pass  # A size changes at once or not at all.
+                pass  # A size changes completely or not at all.
     return result
 
 
 def _tear_by_sector(safe: bytearray, pending: list[Change], random: SimRandom) -> bytearray:
-    """Every sector is as some change left it, whatever became of its neighbours."""
+    """Every sector has the content of some change, independent of its neighbours."""
     arrives = random.choice((0.1, 0.5, 0.9))
     cache = bytearray(safe)
     result = bytearray(safe)
@@ -86,7 +86,7 @@ def _tear_by_sector(safe: bytearray, pending: list[Change], random: SimRandom) -
 
 
 class FileNode:
-    """A file's bytes as processes see them, and those that are safe."""
+    """A file's bytes as processes see them, and those that are synced."""
 
     __slots__ = ("content", "links", "locked", "modified_ms", "opens", "pending", "safe")
 
@@ -110,7 +110,7 @@ class FileNode:
         self.pending.clear()
 
     def settle_badly(self, random: SimRandom) -> None:
-        """A failed fsync: the kernel forgets what was dirty, written or not, and never retries."""
+        """A failed fsync: the kernel drops dirty pages, written or not, and never retries."""
         self.safe = tear(self.safe, self.pending, random)
         self.pending.clear()
 
@@ -170,7 +170,7 @@ class Volume:
         self.used_bytes += len(node.content) - before
 
     def rename_all(self, *namings: Naming, now_ms: int) -> None:
-        """Change names together: after a power loss all of them are in force or none is."""
+        """Change names together: after a power loss all changes are in effect or none."""
         unlinked: list[FileNode] = []
         for naming in namings:
             replaced = naming.directory.entries.get(naming.name)
@@ -186,13 +186,13 @@ class Volume:
             self.release_if_unused(node)
 
     def release_if_unused(self, node: FileNode) -> None:
-        """Give back the space of a file that has neither a name nor a reader."""
+        """Free the space of a file that has neither a name nor an open descriptor."""
         if not node.links and not node.opens:
             self.used_bytes -= len(node.content)
             node.links = -1
 
     def sync_dir(self, directory: DirNode) -> None:
-        """Make the directory's names safe, and what they rest on in other directories."""
+        """Sync the directory's names, and the renames in other directories that they depend on."""
         touched = {id(directory)}  # Membership only; the order comes from the list.
         settled, waiting = [], []
         for namings in reversed(self._pending):
@@ -207,7 +207,7 @@ class Volume:
         self._pending = waiting[::-1]
 
     def lose_process(self) -> None:
-        """The kernel closes a dead process's files and drops its locks."""
+        """The kernel closes a killed process's files and releases its locks."""
         self.used_bytes = 0
         for node in _walk(self.root):
             if isinstance(node, FileNode):
@@ -216,7 +216,7 @@ class Volume:
                 self.used_bytes += len(node.content)
 
     def lose_power(self, random: SimRandom | None) -> None:
-        """Keep what is safe and, where `random` is given, some of what was on its way."""
+        """Keep what is synced and, with `random`, some of what was being written."""
         if random is not None:
             self._keep_some_names(random)
         self._pending.clear()
@@ -229,7 +229,7 @@ class Volume:
                 self.used_bytes += len(node.content)
 
     def _keep_some_names(self, random: SimRandom) -> None:
-        """Directories lose their newest changes, each from a point of its own on."""
+        """Directories lose their newest changes, each from its own point on."""
         lost_chance = random.choice((0.0, 0.2, 1.0))
         behind: set[int] = set()
         for namings in self._pending:

@@ -1,7 +1,7 @@
-"""Clients of a simulated cluster: they write, read, create and delete, and note what they are told.
+"""Clients of a simulated cluster: they write, read, create and delete, and record the responses.
 
-The clients are Suwi's own (`suwi.client`), on machines of their own. `Workload.run` keeps them busy
-until told to stop; `finish` lets the readers read to the end and reads everything once more.
+The clients are Suwi's own (`suwi.client`), on separate machines. `Workload.begin` starts them;
+`finish` lets the readers read to the end and reads everything once more.
 """
 
 import asyncio
@@ -36,15 +36,15 @@ from suwi.sim.topic_churn import Churn
 
 TOPIC = "orders"
 READ_TO_END_S = 60.0
-"""Within so long after healing every reader has everything."""
+"""Within this time after healing every reader has read everything."""
 
-_CLIENT = ClientSettings(connect_timeout_s=2, request_timeout_s=5, patience_s=20)
+_CLIENT = ClientSettings(connect_timeout_s=2, request_timeout_s=5, retry_timeout_s=20)
 _READ = ReadSettings(max_wait_ms=500)
 _OUTSTANDING_MAX = 8
 
 
 class NotHealed(AssertionError):
-    """What must be well again within a certain time is not."""
+    """The cluster or a client has not recovered in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class WriterKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What one run's cluster and clients are like."""
+    """The cluster and clients of one run."""
 
     brokers: int = 3
     partitions: int = 2
@@ -67,17 +67,17 @@ class Shape:
     writers: tuple[WriterKind, ...] = (WriterKind(), WriterKind(acks=1, idempotent=False))
     readers: int = 1
     churns: bool = False
-    """A topic comes and goes under requests of every kind."""
+    """A topic is created and deleted while requests of every kind use it."""
     looks_up_deleted: bool = False
-    """Also under look-ups by time."""
+    """Also look-ups by time."""
     pipelines: bool = False
-    """One more writer has several requests in flight on one connection."""
+    """There is a writer with several requests in flight on one connection."""
     looks_up: bool = False
-    """Offsets are asked for by time."""
+    """There is a client that looks up offsets by time."""
     floods: bool = False
-    """Costly requests come many at once on one connection."""
+    """There are floods of expensive requests on one connection."""
     codec: Compression = Compression.NONE
-    """In which the writers send."""
+    """The codec of the writers."""
     deletes: bool = False
     """Old records are deleted now and then (DeleteRecords)."""
     pause_s_max: float = 0.3
@@ -127,7 +127,7 @@ class Workload:
         self._reading: list[tuple[Reading, asyncio.Task[None], dict[TopicPartition, int]]] = []
 
     async def begin(self) -> None:
-        """Create the topic and set the clients to work."""
+        """Create the topic and start the clients."""
         env, _ = self._writers.start(), self._readers.start()
         await self._writers.spawn(self.create(TOPIC, self.shape.partitions))
         for number, kind in enumerate(self.shape.writers):
@@ -148,12 +148,12 @@ class Workload:
                 self._tasks.append(self._writers.spawn(client(env)))
 
     async def stop_writing(self) -> None:
-        """Returns when all writers know what became of their records, or have given them up."""
+        """Returns when all writes of all writers are answered or given up."""
         self._stopped.set()
         await asyncio.gather(*self._tasks)
 
     async def finish(self) -> None:
-        """After healing: read everything, and let the readers come to the end."""
+        """After healing: read everything, and let the readers reach the end."""
         ends = await self._readers.spawn(self._read_finally())
         for reading, task, positions in self._reading:
             for _ in range(int(READ_TO_END_S / 0.1)):
@@ -207,7 +207,7 @@ class Workload:
         await flood(self, self._random.stream("flood"))
 
     async def _delete(self, random: SimRandom) -> None:
-        """Records go that a reader has seen: they are committed."""
+        """Delete records that a reader has read: they are committed."""
         client = self.client("delete")
         while not await self.stopped_within(random.uniform(0.5, 3)):
             partition = random.choice(self.partitions)
@@ -221,7 +221,7 @@ class Workload:
         await client.close()
 
     def rest(self) -> None:
-        """Let all clients do nothing until `go_on`, once they have done what they are about."""
+        """Pause all clients until `go_on`, once their current work is done."""
         self._awake.clear()
 
     def go_on(self) -> None:
@@ -242,7 +242,7 @@ class Workload:
         plain = not kind.idempotent and kind.acks == ACKS_ALL
         settings = (_PlainSettings if plain else ProducerSettings)(
             acks=kind.acks,
-            # The impatient ones leave writes behind of which nobody knows what became.
+            # Writers with short timeouts leave writes behind whose outcome is unknown.
             delivery_timeout_s=random.choice((2, 20)),
             codec=self.shape.codec,
             request_timeout_s=5,
@@ -259,7 +259,7 @@ class Workload:
                 value = f"{name}:{number}".encode()
                 number += 1
                 outcome = self._send(producer, random.choice(self.partitions), name, value)
-                # Handed over one after the other: that is the order they must be stored in.
+                # Passed on one after the other: that is the order in which they must be stored.
                 waiting.append(asyncio.create_task(_wait(await outcome, room)))
             waiting = [task for task in waiting if not task.done()]
         if waiting:
@@ -292,13 +292,13 @@ class Workload:
     async def _read(
         self, reading: Reading, positions: dict[TopicPartition, int], random: SimRandom
     ) -> None:
-        """Read for ever; now and then with a new connection, from where it was."""
+        """Read without end; now and then with a new connection, from the same positions."""
         while True:
             client = self.client(reading.name)
             try:
                 await self._read_with(client, reading, positions, random.between(5, 60))
             except OffsetOutOfRange:
-                # Deleted; or, after an unclean election, not there any more.
+                # Deleted; or lost in an unclean election.
                 assert self.shape.unclean_elections or self.shape.deletes
                 await self._reset(client, positions)
             except (BrokerError, OSError) as error:
@@ -338,7 +338,7 @@ class Workload:
                     positions[fetched.partition] = fetched.next_offset
 
     async def _read_finally(self) -> dict[TopicPartition, int]:
-        """Everything that is there, for the history; where each partition ends."""
+        """Read everything for the history; returns where each partition ends."""
         ends: dict[TopicPartition, int] = {}
         client = self.client("final")
         starts = await list_offsets(client, dict.fromkeys(self.partitions, EARLIEST))
@@ -366,7 +366,7 @@ async def _wait(sent: tuple[Write, Delivery | None], room: asyncio.Semaphore) ->
             delivered = await delivery
             write.acked(delivered.offset if delivered.offset >= 0 else None)
     except (BrokerError, OSError):
-        pass  # It may be stored, or not.
+        pass  # It may be stored or not.
     finally:
         room.release()
 

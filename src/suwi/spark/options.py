@@ -390,7 +390,7 @@ def _connection(given: _Given) -> Connection:
             client_id=given["kafka.client.id"],
             connect_timeout_s=given["kafka.socket.connection.setup.timeout.ms"] / 1000,
             request_timeout_s=given["kafka.request.timeout.ms"] / 1000,
-            patience_s=given["kafka.default.api.timeout.ms"] / 1000,
+            retry_timeout_s=given["kafka.default.api.timeout.ms"] / 1000,
             retry_pause_s_min=given["kafka.retry.backoff.ms"] / 1000,
             retry_pause_s_max=given["kafka.retry.backoff.max.ms"] / 1000,
         ),

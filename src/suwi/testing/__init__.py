@@ -1,7 +1,7 @@
-"""The test kit: a real cluster in a test, and faults at will. docs/testing.md shows how.
+"""The test kit: a real cluster in a test, with fault injection. See docs/testing.md.
 
-What it exports is imported when it is asked for: pytest loads the plugin beside it in every run,
-also in those that use nothing of it.
+Its exports are imported lazily: pytest loads the plugin of this package in every run, even if the
+run does not use it.
 """
 
 from importlib import import_module
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncCluster", "Cluster", "NotInTime"]
 
-_HOMES = {
+_MODULES = {
     "AsyncCluster": "suwi.testing.async_cluster",
     "Cluster": "suwi.testing.cluster",
     "NotInTime": "suwi.testing.brokers",
@@ -22,6 +22,6 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

@@ -1,7 +1,7 @@
-"""A running test cluster for tests that are coroutines: `Cluster`'s methods, to be awaited.
+"""A running test cluster for tests that are coroutines: the methods of `Cluster` as coroutines.
 
-The brokers are on a loop of their own all the same: a test that blocks its loop, with a client that
-knows no asyncio, does not stop them.
+The brokers still run on their own event loop: a test that blocks its loop, with a client that does
+not use asyncio, does not block them.
 """
 
 from collections.abc import Collection, Coroutine, Iterable, Mapping
@@ -15,12 +15,12 @@ from suwi.testing.loop_thread import LoopThread, on_loop
 
 T = TypeVar("T")
 
-PATIENCE_S = 30.0
-"""When to give up waiting for what must happen."""
+TIMEOUT_S = 30.0
+"""The default timeout of calls that wait."""
 
 
 def texts(settings: Mapping[str, object] | None) -> dict[str, str]:
-    """Settings as Kafka writes them."""
+    """Settings as texts, in Kafka's notation."""
     return {
         key: str(value).lower() if isinstance(value, bool) else str(value)
         for key, value in (settings or {}).items()
@@ -28,7 +28,7 @@ def texts(settings: Mapping[str, object] | None) -> dict[str, str]:
 
 
 class AsyncCluster:
-    """What `async with Cluster()` gives. The methods are described at `Cluster`."""
+    """The result of `async with Cluster()`. `Cluster` documents the methods."""
 
     def __init__(self, thread: LoopThread, brokers: Brokers) -> None:
         self._thread = thread
@@ -37,7 +37,7 @@ class AsyncCluster:
     async def _do(self, work: Coroutine[Any, Any, T]) -> T:
         return await on_loop(self._thread, work)
 
-    # -- what there is -------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------
 
     @property
     def bootstrap_servers(self) -> str:
@@ -69,7 +69,7 @@ class AsyncCluster:
         *,
         replication_factor: int | None = None,
         configs: Mapping[str, object] | None = None,
-        timeout_s: float = PATIENCE_S,
+        timeout_s: float = TIMEOUT_S,
     ) -> str:
         return await self._do(
             self._brokers.create_topic(
@@ -77,7 +77,7 @@ class AsyncCluster:
             )
         )
 
-    async def delete_topic(self, name: str, timeout_s: float = PATIENCE_S) -> None:
+    async def delete_topic(self, name: str, timeout_s: float = TIMEOUT_S) -> None:
         await self._do(self._brokers.delete_topic(name, timeout_s))
 
     async def topics(self) -> list[str]:
@@ -129,7 +129,7 @@ class AsyncCluster:
         partition: int = 0,
         broker: int | None = None,
         *,
-        timeout_s: float = PATIENCE_S,
+        timeout_s: float = TIMEOUT_S,
     ) -> int:
         return await self._do(self._brokers.wait_leader(topic, partition, broker, timeout_s))
 
@@ -139,12 +139,12 @@ class AsyncCluster:
         partition: int,
         brokers: Collection[int],
         *,
-        timeout_s: float = PATIENCE_S,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
         await self._do(self._brokers.wait_isr(topic, partition, brokers, timeout_s))
 
-    async def wait_event(self, kind: str, *, timeout_s: float = PATIENCE_S) -> Event:
+    async def wait_event(self, kind: str, *, timeout_s: float = TIMEOUT_S) -> Event:
         return await self._do(self._brokers.wait_event(kind, timeout_s))
 
-    async def wait_until_healthy(self, *, timeout_s: float = PATIENCE_S) -> None:
+    async def wait_until_healthy(self, *, timeout_s: float = TIMEOUT_S) -> None:
         await self._do(self._brokers.wait_until_healthy(timeout_s))

@@ -1,7 +1,7 @@
-"""A cluster on its event loop: the brokers, what is done to them, and waiting for what follows.
+"""The brokers of a test cluster: start and stop, faults, and waiting for their effects.
 
-Everything here runs on the loop, in a thread of its own; `Cluster` and `AsyncCluster` are the ways
-in from outside.
+Everything here runs on the cluster's event loop, in its own thread; tests use `Cluster` and
+`AsyncCluster`.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ from suwi.replica.partition import Partition
 from suwi.testing.loop import ClusterLoop
 from suwi.testing.node import Node
 
-_LOOK_AGAIN_S = 0.005
+_POLL_S = 0.005
 _REPLICATION_FACTOR_MAX = 3
 
 T = TypeVar("T")
 
 
 class NotInTime(TimeoutError):
-    """What was waited for has not happened; the text says how things stand."""
+    """The awaited condition was not met in time; the text describes the current state."""
 
 
 class Brokers:
@@ -49,7 +49,7 @@ class Brokers:
         self._count = brokers
         self._settings = {
             "default.replication.factor": str(min(brokers, _REPLICATION_FACTOR_MAX)),
-            # A test waits for what it wants to see: sooner is better.
+            # Short, because tests wait for it.
             "replica.lag.time.max.ms": "2000",
             "group.initial.rebalance.delay.ms": "0",
             "group.consumer.session.timeout.ms": "6000",
@@ -64,14 +64,14 @@ class Brokers:
         self._nodes: dict[int, Node] = {}
         self._image = ClusterImage()
 
-    # -- beginning and end ---------------------------------------------------------------------
+    # -- start and stop ------------------------------------------------------------------------
 
     async def start(self) -> None:
         self._store = store = await EmbeddedStore.open(
             f"{self._directory}/suwi-metadata.sqlite", session_timeout_s=self._session_timeout_s
         )
-        self._follower = MetadataFollower(store.view(), Tasks(self._not_followed))
-        self._follower.subscribe(self._follow)
+        self._follower = MetadataFollower(store.view(), Tasks(self._raise_failure))
+        self._follower.subscribe(self._apply_image)
         await self._follower.start()
         self._nodes = {
             n: Node(n, self._loop, store, f"{self._directory}/{n}", self._settings, self._count)
@@ -82,14 +82,14 @@ class Brokers:
             if problem is not None:
                 raise problem
 
-    def _not_followed(self, failure: TaskFailure) -> None:
+    def _raise_failure(self, failure: TaskFailure) -> None:
         raise failure.error
 
-    def _follow(self, _old: ClusterImage, new: ClusterImage) -> None:
+    def _apply_image(self, _old: ClusterImage, new: ClusterImage) -> None:
         self._image = new
 
     async def stop(self, *, cleanly: bool) -> None:
-        """End everything; `cleanly`: so that nothing need be recovered at the next start."""
+        """Stop everything; `cleanly`: with a clean shutdown, so that no start needs recovery."""
         self._loop.network.heal()
         if cleanly:
             for node in self._nodes.values():
@@ -103,7 +103,7 @@ class Brokers:
         if self._store is not None:
             await self._store.close()
 
-    # -- what there is -------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------
 
     def node(self, number: int) -> Node:
         found = self._nodes.get(number)
@@ -132,7 +132,7 @@ class Brokers:
         return None if found is None else int(found)
 
     async def replicas(self, topic: str, partition: int) -> dict[int, ReplicaState]:
-        """The state of each replica whose broker runs."""
+        """The state of each replica on a running broker."""
         found = {}
         for number in self.running:
             replica = self._replica(number, topic, partition)
@@ -141,7 +141,7 @@ class Brokers:
         return found
 
     async def events(self) -> list[Event]:
-        """What the cluster remembers: unclean elections and the records they have cost."""
+        """The recorded events: unclean elections and lost records."""
         return events(self._image)
 
     def _replica(self, number: int, topic: str, partition: int) -> Partition | None:
@@ -160,7 +160,7 @@ class Brokers:
         configs: Mapping[str, str],
         timeout_s: float,
     ) -> str:
-        """Returns when every partition is led; the name."""
+        """Wait until every partition has a leader. Returns the name."""
 
         async def create(admin: Admin) -> None:
             await admin.create_topic(
@@ -186,7 +186,7 @@ class Brokers:
         is_done: type[BrokerError],
         timeout_s: float,
     ) -> None:
-        """Try until a controller has done it. One that died may have, so that the next says so."""
+        """Retry until a controller succeeds. A failed one may have succeeded before: `is_done`."""
         may_be_done = False
         async with asyncio.timeout(timeout_s):
             while True:
@@ -201,7 +201,7 @@ class Brokers:
                     if not is_transient(error):
                         raise
                     may_be_done = True
-                await asyncio.sleep(_LOOK_AGAIN_S)
+                await asyncio.sleep(_POLL_S)
 
     async def topics(self) -> list[str]:
         return sorted(self._image.topics)
@@ -239,16 +239,16 @@ class Brokers:
         await self.node(number).expire_session()
 
     async def partition(self, sides: Iterable[Iterable[int]]) -> None:
-        apart = [{int(self.node(number).id) for number in side} for side in sides]
-        for index, side in enumerate(apart):
-            for other in apart[index + 1 :]:
+        nodes_by_side = [{int(self.node(number).id) for number in side} for side in sides]
+        for index, side in enumerate(nodes_by_side):
+            for other in nodes_by_side[index + 1 :]:
                 self._loop.network.cut(side, other)
 
     async def slow(self, number: int, ms: float) -> None:
         self._loop.network.slow(self.node(number).id, ms / 1000)
 
     async def heal(self) -> None:
-        """Every link is whole and fast again."""
+        """Remove all partitions and delays."""
         for number in self._nodes:
             self._loop.network.slow(number, 0.0)
         self._loop.network.heal()
@@ -264,7 +264,7 @@ class Brokers:
     async def wait_leader(
         self, topic: str, partition: int, node: int | None, timeout_s: float
     ) -> int:
-        """The leader, once the broker itself knows that it is."""
+        """The leader, once the broker itself has become leader."""
 
         def leader() -> int | None:
             state = self._state(topic, partition)
@@ -273,12 +273,12 @@ class Brokers:
             return int(state.leader) if self._leads(topic, partition, state) else None
 
         wanted = "a leader" if node is None else f"leader {node}"
-        return await self._until(leader, lambda: self._missing(topic, partition, wanted), timeout_s)
+        return await self._until(leader, lambda: self._unmet(topic, partition, wanted), timeout_s)
 
     async def wait_isr(
         self, topic: str, partition: int, nodes: Collection[int], timeout_s: float
     ) -> None:
-        """Both the controller and the leader see exactly these in sync."""
+        """Wait until both the controller and the leader have exactly this ISR."""
         wanted = set(nodes)
 
         def agrees() -> bool | None:
@@ -290,7 +290,7 @@ class Brokers:
             return True if leader_state is not None and leader_state.members == wanted else None
 
         text = f"in-sync replicas {sorted(wanted)}"
-        await self._until(agrees, lambda: self._missing(topic, partition, text), timeout_s)
+        await self._until(agrees, lambda: self._unmet(topic, partition, text), timeout_s)
 
     async def wait_event(self, kind: str, timeout_s: float) -> Event:
         """The first event of a kind."""
@@ -301,7 +301,7 @@ class Brokers:
         return await self._until(look, lambda: f"no event {kind!r}", timeout_s)
 
     async def wait_until_healthy(self, timeout_s: float) -> None:
-        """All brokers run, every partition has a leader and all its replicas are in sync."""
+        """Wait until all brokers run, and all partitions have a leader and all replicas in sync."""
 
         def problems() -> list[str]:
             found = [f"broker {n} is not in service" for n in self._nodes if not self._serves(n)]
@@ -310,9 +310,9 @@ class Brokers:
             for name, topic in self._image.topics.items():
                 for index, state in enumerate(topic.partitions):
                     if set(state.isr) != set(state.replicas):
-                        found.append(self._missing(name, index, "all replicas in sync"))
+                        found.append(self._unmet(name, index, "all replicas in sync"))
                     elif not self._leads(name, index, state):
-                        found.append(self._missing(name, index, "a leader"))
+                        found.append(self._unmet(name, index, "a leader"))
             return found
 
         await self._until(
@@ -322,25 +322,25 @@ class Brokers:
     async def _until(
         self, look: Callable[[], T | None], explain: Callable[[], str], timeout_s: float
     ) -> T:
-        """What `look` finds, looking again and again: nothing in a broker is changed for it."""
-        ends_s = self._loop.time() + timeout_s
+        """Poll `look` until it returns a value. Polling needs no change in the brokers."""
+        deadline_s = self._loop.time() + timeout_s
         while True:
             found = look()
             if found is not None:
                 return found
-            if self._loop.time() > ends_s:
+            if self._loop.time() > deadline_s:
                 raise NotInTime(f"{explain()} (after {timeout_s:g} s)")
-            await asyncio.sleep(_LOOK_AGAIN_S)
+            await asyncio.sleep(_POLL_S)
 
     def _serves(self, number: int) -> bool:
-        """Whether a broker runs and the controller knows this life of it."""
+        """Whether a broker runs and is registered with its current broker epoch."""
         broker = self.node(number).broker
-        journaled = self._image.unfenced_brokers.get(NodeId(number))
+        registration = self._image.unfenced_brokers.get(NodeId(number))
         return (
             number in self.running
             and broker is not None
-            and journaled is not None
-            and journaled.epoch == broker.replicas.broker_epoch
+            and registration is not None
+            and registration.epoch == broker.replicas.broker_epoch
         )
 
     def _leads(self, topic: str, partition: int, state: PartitionState) -> bool:
@@ -354,7 +354,7 @@ class Brokers:
     def _state(self, topic: str, partition: int) -> PartitionState | None:
         return self._image.partition(TopicPartition(topic, PartitionIndex(partition)))
 
-    def _missing(self, topic: str, partition: int, wanted: str) -> str:
+    def _unmet(self, topic: str, partition: int, wanted: str) -> str:
         state = self._state(topic, partition)
         if state is None:
             return f"{topic}-{partition} does not exist, {wanted} awaited"

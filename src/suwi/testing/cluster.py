@@ -1,7 +1,7 @@
-"""`with Cluster(brokers=3) as cluster:` real brokers in this process, and trouble at will.
+"""`with Cluster(brokers=3) as cluster:` real brokers in this process, with fault injection.
 
-The brokers run on one event loop in a thread of its own, so a test may block as it likes. Every
-method here returns when what it does is done. `async with` gives an `AsyncCluster` instead.
+The brokers run on one event loop in its own thread, so a test may block. Every method returns when
+its effect is complete. `async with` gives an `AsyncCluster` instead.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 
 from suwi.controller.events import Event
 from suwi.replica.description import ReplicaState
-from suwi.testing.async_cluster import PATIENCE_S, AsyncCluster, texts
+from suwi.testing.async_cluster import TIMEOUT_S, AsyncCluster, texts
 from suwi.testing.brokers import Brokers
 from suwi.testing.loop_thread import LoopThread, on_loop
 
@@ -20,11 +20,11 @@ T = TypeVar("T")
 
 
 class Cluster:
-    """Brokers 1 to `brokers`, on ports that the system chooses.
+    """Brokers 1 to `brokers`, on free ports.
 
-    `settings`: any of Kafka's broker keys. `session_timeout_s`: after how long a broker that is
-    paused, or whose machine lost power, is taken for dead; a killed one is missed at once.
-    `directory`: keep the data there; otherwise it is removed at the end.
+    `settings`: any of Kafka's broker keys. `session_timeout_s`: the time after which a broker that
+    is paused, or lost power, is considered failed; a killed one is detected at once. `directory`:
+    where the data is kept; without it the data is temporary.
     """
 
     def __init__(
@@ -40,12 +40,12 @@ class Cluster:
         self._count = brokers
         self._settings = texts(settings)
         self._session_timeout_s = session_timeout_s
-        self._keep = directory
+        self._directory = directory
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._thread: LoopThread | None = None
         self._started: Brokers | None = None
 
-    # -- beginning and end ---------------------------------------------------------------------
+    # -- start and stop ------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         self.start()
@@ -66,11 +66,11 @@ class Cluster:
 
     async def __aexit__(self, *_: object) -> None:
         if self._thread is not None:
-            await on_loop(self._thread, self._end(self._brokers))
+            await on_loop(self._thread, self._stop_brokers(self._brokers))
             await asyncio.to_thread(self._clean_up)
 
     def start(self) -> None:
-        """Where there is no `with`: start the brokers; all are in service afterwards."""
+        """Start the brokers, without `with`. Returns when all are in service."""
         thread, brokers = self._prepare()
         self._started = brokers
         try:
@@ -80,26 +80,26 @@ class Cluster:
             raise
 
     def stop(self) -> None:
-        """Stop the brokers and remove their data."""
+        """Stop the brokers and remove temporary data."""
         if self._thread is not None:
-            self._thread.call(self._end(self._brokers))
+            self._thread.call(self._stop_brokers(self._brokers))
             self._clean_up()
 
     def _prepare(self) -> tuple[LoopThread, Brokers]:
         assert self._thread is None, "the cluster is running already"
-        if self._keep is None:
+        if self._directory is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="suwi-")
             directory = self._temporary.name
         else:
-            directory = self._keep
+            directory = self._directory
             Path(directory).mkdir(parents=True, exist_ok=True)
         self._thread = thread = LoopThread()
         return thread, Brokers(
             thread.loop, directory, self._count, self._settings, self._session_timeout_s
         )
 
-    async def _end(self, brokers: Brokers) -> None:
-        await brokers.stop(cleanly=self._keep is not None)
+    async def _stop_brokers(self, brokers: Brokers) -> None:
+        await brokers.stop(cleanly=self._directory is not None)
 
     def _clean_up(self) -> None:
         if self._thread is not None:
@@ -108,16 +108,16 @@ class Cluster:
             self._temporary.cleanup()
         self._thread = self._temporary = self._started = None
 
-    # -- what there is -------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------
 
     @property
     def bootstrap_servers(self) -> str:
-        """All brokers, as clients want to be told: `host:port,host:port,…`."""
+        """All brokers, in the format of clients: `host:port,host:port,…`."""
         return self._brokers.bootstrap_servers
 
     @property
     def brokers(self) -> tuple[int, ...]:
-        """The ids of all brokers, dead or alive."""
+        """The ids of all brokers, running or not."""
         return tuple(range(1, self._count + 1))
 
     def address(self, broker: int) -> str:
@@ -125,19 +125,19 @@ class Cluster:
         return self._brokers.address(broker)
 
     def files(self, broker: int) -> Path:
-        """The directory of one broker: `files(1) / "topic-0"` holds what it stores of topic-0."""
+        """The data directory of a broker: `files(1) / "topic-0"` is its replica of topic-0."""
         return Path(self._brokers.node(broker).path)
 
     def controller(self) -> int | None:
-        """The broker that decides on leaders; None while there is none."""
+        """The active controller; None while there is none."""
         return self._do(self._brokers.controller())
 
     def replicas(self, topic: str, partition: int = 0) -> dict[int, ReplicaState]:
-        """The state of each replica, by broker; those that are dead or paused are left out."""
+        """The state of each replica, by broker, without brokers that are paused or not running."""
         return self._do(self._brokers.replicas(topic, partition))
 
     def events(self) -> list[Event]:
-        """What the cluster remembers: elections that have cost records, and which ones."""
+        """The recorded events: elections that lost records, and which ones."""
         return self._do(self._brokers.events())
 
     def create_topic(
@@ -147,16 +147,16 @@ class Cluster:
         *,
         replication_factor: int | None = None,
         configs: Mapping[str, object] | None = None,
-        timeout_s: float = PATIENCE_S,
+        timeout_s: float = TIMEOUT_S,
     ) -> str:
-        """Create a topic and wait until it can be used; its name."""
+        """Create a topic and wait until it can be used. Returns its name."""
         return self._do(
             self._brokers.create_topic(
                 name, partitions, replication_factor, texts(configs), timeout_s
             )
         )
 
-    def delete_topic(self, name: str, timeout_s: float = PATIENCE_S) -> None:
+    def delete_topic(self, name: str, timeout_s: float = TIMEOUT_S) -> None:
         self._do(self._brokers.delete_topic(name, timeout_s))
 
     def topics(self) -> list[str]:
@@ -165,23 +165,23 @@ class Cluster:
     # -- faults --------------------------------------------------------------------------------
 
     def kill(self, broker: int) -> None:
-        """As `kill -9`: connections are reset, written bytes stay, nothing is tidied up."""
+        """As `kill -9`: connections are reset, written bytes stay, there is no clean shutdown."""
         self._do(self._brokers.kill(broker))
 
     def stop_broker(self, broker: int) -> None:
-        """As SIGTERM: leaders are handed over, everything is brought to disk."""
+        """As SIGTERM: a controlled shutdown; leadership moves, everything is flushed to disk."""
         self._do(self._brokers.stop_broker(broker))
 
     def restart(self, broker: int) -> None:
-        """Start a broker that is not running, on its old port; one that is, is stopped first."""
+        """Start a broker on its old port; if it is running, it is stopped first."""
         self._do(self._brokers.restart(broker))
 
     def power_loss(self, broker: int) -> None:
-        """The machine goes dark: bytes that were not synced are lost, and peers hear nothing."""
+        """The machine loses power: unsynced bytes are lost, and peers get no disconnect."""
         self._do(self._brokers.power_loss(broker))
 
     def pause(self, broker: int) -> None:
-        """As SIGSTOP: nothing goes in or out. After the session time-out it is taken for dead."""
+        """As SIGSTOP: nothing is received or sent. It is failed after the session timeout."""
         self._do(self._brokers.pause(broker))
 
     def resume(self, broker: int) -> None:
@@ -189,26 +189,26 @@ class Cluster:
         self._do(self._brokers.resume(broker))
 
     def partition(self, *sides: Iterable[int]) -> None:
-        """Brokers of different sides cannot reach each other; clients still reach all."""
+        """Brokers on different sides cannot reach each other; clients still reach all brokers."""
         self._do(self._brokers.partition(sides))
 
     def slow(self, broker: int, ms: float) -> None:
-        """Whatever goes to or from this broker, from other brokers, takes `ms` longer each way."""
+        """Delay all traffic between this broker and other brokers by `ms` in each direction."""
         self._do(self._brokers.slow(broker, ms))
 
     def heal(self) -> None:
-        """Ends `partition` and `slow`."""
+        """End all `partition` and `slow` faults."""
         self._do(self._brokers.heal())
 
     def fill_disk(self, broker: int) -> None:
-        """No file of this broker can grow any more."""
+        """The disk of this broker is full: no file can grow."""
         self._do(self._brokers.fill_disk(broker))
 
     def free_disk(self, broker: int) -> None:
         self._do(self._brokers.free_disk(broker))
 
     def expire_session(self, broker: int) -> None:
-        """The metadata store ends this broker's session, as after a long silence."""
+        """The metadata store expires this broker's session."""
         self._do(self._brokers.expire_session(broker))
 
     # -- waiting -------------------------------------------------------------------------------
@@ -219,9 +219,9 @@ class Cluster:
         partition: int = 0,
         broker: int | None = None,
         *,
-        timeout_s: float = PATIENCE_S,
+        timeout_s: float = TIMEOUT_S,
     ) -> int:
-        """Wait until the partition is led, by this broker if one is named; who leads it."""
+        """Wait until the partition has a leader, `broker` if given. Returns the leader."""
         return self._do(self._brokers.wait_leader(topic, partition, broker, timeout_s))
 
     def wait_isr(
@@ -230,20 +230,20 @@ class Cluster:
         partition: int,
         brokers: Collection[int],
         *,
-        timeout_s: float = PATIENCE_S,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
         """Wait until exactly these replicas are in sync."""
         self._do(self._brokers.wait_isr(topic, partition, brokers, timeout_s))
 
-    def wait_event(self, kind: str, *, timeout_s: float = PATIENCE_S) -> Event:
-        """Wait for an event of this kind; the first there is."""
+    def wait_event(self, kind: str, *, timeout_s: float = TIMEOUT_S) -> Event:
+        """Wait for an event of this kind. Returns the first one."""
         return self._do(self._brokers.wait_event(kind, timeout_s))
 
-    def wait_until_healthy(self, *, timeout_s: float = PATIENCE_S) -> None:
-        """Wait until all brokers run, every partition is led and all its replicas are in sync."""
+    def wait_until_healthy(self, *, timeout_s: float = TIMEOUT_S) -> None:
+        """Wait until all brokers run, and all partitions have a leader and all replicas in sync."""
         self._do(self._brokers.wait_until_healthy(timeout_s))
 
-    # -- within --------------------------------------------------------------------------------
+    # -- private -------------------------------------------------------------------------------
 
     @property
     def _brokers(self) -> Brokers:

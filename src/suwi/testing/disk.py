@@ -1,10 +1,10 @@
-"""Real files on a disk that can be full, and that loses what was not synced when the power fails.
+"""Real files on a disk that can become full and that loses unsynced data in a power loss.
 
-A `Drive` outlives its broker's processes; `disk` gives each of them its access (`env.Disk`), which
-ends with it. Of every file it keeps what a power loss would bring back: the size it had when it was
-last synced, and the bytes below it that were overwritten since. Names are not lost: the file
-systems that brokers run on journal them.
-Invariant: after `lose_power` each file holds what it held when it was last synced.
+A `Drive` survives its broker's processes; `disk` gives each process its access (`env.Disk`), which
+ends with the process. For every file it keeps what is needed to undo unsynced writes: the size at
+the last sync, and the bytes below it that were overwritten since. File names are not lost, because
+the file systems of brokers journal them.
+Invariant: after `lose_power` each file has its content of the last sync.
 """
 
 import errno
@@ -24,12 +24,12 @@ from suwi.testing.process import Process
 
 @dataclass(slots=True)
 class _Unsynced:
-    """How to get back to the last sync."""
+    """What is needed to restore the content of the last sync."""
 
     size_bytes: int
     overwritten: list[tuple[int, bytes]] = field(default_factory=list)
 
-    def is_about_to_change(self, file: LocalFile, start: int, end: int) -> None:
+    def save_before_change(self, file: LocalFile, start: int, end: int) -> None:
         end = min(end, self.size_bytes)
         if start < end:
             self.overwritten.append((start, file.pread(end - start, start)))
@@ -46,16 +46,16 @@ class _Unsynced:
 
 
 class Drive:
-    """The hardware of one broker's machine."""
+    """The disk of one broker's machine."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.is_full = False
         self.boot_id = str(SystemRandom().uuid())
         self.lock = threading.RLock()
-        """Jobs in threads use the disk, too, and none may go on when its process is dead."""
+        """Threads use the disk too, and must stop when their process is killed."""
         self._unsynced: dict[int, _Unsynced] = {}
-        """By inode: a file keeps it through all its names."""
+        """By inode, which renames do not change."""
 
     def disk(self, process: Process) -> "DriveDisk":
         return DriveDisk(self, process)
@@ -75,17 +75,17 @@ class Drive:
         self._unsynced[inode] = _Unsynced(0)
 
     def changing(self, inode: int, file: LocalFile) -> _Unsynced:
-        known = self._unsynced.get(inode)
-        if known is None:
-            known = self._unsynced[inode] = _Unsynced(file.size())
-        return known
+        unsynced = self._unsynced.get(inode)
+        if unsynced is None:
+            unsynced = self._unsynced[inode] = _Unsynced(file.size())
+        return unsynced
 
     def synced(self, inode: int) -> None:
         self._unsynced.pop(inode, None)
 
 
 class DriveFile:
-    """An open file. Every call raises `Revoked` once its process is dead."""
+    """An open file. Every call raises `Revoked` after its process was killed."""
 
     __slots__ = ("_disk", "_drive", "_file", "_inode", "_is_open")
 
@@ -117,11 +117,11 @@ class DriveFile:
     def pwrite(self, data: Buffer, position: int) -> int:
         with self._drive.lock, memoryview(data).cast("B") as whole:
             self._check()
-            taken = whole[: self._room(position, len(whole))]
-            self._drive.changing(self._inode, self._file).is_about_to_change(
-                self._file, position, position + len(taken)
+            writable = whole[: self._writable_bytes(position, len(whole))]
+            self._drive.changing(self._inode, self._file).save_before_change(
+                self._file, position, position + len(writable)
             )
-            return self._file.pwrite(taken, position)
+            return self._file.pwrite(writable, position)
 
     def is_cached(self, position: int, size_bytes: int) -> bool:
         with self._drive.lock:
@@ -139,13 +139,13 @@ class DriveFile:
             size_before = self._file.size()
             if self._drive.is_full and size_bytes > size_before:
                 raise _full(self.path)
-            self._drive.changing(self._inode, self._file).is_about_to_change(
+            self._drive.changing(self._inode, self._file).save_before_change(
                 self._file, size_bytes, size_before
             )
             self._file.truncate(size_bytes)
 
     def sync(self) -> None:
-        # What a real power loss would take is of no concern here, so nothing waits for the device.
+        # No real fsync: a real power loss of the machine that runs the tests does not matter.
         with self._drive.lock:
             self._check()
             self._drive.synced(self._inode)
@@ -154,9 +154,9 @@ class DriveFile:
         with self._drive.lock:
             self._check()
             self._disk.files.pop(self, None)
-            self.let_go()
+            self.close_now()
 
-    def let_go(self) -> None:
+    def close_now(self) -> None:
         self._is_open = False
         self._file.close()
 
@@ -165,14 +165,14 @@ class DriveFile:
         if not self._is_open:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
 
-    def _room(self, position: int, size_bytes: int) -> int:
-        """How many bytes the disk takes: where it is full, none beyond the end of the file."""
+    def _writable_bytes(self, position: int, size_bytes: int) -> int:
+        """How many bytes can be written: if the disk is full, none beyond the end of the file."""
         if not self._drive.is_full:
             return size_bytes
-        room = min(size_bytes, self._file.size() - position)
-        if room <= 0 < size_bytes:
+        writable_bytes = min(size_bytes, self._file.size() - position)
+        if writable_bytes <= 0 < size_bytes:
             raise _full(self.path)
-        return room
+        return writable_bytes
 
 
 class _DriveLock:
@@ -183,9 +183,9 @@ class _DriveLock:
     def release(self) -> None:
         self._disk.check()
         self._disk.locks.remove(self)
-        self.let_go()
+        self.close_now()
 
-    def let_go(self) -> None:
+    def close_now(self) -> None:
         self._lock.release()
 
 
@@ -199,12 +199,12 @@ class DriveDisk(LocalDisk):
         self.locks: list[_DriveLock] = []
 
     def revoke(self) -> None:
-        """The process is dead: the kernel closes its files and frees its locks."""
+        """The process was killed: close its files and free its locks, as the kernel does."""
         with self.drive.lock:
             for file in self.files:
-                file.let_go()
+                file.close_now()
             for lock in self.locks:
-                lock.let_go()
+                lock.close_now()
             self.files.clear()
             self.locks.clear()
 
@@ -239,7 +239,7 @@ class DriveDisk(LocalDisk):
         self.check()
         return self.drive.boot_id
 
-    # The rest is as it is, while the process lives.
+    # The other methods are those of `LocalDisk`, while the process is running.
 
     def _call(self, function: Callable[..., Any], *args: Any) -> Any:
         with self.drive.lock:

@@ -1,10 +1,10 @@
-"""An event loop that runs several brokers as if each had a process of its own.
+"""An event loop that runs several brokers as if each had its own process.
 
-Callbacks, tasks and sockets belong to the `Process` in whose context they were made, so one can
-be frozen (`freeze`, as SIGSTOP) or killed (`kill`, as SIGKILL) while the others go on. Connections
-that brokers open to each other lead through the loop's `network`. The brokers' code knows nothing
-of this: it sees an asyncio loop.
-Invariant: nothing of a process runs while it is frozen, nor ever after its death.
+Callbacks, tasks and sockets belong to the `Process` in whose context they were created, so a
+process can be frozen (`freeze`, as SIGSTOP) or killed (`kill`, as SIGKILL) while the others run.
+Connections between brokers go through the loop's `network`. The code of the brokers is unchanged:
+it uses an asyncio loop.
+Invariant: no code of a process runs while it is frozen, or after it was killed.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from collections.abc import Callable
 from contextvars import Context, copy_context
 from typing import Any, TypeVarTuple, Unpack
 
-from suwi.sim.tasks import TaskList, is_death
+from suwi.sim.tasks import TaskList, is_revocation
 from suwi.testing.network import Network
-from suwi.testing.process import Process, Turn, owner_of, running_process
+from suwi.testing.process import Process, ProcessCallback, owner_of, running_process
 
 _Ts = TypeVarTuple("_Ts")
 
@@ -26,15 +26,15 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class _Sockets(selectors.DefaultSelector):
-    """Knows which process waits for which socket, and where the loop is at rest.
+    """Records which process owns which socket, and runs actions between iterations of the loop.
 
-    `between_rounds`: done when the loop has nothing in its hands. Inside a round it may hold
-    events of sockets that it has not come to yet, and those would slip through.
+    `between_iterations`: actions to run between iterations. Within an iteration the loop may have
+    events of sockets that it has not processed yet, which would still be delivered.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.between_rounds: deque[Callable[[], None]] = deque()
+        self.between_iterations: deque[Callable[[], None]] = deque()
         self._owners: dict[int, Process] = {}
         self._frozen: dict[Process, list[selectors.SelectorKey]] = {}
 
@@ -51,9 +51,9 @@ class _Sockets(selectors.DefaultSelector):
         return key
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        while self.between_rounds:
-            self.between_rounds.popleft()()
-            timeout = 0  # It may have given the loop something to do.
+        while self.between_iterations:
+            self.between_iterations.popleft()()
+            timeout = 0  # the action may have scheduled callbacks
         return super().select(timeout)
 
     def freeze(self, process: Process) -> None:
@@ -68,8 +68,8 @@ class _Sockets(selectors.DefaultSelector):
         self._frozen.pop(process, None)
 
 
-class _Nobody(asyncio.Protocol):
-    """What the connections of the dead talk to."""
+class _IgnoringProtocol(asyncio.Protocol):
+    """The protocol of a killed process's connections: it ignores everything."""
 
 
 class ClusterLoop(asyncio.SelectorEventLoop):
@@ -80,55 +80,55 @@ class ClusterLoop(asyncio.SelectorEventLoop):
         self._processes = TaskList()
         self.set_task_factory(self._make_task)
         self.set_exception_handler(self._report)
-        self._has_killed = False
+        self._has_killed_processes = False
 
-    # -- life and death ------------------------------------------------------------------------
+    # -- freeze and kill -----------------------------------------------------------------------
 
     async def freeze(self, process: Process) -> None:
-        """SIGSTOP: it does nothing and notices nothing; the kernel takes bytes for it."""
+        """SIGSTOP: no code of the process runs; the kernel still receives bytes for it."""
 
         def freeze() -> None:
             process.frozen = True
             self._sockets.freeze(process)
 
-        await self._at_rest(freeze)
+        await self._between_iterations(freeze)
 
     async def thaw(self, process: Process) -> None:
         def thaw() -> None:
             process.frozen = False
             self._sockets.thaw(process)
-            self._give_turns(process)
-            self.network.pump()
+            self._schedule_parked(process)
+            self.network.deliver_due()
 
-        await self._at_rest(thaw)
+        await self._between_iterations(thaw)
 
     async def kill(self, process: Process) -> None:
-        """SIGKILL: peers see their connections reset."""
+        """SIGKILL: the connections of peers are reset."""
 
         def kill() -> None:
             process.revoke()
-            self._end(process)
+            self._close_sockets_and_tasks(process)
 
-        await self._at_rest(kill)
+        await self._between_iterations(kill)
 
     async def cut_off(self, process: Process) -> None:
-        """Its machine dies: peers see nothing at all, until `bury`."""
+        """The machine fails: peers notice nothing until `release_sockets`."""
 
         def cut_off() -> None:
             process.revoke()
             self._sockets.freeze(process)
             for transport in list(process.transports):
-                transport.set_protocol(_Nobody())
-            self._unwind(process)
+                transport.set_protocol(_IgnoringProtocol())
+            self._end_tasks(process)
 
-        await self._at_rest(cut_off)
+        await self._between_iterations(cut_off)
 
-    async def bury(self, process: Process) -> None:
-        """Its machine is back: whoever still talks to the dead learns that they are dead."""
-        await self._at_rest(lambda: self._end(process))
+    async def release_sockets(self, process: Process) -> None:
+        """The machine is back: the connections to the old process are reset."""
+        await self._between_iterations(lambda: self._close_sockets_and_tasks(process))
 
-    def _end(self, process: Process) -> None:
-        # Connections first: what `finally` blocks still do must reach nobody.
+    def _close_sockets_and_tasks(self, process: Process) -> None:
+        # Connections first: what `finally` blocks still send must not reach peers.
         for server in process.servers:
             server.close()
         process.servers.clear()
@@ -139,27 +139,27 @@ class ClusterLoop(asyncio.SelectorEventLoop):
             connection.close()
         process.accepted.clear()
         self._sockets.forget(process)
-        self._unwind(process)
+        self._end_tasks(process)
 
-    def _unwind(self, process: Process) -> None:
-        self._has_killed = True
-        self.network.died(process)
-        self._give_turns(process)
+    def _end_tasks(self, process: Process) -> None:
+        self._has_killed_processes = True
+        self.network.process_ended(process)
+        self._schedule_parked(process)
         self._processes.abandon(process)
 
-    def _give_turns(self, process: Process) -> None:
-        """To what was held back while the process was frozen."""
+    def _schedule_parked(self, process: Process) -> None:
+        """Schedule the callbacks that were held back while the process was frozen."""
         parked, process.parked = process.parked, []
-        for turn in parked:
-            super().call_soon(turn, context=turn.context)
+        for callback_of_process in parked:
+            super().call_soon(callback_of_process, context=callback_of_process.context)
 
     def _report(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        is_dropped = "task" not in context and "never retrieved" in str(context.get("message"))
-        if is_death(context.get("exception")) or (is_dropped and self._has_killed):
-            return  # What the dead left behind is nobody's to handle.
+        is_leftover = "task" not in context and "never retrieved" in str(context.get("message"))
+        if is_revocation(context.get("exception")) or (is_leftover and self._has_killed_processes):
+            return  # leftovers of a killed process are expected
         self.default_exception_handler(context)
 
-    async def _at_rest(self, action: Callable[[], None]) -> None:
+    async def _between_iterations(self, action: Callable[[], None]) -> None:
         done: asyncio.Future[None] = self.create_future()
 
         def act() -> None:
@@ -170,10 +170,10 @@ class ClusterLoop(asyncio.SelectorEventLoop):
             else:
                 done.set_result(None)
 
-        self._sockets.between_rounds.append(act)
+        self._sockets.between_iterations.append(act)
         await done
 
-    # -- whose callback is it? -----------------------------------------------------------------
+    # -- owners of callbacks -------------------------------------------------------------------
 
     def call_soon(
         self, callback: Callable[[Unpack[_Ts]], object], *args: *_Ts, context: Context | None = None
@@ -182,9 +182,9 @@ class ClusterLoop(asyncio.SelectorEventLoop):
         if owner is None:
             return super().call_soon(callback, *args, context=context)
         context = copy_context() if context is None else context
-        turn = Turn(owner, callback, args, context)
-        turn.handle = super().call_soon(turn, context=context)
-        return turn.handle
+        callback_of_process = ProcessCallback(owner, callback, args, context)
+        callback_of_process.handle = super().call_soon(callback_of_process, context=context)
+        return callback_of_process.handle
 
     def call_at(
         self,
@@ -197,9 +197,9 @@ class ClusterLoop(asyncio.SelectorEventLoop):
         if owner is None:
             return super().call_at(when, callback, *args, context=context)
         context = copy_context() if context is None else context
-        turn = Turn(owner, callback, args, context)
-        timer = super().call_at(when, turn, context=context)
-        turn.handle = timer
+        callback_of_process = ProcessCallback(owner, callback, args, context)
+        timer = super().call_at(when, callback_of_process, context=context)
+        callback_of_process.handle = timer
         return timer
 
     def _make_task(
@@ -212,7 +212,7 @@ class ClusterLoop(asyncio.SelectorEventLoop):
         **options: Any,
     ) -> "asyncio.Task[Any]":
         owner = owner_of(context)
-        if context is None:  # An empty one is false, too.
+        if context is None:  # `or` would also replace an empty context
             context = copy_context()
         if owner is None:
             options["name"] = name
@@ -222,7 +222,7 @@ class ClusterLoop(asyncio.SelectorEventLoop):
             owner.check()
         return self._processes.make(coroutine, self, name, context, options)
 
-    # -- whose socket is it? -------------------------------------------------------------------
+    # -- owners of sockets ---------------------------------------------------------------------
 
     async def create_server(self, *args: Any, **options: Any) -> Any:
         owner = running_process()
@@ -230,7 +230,7 @@ class ClusterLoop(asyncio.SelectorEventLoop):
         if owner is not None:
             owner.check()
             owner.servers.append(server)
-            self.network.listens(owner, [each.getsockname()[1] for each in server.sockets])
+            self.network.register_ports(owner, [each.getsockname()[1] for each in server.sockets])
         return server
 
     async def create_connection(self, protocol_factory: Any, *args: Any, **options: Any) -> Any:
@@ -241,7 +241,7 @@ class ClusterLoop(asyncio.SelectorEventLoop):
         owner.check()
         return await self.network.connect(connect, owner, protocol_factory, *args, **options)
 
-    # The only ways in which the loop itself accepts and makes transports; there is no public hook.
+    # The loop accepts connections and creates transports only here; there is no public hook.
 
     def _accept_connection2(self, factory: Any, connection: socket.socket, *args: Any) -> Any:
         owner = running_process()
@@ -264,9 +264,9 @@ def _owned(transport: asyncio.Transport) -> asyncio.Transport:
 
 
 def _reset(transport: asyncio.Transport) -> None:
-    """Close a connection as the kernel does for a process that was killed."""
+    """Close a connection as the kernel does for a killed process."""
     sock = transport.get_extra_info("socket")
     if sock is not None and not transport.is_closing():
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-    transport.set_protocol(_Nobody())
+    transport.set_protocol(_IgnoringProtocol())
     transport.abort()

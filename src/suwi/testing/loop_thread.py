@@ -1,4 +1,4 @@
-"""The thread in which a test cluster's event loop runs, beside the test's own."""
+"""The thread that runs the event loop of a test cluster."""
 
 import asyncio
 import threading
@@ -14,7 +14,7 @@ T = TypeVar("T")
 class LoopThread:
     def __init__(self) -> None:
         self.loop = ClusterLoop()
-        # The test may block its own thread, or run another loop in it: the brokers need theirs.
+        # The test may block its own thread, or run another event loop in it.
         self._thread = threading.Thread(  # noqa: TID251
             target=self._run, name="suwi-cluster", daemon=True
         )
@@ -34,7 +34,7 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do the work on the loop and wait for it."""
+        """Run a coroutine on the loop and block until it is done."""
         future = self.submit(work)
         try:
             return future.result()
@@ -48,5 +48,5 @@ class LoopThread:
 
 
 async def on_loop(thread: LoopThread, work: Coroutine[Any, Any, T]) -> T:
-    """Do the work on that thread's loop, waiting for it on the caller's."""
+    """Run a coroutine on that thread's loop, and await it on the caller's loop."""
     return await asyncio.wrap_future(thread.submit(work))

@@ -1,9 +1,8 @@
-"""The network between brokers of one cluster: links that are slow or cut.
+"""The network between the brokers of one cluster, with slow and cut links.
 
-Whoever opens a connection to another broker gets it through a `_Gate`, which holds back what goes
-in either direction. One end is enough: the accepting end is a plain connection. Clients are not
-concerned.
-Invariant: the bytes of a connection arrive whole and in order, or not at all.
+A broker's connection to another broker goes through a `_Gate`, which delays the data of both
+directions. The accepting side needs no gate. Connections of clients are not affected.
+Invariant: the bytes of a connection arrive complete and in order, or not at all.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ class Network:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._nodes: dict[int, int] = {}
-        """Which broker listens on which port."""
+        """The broker that listens on each port."""
         self._cuts: set[frozenset[int]] = set()
         self._delays_s: dict[int, float] = {}
         self._gates: dict[_Gate, None] = {}
@@ -29,22 +28,22 @@ class Network:
 
     # -- faults --------------------------------------------------------------------------------
 
-    def cut(self, some: Iterable[int], others: Iterable[int]) -> None:
-        """Nothing passes between the two sides any more, and nobody is told."""
+    def cut(self, side: Iterable[int], others: Iterable[int]) -> None:
+        """Stop all traffic between the two sides, without closing connections."""
         others = set(others)
-        self._cuts |= {frozenset((a, b)) for a in some for b in others if a != b}
+        self._cuts |= {frozenset((a, b)) for a in side for b in others if a != b}
 
     def heal(self) -> None:
-        """Nothing is cut any more. What was on its way arrives, as TCP has it."""
+        """Remove all cuts. Data in transit arrives, as with TCP retransmission."""
         self._cuts.clear()
         healed, self._healed = self._healed, asyncio.Event()
         healed.set()
-        self.pump()
+        self.deliver_due()
 
     def slow(self, node: int, delay_s: float) -> None:
-        """Whatever goes to or from a broker takes so much longer."""
+        """Delay all traffic of a broker by `delay_s`."""
         self._delays_s[node] = delay_s
-        self.pump()
+        self.deliver_due()
 
     def is_cut(self, a: int, b: int) -> bool:
         return frozenset((a, b)) in self._cuts
@@ -54,7 +53,7 @@ class Network:
 
     # -- connections ---------------------------------------------------------------------------
 
-    def listens(self, process: Process, ports: Iterable[int]) -> None:
+    def register_ports(self, process: Process, ports: Iterable[int]) -> None:
         self._nodes.update(dict.fromkeys(ports, process.node))
 
     async def connect(
@@ -83,22 +82,22 @@ class Network:
     def closed(self, gate: "_Gate") -> None:
         self._gates.pop(gate, None)
 
-    def pump(self) -> None:
-        """Something has changed: let through what may pass now."""
+    def deliver_due(self) -> None:
+        """Deliver what may be delivered now, after a change."""
         for gate in list(self._gates):
-            gate.pump()
+            gate.deliver_due()
 
-    def died(self, process: Process) -> None:
-        """What it sent over a cut link is lost: nobody is left to send it again."""
+    def process_ended(self, process: Process) -> None:
+        """Data that the process sent over a cut link is lost: there is no retransmission."""
         for gate in list(self._gates):
             if gate.process is process:
                 del self._gates[gate]
             elif gate.target == process.node:
-                gate.peer_died()
+                gate.peer_ended()
 
 
 class _Gate(asyncio.Protocol):
-    """One connection from a broker to another."""
+    """One connection from a broker to another broker."""
 
     def __init__(
         self,
@@ -117,22 +116,22 @@ class _Gate(asyncio.Protocol):
         self._out: deque[tuple[float, bytes | None]] = deque()
         self._in: deque[tuple[float, Callable[..., object], tuple[Any, ...]]] = deque()
         self._timer: asyncio.TimerHandle | None = None
-        self._is_left = False
+        self._is_closed_by_broker = False
         self._is_peer_lost = False
 
-    # -- what the broker does ------------------------------------------------------------------
+    # -- called by the broker ------------------------------------------------------------------
 
     def send(self, data: bytes | None) -> None:
-        """Bytes, or None for the end."""
+        """Send bytes; None closes the connection."""
         if self._out or self._delay_s or self._is_cut:
             self._out.append((self._loop.time() + self._delay_s, data))
-            self.pump()
+            self.deliver_due()
         else:
             self._send_now(data)
 
-    def leave(self, *, at_once: bool) -> None:
-        """The broker has closed the connection: nothing arrives for it any more."""
-        self._is_left = True
+    def close(self, *, at_once: bool) -> None:
+        """The broker has closed the connection: nothing more is delivered to it."""
+        self._is_closed_by_broker = True
         if at_once or self._is_cut:
             self.transport.raw.abort()
         else:
@@ -145,7 +144,7 @@ class _Gate(asyncio.Protocol):
         elif not raw.is_closing():
             raw.write(data)
 
-    # -- what the connection does --------------------------------------------------------------
+    # -- called by the connection --------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -155,23 +154,23 @@ class _Gate(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if not self._is_peer_lost:
-            self._arrived(self.protocol.data_received, data)
+            self._deliver_later(self.protocol.data_received, data)
 
-    def peer_died(self) -> None:
+    def peer_ended(self) -> None:
         if self._is_cut:
             self._is_peer_lost = True
             bytes_arrive = self.protocol.data_received
             self._in = deque(event for event in self._in if event[1] != bytes_arrive)
 
     def eof_received(self) -> None:
-        self._arrived(self.protocol.eof_received)
+        self._deliver_later(self.protocol.eof_received)
 
     def connection_lost(self, error: Exception | None) -> None:
-        if self._is_left:
+        if self._is_closed_by_broker:
             self._in.clear()
             self._end(error)
         else:
-            self._arrived(self._end, error)
+            self._deliver_later(self._end, error)
 
     def pause_writing(self) -> None:
         self.protocol.pause_writing()
@@ -183,14 +182,14 @@ class _Gate(asyncio.Protocol):
         self._network.closed(self)
         self.protocol.connection_lost(error)
 
-    def _arrived(self, call: Callable[..., object], *args: Any) -> None:
+    def _deliver_later(self, call: Callable[..., object], *args: Any) -> None:
         if self._in or self._delay_s or self._is_cut:
             self._in.append((self._loop.time() + self._delay_s, call, args))
-            self.pump()
+            self.deliver_due()
         else:
             call(*args)
 
-    # -- letting through -----------------------------------------------------------------------
+    # -- delivery ------------------------------------------------------------------------------
 
     @property
     def _is_cut(self) -> bool:
@@ -200,7 +199,7 @@ class _Gate(asyncio.Protocol):
     def _delay_s(self) -> float:
         return self._network.delay_s(self.process.node, self.target)
 
-    def pump(self) -> None:
+    def deliver_due(self) -> None:
         if self._is_cut or self.process.revoked:
             return
         now_s = self._loop.time()
@@ -210,20 +209,21 @@ class _Gate(asyncio.Protocol):
             while self._in and self._in[0][0] <= now_s:
                 _, call, args = self._in.popleft()
                 self.process.call(call, *args)
-        self._plan()
+        self._schedule()
 
-    def _plan(self) -> None:
+    def _schedule(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         waiting = [queue[0][0] for queue in (self._out, self._in) if queue]
         if waiting and not (self.process.frozen and min(waiting) <= self._loop.time()):
-            # The network's own doing, not the broker's: a frozen one still gets its bytes.
-            self._timer = self._loop.call_at(min(waiting), self.pump, context=Context())
+            # In an empty context, since the network is not part of the process: data is sent even
+            # while the process is frozen.
+            self._timer = self._loop.call_at(min(waiting), self.deliver_due, context=Context())
 
 
 class _GatedTransport(asyncio.Transport):
-    """A connection as the broker sees it."""
+    """The transport that the broker uses."""
 
     raw: asyncio.Transport
 
@@ -238,10 +238,10 @@ class _GatedTransport(asyncio.Transport):
         self._gate.send(b"".join(list_of_data))
 
     def close(self) -> None:
-        self._gate.leave(at_once=False)
+        self._gate.close(at_once=False)
 
     def abort(self) -> None:
-        self._gate.leave(at_once=True)
+        self._gate.close(at_once=True)
 
     def is_closing(self) -> bool:
         return self.raw.is_closing()

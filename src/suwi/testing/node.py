@@ -1,7 +1,7 @@
-"""One broker of a test cluster, through all lives of its process.
+"""One broker of a test cluster, across all its processes.
 
-`start` begins a life; `stop`, `kill` and `lose_power` end it, each in its way; `freeze` and `thaw`
-interrupt it. Its data, its port and its drive stay.
+`start` starts a process; `stop`, `kill` and `lose_power` end it in different ways; `freeze` and
+`thaw` suspend and resume it. The data, the port and the drive persist.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ class Node:
         self.drive = Drive(path)
         self.port = 0
         self.broker: Broker | None = None
-        """Of the life that runs, or ran last."""
+        """The broker of the current or last process."""
         self._loop = loop
         self._store = store
         self._settings = settings
         self._brokers = brokers
         self._process: Process | None = None
         self._view: EmbeddedView | None = None
-        self._lives = 0
+        self._process_count = 0
         self._watch: asyncio.Task[None] | None = None
         self._reservation: Reservation | None = None
 
@@ -52,16 +52,16 @@ class Node:
     def is_frozen(self) -> bool:
         return self._process is not None and self._process.frozen and self.is_running
 
-    # -- a life --------------------------------------------------------------------------------
+    # -- process -------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin a life; returns when the broker is in service. Raises what kept it from that."""
+        """Start a process. Returns when the broker is in service; raises the error if it fails."""
         if self.is_running:
-            raise RuntimeError(f"broker {self.id} is running already")
+            raise RuntimeError(f"broker {self.id} is already running")
         if self._process is not None:
-            await self._loop.bury(self._process)
-        self._lives += 1
-        self._process = process = Process(self.id, self._lives)
+            await self._loop.release_sockets(self._process)
+        self._process_count += 1
+        self._process = process = Process(self.id, self._process_count)
         disk = self.drive.disk(process)
         env = Env(SystemClock(), disk, SystemRandom())
         self._view = view = process.call(self._store.view)
@@ -71,18 +71,18 @@ class Node:
         starting = self._loop.create_task(broker.start(), context=process.context)
         await asyncio.wait([starting])
         if starting.cancelled():
-            raise RuntimeError(f"broker {self.id} died while it was starting")
+            raise RuntimeError(f"broker {self.id} was killed while it was starting")
         error = starting.exception()
         if error is not None:
             await self.kill()
             raise error
         self.port = broker.listeners[0].port
-        self._watch = self._loop.create_task(self._end_with(broker, process))
+        self._watch = self._loop.create_task(self._end_after_failure(broker, process))
         if self._reservation is None:
             self._reservation = Reservation(self.port)
 
-    async def _end_with(self, broker: Broker, process: Process) -> None:
-        """A broker that has stopped by itself ends its process."""
+    async def _end_after_failure(self, broker: Broker, process: Process) -> None:
+        """End the process of a broker that has stopped by itself."""
         await broker.wait_failed()
         await self._loop.kill(process)
 
@@ -93,11 +93,13 @@ class Node:
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "log.dirs": self.path,
         }
-        return Broker(env, parse_broker_config(properties).config, view, sharing=self._brokers)
+        return Broker(
+            env, parse_broker_config(properties).config, view, brokers_in_process=self._brokers
+        )
 
     async def stop(self) -> bool:
-        """As SIGTERM: it hands over, brings everything to disk and ends; whether that worked."""
-        process, broker = self._life(), self.broker
+        """As SIGTERM: a controlled shutdown. Returns whether it was clean."""
+        process, broker = self._running_process(), self.broker
         assert broker is not None
         stopping = self._loop.create_task(broker.stop(), context=process.context)
         await asyncio.wait([stopping])
@@ -105,48 +107,48 @@ class Node:
         return not stopping.cancelled() and stopping.result()
 
     async def kill(self) -> None:
-        """As SIGKILL: what was written stays; its session times out."""
-        self._watch_no_more()
+        """As SIGKILL: written data stays; the session times out."""
+        self._stop_watching()
         if self._process is not None:
             await self._loop.kill(self._process)
 
     async def lose_power(self) -> None:
-        """What was not synced is gone. Peers hear nothing; its session times out."""
-        self._watch_no_more()
+        """Unsynced data is lost. Peers notice nothing; the session times out."""
+        self._stop_watching()
         if self._process is not None:
             await self._loop.cut_off(self._process)
         self.drive.lose_power()
 
-    def _watch_no_more(self) -> None:
+    def _stop_watching(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
 
     async def freeze(self) -> None:
-        """As SIGSTOP: nothing goes in or out, and its session runs out."""
+        """As SIGSTOP: nothing is received or sent, and the session times out."""
         assert self._view is not None
-        await self._loop.freeze(self._life())
+        await self._loop.freeze(self._running_process())
         self._view.suspend()
 
     async def thaw(self) -> None:
         """As SIGCONT."""
         assert self._view is not None
-        process = self._life()
+        process = self._running_process()
         self._view.reconnect()
         await self._loop.thaw(process)
 
     async def expire_session(self) -> None:
-        """The store has not heard from it for too long, and it learns that."""
-        self._life()
+        """The metadata store expires the session, and the broker is notified."""
+        self._running_process()
         assert self._view is not None
         await self._view.expire()
 
-    def _life(self) -> Process:
+    def _running_process(self) -> Process:
         if self._process is None or self._process.revoked:
             raise RuntimeError(f"broker {self.id} is not running")
         return self._process
 
     async def end(self) -> None:
-        """The end of all its lives."""
+        """End the node for good."""
         await self.kill()
         if self._reservation is not None:
             self._reservation.release()

@@ -1,7 +1,7 @@
-"""Ports that stay a broker's own between its lives.
+"""Keeps a broker's port reserved while its process is not running.
 
-While a broker is dead its port must refuse connections, and no other process may be given it: its
-clients would talk to a stranger. A socket that is bound but does not listen does both.
+While a broker is down its port must refuse connections, and no other process may get it, since
+clients would connect to the wrong server. A socket that is bound but does not listen does both.
 """
 
 import socket
@@ -11,7 +11,7 @@ _HOST = "127.0.0.1"
 
 
 class Reservation:
-    """Nothing but a wish where the system does not let two sockets share an address."""
+    """Without effect on systems that do not let two sockets share an address."""
 
     def __init__(self, port: int) -> None:
         self._socket: socket.socket | None = None

@@ -1,7 +1,7 @@
-"""One life of one broker among several in a real process, as if it had a process of its own.
+"""A simulated process of one broker; several run in one real process.
 
-A `Process` knows what belongs to it: sockets, connections and the callbacks that wait while it is
-frozen. Whatever it does carries it in its context (`suwi.sim.incarnation.current`).
+A `Process` has references to what it owns: sockets, connections, and the callbacks that wait while
+it is frozen. Its code runs in a context with the process (`suwi.sim.incarnation.current`).
 """
 
 import asyncio
@@ -15,25 +15,25 @@ from suwi.sim.incarnation import Incarnation, current
 
 
 class Process(Incarnation):
-    def __init__(self, node: int, life: int) -> None:
-        super().__init__(f"broker-{node}", life)
+    def __init__(self, node: int, number: int) -> None:
+        super().__init__(f"broker-{node}", number)
         self.node = node
         self.context = copy_context()
         self.context.run(current.set, self)
         self.servers: list[asyncio.AbstractServer] = []
         self.transports: WeakSet[asyncio.Transport] = WeakSet()
         self.accepted: WeakSet[socket.socket] = WeakSet()
-        """Of connections to it; for a moment they have no transport yet."""
-        self.parked: list[Turn] = []
-        """What would have run, had it not been frozen; in order."""
+        """Sockets of accepted connections, which at first have no transport."""
+        self.parked: list[ProcessCallback] = []
+        """The callbacks that were due while it was frozen, in order."""
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function as part of this process."""
+        """Call a function in the context of this process."""
         return self.context.copy().run(function, *args)
 
 
 def running_process() -> Process | None:
-    """The process that is running; None for the test kit itself."""
+    """The process whose code is running; None for the test kit itself."""
     owner = current.get()
     return owner if isinstance(owner, Process) else None
 
@@ -45,8 +45,8 @@ def owner_of(context: Context | None) -> Process | None:
     return owner if isinstance(owner, Process) else None
 
 
-class Turn:
-    """A callback of a process: runs, waits while the process is frozen, or never if it is dead."""
+class ProcessCallback:
+    """A callback of a process. It waits while the process is frozen and never runs after a kill."""
 
     __slots__ = ("_args", "_callback", "_owner", "context", "handle")
 
@@ -59,7 +59,7 @@ class Turn:
     ) -> None:
         self.context = context
         self.handle: asyncio.Handle | None = None
-        """What whoever made the call can cancel."""
+        """Returned to the caller, which may cancel it."""
         self._owner = owner
         self._callback = callback
         self._args = args
@@ -69,7 +69,7 @@ class Turn:
         if self.handle is not None and self.handle.cancelled():
             return
         if owner.revoked:
-            # What a transport does at its end is the kernel's work: it closes the socket.
+            # The final callbacks of a transport close the socket, which the kernel would do.
             if isinstance(getattr(self._callback, "__self__", None), asyncio.BaseTransport):
                 self._callback(*self._args)
         elif owner.frozen:

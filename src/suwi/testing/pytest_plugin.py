@@ -1,7 +1,7 @@
-"""Fixtures for pytest: `suwi`, a cluster for the whole run, and `suwi_cluster`, one for one test.
+"""pytest fixtures: `suwi`, a cluster for the whole run, and `suwi_cluster`, one for a single test.
 
-pytest finds this module by itself (entry point `pytest11`); nothing heavy is imported before a
-test asks for a fixture. Under pytest-xdist each worker has clusters of its own.
+pytest finds this module through the entry point `pytest11`; heavy modules are imported only when a
+test uses a fixture. With pytest-xdist each worker has its own clusters.
 """
 
 import re
@@ -19,11 +19,11 @@ _numbers = count(1)
 
 
 class Suwi:
-    """The cluster of the whole run, with names of topics that no other test uses."""
+    """The cluster of the whole run, with topic names that no other test uses."""
 
     def __init__(self, cluster: "Cluster", test: str) -> None:
         self.cluster = cluster
-        # Kafka takes a.b and a_b for too similar; letters, digits and hyphens are never.
+        # In Kafka a.b and a_b collide; letters, digits and hyphens never do.
         readable = re.sub(r"[^A-Za-z0-9]+", "-", test)[:_NAME_CHARACTERS_MAX].strip("-")
         self.prefix = f"{readable}-{next(_numbers)}-"
 
@@ -32,31 +32,34 @@ class Suwi:
         return self.cluster.bootstrap_servers
 
     def topic(self, name: str = "topic") -> str:
-        """A name for a topic of this test's own; the topic is made when it is first used."""
+        """The name of a topic for this test only; the topic is created at its first use."""
         return self.prefix + name
 
     def create_topic(
         self, name: str = "topic", partitions: int = 1, configs: Mapping[str, object] | None = None
     ) -> str:
-        """Make a topic of this test's own; its name."""
+        """Create a topic for this test only. Returns its name."""
         return self.cluster.create_topic(self.topic(name), partitions, configs=configs)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addini("suwi_brokers", "How many brokers the fixture `suwi` has.", default="3")
+    parser.addini("suwi_brokers", "The number of brokers of the fixture `suwi`.", default="3")
     parser.addini(
-        "suwi_settings", "Kafka's broker keys for `suwi`, KEY=VALUE.", type="linelist", default=[]
+        "suwi_settings",
+        "Broker settings of `suwi` with Kafka's keys, KEY=VALUE.",
+        type="linelist",
+        default=[],
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "suwi(brokers=3, settings={...}, ...): how `suwi_cluster` makes its cluster"
+        "markers", "suwi(brokers=3, settings={...}, ...): options for the cluster of `suwi_cluster`"
     )
 
 
 @pytest.fixture(scope="session")
-def _suwi_of_the_run(pytestconfig: pytest.Config) -> "Iterator[Cluster]":
+def _suwi_session_cluster(pytestconfig: pytest.Config) -> "Iterator[Cluster]":
     from suwi.testing.cluster import Cluster
 
     settings: dict[str, object] = {}
@@ -70,9 +73,9 @@ def _suwi_of_the_run(pytestconfig: pytest.Config) -> "Iterator[Cluster]":
 
 
 @pytest.fixture
-def suwi(_suwi_of_the_run: "Cluster", request: pytest.FixtureRequest) -> Iterator[Suwi]:
-    """A running cluster, shared by all tests of the run. Do it no harm."""
-    mine = Suwi(_suwi_of_the_run, request.node.name)
+def suwi(_suwi_session_cluster: "Cluster", request: pytest.FixtureRequest) -> Iterator[Suwi]:
+    """A running cluster, shared by all tests of the run. Do not inject faults into it."""
+    mine = Suwi(_suwi_session_cluster, request.node.name)
     yield mine
     for topic in mine.cluster.topics():
         if topic.startswith(mine.prefix):
@@ -81,7 +84,7 @@ def suwi(_suwi_of_the_run: "Cluster", request: pytest.FixtureRequest) -> Iterato
 
 @pytest.fixture
 def suwi_cluster(request: pytest.FixtureRequest) -> "Iterator[Cluster]":
-    """A cluster for this test alone: kill it, cut it, fill its disks."""
+    """A cluster for this test only, for fault injection."""
     from suwi.testing.cluster import Cluster
 
     marker = request.node.get_closest_marker("suwi")

@@ -1,1 +1,1 @@
-"""Producers across restarts: their ids, and later their transactions."""
+"""Producer ids; transactions will be added here."""

@@ -1,6 +1,6 @@
-"""Producer ids, taken from the store in blocks and never given out twice.
+"""Producer ids, allocated from the metadata store in blocks and never assigned twice.
 
-A block that is half used when the broker stops is lost, on purpose.
+The unused rest of a block is discarded when the broker stops.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ class ProducerIds:
         self._refill = asyncio.Lock()
 
     async def skip(self, used: int) -> None:
-        """Never give out `used`, or an id below it. Raises `Unavailable`."""
+        """Make sure that no id up to and including `used` is assigned. Raises `Unavailable`."""
         async with self._refill:
             first = await allocate(self._store, "producer", 1)
             if first < used:
                 await allocate(self._store, "producer", used - first)
 
     async def next(self) -> ProducerId:
-        """A producer id that nobody has had before. Raises `Unavailable`."""
+        """A producer id that was never assigned before. Raises `Unavailable`."""
         async with self._refill:
             if self._next == self._end:
                 self._next = await allocate(self._store, "producer", _BLOCK)

@@ -1,7 +1,8 @@
-"""Kafka's bytes: headers, the version table, and messages to and from bytes.
+"""Kafka's wire protocol: headers, the version table, and encoding and decoding of messages.
 
-`versions` says what exists, `headers` frames a message, `codec` reads and writes any of them with
-kio's schemas, and `produce` and `fetch` do the two frequent ones by hand, without copying records.
-Invariant: whatever the bytes are, reading them ends in a message or in `MalformedMessage`, and
-never takes more memory than the bytes that were received call for.
+`versions` lists the APIs, `headers` encodes headers, `codec` encodes and decodes any message with
+kio's schemas. `produce`, `fetch_request` and `fetch_response` are hand-written codecs for the two
+frequent APIs, which do not copy records.
+Invariant: decoding any bytes ends in a message or in `MalformedMessage`, and the memory it takes is
+bounded by the bytes received, not by announced lengths.
 """

@@ -1,9 +1,9 @@
-"""Any message to and from bytes, by API key and version, with kio's schemas.
+"""Encodes and decodes any message by API key and version, with kio's schemas.
 
-Reading gives kio's frozen entities; writing takes plain dicts with kio's field names, holding the
-fields of all versions at once (see `encoder`). Times may be given in milliseconds. A long array is
-written piece by piece with `encode_items` and `join_items`.
-Invariant: bytes of a peer end in an entity or in `MalformedMessage`, never in anything else.
+Decoding returns kio's frozen entities. Encoding takes plain dicts with kio's field names, with the
+fields of all versions at once (see `encoder`). Times may be given in milliseconds. A long array can
+be encoded piece by piece with `encode_items` and `join_items`.
+Invariant: decoding a peer's bytes returns an entity or raises `MalformedMessage`, nothing else.
 """
 
 from collections.abc import Callable, Collection
@@ -25,9 +25,9 @@ _Read: TypeAlias = Callable[[memoryview, int], Any]
 
 
 def read_request(api_key: int, version: int, body: Buffer, at: int = 0) -> Any:
-    """kio's entity for a request whose body starts at `at`.
+    """Decode a request whose body starts at `at` into kio's entity.
 
-    What follows its end is ignored, as Kafka does. Raises `MalformedRequest`.
+    Bytes after its end are ignored, as in Kafka. Raises `MalformedRequest`.
     """
     try:
         return _reader(api_key, version, Direction.REQUEST)(memoryview(body).toreadonly(), at)
@@ -36,7 +36,7 @@ def read_request(api_key: int, version: int, body: Buffer, at: int = 0) -> Any:
 
 
 def read_response(api_key: int, version: int, body: Buffer, at: int = 0) -> Any:
-    """kio's entity for a response whose body starts at `at`. Raises `MalformedResponse`."""
+    """Decode a response whose body starts at `at`. Raises `MalformedResponse`."""
     try:
         return _reader(api_key, version, Direction.RESPONSE)(memoryview(body).toreadonly(), at)
     except MalformedMessage as error:
@@ -44,17 +44,17 @@ def read_response(api_key: int, version: int, body: Buffer, at: int = 0) -> Any:
 
 
 def encode_request(api_key: int, version: int, fields: Fields) -> bytes:
-    """The body of a request. Raises `InvalidFields`."""
+    """Encode the body of a request. Raises `InvalidFields`."""
     return _encoder(api_key, version, Direction.REQUEST)(fields)
 
 
 def encode_response(api_key: int, version: int, fields: Fields) -> bytes:
-    """The body of a response. Raises `InvalidFields`."""
+    """Encode the body of a response. Raises `InvalidFields`."""
     return _encoder(api_key, version, Direction.RESPONSE)(fields)
 
 
 def encode_items(api_key: int, version: int, path: Path, items: Collection[Fields]) -> EncodedItems:
-    """Structures in an array of a response, which `path` leads to: a long one piece by piece."""
+    """Encode some items of the array at `path` in a response; the rest may be other pieces."""
     encode = _item_encoder(api_key, version, path)
     return EncodedItems(len(items), b"".join([encode(item) for item in items]))
 
@@ -68,7 +68,7 @@ def join_items(pieces: Collection[EncodedItems]) -> EncodedItems:
 @cache
 def _reader(api_key: int, version: int, direction: Direction) -> _Read:
     read_entity = entity_reader(entity_type(api_key, version, direction))
-    # What a broker answers, its client asked for; what a client asks for is anybody's guess.
+    # Requests are not trusted. The size of a response is determined by our own request.
     items_max = REQUEST_ITEMS_MAX if direction is Direction.REQUEST else _RESPONSE_ITEMS_MAX
     guard = compile_guard(structure(api_key, version, direction), items_max)
 
@@ -77,7 +77,7 @@ def _reader(api_key: int, version: int, direction: Direction) -> _Read:
             return read_entity(*guard(body, at))[0]
         except MalformedMessage:
             raise
-        except Exception as error:  # kio raises half a dozen kinds; all mean broken bytes
+        except Exception as error:  # kio raises several types; all mean malformed bytes
             raise MalformedMessage(str(error)) from error
 
     return read
@@ -100,7 +100,7 @@ def _item_encoder(api_key: int, version: int, path: Path) -> Callable[[Fields], 
 def _check_names(api_key: int, direction: Direction, path: Path, names: Collection[str]) -> None:
     api = APIS[api_key]
     unknown = set(names)
-    # The newest versions first: they have nearly every name, and each one costs an import.
+    # Newest version first: it has nearly every name, and each version costs an import.
     for other in range(api.max_version, api.min_version - 1, -1):
         at_path = _descend(structure(api_key, other, direction), path)
         if at_path is not None:

@@ -1,23 +1,23 @@
-"""What is wrong with a peer's bytes. Its connection is closed, nothing else suffers."""
+"""Errors in a peer's bytes, which close its connection and affect nothing else."""
 
 import struct
 
 
 class MalformedMessage(Exception):
-    """Bytes that do not parse."""
+    """Bytes that cannot be decoded."""
 
 
 class MalformedRequest(MalformedMessage):
-    """A request that does not parse, or is of an API that does not exist."""
+    """A request that cannot be decoded, or of an unknown API."""
 
 
 class MalformedResponse(MalformedMessage):
-    """A response that does not parse."""
+    """A response that cannot be decoded."""
 
 
 class InvalidFields(Exception):
-    """Our own mistake: fields that do not fit the message to be written."""
+    """A bug of the caller: fields that do not fit the message to encode."""
 
 
-# What taking bytes apart by hand may raise where they are broken.
+# What the hand-written decoders may raise on malformed bytes.
 BROKEN_BYTES = (MalformedMessage, struct.error, IndexError, ValueError)

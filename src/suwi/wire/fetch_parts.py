@@ -1,7 +1,7 @@
-"""A large Fetch response, encoded in parts: slice by slice, whichever topics its partitions are of.
+"""Encodes a large Fetch response in parts; the partitions may arrive in any order of topics.
 
-Partitions enter at `add`; `topics` then gives the chunks of one topic after the other, which stand
-between `start` and `end`. The bytes are those of `encode_fetch_response`.
+Partitions enter at `add`; `topics` then yields the chunks of each topic, which belong between
+`start` and `end`. The bytes equal those of `encode_fetch_response`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,18 +33,20 @@ class FetchParts:
         self._topics: dict[str | UUID, _Topic] = {}
 
     def add(self, topic: str | UUID, partitions: Sequence[FetchedPartition]) -> None:
-        known = self._topics.get(topic)
-        if known is None:
-            known = self._topics[topic] = _Topic()
-        known.partitions += len(partitions)
-        parts = encode_fetched_partitions(self._version, partitions, known.chunks, known.parts)
-        known.parts = [b"".join(parts)]
+        entry = self._topics.get(topic)
+        if entry is None:
+            entry = self._topics[topic] = _Topic()
+        entry.partitions += len(partitions)
+        parts = encode_fetched_partitions(self._version, partitions, entry.chunks, entry.parts)
+        entry.parts = [b"".join(parts)]
 
     def start(self, session_id: int) -> bytes:
         return encode_fetch_start(self._version, 0, session_id, 0, len(self._topics))
 
     def topics(self) -> Iterator[list[Chunk]]:
-        end = encode_fetch_end(self._version, ())  # No tags, as of the response.
+        end = encode_fetch_end(
+            self._version, ()
+        )  # no tags: the same byte as at the end of a response
         for topic, encoded in self._topics.items():
             name, topic_id = (topic, None) if isinstance(topic, str) else (None, topic)
             start = encode_topic_start(self._version, name, topic_id, encoded.partitions)
@@ -59,7 +61,7 @@ class FetchParts:
 
 
 def merged(chunks: Sequence[Chunk]) -> list[Chunk]:
-    """The same bytes in fewer chunks: neighbours that lie in memory become one."""
+    """The same bytes in fewer chunks: adjacent chunks in memory are joined."""
     out: list[Chunk] = []
     run: list[bytes] = []
     for chunk in chunks:

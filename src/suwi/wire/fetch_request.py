@@ -1,6 +1,6 @@
-"""Fetch requests v4-v18, by hand. One for a single partition, as most are, is read in one go.
+"""Hand-written codec of Fetch requests v4-v18, with a fast path for a single partition.
 
-The broker enters at `decode_fetch_request`, the client and the follower at `encode_fetch_request`.
+The broker uses `decode_fetch_request`, the client and followers use `encode_fetch_request`.
 """
 
 import struct
@@ -24,38 +24,38 @@ from suwi.wire.versions import REQUEST_ITEMS_MAX, SMALL_REQUEST_BYTES_MAX
 _INT32: Final = struct.Struct(">i")
 _LIMITS: Final = struct.Struct(">iiib")  # max wait, min bytes, max bytes, isolation level
 _SESSION: Final = struct.Struct(">ii")
-# The only partition of a request (v12 on), from the number of partitions to the end of it all: no
-# tags, none forgotten, no rack, no tags.
+# The single partition of a request (v12+), from the partition count to the end of the request:
+# no tags, no forgotten topics, no rack, no tags.
 _PLAIN_REST: Final = struct.Struct(">BiiqiqiHHB")
-_PLAIN_REST_AS_IS: Final = (0, 0x0101, 0)
-# How it begins: replica id (up to v14), limits, session.
+_PLAIN_REST_EMPTY: Final = (0, 0x0101, 0)
+# The start of a request: replica id (up to v14), limits, session.
 _START_V7: Final = struct.Struct(">iiiibii")
 _START_V15: Final = struct.Struct(">iiibii")
-_REPLICA_STATE: Final = struct.Struct(">iqx")  # with its empty tags
+_REPLICA_STATE: Final = struct.Struct(">iqx")  # with empty tags
 # partition, leader epoch (v9), offset, last fetched epoch (v12), log start offset (v5), max bytes,
-# and in the compact form a byte for the tags, which are empty but for newer clients.
-_ASKED_V4: Final = struct.Struct(">iqi")
-_ASKED_V5: Final = struct.Struct(">iqqi")
-_ASKED_V9: Final = struct.Struct(">iiqqi")
-_ASKED_V12: Final = struct.Struct(">iiqiqi")
-_ASKED_V12_NO_TAGS: Final = struct.Struct(">iiqiqix")
+# and from v12 on a tag section, which is empty except with newer clients.
+_PARTITION_V4: Final = struct.Struct(">iqi")
+_PARTITION_V5: Final = struct.Struct(">iqqi")
+_PARTITION_V9: Final = struct.Struct(">iiqqi")
+_PARTITION_V12: Final = struct.Struct(">iiqiqi")
+_PARTITION_V12_NO_TAGS: Final = struct.Struct(">iiqiqix")
 
 
 class FetchPartition(NamedTuple):
-    """In the order of the wire, so that many are read at once."""
+    """In wire order, so that many can be unpacked at once."""
 
     partition: int
     current_leader_epoch: int
     fetch_offset: int
     last_fetched_epoch: int
     log_start_offset: int
-    """Of the follower that asks."""
+    """The follower's log start offset."""
     max_bytes: int
 
 
 class FetchTopic(NamedTuple):
     name: str | None
-    """None from v13 on, where `topic_id` says which."""
+    """None from v13 on, which has `topic_id`."""
     topic_id: UUID | None
     partitions: Sequence[FetchPartition]
 
@@ -81,7 +81,7 @@ class FetchRequest(NamedTuple):
 
 
 def decode_fetch_request(version: int, body: memoryview, at: int = 0) -> FetchRequest:
-    """Take a request apart. What follows its end is ignored, as Kafka does."""
+    """Decode a request. Bytes after its end are ignored, as in Kafka."""
     if len(body) > SMALL_REQUEST_BYTES_MAX:
         raise MalformedRequest(f"Fetch v{version}: a request of {len(body)} bytes")
     try:
@@ -95,7 +95,7 @@ def decode_fetch_request(version: int, body: memoryview, at: int = 0) -> FetchRe
 
 
 def _decode_plain(version: int, body: memoryview, at: int) -> FetchRequest | None:
-    """A request for one partition and nothing else, as most are; None where it is not that."""
+    """The fast path: a request for one partition without extras. None if it is not one."""
     if version >= REPLICA_STATE_FROM:
         start = (-1, *_START_V15.unpack_from(body, at))
         at += _START_V15.size
@@ -117,7 +117,7 @@ def _decode_plain(version: int, body: memoryview, at: int) -> FetchRequest | Non
     if at + _PLAIN_REST.size != len(body):
         return None
     partitions, *asked, tags, lists, more_tags = _PLAIN_REST.unpack_from(body, at)
-    if partitions != 2 or (tags, lists, more_tags) != _PLAIN_REST_AS_IS:
+    if partitions != 2 or (tags, lists, more_tags) != _PLAIN_REST_EMPTY:
         return None
     topic = FetchTopic(name, topic_id, (FetchPartition._make(asked),))
     replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, epoch = start
@@ -143,8 +143,7 @@ def _decode_request(version: int, reader: Reader) -> FetchRequest:
     if version >= SESSIONS_FROM:
         session_id, session_epoch = reader.unpack(_SESSION)
     topics = [
-        _decode_asked_topic(version, reader)
-        for _ in range(reader.count(flexible, item_bytes_min=3))
+        _decode_topic(version, reader) for _ in range(reader.count(flexible, item_bytes_min=3))
     ]
     forgotten: Sequence[ForgottenTopic] = ()
     if version >= SESSIONS_FROM:
@@ -172,26 +171,28 @@ def _decode_request(version: int, reader: Reader) -> FetchRequest:
     )
 
 
-def _decode_asked_topic(version: int, reader: Reader) -> FetchTopic:
+def _decode_topic(version: int, reader: Reader) -> FetchTopic:
     name, topic_id = decode_topic_key(version, reader)
     if version < FLEXIBLE_FROM:
-        return FetchTopic(name, topic_id, _decode_asked_legacy(version, reader))
-    size = reader.count(True, _ASKED_V12_NO_TAGS.size)
-    asked = reader.buffer[reader.at : reader.at + size * _ASKED_V12_NO_TAGS.size]
-    if any(asked[_ASKED_V12.size :: _ASKED_V12_NO_TAGS.size]):
+        return FetchTopic(name, topic_id, _decode_partitions_legacy(version, reader))
+    size = reader.count(True, _PARTITION_V12_NO_TAGS.size)
+    asked = reader.buffer[reader.at : reader.at + size * _PARTITION_V12_NO_TAGS.size]
+    if any(asked[_PARTITION_V12.size :: _PARTITION_V12_NO_TAGS.size]):
         partitions = []
         for _ in range(size):
-            partitions.append(FetchPartition._make(reader.unpack(_ASKED_V12)))
+            partitions.append(FetchPartition._make(reader.unpack(_PARTITION_V12)))
             reader.skip_tags()
     else:
-        partitions = [FetchPartition._make(one) for one in _ASKED_V12_NO_TAGS.iter_unpack(asked)]
+        partitions = [
+            FetchPartition._make(one) for one in _PARTITION_V12_NO_TAGS.iter_unpack(asked)
+        ]
         reader.at += len(asked)
     reader.skip_tags()
     return FetchTopic(name, topic_id, partitions)
 
 
-def _decode_asked_legacy(version: int, reader: Reader) -> list[FetchPartition]:
-    layout = _ASKED_V4 if version < 5 else _ASKED_V5 if version < 9 else _ASKED_V9
+def _decode_partitions_legacy(version: int, reader: Reader) -> list[FetchPartition]:
+    layout = _PARTITION_V4 if version < 5 else _PARTITION_V5 if version < 9 else _PARTITION_V9
     size = reader.count(False, layout.size)
     at = reader.take(size * layout.size)
     asked = layout.iter_unpack(reader.buffer[at : reader.at])
@@ -238,7 +239,7 @@ def encode_fetch_request(version: int, request: FetchRequest) -> bytes:
     for topic in request.topics:
         out.append(encode_topic_key(version, topic.name, topic.topic_id))
         out.append(count(len(topic.partitions), flexible))
-        out += [_encode_asked(version, partition) for partition in topic.partitions]
+        out += [_encode_partition(version, partition) for partition in topic.partitions]
         out.append(end)
     if version >= SESSIONS_FROM:
         out.append(count(len(request.forgotten), flexible))
@@ -258,12 +259,12 @@ def encode_fetch_request(version: int, request: FetchRequest) -> bytes:
     return b"".join(out)
 
 
-def _encode_asked(version: int, asked: FetchPartition) -> bytes:
+def _encode_partition(version: int, asked: FetchPartition) -> bytes:
     index, epoch, offset, _, start, max_bytes = asked
     if version >= FLEXIBLE_FROM:
-        return _ASKED_V12_NO_TAGS.pack(*asked)
+        return _PARTITION_V12_NO_TAGS.pack(*asked)
     if version >= 9:
-        return _ASKED_V9.pack(index, epoch, offset, start, max_bytes)
+        return _PARTITION_V9.pack(index, epoch, offset, start, max_bytes)
     if version >= 5:
-        return _ASKED_V5.pack(index, offset, start, max_bytes)
-    return _ASKED_V4.pack(index, offset, max_bytes)
+        return _PARTITION_V5.pack(index, offset, start, max_bytes)
+    return _PARTITION_V4.pack(index, offset, max_bytes)

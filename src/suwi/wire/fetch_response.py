@@ -1,8 +1,8 @@
-"""Fetch responses v4-v18, by hand: records stay in their file on the way out and are slices on the
-way in.
+"""Hand-written codec of Fetch responses v4-v18. Records are never copied.
 
-The broker enters at `encode_fetch_response`, the client and the follower at
-`decode_fetch_response`; `fetch_parts.py` encodes large responses in parts.
+When encoding, records stay in their file; when decoding, they are slices of the frame. The broker
+uses `encode_fetch_response`, the client and followers use `decode_fetch_response`;
+`fetch_parts.py` encodes large responses in parts.
 """
 
 import struct
@@ -49,7 +49,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """Where the leader's log of an epoch ends: a follower truncates to it (KIP-595)."""
+    """The end offset of an epoch in the leader's log; a follower truncates to it (KIP-595)."""
 
     epoch: int
     end_offset: int
@@ -64,7 +64,7 @@ class FetchedPartition(NamedTuple):
     aborted: Sequence[AbortedTransaction] | None = None
     preferred_read_replica: int = -1
     records: Chunk | None = b""
-    """None is null, which Kafka does not send: old clients stumble over it."""
+    """None is null. Kafka never sends it, because old clients cannot handle it."""
     diverging_epoch: EpochEnd | None = None
     current_leader: CurrentLeader | None = None
 
@@ -92,7 +92,7 @@ def encode_fetch_response(
     throttle_ms: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Chunk]:
-    """The body in chunks; those of `FileRegion` are sent from their file."""
+    """The body in chunks; a `FileRegion` is sent from its file."""
     flexible = version >= FLEXIBLE_FROM
     if flexible and len(topics) == 1 and not node_endpoints:
         ((name, topic_id, partitions),) = topics
@@ -127,7 +127,7 @@ def encode_fetch_start(
 def encode_topic_start(
     version: int, name: str | None, topic_id: UUID | None, partitions: int
 ) -> bytes:
-    """Everything of a topic before its first partition."""
+    """The part of a topic before its first partition."""
     size = count(partitions, version >= FLEXIBLE_FROM)
     return encode_topic_key(version, name, topic_id) + size
 
@@ -138,7 +138,7 @@ def encode_fetched_partitions(
     chunks: list[Chunk],
     parts: list[bytes],
 ) -> list[bytes]:
-    """Add partitions to the chunks, after `parts`; the parts that belong to the next chunk."""
+    """Append `parts` and the partitions to `chunks`. Returns the parts of the next chunk."""
     flexible = version >= FLEXIBLE_FROM
     for partition in partitions:
         records = partition.records
@@ -160,13 +160,13 @@ def encode_fetch_end(version: int, node_endpoints: Sequence[NodeEndpoint]) -> by
 
 
 def _is_plain(fetched: FetchedPartition) -> bool:
-    """Whether it says nothing but what most say."""
+    """Whether the partition has no optional fields, so that `_encode_plain` applies."""
     *_, aborted, _, records, diverging_epoch, current_leader = fetched
     return not aborted and records is not None and diverging_epoch is None is current_leader
 
 
 def _encode_plain(start: bytes, fetched: FetchedPartition) -> list[Chunk]:
-    """The only partition of a response (v12 on), and its end: most responses by far."""
+    """The single partition of a response (v12+) and its end: by far the most common response."""
     index, error_code, watermark, stable, log_start, aborted, preferred, records, _, _ = fetched
     assert records is not None
     size_bytes = records.size_bytes if type(records) is FileRegion else len(records)
@@ -186,7 +186,7 @@ def _size_bytes(records: Chunk | None) -> int | None:
 
 
 def _encode_fetched(version: int, fetched: FetchedPartition, size_bytes: int | None) -> bytes:
-    """Everything of a partition up to the length of its records."""
+    """The part of a partition up to and including the length of its records."""
     flexible = version >= FLEXIBLE_FROM
     index, error_code, watermark, stable, start, aborted, preferred, *_ = fetched
     if version >= 5:
@@ -216,7 +216,7 @@ def _fetched_tags(fetched: FetchedPartition) -> bytes:
 
 
 def decode_fetch_response(version: int, body: Buffer, at: int = 0) -> FetchResponse:
-    """Take a response apart; records are slices of it."""
+    """Decode a response; records are slices of `body`."""
     try:
         return _decode_response(version, Reader(memoryview(body), at))
     except BROKEN_BYTES as error:

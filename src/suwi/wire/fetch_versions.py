@@ -1,8 +1,8 @@
-"""What tells the versions of Fetch apart, v4-v18, in requests and responses alike.
+"""The differences between the versions of Fetch, v4-v18, in requests and responses.
 
 v5: log start offset. v7: sessions (KIP-227). v9: leader epoch. v11: racks. v12: compact fields,
 last fetched epoch. v13: topic ids. v15: the replica's state is a tag. v16: node endpoints.
-v17 and v18 add tags that only a Raft quorum uses; they are skipped.
+v17 and v18 add tags that only a KRaft quorum uses; they are skipped.
 """
 
 from typing import Final

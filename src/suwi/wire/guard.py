@@ -1,15 +1,14 @@
-"""Walks over a message before kio reads it, because kio trusts what it reads.
+"""Validates a message before kio decodes it, because kio trusts its input.
 
-kio 0.6 sets memory aside for as many array items as are announced and aborts the whole process
-where there is not that much, so five bytes of a peer could stop a broker. It takes as many items
-as there are bytes for, and a handler answers each; it gives None for a null array where the schema
-allows none. And it refuses tagged fields that it does not know, which KIP-482 asks to skip: a newer
-client may send them.
+kio 0.6 allocates memory for as many array items as are announced and aborts the process if that
+fails, so five bytes of a peer could stop a broker. It accepts as many items as fit in the bytes,
+and a handler processes each; it returns None for a null array that the schema does not allow. It
+also rejects unknown tagged fields, which KIP-482 requires to skip: a newer client may send them.
 
-`compile_guard` makes a guard from a schema. A guard returns the message as kio may read it: the
-same bytes, or a copy without the unknown tags. It raises `MalformedMessage`.
-Invariant: no count and no length that passes exceeds what the bytes left can hold, all counts
-together do not exceed the limit, and null is where it may be.
+`compile_guard` makes a guard from a schema. A guard returns a message that kio can decode: the same
+bytes, or a copy without the unknown tags. It raises `MalformedMessage`.
+Invariant: after a guard no count or length exceeds the bytes left, the sum of all counts is within
+the limit, and null occurs only where the schema allows it.
 """
 
 import struct
@@ -27,7 +26,7 @@ _NULL_STRUCTURE: Final = 0xFF  # KIP-893
 
 
 class _Cut(NamedTuple):
-    """A section of tags to replace, because it holds unknown ones."""
+    """A tag section to replace, because it has unknown tags."""
 
     start: int
     end: int
@@ -35,7 +34,7 @@ class _Cut(NamedTuple):
 
 
 class _Walk:
-    """One walk over a message: the sections to cut, and how many items may still come."""
+    """The state of one validation: the sections to cut, and how many items are still allowed."""
 
     __slots__ = ("cuts", "items_left")
 
@@ -49,15 +48,15 @@ class _Walk:
             raise MalformedMessage(f"too many items: {items} more")
 
 
-# Takes the bytes, the position and the walk; returns the position after the field.
+# Validates one field: takes the bytes, the position and the walk; returns the position after it.
 _Step: TypeAlias = Callable[[memoryview, int, _Walk], int]
 Guard: TypeAlias = Callable[[memoryview, int], tuple[memoryview, int]]
 
 
 def compile_guard(structure: Structure, items_max: int) -> Guard:
-    """Make a guard: it takes a buffer and where the message starts, and returns the same.
+    """Make a guard. It takes a buffer and the position of the message, and returns the same.
 
-    `items_max` is for all arrays and tags of a message together.
+    `items_max` limits all arrays and tags of a message together.
     """
     step = _structure_step(structure)
 
@@ -115,7 +114,7 @@ def _fixed_bytes(field: Field) -> int | None:
 
 
 def _bytes_min(structure: Structure) -> int:
-    """The least that such a structure takes."""
+    """The minimum size of a structure."""
     least = 1 if structure.flexible else 0
     for field in structure.fields:
         fixed_bytes = _fixed_bytes(field)
@@ -148,7 +147,7 @@ def _field_step(field: Field, flexible: bool) -> _Step:
 
 
 def _text_step(field: Field, flexible: bool, *, nullable: bool) -> _Step:
-    """For strings and bytes: a length, then as many bytes."""
+    """For strings and bytes: a length, then that many bytes."""
     bytes_max = STRING_BYTES_MAX if field.kafka_type == "string" else _BYTES_MAX
     layout = _INT16 if field.kafka_type == "string" else _INT32
 
@@ -204,7 +203,7 @@ def _array_step(field: Field, flexible: bool) -> _Step:
 
 
 def _item(field: Field, flexible: bool) -> tuple[_Step, int, int | None]:
-    """How to step over an item, the least that one takes, and what each takes if that is fixed."""
+    """The step over an item, the minimum size of an item, and its size if that is fixed."""
     if field.structure is not None:
         structure = field.structure
         sizes = [_fixed_bytes(inner) for inner in structure.fields]

@@ -1,7 +1,7 @@
-"""Request and response headers, by hand: every message starts with one.
+"""Hand-written codec of request and response headers.
 
-`read_request_header` and `response_header` are the broker's side, `request_header` and
-`read_response_header` the client's. The four bytes of frame length before them belong to `net`.
+The broker uses `read_request_header` and `response_header`, the client `request_header` and
+`read_response_header`. The frame length before a header is handled in `net`.
 """
 
 import struct
@@ -23,38 +23,38 @@ _TAGS_IN_RESPONSE: Final = frozenset(
     for version in range(api.min_version, api.max_version + 1)
     if api.response_header_has_tags(version)
 )
-_TAGS_MAX: Final = 1_000  # none is known; each costs time to skip
+_TAGS_MAX: Final = 1_000  # no tag is defined; each costs time to skip
 _NEVER: Final = 1 << 15  # above every version
 _FLEXIBLE_FROM: Final = {
     key: _NEVER if api.flexible_from is None else api.flexible_from for key, api in APIS.items()
 }
 
 
-# API key, version, correlation id, client id, and where in the buffer the body starts. A plain
-# tuple: every request has one, and making a named one takes as long as reading it.
+# API key, version, correlation id, client id, and the position of the body in the buffer. A plain
+# tuple, because creating a named tuple takes as long as decoding the header.
 RequestHeader: TypeAlias = tuple[int, int, int, str | None, int]
 
 
 def read_request_header(frame: memoryview) -> RequestHeader:
-    """The header of a request whose frame length was taken off.
+    """Decode the header of a request; `frame` is without the frame length.
 
-    Whether the version is served is for the caller to decide: ApiVersions is answered in any.
+    The caller checks whether the version is served: ApiVersions is answered in any version.
     """
     try:
         api_key, version, correlation_id, length = _START.unpack_from(frame)
         flexible_from = _FLEXIBLE_FROM.get(api_key)
         if flexible_from is None or version < 0:
-            raise MalformedRequest(f"no API has key {api_key} and version {version}")
+            raise MalformedRequest(f"unknown API key {api_key} or version {version}")
         body_at = _START_BYTES
         client_id = None
-        # Kafka keeps the client id in the old form even where the header has tags.
+        # The client id is not a compact string even in a header with tags.
         if length >= 0:
             body_at += length
             if body_at > len(frame):
-                raise MalformedRequest(f"a client id of {length} bytes does not fit the frame")
+                raise MalformedRequest(f"a client id of {length} bytes exceeds the frame")
             client_id = str(frame[_START_BYTES:body_at], "utf-8")
         elif length != -1:
-            raise MalformedRequest(f"a client id of {length} bytes")
+            raise MalformedRequest(f"a client id of negative length {length}")
         if version >= flexible_from:
             if frame[body_at] == 0:
                 body_at += 1
@@ -68,14 +68,14 @@ def read_request_header(frame: memoryview) -> RequestHeader:
 
 
 def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
-    """The bytes before the body of a response."""
+    """Encode the header of a response."""
     if (api_key, version) in _TAGS_IN_RESPONSE:
         return _CORRELATION_ID_AND_NO_TAGS.pack(correlation_id)
     return _CORRELATION_ID.pack(correlation_id)
 
 
 def request_header(api_key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:
-    """The bytes before the body of a request."""
+    """Encode the header of a request."""
     name = b"" if client_id is None else client_id.encode()
     length = -1 if client_id is None else len(name)
     start = _START.pack(api_key, version, correlation_id, length) + name
@@ -83,7 +83,7 @@ def request_header(api_key: int, version: int, correlation_id: int, client_id: s
 
 
 def read_response_header(api_key: int, version: int, frame: Buffer) -> tuple[int, int]:
-    """The correlation id, and where in the frame the body starts."""
+    """The correlation id, and the position of the body in the frame."""
     view = memoryview(frame)
     try:
         (correlation_id,) = _CORRELATION_ID.unpack_from(view)

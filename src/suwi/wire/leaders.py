@@ -1,4 +1,4 @@
-"""Where the leader is: the two structures that Produce and Fetch share (KIP-951)."""
+"""CurrentLeader and NodeEndpoint, the structures that Produce and Fetch share (KIP-951)."""
 
 import struct
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""Kafka's primitive types: a reader that never leaves its bytes, and writers to bytes.
+"""Kafka's primitive types: a bounds-checked reader, and encoders.
 
-Invariant: a length or count is compared with the bytes left before anything is done with it.
+Invariant: a length or count is compared with the bytes left before it is used.
 """
 
 import struct
@@ -13,14 +13,14 @@ from suwi.wire.errors import MalformedMessage
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
-_UVARINT_BITS_MAX: Final = 31  # lengths, counts and tags are positive int32
-# Kafka allows no more even where the length is a varint.
+_UVARINT_BITS_MAX: Final = 31  # lengths, counts and tags are non-negative int32
+# Kafka's limit, even where the length is a varint.
 STRING_BYTES_MAX: Final = 32_767
 _ITEMS_UNLIMITED: Final = 2**62
 
 
 def uvarint(value: int) -> bytes:
-    """An unsigned varint: seven bits a byte, lowest first."""
+    """An unsigned varint: seven bits per byte, lowest first."""
     if value < 0x80:
         return _ONE_BYTE[value]
     if value < 0x4000:
@@ -58,20 +58,20 @@ def read_uvarint(buffer: memoryview, at: int) -> tuple[int, int]:
             break
         shift += 7
         if shift > _UVARINT_BITS_MAX:
-            raise MalformedMessage("a varint of more than five bytes")
+            raise MalformedMessage("a varint is longer than five bytes")
     if value >> _UVARINT_BITS_MAX:
-        raise MalformedMessage("a varint above the largest int32")
+        raise MalformedMessage("a varint exceeds the largest int32")
     return value, at + 1
 
 
 @lru_cache(maxsize=4096)
 def uuid_of(data: bytes) -> UUID:
-    """The UUID with these 16 bytes. Remembered, because making one takes longer than a request."""
+    """The UUID with these 16 bytes. Cached, because creating one takes longer than a request."""
     return UUID(bytes=data)
 
 
 class Reader:
-    """Takes a message apart from front to back."""
+    """Decodes a message from front to back."""
 
     __slots__ = ("at", "buffer", "end", "items_left")
 
@@ -82,14 +82,14 @@ class Reader:
         end: int | None = None,
         items_max: int = _ITEMS_UNLIMITED,
     ) -> None:
-        """`items_max` is for all arrays and tags together."""
+        """`items_max` limits all arrays and tags together."""
         self.buffer = buffer
         self.at = at
         self.end = len(buffer) if end is None else end
         self.items_left = items_max
 
     def take(self, size_bytes: int) -> int:
-        """Step over so many bytes; return where they start."""
+        """Skip `size_bytes`; return the position where they start."""
         at = self.at
         after = at + size_bytes
         if size_bytes < 0 or after > self.end:
@@ -108,7 +108,7 @@ class Reader:
             return byte
         value, at = read_uvarint(self.buffer, at)
         if at > self.end:
-            raise MalformedMessage("a varint past the end")
+            raise MalformedMessage("a varint extends past the end")
         self.at = at
         return value
 
@@ -119,7 +119,7 @@ class Reader:
     def string(self, flexible: bool) -> str:
         value = self.nullable_string(flexible)
         if value is None:
-            raise MalformedMessage("null where a string must be")
+            raise MalformedMessage("null in place of a string")
         return value
 
     def nullable_string(self, flexible: bool) -> str | None:
@@ -129,7 +129,7 @@ class Reader:
         if length == 0:
             return ""
         if length > STRING_BYTES_MAX:
-            raise MalformedMessage(f"a string of {length} bytes")
+            raise MalformedMessage(f"a string of {length} bytes is too long")
         at = self.take(length)
         return str(self.buffer[at : at + length], "utf-8")
 
@@ -144,29 +144,29 @@ class Reader:
     def count(self, flexible: bool, item_bytes_min: int) -> int:
         count = self.nullable_count(flexible, item_bytes_min)
         if count is None:
-            raise MalformedMessage("null where an array must be")
+            raise MalformedMessage("null in place of an array")
         return count
 
     def nullable_count(self, flexible: bool, item_bytes_min: int) -> int | None:
-        """How many items an array has; `item_bytes_min` is the least that one of them takes."""
+        """The number of items of an array; `item_bytes_min` is the minimum size of an item."""
         count: int = self.uvarint() - 1 if flexible else self.unpack(_INT32)[0]
         if count == -1:
             return None
         if count < 0 or count * item_bytes_min > self.end - self.at:
             raise MalformedMessage(f"{count} items announced, {self.end - self.at} bytes left")
         if count:
-            self._spend(count)
+            self._count_items(count)
         return count
 
-    def _spend(self, items: int) -> None:
+    def _count_items(self, items: int) -> None:
         self.items_left -= items
         if self.items_left < 0:
             raise MalformedMessage(f"too many items: {items} more")
 
     def tags(self) -> Iterator[tuple[int, "Reader"]]:
-        """Each tagged field with a reader of its value. Those not looked at are skipped."""
+        """Each tag with a reader of its value. A value that is not read is skipped."""
         count = self.uvarint()
-        self._spend(count)
+        self._count_items(count)
         for _ in range(count):
             tag = self.uvarint()
             size_bytes = self.uvarint()
@@ -198,19 +198,19 @@ def legacy_string(value: str | None) -> bytes:
 
 @lru_cache(maxsize=4096)
 def string(value: str | None, flexible: bool) -> bytes:
-    """A string as it is sent. Remembered, because it is mostly a topic's name again."""
+    """An encoded string. Cached, because most strings are topic names that repeat."""
     return compact_string(value) if flexible else legacy_string(value)
 
 
 def count(value: int | None, flexible: bool) -> bytes:
-    """The start of an array, or of bytes; None for null."""
+    """The encoded length of an array or of bytes; None for null."""
     if flexible:
         return b"\0" if value is None else uvarint(value + 1)
     return _INT32.pack(-1 if value is None else value)
 
 
 def tag_section(fields: dict[int, bytes]) -> bytes:
-    """The tagged fields that end a flexible structure."""
+    """The encoded tagged fields at the end of a flexible structure."""
     if not fields:
         return b"\0"
     out = [uvarint(len(fields))]

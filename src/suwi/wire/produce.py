@@ -1,9 +1,9 @@
-"""Produce v3-v13, by hand: the records are slices of the received bytes, never copies.
+"""Hand-written codec of Produce v3-v13: records are slices of the received bytes, never copies.
 
 v5: log start offset. v8: record errors. v9: compact fields. v10: current leader. v13: topic ids.
-The broker enters at `decode_plain_request`, which knows the most common form only, at
-`decode_produce_request` and `encode_produce_response`, the client at
-`encode_produce_request` and `decode_produce_response`.
+The broker uses `decode_plain_request`, the fast path for the most common form,
+`decode_produce_request` and `encode_produce_response`. The client uses `encode_produce_request`
+and `decode_produce_response`.
 Invariant: every length is compared with the bytes left before it is used, and topics and partitions
 together are at most `REQUEST_ITEMS_MAX`.
 """
@@ -51,7 +51,7 @@ _LEGACY_TOPIC_BYTES_MIN: Final = 6
 _LEGACY_PARTITION_BYTES_MIN: Final = 8
 _COMPACT_TOPIC_BYTES_MIN: Final = 3
 _COMPACT_PARTITION_BYTES_MIN: Final = 6
-_TAGS_MAX: Final = 16  # of one section; none is known, and each costs time to skip
+_TAGS_MAX: Final = 16  # per section; no tag is defined, and each costs time to skip
 
 # index, error, base offset, log append time; then the log start offset; then no record errors, no
 # error message and, in the compact form, no tags.
@@ -59,15 +59,15 @@ _PRODUCED_V3: Final = struct.Struct(">ihqq")
 _PRODUCED_V5: Final = struct.Struct(">ihqqq")
 _NO_ERRORS_V8: Final = b"\0\0\0\0\xff\xff"
 _NO_ERRORS_V9: Final = b"\1\0"
-# What follows the fields of an answer where nothing went wrong: no errors, no message, no tags, no
-# more partitions and topics, no throttling.
+# The end of a response without errors: no record errors, no message, no tags of partition and
+# topic, no throttling, no tags.
 _END_OF_ONE: Final = b"\1\0\0\0" + bytes(4) + b"\0"
 
 
-# Plain tuples: a named one costs more to make than reading its fields did.
+# Plain tuples, because creating a named tuple takes longer than decoding its fields.
 # Index, and the records as the client sent them: a slice of the request, writable if that is.
 ProducePartition: TypeAlias = tuple[int, memoryview | None]
-# Name, id, partitions. From v13 on there is only the id, before only the name.
+# Name, id, partitions. From v13 on only the id is set, before only the name.
 ProduceTopic: TypeAlias = tuple[str | None, UUID | None, list[ProducePartition]]
 
 
@@ -84,7 +84,7 @@ class RecordError(NamedTuple):
 
 
 class PartitionProduced(NamedTuple):
-    """The answer for one partition."""
+    """The response for one partition."""
 
     partition: int
     error_code: int = 0
@@ -113,9 +113,9 @@ PlainRequest: TypeAlias = tuple[int, int, str | None, UUID | None, int, memoryvi
 
 
 def decode_plain_request(version: int, body: memoryview) -> PlainRequest | None:
-    """One batch for one partition (v9 on), outside a transaction, as nearly all requests are.
+    """The fast path (v9+): one batch for one partition, without a transactional id.
 
-    None where it is not that, or is broken: `decode_produce_request` tells.
+    None for any other request, also a malformed one: `decode_produce_request` handles those.
     """
     try:
         transactional_id, acks, timeout_ms, topics = _PLAIN_START.unpack_from(body)
@@ -137,14 +137,14 @@ def decode_plain_request(version: int, body: memoryview) -> PlainRequest | None:
         size_bytes, at = read_uvarint(body, at + 5)
         end = at + size_bytes - 1
         if size_bytes < 2 or body[end] or body[end + 1] or body[end + 2]:
-            return None  # Without records, or with tags.
+            return None  # without records, or with tags
     except BROKEN_BYTES:
         return None
     return acks, timeout_ms, name, topic_id, index, body[at:end]
 
 
 def decode_produce_request(version: int, body: memoryview, at: int = 0) -> ProduceRequest:
-    """Take a request apart. What follows its end is ignored, as Kafka does."""
+    """Decode a request. Bytes after its end are ignored, as in Kafka."""
     try:
         if version < _FLEXIBLE_FROM:
             return _decode_legacy(body, at)
@@ -191,7 +191,7 @@ def _decode_legacy(body: memoryview, at: int) -> ProduceRequest:
 
 
 def _decode_compact(body: memoryview, at: int, has_topic_ids: bool) -> ProduceRequest:
-    # Most varints here are one byte; those are taken without a call.
+    # Most varints here have one byte; those are read inline.
     end = len(body)
     transactional_id = None
     if body[at]:
@@ -290,7 +290,7 @@ def encode_produce_response(
     out = [count(len(topics), flexible)]
     for name, topic_id, partitions in topics:
         if has_topic_ids:
-            out.append(topic_id.bytes)  # type: ignore[union-attr]  # the caller answers by id
+            out.append(topic_id.bytes)  # type: ignore[union-attr]  # the caller sets the id from v13 on
         else:
             out.append(string(name, flexible))
         out.append(count(len(partitions), flexible))
@@ -309,7 +309,7 @@ def encode_produce_response(
 def encode_produced_one(
     version: int, topic: str | UUID | None, partition: int, base_offset: int, start_offset: int
 ) -> bytes:
-    """The response (v9 on) to one batch that was stored as it came."""
+    """The response (v9+) for one batch that was stored unchanged."""
     assert version >= _FLEXIBLE_FROM
     named = topic.bytes if isinstance(topic, UUID) else string(topic, True)
     fixed = _PRODUCED_V5.pack(partition, 0, base_offset, -1, start_offset)
@@ -352,7 +352,7 @@ def encode_produce_request(
     timeout_ms: int,
     topics: Sequence[tuple[str | None, UUID | None, Sequence[tuple[int, Buffer | None]]]],
 ) -> list[bytes | memoryview]:
-    """The body in pieces: the records are passed on as they are."""
+    """The body in pieces; the records are not copied."""
     flexible = version >= _FLEXIBLE_FROM
     end = b"\0" if flexible else b""
     pieces: list[bytes | memoryview] = []

@@ -1,7 +1,7 @@
-"""kio's schemas, read once into plain descriptions that `guard` and `encoder` compile from.
+"""kio's schemas, converted once to plain descriptions that `guard` and `encoder` compile.
 
-`structure(api_key, version, direction)` is the entrance. Loading one imports a module of kio, which
-takes milliseconds; it happens when a version is first used, not at start.
+`structure(api_key, version, direction)` is the entrance. Loading a schema imports a module of kio,
+which takes milliseconds; it happens at the first use of a version, not at the start.
 """
 
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Union, get_args, get_origin
 
 from kio.index import load_request_schema, load_response_schema
 
-# The formats of `struct` for the types whose size does not depend on their value.
+# The `struct` formats of the types with a fixed size.
 FIXED: Final = {
     "bool": "?",
     "int8": "b",
@@ -53,16 +53,16 @@ class Field:
     nullable: bool
     tag: int | None
     default: Any
-    """`REQUIRED` where there is none."""
+    """`REQUIRED` if there is none."""
     structure: "Structure | None"
-    """Of the field or its items, where they are structures."""
+    """Of the field or its items, if they are structures."""
 
 
 class Structure(NamedTuple):
     name: str
     flexible: bool
     fields: tuple[Field, ...]
-    """In the order in which they are on the wire; without those that are tagged."""
+    """In wire order, without the tagged fields."""
     tagged: tuple[Field, ...]
 
     def all_fields(self) -> tuple[Field, ...]:
@@ -100,7 +100,7 @@ def _describe_field(field: Any) -> Field:
     inner, nullable = _without_none(field.type)
     is_array = get_origin(inner) is tuple
     if is_array:
-        inner, _ = _without_none(get_args(inner)[0])  # kio's UUIDs are None where they are zero
+        inner, _ = _without_none(get_args(inner)[0])  # kio represents a zero UUID as None
     return Field(
         name=field.name,
         kafka_type="struct" if is_dataclass(inner) else field.metadata["kafka_type"],

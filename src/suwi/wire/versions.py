@@ -1,9 +1,9 @@
-"""The version table: every API that Suwi speaks, and in which versions.
+"""The version table: every API that Suwi implements, with its versions.
 
-`APIS` maps an API key to its entry, which also says whom the API is for; `advertised` makes the
-list that ApiVersions answers with.
-Invariant: the ranges are those of Apache Kafka 4.3, because clients infer from them what the broker
-can do. An API is advertised only where a handler for it exists.
+`APIS` maps an API key to its entry, which also says who may use the API; `advertised` makes the
+list for the ApiVersions response.
+Invariant: the version ranges are those of Apache Kafka 4.3, because clients infer the broker's
+features from them. An API is advertised only if it has a handler.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,23 +11,23 @@ from enum import Enum, IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-# kio's objects take about 25 times the memory of their bytes. No honest request except Produce
-# comes near this size, so whoever dispatches refuses a larger one before it is parsed.
+# kio's objects take about 25 times the memory of the encoded bytes. No legitimate request except
+# Produce comes near this size, so dispatch rejects a larger one before it is decoded.
 SMALL_REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024
 
-# Array items and tags of one request together: topics, partitions, settings, replicas. Each may
-# cost the broker a kilobyte and ten microseconds, whatever little it takes on the wire.
+# All array items and tags of one request: topics, partitions, settings, replicas. Each may cost the
+# broker a kilobyte and ten microseconds, however small it is on the wire.
 REQUEST_ITEMS_MAX: Final = 100_000
 
-# What clients send to Suwi's own APIs is JSON; the worst of this size takes 10 ms to decode.
+# Requests of Suwi's own APIs are JSON; the worst case of this size takes 10 ms to decode.
 CLIENT_JSON_BYTES_MAX: Final = 64 * 1024
 
-# What an envelope adds to the request inside: the client's name, host and principal.
+# What an envelope adds to the inner request: the client's id, host and principal.
 _ENVELOPE_BYTES_MAX: Final = 64 * 1024
 
 
 class ApiKey(IntEnum):
-    """Kafka's number for each API."""
+    """Kafka's API keys."""
 
     PRODUCE = 0
     FETCH = 1
@@ -94,8 +94,8 @@ class ApiKey(IntEnum):
     """Suwi's own: see `handlers/describe_replicas.py`."""
 
 
-# Their handlers get the body as bytes, decoded with `wire.produce` and `wire.fetch_request`, or as
-# JSON.
+# The handlers of these APIs decode the body themselves: with `wire.produce`, `wire.fetch_request`,
+# or as JSON.
 RAW_BODY: Final = frozenset(
     {
         ApiKey.PRODUCE,
@@ -110,39 +110,39 @@ RAW_BODY: Final = frozenset(
     }
 )
 
-_SUWIS_FROM: Final = ApiKey.DESCRIBE_REPLICAS
+_SUWI_APIS_FROM: Final = ApiKey.DESCRIBE_REPLICAS
 
 
 class Audience(Enum):
     """Who may send a request."""
 
     CLIENTS = "clients"
-    """Whoever the listener lets in."""
+    """Every client that the listener admits."""
     PEERS = "peers"
-    """Brokers of this cluster that have proven to be some: it changes what the cluster knows."""
+    """Only authenticated brokers of this cluster: the API changes the cluster metadata."""
 
 
 class Api(NamedTuple):
-    """One API: which versions are served, which are advertised, how its messages are framed."""
+    """One API: its served and advertised versions, and the format of its headers."""
 
     key: ApiKey
     name: str
     schema: str
-    """The name of kio's package for it."""
+    """The name of its package in kio."""
     min_version: int
     max_version: int
     flexible_from: int | None
     """The first version with compact fields and tags (KIP-482), which also changes the headers."""
     advertised_from: int
-    """The lowest version in the answer to ApiVersions; below `min_version` for Produce only."""
+    """The lowest version in the ApiVersions response; below `min_version` for Produce only."""
     audience: Audience
     by_controller: bool
-    """Only the controller carries it out: what clients send to another broker is forwarded."""
+    """Only the controller handles it: other brokers forward the requests of clients."""
 
     @property
     def is_advertised(self) -> bool:
-        """Suwi's own APIs are not: clients would not know them."""
-        return self.audience is Audience.CLIENTS and self.key < _SUWIS_FROM
+        """Suwi's own APIs are not advertised: other clients do not know them."""
+        return self.audience is Audience.CLIENTS and self.key < _SUWI_APIS_FROM
 
     @property
     def is_forwarded(self) -> bool:
@@ -150,7 +150,7 @@ class Api(NamedTuple):
 
     @property
     def parsed_bytes_max(self) -> int | None:
-        """How long a request may be that is parsed for its handler; None: the handler does it."""
+        """The maximum size of a request that dispatch decodes; None if the handler decodes it."""
         if self.key in RAW_BODY:
             return None
         extra_bytes = _ENVELOPE_BYTES_MAX if self.key is ApiKey.ENVELOPE else 0
@@ -163,7 +163,7 @@ class Api(NamedTuple):
         return self.flexible_from is not None and version >= self.flexible_from
 
     def response_header_has_tags(self, version: int) -> bool:
-        # KIP-511: a client that guessed too high a version must still find the correlation id.
+        # KIP-511: a client that sent too high a version must still find the correlation id.
         return self.key != ApiKey.API_VERSIONS and self.is_flexible(version)
 
 
@@ -191,13 +191,13 @@ def _entry(
 
 
 def _peers(key: ApiKey, min_version: int, max_version: int) -> Api:
-    """What a broker asks of the controller."""
+    """An API with which brokers call the controller."""
     return _entry(key, min_version, max_version, 0, audience=Audience.PEERS, by_controller=True)
 
 
 _ENTRIES = (
-    # KAFKA-18659: Kafka 4 dropped Produce v0-v2 but advertises them, because librdkafka compresses
-    # only where it sees them. A request in one of them closes the connection, as in Kafka.
+    # KAFKA-18659: Kafka 4 removed Produce v0-v2 but advertises them, because librdkafka compresses
+    # only if it sees them. A request with one of them closes the connection, as in Kafka.
     _entry(ApiKey.PRODUCE, 3, 13, 9, advertised_from=0),
     _entry(ApiKey.FETCH, 4, 18, 12),
     _entry(ApiKey.LIST_OFFSETS, 1, 11, 6),
@@ -258,7 +258,7 @@ _ENTRIES = (
     _peers(ApiKey.REPORT_LOSS, 0, 0),
     _entry(ApiKey.DESCRIBE_EVENTS, 0, 0, 0),
     _entry(ApiKey.DESCRIBE_GROUP_HISTORY, 0, 0, 0),
-    # Open to everybody: who proves to be a broker is none before.
+    # Open to all clients: a broker is not authenticated before it has sent these.
     _entry(ApiKey.PEER_CHALLENGE, 0, 0, 0),
     _entry(ApiKey.PEER_PROOF, 0, 0, 0),
 )
@@ -267,5 +267,5 @@ APIS: Final[Mapping[int, Api]] = MappingProxyType({int(api.key): api for api in 
 
 
 def advertised(handled: Iterable[int]) -> tuple[Api, ...]:
-    """What to advertise where handlers exist for these API keys, in the order of the keys."""
+    """The APIs to advertise, given the API keys that have handlers, in order of their keys."""
     return tuple(APIS[key] for key in sorted(handled) if APIS[key].is_advertised)

@@ -1,4 +1,4 @@
-"""What the controller, and what brokers tell it, can get wrong: hazards 10, 11 and 12."""
+"""What the controller, and what brokers report to it, can get wrong: hazards 10, 11 and 12."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ MUTANTS = (
     Mutant(
         "isr-without-broker-epochs",
         10,
-        "the controller lets a follower in that has begun another life since it caught up",
+        "the controller adds a follower to the ISR that has restarted since it caught up",
         ((replication_control, "validate", _judge_without_lives),),
     ),
     Mutant(
@@ -51,7 +51,7 @@ MUTANTS = (
     Mutant(
         "power-loss-is-a-crash",
         12,
-        "a broker back from a power loss is trusted as after a mere crash",
+        "a broker that returns from a power loss is treated as if it had only crashed",
         ((broker_lifecycle, "encode_registration", _registers_without_suspicion),),
     ),
 )

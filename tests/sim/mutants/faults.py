@@ -1,5 +1,5 @@
-"""Faults that brokers had, put back in: what a disk that fails once, a long cut, a deletion under
-requests, a full disk under a pipelined writer and a firewall brought to light.
+"""Bugs that brokers had, put back in. They were found with a disk that fails once, a long cut, a
+deletion under requests, a full disk under a pipelined writer and a firewall.
 
 They have no number among the hazards and no transcript. Each has the fault script that leads to it.
 """
@@ -28,7 +28,7 @@ _FAILURES_MAX = 1024
 
 async def _dies_of_failures(self: ReplicaFetcher, error: Exception, failures: int) -> None:
     if failures >= _FAILURES_MAX:
-        self._task.cancel()  # Nobody hears of it, and it is used on.
+        self._task.cancel()  # Nobody notices, and the fetcher stays in use.
         await asyncio.sleep(0)
     await _after_failure(self, error, min(failures, 64))
 
@@ -39,7 +39,7 @@ _apply = MetadataFollower._apply
 
 
 async def _dies_of_an_image(self: MetadataFollower, old: Any, new: Any) -> None:
-    """What one subscriber could not do is never done, and nobody hears of it."""
+    """After an error of one subscriber the follower ends, and nobody notices."""
     try:
         await _apply(self, old, new)
     except RuntimeError:
@@ -50,12 +50,12 @@ async def _dies_of_an_image(self: MetadataFollower, old: Any, new: Any) -> None:
 _mark_for_deletion = LogDirectory.mark_for_deletion
 
 
-def _puts_away_or_raises(self: LogDirectory, partition: Any) -> str | None:
-    """Nobody foresees that it may fail here."""
+def _marks_for_deletion_or_raises(self: LogDirectory, partition: Any) -> str | None:
+    """The error is not expected here."""
     try:
         return _mark_for_deletion(self, partition)
     except OSError as error:
-        raise RuntimeError("not foreseen") from error
+        raise RuntimeError("not expected") from error
 
 
 def _not_isolated(self: ReplicaManager, tp: Any, step: Callable[[], None]) -> None:
@@ -68,7 +68,7 @@ _first_at = ListOffsets._first_at
 
 
 async def _blames_the_disk(self: ListOffsets, partition: Partition, timestamp: int) -> Any:
-    """Look at the log again after the thread, though it may be deleted by then."""
+    """Read the log again after the thread, though it may be deleted by then."""
     log = partition.log
     found = await _first_at(self, partition, timestamp)
     if not log.files.disk.exists(log.dir):
@@ -108,18 +108,18 @@ MUTANTS = (
     Mutant(
         "fetcher-dies-of-failures",
         FAULT,
-        "a fetcher ends after 1,024 failures, and is used on",
+        "a fetcher ends after 1,024 failures, and stays in use",
         ((ReplicaFetcher, "_after_failure", _dies_of_failures),),
         options=Options(kinds=["reset"], trouble_s=1.0, long_cut=True),
     ),
     Mutant(
         "image-half-applied",
         FAULT,
-        "an error while an image is applied ends the metadata follower, and the broker goes on",
+        "an error while an image is applied ends the metadata follower, and the broker continues",
         (
             (MetadataFollower, "_apply", _dies_of_an_image),
             (ReplicaManager, "_isolated", _not_isolated),
-            (LogDirectory, "mark_for_deletion", _puts_away_or_raises),
+            (LogDirectory, "mark_for_deletion", _marks_for_deletion_or_raises),
         ),
         options=Options(kinds=["fail deletion"], force={"churns": True}),
     ),
@@ -133,7 +133,7 @@ MUTANTS = (
     Mutant(
         "sequence-before-storage",
         FAULT,
-        "batches behind one that the disk refused are out of order",
+        "batches after one that the disk refused are rejected as out of order",
         ((StorageRefusals, "holds_back", _holds_nothing_back),),
         options=Options(kinds=["fill disk"], force={"pipelines": True, "partitions": 2}),
     ),

@@ -7,12 +7,12 @@ from tests.sim.mutants.mutant import Mutant
 
 
 def _is_no_stranger(self: LogDirectory, *_: Any) -> bool:
-    """A directory is known by its name alone."""
+    """A directory is identified by its name alone."""
     return False
 
 
 def _stays(self: LogDirectory, partition: Any) -> None:
-    """Of a deleted topic only the name is forgotten."""
+    """The directory of a deleted topic stays."""
     opened = self._logs.pop(partition, None)
     if opened is not None:
         opened.close()
@@ -23,7 +23,7 @@ MUTANTS = (
     Mutant(
         "topics-by-name",
         21,
-        "a topic made anew finds the directory of the old one, and keeps what is in it",
+        "a topic that is created again uses the directory of the old one, with its records",
         (
             (LogDirectory, "_mark_other_topic_for_deletion", _is_no_stranger),
             (LogDirectory, "mark_for_deletion", _stays),

@@ -1,4 +1,4 @@
-"""What a mutant is."""
+"""The description of a mutant."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -9,21 +9,21 @@ from unittest.mock import patch
 from suwi.sim.scenario import Options
 
 FAULT = 100
-"""In place of a hazard: a fault that brokers had."""
+"""In place of a hazard: a bug that brokers had."""
 
 
 @dataclass(frozen=True)
 class Mutant:
     name: str
     hazard: int
-    """Its number in the list of hazards; FAULT for what is not in it."""
+    """Its number in docs/hazards.md, or FAULT."""
     what: str
     """What the patched code does wrong."""
     patches: tuple[tuple[Any, str, Callable[..., Any]], ...]
-    """Of which object or class which attribute becomes what."""
+    """Object or class, attribute, and what replaces it."""
     options: Options = field(default_factory=Options)
-    """A fault script: the kinds of trouble and of clients that lead to it, where seeds alone take
-    too long."""
+    """A fault script: the kinds of faults and of clients that lead to it, if seeds alone take too
+    long."""
 
     def applied(self) -> AbstractContextManager[None]:
         return self._apply()

@@ -42,7 +42,7 @@ def _never_diverges(*_: object) -> None:
 def _end_of_before_kip_279(
     self: LeaderEpochCache, asked: Any, log_end: Offset
 ) -> tuple[Any, Offset]:
-    """Where the epoch after the one asked for begins, and no word on which one that ends."""
+    """The start of the next epoch, without the epoch that ends there."""
     later = [start for epoch, start in self.entries() if epoch > asked]
     return asked, (later[0] if later else log_end)
 
@@ -67,13 +67,13 @@ def _answers_anybody(self: Job, partition: Partition, epoch: int) -> None:
 
 # -- hazard 5 -------------------------------------------------------------------------------------
 
-_look_for_follower = Job._look_for_follower
+_read_for_follower = Job._read_for_follower
 
 
 def _counts_a_diverging_fetch(
     self: Job, key: Any, partition: Partition, asked: Any, diverging: Any, *rest: Any
 ) -> Any:
-    found = _look_for_follower(self, key, partition, asked, diverging, *rest)
+    found = _read_for_follower(self, key, partition, asked, diverging, *rest)
     if diverging is not None:
         assert partition.leader_replica is not None
         partition.leader_replica.record_progress(
@@ -87,19 +87,19 @@ def _counts_a_diverging_fetch(
 
 # -- hazard 6 -------------------------------------------------------------------------------------
 
-_take_in = ReplicaFetcher._take_in
+_process_partition = ReplicaFetcher._process_partition
 
 
 def _takes_the_watermark_first(self: ReplicaFetcher, copy: Any, asked: Any, fetched: Any) -> None:
     if fetched.diverging_epoch is None:
-        _take_in(self, copy, asked, fetched)
+        _process_partition(self, copy, asked, fetched)
         return
     partition = copy.partition
     partition.replica_log.advance(min(Offset(fetched.high_watermark), partition.log.end_offset))
 
     def then() -> None:
         if copy.is_current:
-            _take_in(self, copy, asked, fetched)
+            _process_partition(self, copy, asked, fetched)
 
     asyncio.get_running_loop().call_soon(then)
 
@@ -130,7 +130,7 @@ def _counts_on_the_shrink(isr: Any) -> frozenset[NodeId]:
 
 
 def _confirms_itself(self: AlterPartitionManager, partition: Partition, proposal: Any) -> None:
-    """As before KIP-497: the leader decides, and the others will hear of it."""
+    """As before KIP-497: the leader decides, and the controller learns it later."""
     leading = partition.leader_state
     assert leading is not None
     members = tuple(node for node, _ in proposal.members)
@@ -160,7 +160,7 @@ def _commits_alone(self: LeaderState, own_end: Offset, **facts: Any) -> Offset:
 def _reads_to_the_end(
     self: Partition, offset: Offset, bytes_max: int, *, committed_only: bool, whole_batch: bool
 ) -> Any:
-    """The file has grown since the watermark was looked at."""
+    """The file has grown since the high watermark was read."""
     partition_log = self.log
     if offset >= self.watermark_as_it_is:
         return None
@@ -170,11 +170,11 @@ def _reads_to_the_end(
 # -- hazard 22 ------------------------------------------------------------------------------------
 
 _assign = ReplicaFetcherManager.add_fetcher_for
-_ask = ReplicaFetcher._ask
+_build_fetch = ReplicaFetcher._build_fetch
 
 
 def _assign_without_a_look(self: ReplicaFetcherManager, partition: Partition) -> None:
-    is_same = self._homes.get(partition) == partition.leader
+    is_same = self._leaders.get(partition) == partition.leader
     _assign(self, partition)
     fetcher = self._fetchers[partition.leader]
     key = (partition.topic_id, int(partition.partition.partition))
@@ -182,8 +182,8 @@ def _assign_without_a_look(self: ReplicaFetcherManager, partition: Partition) ->
     (unchecked.add if is_same else unchecked.discard)(key)
 
 
-def _ask_without_epoch(self: ReplicaFetcher) -> Any:
-    asked = _ask(self)
+def _fetch_without_epoch(self: ReplicaFetcher) -> Any:
+    asked = _build_fetch(self)
     for key in self.__dict__.get("unchecked", ()):
         if key in asked.wanted:
             asked.wanted[key] = asked.wanted[key]._replace(last_fetched_epoch=NO_EPOCH)
@@ -194,19 +194,19 @@ MUTANTS = (
     Mutant(
         "truncate-to-watermark",
         1,
-        "a follower cuts its log to its own watermark before it follows",
+        "a follower truncates its log to its own high watermark before it fetches",
         ((Partition, "make_follower", _follow_from_the_watermark),),
     ),
     Mutant(
         "no-epoch-truncation",
         2,
-        "a leader never tells a follower that their logs have parted",
+        "a leader never reports to a follower that their logs diverge",
         ((fetch_job, "_divergence", _never_diverges),),
     ),
     Mutant(
         "epoch-end-without-epoch",
         3,
-        "for an epoch it does not know, a leader answers where the next one begins",
+        "for an epoch it does not have, a leader answers the start of the next one",
         (
             (LeaderEpochCache, "end_of", _end_of_before_kip_279),
             (LeaderEpochCache, "divergence", _divergence_before_kip_279),
@@ -215,7 +215,7 @@ MUTANTS = (
     Mutant(
         "any-leader-epoch",
         4,
-        "a leader answers whoever believes in another epoch, though it may lead no more",
+        "a leader accepts requests with another leader epoch, though it may have been deposed",
         (
             (Partition, "check_epoch", _believes_anybody),
             (Job, "_check_leads", _answers_anybody),
@@ -224,52 +224,52 @@ MUTANTS = (
     Mutant(
         "diverging-fetch-counts",
         5,
-        "a leader takes a fetch from beyond the parting of the logs for progress",
-        ((Job, "_look_for_follower", _counts_a_diverging_fetch),),
+        "a leader counts a fetch from a diverging log as progress",
+        ((Job, "_read_for_follower", _counts_a_diverging_fetch),),
     ),
     Mutant(
         "watermark-before-truncation",
         6,
-        "a former leader takes the new watermark over before it cuts its log",
-        ((ReplicaFetcher, "_take_in", _takes_the_watermark_first),),
+        "a former leader adopts the new high watermark before it truncates its log",
+        ((ReplicaFetcher, "_process_partition", _takes_the_watermark_first),),
     ),
     Mutant(
         "join-at-watermark",
         7,
-        "a follower joins at the watermark, whatever the leader's epoch began with",
+        "a follower joins at the high watermark, whatever the start offset of the leader epoch",
         ((LeaderState, "can_join_isr", _joins_at_the_watermark),),
     ),
     Mutant(
         "unconfirmed-shrink",
         8,
-        "a leader no longer waits for a member that it wants out of the in-sync set",
+        "a leader does not wait for a member whose removal from the ISR it has only proposed",
         ((leader_state, "possible_members", _counts_on_the_shrink),),
     ),
     Mutant(
         "isr-without-controller",
         9,
-        "a leader changes the in-sync set by itself",
+        "a leader changes the ISR by itself",
         ((AlterPartitionManager, "propose", _confirms_itself),),
     ),
     Mutant(
         "commit-below-minimum",
         12,
-        "the watermark advances with fewer members than min.insync.replicas",
+        "the high watermark advances with fewer members than min.insync.replicas",
         ((LeaderState, "watermark", _commits_alone),),
     ),
     Mutant(
         "read-to-the-end",
         13,
-        "a fetch reads up to the end of the log as it is by then",
+        "a fetch reads up to the current end of the log",
         ((Partition, "read", _reads_to_the_end),),
     ),
     Mutant(
         "same-leader-no-check",
         22,
-        "logs are not compared where the leader is the same in another epoch",
+        "logs are not compared if the leader is the same in another epoch",
         (
             (ReplicaFetcherManager, "add_fetcher_for", _assign_without_a_look),
-            (ReplicaFetcher, "_ask", _ask_without_epoch),
+            (ReplicaFetcher, "_build_fetch", _fetch_without_epoch),
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""An exception in task X, for every X, and nobody hears of it: what supervision is there against.
+"""An unnoticed exception in a task, for every task: the bugs that supervision prevents.
 
 They have no number among the hazards and no transcript. Each has the fault script that leads to it.
 """
@@ -24,7 +24,7 @@ _SCRIPTS = {
     "log sync": {"force": {"flushes_each": True}},
     "retry of failed partitions": {"kinds": ["kill"], "tasks": [CHANGE_OF_ROLE]},
 }
-"""What there must be besides, for the task to have something to do."""
+"""What else the run needs, for the task to have something to do."""
 TRIED = [name for name in UNITS if name != "loss reports"]
 """Losses are too rare for a fault script; see the tests of loss reports."""
 
@@ -58,7 +58,7 @@ def _silent(name: str) -> Mutant:
     return Mutant(
         f"silent-{name.replace(' ', '-')}",
         FAULT,
-        f"an exception in a task {name!r}, and nobody hears of it",
+        f"an unnoticed exception in a task {name!r}",
         ((Tasks, "_supervise", dies), (Tasks, "count", counts)),
         options=script(name),
     )

@@ -1,4 +1,4 @@
-"""What people type: each command's name, options and help. The work is done one folder up.
+"""Names, options and help of the commands. The implementations are in the parent package.
 
-Nothing here imports more than typer at the head, so that `suwi --help` answers at once.
+The modules here import only typer at the top, so that `suwi --help` is fast.
 """

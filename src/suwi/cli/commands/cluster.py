@@ -6,14 +6,14 @@ from suwi.cli.options import DEFAULT_BROKER, Broker, CommandConfig, Json, Target
 
 app = typer.Typer(
     rich_markup_mode=None,
-    help="Look at the cluster as a whole.",
+    help="Inspect the cluster as a whole.",
     no_args_is_help=True,
 )
 
 
 @app.callback()
 def _cluster() -> None:
-    """Look at the cluster as a whole."""
+    """Inspect the cluster as a whole."""
 
 
 @app.command()
@@ -22,10 +22,10 @@ def events(
     broker: Broker = DEFAULT_BROKER,
     command_config: CommandConfig = None,
 ) -> None:
-    """Show what elections have cost: which records are lost, or may be.
+    """Show which records elections have lost, or may have lost.
 
-    An unclean election is told with what it costs at least, as far as anyone alive knows. A replica
-    that comes back later tells exactly what it had to give up. The last 200 events are kept.
+    An unclean election is shown with the minimum loss that the live brokers know. A replica that
+    comes back later reports exactly which records it lost. The last 200 events are kept.
     """
     from suwi.cli.events import show
 

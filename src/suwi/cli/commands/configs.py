@@ -20,16 +20,14 @@ class Kind(StrEnum):
     GROUP = "group"
 
 
-_Kind = Annotated[Kind, typer.Argument(metavar="topic|broker|group", help="What has the settings.")]
+_Kind = Annotated[Kind, typer.Argument(metavar="topic|broker|group", help="The kind of resource.")]
 _Name = Annotated[
     str,
     typer.Argument(
         metavar="NAME", help="A topic's or a group's name, a broker's id, or `all` brokers."
     ),
 ]
-_DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Ask whether it would work, and change nothing.")
-]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Validate only; change nothing.")]
 
 
 @app.command()
@@ -40,13 +38,13 @@ def describe(
         list[str] | None, typer.Argument(metavar="KEY", help="Only these keys, in detail.")
     ] = None,
     all_: Annotated[
-        bool, typer.Option("--all", "-a", help="Every key, also those at their default.")
+        bool, typer.Option("--all", "-a", help="Show every key, including defaults.")
     ] = False,
     json: Json = False,
     broker: Broker = DEFAULT_BROKER,
     command_config: CommandConfig = None,
 ) -> None:
-    """Show what is set, and where that comes from.
+    """Show settings and their sources.
 
     \b
     suwi configs describe topic orders --all
@@ -69,7 +67,7 @@ def set_(
     broker: Broker = DEFAULT_BROKER,
     command_config: CommandConfig = None,
 ) -> None:
-    """Set keys; it takes effect at once, without a restart.
+    """Set keys. The change takes effect at once, without a restart.
 
     \b
     suwi configs set topic orders retention.ms=86400000
@@ -96,7 +94,7 @@ def unset(
     broker: Broker = DEFAULT_BROKER,
     command_config: CommandConfig = None,
 ) -> None:
-    """Let keys have their default again.
+    """Reset keys to their defaults.
 
     \b
     suwi configs unset topic orders retention.ms

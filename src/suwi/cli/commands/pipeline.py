@@ -8,7 +8,7 @@ from suwi.cli.options import Json
 
 app = typer.Typer(
     rich_markup_mode=None,
-    help="Topics through Spark into tables and topics, from a pipeline.yaml.",
+    help="Run Spark pipelines from topics to tables and topics, from a pipeline.yaml.",
     no_args_is_help=True,
 )
 
@@ -17,7 +17,7 @@ _RETRIES = 10
 _File = Annotated[str, typer.Argument(metavar="FILE", help="The pipeline, as YAML.")]
 _Master = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="Where Spark runs. Default: the file's, else local[*]."),
+    typer.Option(metavar="URL", help="Spark master. Default: from the file, or local[*]."),
 ]
 _SENT_BY_SPARK = (".py", ".zip", ".egg", ".jar")
 
@@ -25,8 +25,8 @@ _SENT_BY_SPARK = (".py", ".zip", ".egg", ".jar")
 def _check_py_files(paths: list[str] | None) -> list[str] | None:
     for path in paths or []:
         if not path.lower().endswith(_SENT_BY_SPARK):
-            # Spark would send it, and put it on no path.
-            hint = ". A wheel is a zip: copy it to a name that says so" * path.endswith(".whl")
+            # Spark would send the file, but not add it to the Python path.
+            hint = ". A wheel is a zip: copy it to a .zip file" * path.endswith(".whl")
             raise typer.BadParameter(f"{path}: Spark takes {', '.join(_SENT_BY_SPARK)}{hint}")
     return paths
 
@@ -41,9 +41,9 @@ _PyFiles = Annotated[
     ),
 ]
 _Retries = Annotated[
-    int, typer.Option(metavar="N", min=0, help="How often to start again after failures in a row.")
+    int, typer.Option(metavar="N", min=0, help="How often to restart after consecutive failures.")
 ]
-_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 _LogLevel = Annotated[str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")]
 
 
@@ -51,17 +51,19 @@ _LogLevel = Annotated[str, typer.Option(metavar="LEVEL", help="debug, info, warn
 def run(
     file: _File,
     master: _Master = None,
-    once: Annotated[bool, typer.Option("--once", help="Process what there is, and end.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Process the available records, then exit.")
+    ] = False,
     from_beginning: Annotated[
         bool,
         typer.Option(
             "--from-beginning",
-            help="Start at the earliest records; refused where there is a checkpoint.",
+            help="Start at the earliest records; refused if there is a checkpoint.",
         ),
     ] = False,
     new_checkpoint: Annotated[
         bool,
-        typer.Option("--new-checkpoint", help="Set a checkpoint aside, and begin with a new one."),
+        typer.Option("--new-checkpoint", help="Set the checkpoint aside and start a new one."),
     ] = False,
     retries: _Retries = _RETRIES,
     metrics_port: Annotated[
@@ -79,8 +81,8 @@ def run(
     suwi pipeline run orders.yaml --once
     suwi pipeline run orders.yaml --master spark://host:7077
 
-    Ends with 0 when done or stopped by SIGTERM, 1 when it failed for good, 2 for mistakes in the
-    file, 3 when refused, 4 when records are gone before they were read, 130 after Ctrl-C.
+    Exit code: 0 when done or stopped by SIGTERM, 1 after a permanent failure, 2 for errors in the
+    file, 3 when refused, 4 if records were deleted before they were read, 130 after Ctrl-C.
     """
     from suwi.cli import pipeline
 
@@ -102,11 +104,11 @@ def check(
     file: _File,
     deep: Annotated[
         bool,
-        typer.Option("--deep", help="Also ask the brokers for the topics, and Spark for the SQL."),
+        typer.Option("--deep", help="Also check topics with the brokers, and SQL with Spark."),
     ] = False,
     master: _Master = None,
 ) -> None:
-    """Name every mistake in a pipeline, with its line."""
+    """Show every error in a pipeline file, with its line."""
     from suwi.cli import pipeline
 
     raise typer.Exit(pipeline.check(file, deep=deep, master=master))
@@ -120,13 +122,13 @@ def show(
         bool, typer.Option("--from-beginning", help="As `run --from-beginning`.")
     ] = False,
 ) -> None:
-    """Print the pipeline as Python that does the same.
+    """Print the pipeline as an equivalent Python program.
 
     \b
     suwi pipeline show orders.yaml > orders.py
     python orders.py
 
-    Secrets are not in it: it looks them up when it runs, as the pipeline does.
+    It has no secrets: it looks them up when it runs, as the pipeline does.
     """
     from suwi.cli import pipeline
 
@@ -141,7 +143,7 @@ def backfill(
     ],
     end: Annotated[str, typer.Option("--to", metavar="TIME", help="Not included.")],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be read, and read nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be read; read nothing.")
     ] = False,
     master: _Master = None,
     retries: _Retries = _RETRIES,
@@ -149,11 +151,10 @@ def backfill(
     json: Json = False,
     log_level: _LogLevel = "warning",
 ) -> None:
-    """Process the records of a range of time again.
+    """Process the records of a time range again.
 
-    The checkpoint is neither read nor changed. Into a Delta table the same range is written once,
-    however often it is asked for; rows that the stream wrote are there twice unless the sink has
-    keys.
+    The checkpoint is neither read nor changed. A Delta table gets the same range only once, however
+    often the command is run; rows that the stream wrote are duplicated unless the sink has keys.
     """
     from suwi.cli import pipeline
 
@@ -165,15 +166,15 @@ def backfill(
 def reset(
     file: _File,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would happen, and change nothing.")
+        bool, typer.Option("--dry-run", help="Show what would happen; change nothing.")
     ] = False,
     yes: _Yes = False,
     json: Json = False,
 ) -> None:
-    """Forget how far a pipeline has come: the next run begins anew.
+    """Discard the progress of a pipeline: the next run starts anew.
 
-    The checkpoint is set aside, not deleted. Tables and topics keep what was written.
+    The checkpoint is set aside, not deleted. Tables and topics are not changed.
     """
     from suwi.cli import pipeline
 
-    raise typer.Exit(pipeline.reset(file, dry_run=dry_run, is_sure=yes, json=json))
+    raise typer.Exit(pipeline.reset(file, dry_run=dry_run, is_confirmed=yes, json=json))

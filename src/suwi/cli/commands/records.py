@@ -28,30 +28,36 @@ def produce(
     topic: _Topic,
     file: Annotated[
         str | None,
-        typer.Option("--file", "-f", metavar="FILE", help="Read lines from here, not stdin."),
+        typer.Option("--file", "-f", metavar="FILE", help="Read lines from a file, not stdin."),
     ] = None,
     key_separator: Annotated[
         str | None,
-        typer.Option(
-            "--key-separator", "-k", metavar="TEXT", help="What stands between key and value."
-        ),
+        typer.Option("--key-separator", "-k", metavar="TEXT", help="Text between key and value."),
     ] = None,
     header: Annotated[
         list[str] | None,
-        typer.Option("--header", "-H", metavar="NAME=VALUE", help="For each record; repeatable."),
+        typer.Option(
+            "--header", "-H", metavar="NAME=VALUE", help="Header of every record; repeatable."
+        ),
     ] = None,
     partition: Annotated[
         int | None,
         typer.Option("--partition", "-p", metavar="N", min=0, help="Default: by the key."),
     ] = None,
     compression: Annotated[
-        Codec, typer.Option("--compression", "-z", help="How batches are packed.")
+        Codec, typer.Option("--compression", "-z", help="Compression of the batches.")
     ] = Codec.NONE,
     acks: Annotated[
-        Acks, typer.Option("--acks", help="Who must have it: all replicas, one, or nobody.")
+        Acks,
+        typer.Option(
+            "--acks", help="Required acknowledgements: all in-sync replicas, the leader, none."
+        ),
     ] = Acks.ALL,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="To deliver a record.")
+        float,
+        typer.Option(
+            "--timeout", min=0.1, metavar="SECONDS", help="Time limit to deliver a record."
+        ),
     ] = 30,
     json: Annotated[
         bool,
@@ -60,18 +66,18 @@ def produce(
     broker: Broker = DEFAULT_BROKER,
     command_config: CommandConfig = None,
 ) -> None:
-    """Write records, one for each line of stdin.
+    """Write records, one per line of stdin.
 
     \b
     echo apple | suwi produce fruit
     suwi produce fruit --file fruit.txt --key-separator '\\t'
 
     \b
-    With --json a line is like this; everything but the value may be left out:
+    With --json a line looks like this; all fields but the value are optional:
     {"key": "k", "value": "v", "headers": {"h": "1"}, "partition": 0, "timestamp": 0}
     """
     if json and key_separator is not None:
-        raise typer.BadParameter("JSON lines name their keys", param_hint="--key-separator")
+        raise typer.BadParameter("JSON lines have their own keys", param_hint="--key-separator")
     if key_separator == "":
         raise typer.BadParameter("it is empty", param_hint="--key-separator")
     headers = pairs(header or [], "--header")
@@ -117,15 +123,15 @@ def consume(
     ] = None,
     count: Annotated[
         int | None,
-        typer.Option("--count", "-n", metavar="N", min=1, help="End after so many records."),
+        typer.Option("--count", "-n", metavar="N", min=1, help="Stop after N records."),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow/--no-follow", help="Wait for new records, or end at the last.")
+        bool, typer.Option("--follow/--no-follow", help="Wait for new records, or stop at the end.")
     ] = True,
     committed: Annotated[
-        bool, typer.Option("--committed", help="Leave out aborted and open transactions.")
+        bool, typer.Option("--committed", help="Skip aborted and open transactions.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object for each record.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per record.")] = False,
     keys: Annotated[bool, typer.Option("--keys", "-k", help="Print keys.")] = False,
     headers: Annotated[bool, typer.Option("--headers", help="Print headers.")] = False,
     timestamps: Annotated[bool, typer.Option("--timestamps", help="Print times.")] = False,
@@ -138,7 +144,7 @@ def consume(
 ) -> None:
     """Print records until Ctrl-C.
 
-    Without further options only new ones: those that come from now on.
+    By default only new records are printed.
 
     \b
     suwi consume fruit --from-beginning --no-follow --keys

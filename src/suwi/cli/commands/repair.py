@@ -6,14 +6,14 @@ import typer
 
 app = typer.Typer(
     rich_markup_mode=None,
-    help="Mend the files of a broker that is stopped.",
+    help="Repair the files of a stopped broker.",
     no_args_is_help=True,
 )
 
 
 @app.callback()
 def _repair() -> None:
-    """Typer takes a group of one command for that command."""
+    """Makes Typer treat this as a group although it has only one command."""
 
 
 @app.command("partition-metadata")
@@ -28,10 +28,10 @@ def partition_metadata(
         ),
     ],
 ) -> None:
-    """Say which topic a partition's records belong to, where its partition.metadata is unreadable.
+    """Set the topic of a partition whose partition.metadata is unreadable.
 
-    A broker keeps such a partition offline, since the records may be those of a deleted topic of
-    the same name. Look at them with `suwi dump` first.
+    A broker keeps such a partition offline, because the records may belong to a deleted topic of
+    the same name. Inspect them with `suwi dump` first.
     """
     from suwi.cli.repair import repair_partition_metadata
 

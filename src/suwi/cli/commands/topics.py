@@ -13,9 +13,7 @@ app = typer.Typer(
 )
 
 _Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Names of topics.")]
-_DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Ask whether it would work, and change nothing.")
-]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Validate only; change nothing.")]
 
 
 @app.command()
@@ -36,7 +34,7 @@ def create(
         typer.Option("--config", "-c", metavar="KEY=VALUE", help="A setting; repeatable."),
     ] = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Leave a topic that exists as it is.")
+        bool, typer.Option("--if-not-exists", help="Do not fail if the topic exists.")
     ] = False,
     dry_run: _DryRun = False,
     json: Json = False,
@@ -60,9 +58,7 @@ def create(
 
 @app.command("list")
 def list_(
-    internal: Annotated[
-        bool, typer.Option("--internal", help="Also the cluster's own topics.")
-    ] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Include internal topics.")] = False,
     json: Json = False,
     broker: Broker = DEFAULT_BROKER,
     command_config: CommandConfig = None,
@@ -79,10 +75,10 @@ def describe(
         list[str] | None, typer.Argument(metavar="TOPIC", help="Default: all topics.")
     ] = None,
     replicas: Annotated[
-        bool, typer.Option("--replicas", help="Show what each replica holds, and its lag.")
+        bool, typer.Option("--replicas", help="Show the state and the lag of each replica.")
     ] = False,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="With --replicas: go on, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="With --replicas: update until Ctrl-C.")
     ] = False,
     json: Json = False,
     broker: Broker = DEFAULT_BROKER,
@@ -90,7 +86,7 @@ def describe(
 ) -> None:
     """Show settings, leaders, replicas and offsets.
 
-    Of all topics but internal ones, if none is named.
+    Without a name: of all topics except internal ones.
     """
     target = Target(broker, command_config)
     if replicas:
@@ -98,7 +94,7 @@ def describe(
 
         describe_replicas(target, names or [], follow=follow, json=json)
     if follow:
-        raise typer.BadParameter("goes with --replicas", param_hint="--follow")
+        raise typer.BadParameter("requires --replicas", param_hint="--follow")
     from suwi.cli import topics
 
     topics.describe(target, names or [], json=json)
@@ -109,7 +105,9 @@ def alter(
     name: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")],
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", "-p", metavar="N", min=1, help="How many it shall have."),
+        typer.Option(
+            "--partitions", "-p", metavar="N", min=1, help="The new number of partitions."
+        ),
     ] = None,
     config: Annotated[
         list[str] | None,
@@ -117,7 +115,7 @@ def alter(
     ] = None,
     unset: Annotated[
         list[str] | None,
-        typer.Option("--unset", metavar="KEY", help="Let a key have its default; repeatable."),
+        typer.Option("--unset", metavar="KEY", help="Reset a key to its default; repeatable."),
     ] = None,
     dry_run: _DryRun = False,
     json: Json = False,
@@ -131,7 +129,7 @@ def alter(
             raise typer.BadParameter(f"{key} is both set and unset", param_hint="--unset")
         values[key] = None
     if partitions is None and not values:
-        raise typer.BadParameter("say what to change: --partitions, --config or --unset")
+        raise typer.BadParameter("give a change: --partitions, --config or --unset")
     from suwi.cli import topics
 
     topics.alter(
@@ -142,9 +140,9 @@ def alter(
 @app.command()
 def delete(
     names: _Names,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="A topic that is not there is no failure.")
+        bool, typer.Option("--if-exists", help="Do not fail if a topic does not exist.")
     ] = False,
     json: Json = False,
     broker: Broker = DEFAULT_BROKER,
@@ -154,5 +152,5 @@ def delete(
     from suwi.cli import topics
 
     topics.delete(
-        Target(broker, command_config), names, is_sure=yes, if_exists=if_exists, json=json
+        Target(broker, command_config), names, is_confirmed=yes, if_exists=if_exists, json=json
     )

@@ -9,11 +9,11 @@ from suwi.cli.options import DEFAULT_BROKER, Broker, CommandConfig, Json, Target
 
 app = typer.Typer(
     rich_markup_mode=None,
-    help="Add, list and remove the users that log in with SCRAM.",
+    help="Add, list and remove SCRAM users.",
     no_args_is_help=True,
 )
 
-# As in `security.scram`, which `--help` need not wait for.
+# The values of `security.scram`, which `--help` must not import.
 _ITERATIONS_MIN, _ITERATIONS_MAX = 4096, 16384
 _ITERATIONS = 8192
 
@@ -26,7 +26,7 @@ class Mechanism(StrEnum):
 _Name = Annotated[str, typer.Argument(metavar="USER", help="The user's name.")]
 _Mechanisms = Annotated[
     list[Mechanism] | None,
-    typer.Option("--mechanism", "-m", help="Only for this one; repeatable. Default: both."),
+    typer.Option("--mechanism", "-m", help="Only this mechanism; repeatable. Default: both."),
 ]
 
 
@@ -38,7 +38,7 @@ def add(
         typer.Option(
             "--password-file",
             metavar="FILE",
-            help="Take the password from a file's first line; `-`: from standard input. "
+            help="Read the password from the first line of a file; `-`: from standard input. "
             "Default: ask for it.",
         ),
     ] = None,
@@ -49,7 +49,7 @@ def add(
             metavar="N",
             min=_ITERATIONS_MIN,
             max=_ITERATIONS_MAX,
-            help="How often the password is hashed: more is slower to guess, and to log in.",
+            help="Hash iterations: more makes guessing and authentication slower.",
         ),
     ] = _ITERATIONS,
     broker: Broker = DEFAULT_BROKER,
@@ -61,8 +61,8 @@ def add(
     suwi users add alice
     suwi users add alice --password-file /run/secrets/alice
 
-    Only a salted hash of the password is sent and kept. Who listens to the network could still
-    guess from it: use TLS where the broker is on another machine.
+    Only a salted hash of the password is sent and stored. An eavesdropper could still guess the
+    password from it: use TLS if the broker is on another machine.
     """
     from suwi.cli import users
 
@@ -78,7 +78,7 @@ def list_(
     broker: Broker = DEFAULT_BROKER,
     command_config: CommandConfig = None,
 ) -> None:
-    """List the users and how they may log in."""
+    """List the users and their SASL mechanisms."""
     from suwi.cli import users
 
     users.list_users(Target(broker, command_config), json=json)
@@ -91,7 +91,7 @@ def remove(
     broker: Broker = DEFAULT_BROKER,
     command_config: CommandConfig = None,
 ) -> None:
-    """Remove a user. Connections it has open stay until they log in again."""
+    """Remove a user. Its open connections stay until they must re-authenticate."""
     from suwi.cli import users
 
     users.remove(Target(broker, command_config), name, mechanism or [])

@@ -1,4 +1,4 @@
-"""The work of `suwi dump`: which file is what, and how findings are shown."""
+"""Implementation of `suwi dump`: determines the type of each file, and prints the findings."""
 
 import os
 import re
@@ -25,7 +25,7 @@ from suwi.log import names
 Findings = Iterator[Entry | Damage | Note]
 Reader = Callable[[str], Findings]
 
-# 00000000000000000042.log, also while it is being deleted or cleaned.
+# 00000000000000000042.log, also with the suffix of a file that is being deleted or cleaned.
 _NAMED_BY_OFFSET = re.compile(
     r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?"
 )
@@ -33,12 +33,12 @@ _CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 _BY_NAME: dict[str, tuple[str, Reader]] = {
     names.LEADER_EPOCHS: ("leader epochs", read_epochs),
     names.PARTITION_METADATA: ("partition metadata", read_partition_metadata),
-    names.META_PROPERTIES: ("whose directory this is", read_meta_properties),
+    names.META_PROPERTIES: ("broker and cluster id", read_meta_properties),
     names.HIGH_WATERMARKS: ("high watermarks", read_offsets),
     names.RECOVERY_POINTS: ("recovery points", read_offsets),
     names.LOG_START_OFFSETS: ("log start offsets", read_offsets),
-    _CLEANER_OFFSETS: ("cleaned up to", read_offsets),
-    names.CLEAN_SHUTDOWN: ("mark of a clean stop", read_clean_shutdown),
+    _CLEANER_OFFSETS: ("cleaner offsets", read_offsets),
+    names.CLEAN_SHUTDOWN: ("clean shutdown marker", read_clean_shutdown),
 }
 
 
@@ -50,7 +50,7 @@ def dump(paths: Sequence[str], *, records: bool, json: bool) -> None:
                 os.stat(path)
                 described = _reader(path, records)
                 if described is None:
-                    raise Failure(f"{path}: no file of a broker that is known here")
+                    raise Failure(f"{path}: not a known file of a broker")
                 kind, read = described
                 if json:
                     damages += _print_json(path, read(path))
@@ -73,7 +73,7 @@ def dump(paths: Sequence[str], *, records: bool, json: bool) -> None:
 
 
 def _files(paths: Sequence[str]) -> Iterator[str]:
-    """The files; of a directory those that are known, and of the partitions in it."""
+    """The files; of a directory the known files in it and in its partition directories."""
     for path in paths:
         if not os.path.isdir(path):
             yield path
@@ -87,7 +87,7 @@ def _files(paths: Sequence[str]) -> Iterator[str]:
 
 
 def _reader(path: str, records: bool) -> tuple[str, Reader] | None:
-    """What a file is, by its name, and how it is read."""
+    """The type of a file by its name, and its reader."""
     name = os.path.basename(path)
     if name in _BY_NAME:
         return _BY_NAME[name]
@@ -106,7 +106,7 @@ def _reader(path: str, records: bool) -> tuple[str, Reader] | None:
         case names.TXN_INDEX:
             return "aborted transactions", partial(read_txn_index, base_offset=base_offset)
         case _:
-            return f"producers up to offset {base_offset}", read_snapshot
+            return f"producer state up to offset {base_offset}", read_snapshot
 
 
 def _read_log(path: str, base_offset: int, records: bool) -> Findings:
@@ -126,7 +126,7 @@ def _print(findings: Findings) -> int:
                 damages += 1
                 say(f"!! {text}")
     if not entries and not damages:
-        say("(nothing in it)")
+        say("(empty)")
     return damages
 
 

@@ -1,4 +1,4 @@
-"""What a reader finds in a file."""
+"""The findings of a reader in a file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing in a file."""
+    """One item of a file."""
 
     kind: str
     fields: Mapping[str, Any]
-    """As JSON has them."""
+    """For JSON output."""
     shown: Mapping[str, object] | None = None
-    """As people see them, where that differs; None and empty ones are left out."""
+    """For text output, if that differs; None and empty values are left out."""
     indent: int = 0
 
     def text(self) -> str:
@@ -25,13 +25,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Something that should not be so."""
+    """A problem in a file."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something worth knowing that is no damage."""
+    """Information that is not damage."""
 
     text: str

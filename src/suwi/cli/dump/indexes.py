@@ -1,4 +1,4 @@
-"""`.index`, `.timeindex` and `.txnindex` files, compared with the log they belong to."""
+"""Reads `.index`, `.timeindex` and `.txnindex` files and checks them against their log."""
 
 import os
 import struct
@@ -25,11 +25,11 @@ class _Log(NamedTuple):
     base_offsets: list[int]
     last_offsets: list[int]
     times: list[int]
-    """The newest timestamp up to each batch."""
+    """The maximum timestamp up to each batch."""
 
 
-def _log_beside(path: str, suffix: str) -> _Log | None:
-    """The log that an index belongs to; None where it is not there."""
+def _log_of(path: str, suffix: str) -> _Log | None:
+    """The log of an index; None if it does not exist."""
     stem, _, rest = path.rpartition(suffix)
     log_path = f"{stem}.log{rest}"
     if not os.path.isfile(log_path):
@@ -48,58 +48,58 @@ def _log_beside(path: str, suffix: str) -> _Log | None:
 
 
 def _entries(path: str, form: struct.Struct) -> tuple[list[tuple[int, ...]], list[Damage | Note]]:
-    """The entries of a file; zeros that a running Apache Kafka leaves at the end are no entries."""
+    """The entries of a file, without the zeros that a running Apache Kafka has at the end."""
     with open_file(path) as file:
         data = file.read()
-    remarks: list[Damage | Note] = []
+    findings: list[Damage | Note] = []
     whole = len(data) - len(data) % form.size
     if whole < len(data):
-        remarks.append(
-            Damage(f"{len(data) - whole} bytes at the end are no whole entry of {form.size}")
+        findings.append(
+            Damage(f"{len(data) - whole} bytes at the end are an incomplete entry of {form.size}")
         )
     used = len(data[:whole].rstrip(b"\0"))
     count = -(-used // form.size)
     if used and count * form.size < whole:
-        remarks.append(_preallocated(whole // form.size - count))
+        findings.append(_preallocated(whole // form.size - count))
     elif not used and whole:
-        # A first entry of zeros is possible, but not two of them.
+        # The first entry may be zero, but not two entries.
         count = 0
-        remarks.append(_preallocated(whole // form.size))
-    return list(form.iter_unpack(data[: count * form.size])), remarks
+        findings.append(_preallocated(whole // form.size))
+    return list(form.iter_unpack(data[: count * form.size])), findings
 
 
 def _preallocated(count: int) -> Note:
-    return Note(f"room for {count} more entries: preallocated by a broker that runs, or crashed")
+    return Note(f"space for {count} more entries, preallocated by a running or crashed broker")
 
 
 def read_offset_index(path: str, base_offset: int) -> Findings:
-    log = _log_beside(path, ".index")
-    entries, remarks = _entries(path, _OFFSET_ENTRY)
+    log = _log_of(path, ".index")
+    entries, findings = _entries(path, _OFFSET_ENTRY)
     last = (-1, -1)
     for relative, position in entries:
         offset = base_offset + relative
         yield Entry("index", {"offset": offset, "position": position})
         if relative <= last[0] or position <= last[1]:
-            yield Damage(f"offset {offset}: it does not come after the entry before")
+            yield Damage(f"offset {offset}: it is not greater than the entry before")
         elif log is not None:
-            yield from _judge_position(log, offset, position)
+            yield from _check_position(log, offset, position)
         last = (relative, position)
-    yield from remarks
+    yield from findings
     if log is None:
-        yield Note("no .log beside it: nothing to compare with")
+        yield Note("there is no .log file to compare with")
 
 
-def _judge_position(log: _Log, offset: int, position: int) -> Iterator[Damage]:
+def _check_position(log: _Log, offset: int, position: int) -> Iterator[Damage]:
     at = bisect_left(log.positions, position)
     if at == len(log.positions) or log.positions[at] != position:
-        yield Damage(f"offset {offset}: no batch begins at position {position}")
+        yield Damage(f"offset {offset}: no batch starts at position {position}")
     elif log.base_offsets[at] > offset:
         yield Damage(
-            f"offset {offset}: the batch at position {position} begins at offset "
+            f"offset {offset}: the batch at position {position} starts at offset "
             f"{log.base_offsets[at]}"
         )
     elif not _is_last_offset(log, offset):
-        # What was appended together, perhaps several batches, has one entry: that of its end.
+        # Batches that were appended together have one entry, with the last offset.
         yield Damage(f"offset {offset}: no batch ends there")
 
 
@@ -109,31 +109,31 @@ def _is_last_offset(log: _Log, offset: int) -> bool:
 
 
 def read_time_index(path: str, base_offset: int) -> Findings:
-    log = _log_beside(path, ".timeindex")
-    entries, remarks = _entries(path, _TIME_ENTRY)
+    log = _log_of(path, ".timeindex")
+    entries, findings = _entries(path, _TIME_ENTRY)
     last = (-1, -1)
     for timestamp, relative in entries:
         offset = base_offset + relative
         fields = {"timestamp": timestamp, "offset": offset}
         yield Entry("timeindex", fields, {"timestamp": time_text(timestamp), "offset": offset})
         if timestamp <= last[0] or relative < last[1]:
-            yield Damage(f"offset {offset}: it does not come after the entry before")
+            yield Damage(f"offset {offset}: it is not greater than the entry before")
         elif log is not None:
-            yield from _judge_time(log, timestamp, offset)
+            yield from _check_time(log, timestamp, offset)
         last = (timestamp, relative)
-    yield from remarks
+    yield from findings
     if log is None:
-        yield Note("no .log beside it: nothing to compare with")
+        yield Note("there is no .log file to compare with")
 
 
-def _judge_time(log: _Log, timestamp: int, offset: int) -> Iterator[Damage]:
+def _check_time(log: _Log, timestamp: int, offset: int) -> Iterator[Damage]:
     if not log.last_offsets or offset > log.last_offsets[-1]:
-        yield Damage(f"offset {offset}: the log does not reach so far")
+        yield Damage(f"offset {offset}: it is beyond the end of the log")
         return
     before = bisect_right(log.last_offsets, offset)
     if before and log.times[before - 1] > timestamp:
         newer = time_text(log.times[before - 1])
-        yield Damage(f"offset {offset}: up to there a record is newer, of {newer}")
+        yield Damage(f"offset {offset}: an earlier record is newer, {newer}")
 
 
 def read_txn_index(path: str, base_offset: int) -> Findings:
@@ -149,8 +149,8 @@ def read_txn_index(path: str, base_offset: int) -> Findings:
         }
         yield Entry("aborted", fields)
         if version != _TXN_VERSION:
-            yield Damage(f"producer {producer_id}: version {version} is not known")
+            yield Damage(f"producer {producer_id}: unknown version {version}")
         if not 0 <= first <= last or last < base_offset:
-            yield Damage(f"producer {producer_id}: offsets {first} to {last} are not possible here")
+            yield Damage(f"producer {producer_id}: offsets {first} to {last} are impossible here")
     if whole < len(data):
-        yield Damage(f"{len(data) - whole} bytes at the end are no whole entry")
+        yield Damage(f"{len(data) - whole} bytes at the end are an incomplete entry")

@@ -1,7 +1,7 @@
-"""`.log` files: their batches and records.
+"""Reads `.log` files: batches and records.
 
-A batch whose checksum does not fit is told and passed over, because its length leads to the next
-one; where there is no batch at all nothing more can be found.
+A batch with a wrong checksum is reported and skipped, because its length locates the next batch;
+after bytes that are not a batch nothing more can be read.
 """
 
 import os
@@ -25,12 +25,12 @@ class Batch(NamedTuple):
 
 
 def open_file(path: str) -> BinaryIO:
-    # Files of a broker that may be running, or of another one: read only, and never locked.
+    # The file may belong to a running broker: read-only, and never locked.
     return open(path, "rb")  # noqa: PTH123
 
 
 def headers(file: BinaryIO, size_bytes: int) -> Iterator[Batch | Damage | Note]:
-    """Every batch up to the end, or up to what is none."""
+    """Every batch up to the end, or up to the first bytes that are not a batch."""
     position = 0
     while position < size_bytes:
         file.seek(position)
@@ -42,16 +42,18 @@ def headers(file: BinaryIO, size_bytes: int) -> Iterator[Batch | Damage | Note]:
             if _is_zero_from(file, position):
                 yield Note(f"{left} bytes of zeros from position {position} on: preallocated")
             elif len(head) < HEADER_BYTES:
-                yield Damage(f"position {position}: torn, {left} bytes are no whole batch header")
+                yield Damage(
+                    f"position {position}: torn, {left} bytes of an incomplete batch header"
+                )
             else:
                 yield Damage(
-                    f"position {position}: no batch ({error}); the last {left} bytes are lost"
+                    f"position {position}: not a batch ({error}); the last {left} bytes are lost"
                 )
             return
         if header.size_bytes > left:
             yield Damage(
                 f"position {position}: torn, the batch at offset {header.base_offset} has "
-                f"{header.size_bytes} bytes and {left} are there"
+                f"{header.size_bytes} bytes, but only {left} exist"
             )
             return
         yield Batch(position, header)
@@ -79,7 +81,7 @@ def read_log(
             file.seek(found.position)
             data = file.read(header.size_bytes)
             yield _batch_entry(found)
-            yield from _judge(found, data, before, base_offset)
+            yield from _check(found, data, before, base_offset)
             if records:
                 yield from _records(found, data)
             before = header
@@ -127,23 +129,23 @@ def _batch_entry(batch: Batch) -> Entry:
     return Entry("batch", fields, shown)
 
 
-def _judge(
+def _check(
     batch: Batch, data: bytes, before: BatchHeader | None, base_offset: int | None
 ) -> Iterator[Damage]:
     position, header = batch
     computed = compute_crc(data, 0, header.size_bytes)
     if computed != header.crc:
         yield Damage(
-            f"position {position}: bad CRC, {header.crc:08x} is stored and {computed:08x} fits"
+            f"position {position}: bad CRC, stored {header.crc:08x}, computed {computed:08x}"
         )
     if before is not None and header.base_offset <= before.last_offset:
         yield Damage(
-            f"position {position}: offset {header.base_offset} does not come after "
+            f"position {position}: offset {header.base_offset} is not greater than "
             f"{before.last_offset}"
         )
     elif before is None and base_offset is not None and header.base_offset < base_offset:
         yield Damage(
-            f"position {position}: offset {header.base_offset} lies before the file's {base_offset}"
+            f"position {position}: offset {header.base_offset} is below the file's {base_offset}"
         )
     if before is not None and header.partition_leader_epoch < before.partition_leader_epoch:
         yield Damage(
@@ -169,7 +171,7 @@ def _records(batch: Batch, data: bytes) -> Iterator[Entry | Damage]:
         for record in iter_records(data, header):
             yield _record_entry(record)
     except BrokerError as error:
-        yield Damage(f"position {batch.position}: its records cannot be read: {error}")
+        yield Damage(f"position {batch.position}: the records cannot be read: {error}")
 
 
 def _record_entry(record: Record) -> Entry:

@@ -1,4 +1,4 @@
-"""Snapshots of producers, checkpoints, and the files that say whose data this is."""
+"""Reads producer snapshots, checkpoints, partition.metadata, meta.properties and similar files."""
 
 import json
 from collections.abc import Iterator
@@ -62,11 +62,11 @@ def read_epochs(path: str) -> Findings:
         try:
             epoch, start = (int(word) for word in found.split(" "))
         except ValueError:
-            yield Damage(f"{printable(found)!r} is no epoch with its first offset")
+            yield Damage(f"{printable(found)!r} is not an epoch with its start offset")
             continue
         yield Entry("epoch", {"epoch": epoch, "start_offset": start})
         if epoch <= last[0] or start <= last[1]:
-            yield Damage(f"epoch {epoch}: it does not come after the one before")
+            yield Damage(f"epoch {epoch}: it is not greater than the entry before")
         last = (epoch, start)
 
 
@@ -80,29 +80,29 @@ def read_offsets(path: str) -> Findings:
             topic, partition_text, offset_text = found.split(" ")
             partition, offset = int(partition_text), int(offset_text)
         except ValueError:
-            yield Damage(f"{printable(found)!r} is no partition with its offset")
+            yield Damage(f"{printable(found)!r} is not a partition with its offset")
             continue
         yield Entry("offset", {"topic": topic, "partition": partition, "offset": offset})
         if (topic, partition) in seen:
-            yield Damage(f"{topic} {partition}: it is there twice")
+            yield Damage(f"{topic} {partition}: it occurs twice")
         seen.add((topic, partition))
 
 
 def _checkpoint_lines(path: str) -> Iterator[str | Damage]:
-    """The lines after version and count; then what is wrong with these two."""
+    """The lines after version and count; then the problems with these two."""
     text = _read(path).decode("utf-8", "replace")
     lines = text.split("\n")
     version = lines[0]
     if version != _CHECKPOINT_VERSION:
-        yield Damage(f"version {printable(version)!r} is not known")
+        yield Damage(f"unknown version {printable(version)!r}")
         return
     if not text.endswith("\n"):
-        yield Damage("the last line has no end: it may be cut short")
+        yield Damage("the last line has no line end: it may be truncated")
     entries = [line for line in lines[2:] if line]
     yield from entries
     count = lines[1] if len(lines) > 1 else ""
     if count != str(len(entries)):
-        yield Damage(f"{printable(count)!r} entries are announced, {len(entries)} are there")
+        yield Damage(f"{printable(count)!r} entries are announced, {len(entries)} exist")
 
 
 def read_partition_metadata(path: str) -> Findings:
@@ -142,7 +142,7 @@ def read_clean_shutdown(path: str) -> Findings:
     try:
         fields = json.loads(data)
     except ValueError:
-        yield Damage("it is not JSON")
+        yield Damage("not JSON")
         return
     if isinstance(fields, dict):
         yield Entry("clean_shutdown", fields)

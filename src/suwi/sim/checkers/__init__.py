@@ -1,7 +1,7 @@
-"""What must hold at every step of a simulated cluster, one idea in each file.
+"""The invariants of a simulated cluster that are checked after every step, one idea per file.
 
-Checkers know facts (`facts`), not production objects: `suwi.sim.invariant_monitor` gathers them,
-tests plant them. A checker raises `Broken` where an invariant does not hold.
+Checkers use facts (`facts`), not production objects: `suwi.sim.invariant_monitor` collects them,
+tests plant them. A checker raises `Broken` if an invariant does not hold.
 """
 
 from suwi.sim.checkers.committed import Committed
@@ -19,7 +19,7 @@ __all__ = ["Broken", "Checker", "Committed", "all_checkers"]
 
 
 def all_checkers(committed: Committed) -> list[Checker]:
-    """One of each; `committed` is given because others ask it what is."""
+    """One of each; `committed` is passed in because others query it."""
     return [
         Controllers(),
         Elections(),

@@ -1,8 +1,8 @@
-"""What is committed stays, has one value for ever, and lies where it must.
+"""What is committed stays, has one value for ever, and is on enough replicas.
 
-A batch is committed once it lies below the watermark of a leader, whoever else thinks otherwise:
-from then on readers may have it. That is written down here, and everything is compared with it:
-other leaders, followers below their own watermark, members of the in-sync set, those elected.
+A batch is committed once it is below the high watermark of a leader, whatever other replicas know:
+from then on readers may have it. It is recorded here, and everything is compared with it: other
+leaders, followers below their own high watermark, members of the ISR, elected leaders.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ from suwi.sim.checkers.facts import (
 
 
 class Lost(NamedTuple):
-    """A committed range that an unclean election gave up."""
+    """A committed range that was lost in an unclean election."""
 
     log: LogId
     first: int
@@ -34,16 +34,16 @@ class Committed(Checker):
     def __init__(self) -> None:
         self._batches: dict[LogId, list[Batch]] = {}
         self._compared: dict[tuple[NodeId, str, LogId, int], int] = {}
-        """Up to where each life of a replica was compared in an epoch."""
+        """The offset up to which each incarnation of a replica was compared in an epoch."""
         self._unclean_epochs: dict[LogId, int] = {}
         """The epoch of each log's last unclean election."""
         self._forgotten: dict[tuple[NodeId, LogId], list[Batch]] = {}
-        """What a replica held when its machine lost power, and lost."""
+        """What a replica had when its machine lost power, and has lost."""
         self.losses: list[Lost] = []
         self._lost: dict[LogId, set[Batch]] = {}
 
     def has_lost(self, log: LogId, batch: Batch) -> bool:
-        """Whether this was committed and given up."""
+        """Whether this batch was committed and lost."""
         return batch in self._lost.get(log, ())
 
     def unclean_epoch(self, partition: str) -> int:
@@ -54,10 +54,10 @@ class Committed(Checker):
         batches = self._batches.get(log)
         return batches[-1].last + 1 if batches else 0
 
-    # -- watermarks ------------------------------------------------------------------------------
+    # -- high watermarks -------------------------------------------------------------------------
 
     def on_replica(self, world: World, replica: Replica, appended: list[Batch]) -> None:
-        key = (replica.node, replica.life, replica.log, replica.leader_epoch)
+        key = (replica.node, replica.incarnation, replica.log, replica.leader_epoch)
         compared = self._compared.get(key, 0)
         if replica.watermark <= compared:
             return
@@ -79,8 +79,8 @@ class Committed(Checker):
                 raise Broken(f"{replica}, a follower, counts {batch} as committed; no leader did")
 
     def _is_left_behind(self, replica: Replica, visible: list[Batch]) -> None:
-        """An unclean election has passed over it. What it commits before it knows is lost; what it
-        shows until its log is cut may be. At the end it is compared all the same."""
+        """An unclean election has chosen another replica. What this one commits before it notices
+        is lost; what it shows until it truncates may be. At the end it is compared all the same."""
         if replica.leads:
             for batch in visible:
                 if not self._is_committed(replica, batch):
@@ -100,14 +100,14 @@ class Committed(Checker):
             return  # Deleted; this leader does not know yet.
         holders = [r.node for r in world.replicas_of(log) if self._counts_as_holder(r, batch)]
         needed = min(world.rules_of(log).min_insync_replicas, len(state.replicas))
-        # What was given up may come back with a later unclean election: it lay where it must once.
+        # What was lost may come back with a later unclean election: it was on enough replicas once.
         if len(holders) < needed and not self.has_lost(log, batch):
             raise Broken(f"{batch} of {log} is committed, but only {holders} have it, not {needed}")
         self._check_in_sync(world, log, state, batch)
 
     def _counts_as_holder(self, replica: Replica, batch: Batch) -> bool:
-        """A power loss after the replica had said that it has it is one that the leader cannot know
-        of yet: it is as if it had come after the commit."""
+        """The leader cannot know yet of a power loss after the replica's fetch: it counts as if it
+        had happened after the commit."""
         forgotten = self._forgotten.get((replica.node, replica.log), ())
         return replica.holds(batch) or (replica.was_unclean_shutdown and batch in forgotten)
 
@@ -142,7 +142,7 @@ class Committed(Checker):
     def on_reopened(
         self, world: World, replica: Replica, before: list[Batch], safe_end: int | None
     ) -> None:
-        """A crash may have come in the middle of a truncation, which then must be right."""
+        """A crash may have happened during a truncation, which then must be correct."""
         removed = [b for b in before if b.last >= replica.end]
         if safe_end is not None:
             self._forgotten[replica.node, replica.log] = removed
@@ -154,7 +154,7 @@ class Committed(Checker):
         return number < len(committed) and committed[number] == batch
 
     def _check_in_sync(self, world: World, log: LogId, state: PartitionState, last: Batch) -> None:
-        """Every live member has the last committed batch, so (by `at_end`) all before it."""
+        """Every live member has the last committed batch, and so (by `at_end`) all before it."""
         for node in state.isr:
             replica = world.replica(node, log)
             if replica is not None and (replica.was_unclean_shutdown or not replica.is_live):
@@ -164,12 +164,12 @@ class Committed(Checker):
 
     @staticmethod
     def _check_leader(world: World, log: LogId, state: PartitionState, last: Batch) -> None:
-        """Suspect or not: whoever leads has what is committed."""
+        """Every leader has what is committed, even after an unclean shutdown."""
         replica = world.replica(state.leader, log)
         if replica is None or not replica.is_live or last.last < replica.start:
             return
-        if world.lives.get(state.leader, replica.life) != replica.life:
-            return  # Its last life is elected, which is over; this one cannot lead in that epoch.
+        if world.incarnations.get(state.leader, replica.incarnation) != replica.incarnation:
+            return  # Its earlier incarnation was elected; this one cannot lead in that epoch.
         if not replica.holds(last):
             raise Broken(f"{log}: b{state.leader} is elected without {last}: {state}")
 
@@ -179,7 +179,7 @@ class Committed(Checker):
         self._unclean_epochs[log] = world.states[log].leader_epoch
         replica = world.replica(leader, log)
         batches = self._batches.get(log, [])
-        # What lies below its start was deleted: others may show that for a while after a crash.
+        # What is below its start was deleted: others may have it for a while after a crash.
         kept = [
             b
             for b in batches
@@ -200,7 +200,7 @@ class Committed(Checker):
     # -- at the end ------------------------------------------------------------------------------
 
     def at_end(self, world: World) -> None:
-        """Every replica holds all that is committed, and all replicas are the same."""
+        """Every replica has all that is committed, and all replicas are equal."""
         for log, state in world.states.items():
             replicas = [world.replica(node, log) for node in state.replicas]
             for batch in self._batches.get(log, []):

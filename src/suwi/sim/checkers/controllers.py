@@ -1,6 +1,6 @@
-"""Who may write the cluster's state: the controller in office, and each has a greater epoch.
+"""Only the active controller writes the cluster's state, and each has a greater epoch.
 
-There are not many of them in a short time, either: brokers must not depose each other for ever.
+There are few elections in a short time: brokers must not depose each other without end.
 """
 
 from collections import deque
@@ -23,7 +23,9 @@ class Controllers(Checker):
         self._epoch = epoch
         self._elected_s.append(world.now_s)
         if len(self._elected_s) == _ELECTIONS_MAX and world.now_s - self._elected_s[0] < _WITHIN_S:
-            raise Broken(f"{_ELECTIONS_MAX} controllers within {_WITHIN_S:g} s: they do not settle")
+            raise Broken(
+                f"{_ELECTIONS_MAX} controllers within {_WITHIN_S:g} s: elections do not end"
+            )
 
     def on_states(
         self, world: World, changes: Iterable[StateChange], author: NodeId | None
@@ -32,5 +34,5 @@ class Controllers(Checker):
             return
         for change in changes:
             if world.controller is None or world.controller[0] != author:
-                office = f"b{world.controller[0]}" if world.controller else "nobody"
-                raise Broken(f"b{author} changes {change.log}, but {office} is the controller")
+                active = f"b{world.controller[0]}" if world.controller else "nobody"
+                raise Broken(f"b{author} changes {change.log}, but {active} is the controller")

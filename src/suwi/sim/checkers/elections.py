@@ -1,4 +1,4 @@
-"""What the controller may make of a partition: epochs rise, leaders come from the in-sync set."""
+"""How the controller may change a partition: epochs increase, leaders come from the ISR."""
 
 from collections.abc import Iterable
 
@@ -23,23 +23,25 @@ class Elections(Checker):
     @staticmethod
     def _check_state(log: str, state: PartitionState) -> None:
         if not state.isr:
-            raise Broken(f"{log} has nobody in sync: {state}")
+            raise Broken(f"{log} has an empty ISR: {state}")
         if not set(state.isr) <= set(state.replicas):
-            raise Broken(f"{log} has strangers in sync: {state}")
+            raise Broken(f"{log} has brokers in sync that are no replicas: {state}")
         if state.leader != NO_NODE and state.leader not in state.isr:
-            raise Broken(f"{log} is led by one that is not in sync: {state}")
+            raise Broken(f"{log} is led by a replica that is not in sync: {state}")
 
     @staticmethod
     def _check_epochs(log: str, before: PartitionState, after: PartitionState) -> None:
         if after.partition_epoch <= before.partition_epoch:
-            raise Broken(f"{log}: the partition epoch does not rise: {before} -> {after}")
+            raise Broken(f"{log}: the partition epoch does not increase: {before} -> {after}")
         if after.leader_epoch < before.leader_epoch:
-            raise Broken(f"{log}: the leader epoch falls: {before} -> {after}")
+            raise Broken(f"{log}: the leader epoch decreases: {before} -> {after}")
         is_new = after.leader not in (before.leader, NO_NODE)
         if is_new and after.leader_epoch == before.leader_epoch:
             raise Broken(f"{log}: another leader in the same epoch: {before} -> {after}")
         if after.unclean_epoch not in (before.unclean_epoch, after.leader_epoch):
-            raise Broken(f"{log}: the last unclean election was another: {before} -> {after}")
+            raise Broken(
+                f"{log}: the epoch of the last unclean election changes: {before} -> {after}"
+            )
 
     @staticmethod
     def _check_election(
@@ -47,6 +49,6 @@ class Elections(Checker):
     ) -> None:
         is_unclean = after.unclean_epoch == after.leader_epoch
         if after.leader in (*before.isr, *before.elr) and not is_unclean:
-            return  # Whether it holds what is committed is for `committed` to say.
+            return  # `committed` checks whether it has what is committed.
         if not (is_unclean and world.rules_of(log).unclean_election):
-            raise Broken(f"{log}: elected from outside the in-sync set: {before} -> {after}")
+            raise Broken(f"{log}: elected from outside the ISR: {before} -> {after}")

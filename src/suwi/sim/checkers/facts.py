@@ -1,7 +1,7 @@
-"""What is known of a simulated cluster from the outside, at one moment.
+"""The state of a simulated cluster at one moment, as seen from outside.
 
-`World` holds the replicas as their processes and disks show them, and the partitions' states as the
-store has them. `suwi.sim.invariant_monitor` keeps it up to date and calls each checker with what
+`World` has the replicas as in memory and on disk, and the partitions' states as in the
+store. `suwi.sim.invariant_monitor` updates it and calls each checker with what
 has changed.
 """
 
@@ -16,11 +16,11 @@ from suwi.model.ids import NodeId, TopicPartition
 
 
 class Broken(AssertionError):
-    """Something that must always hold does not."""
+    """An invariant does not hold."""
 
 
 class LogId(NamedTuple):
-    """One partition of one life of a topic. Its name is for people."""
+    """One partition of one topic id. Its name is for error messages."""
 
     topic_id: UUID
     name: TopicPartition
@@ -30,7 +30,7 @@ class LogId(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A batch as it lies in a log. Two that are equal hold the same records."""
+    """A batch in a log. Two that are equal have the same records."""
 
     base: int
     last: int
@@ -50,25 +50,25 @@ class Replica:
 
     node: NodeId
     log: LogId
-    life: str = ""
-    """Which life of the process has it open."""
+    incarnation: str = ""
+    """The incarnation of the process that has it open."""
     is_live: bool = True
     is_offline: bool = False
-    """Its disk failed, perhaps in the middle of a change: nobody sees what it holds."""
+    """Its disk failed, perhaps in the middle of a change: nobody can read its content."""
     was_unclean_shutdown: bool = False
-    """It lost power, and is not known to be whole again."""
+    """It lost power, and may still miss records."""
     leads: bool = False
     leader_epoch: int = -1
     start: int = 0
     start_before: int = 0
-    """Where it started before the last step, which may have moved the start either way."""
+    """Its start offset before the last step, which may have moved it either way."""
     stable: int = 0
     watermark: int = 0
     end: int = 0
     batches: list[Batch] = field(default_factory=list)
-    """All that its log holds, in order."""
+    """All batches of its log, in order."""
     epochs: list[tuple[int, int]] = field(default_factory=list)
-    """Its leader epochs and where they start."""
+    """Its leader epochs and their start offsets."""
 
     def __str__(self) -> str:
         return f"{self.log} on b{self.node}"
@@ -77,14 +77,14 @@ class Replica:
         return self.batch_at(batch.base) == batch
 
     def batch_at(self, offset: int) -> Batch | None:
-        """The batch that holds an offset."""
+        """The batch with an offset."""
         number = first_from(self.batches, offset)
         if number < len(self.batches) and self.batches[number].base <= offset:
             return self.batches[number]
         return None
 
     def between(self, first: int, end: int) -> list[Batch]:
-        """The batches that begin from `first` on and below `end`."""
+        """The batches that start from `first` on and below `end`."""
         found = []
         for number in range(first_from(self.batches, first), len(self.batches)):
             batch = self.batches[number]
@@ -108,7 +108,7 @@ def first_from(batches: list[Batch], offset: int) -> int:
 
 
 class StateChange(NamedTuple):
-    """One write to the store changed one partition; None: it did not exist, or no longer does."""
+    """One write to the store changed one partition; None: it did not exist, or no longer exists."""
 
     log: LogId
     before: PartitionState | None
@@ -116,7 +116,7 @@ class StateChange(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What a topic's configuration promises."""
+    """The guarantees of a topic's configuration."""
 
     min_insync_replicas: int = 1
     unclean_election: bool = False
@@ -127,11 +127,11 @@ class World:
     replicas: dict[tuple[NodeId, LogId], Replica] = field(default_factory=dict)
     states: dict[LogId, PartitionState] = field(default_factory=dict)
     rules: dict[UUID, Rules] = field(default_factory=dict)
-    lives: dict[NodeId, str] = field(default_factory=dict)
-    """The life of each broker that the cluster counts on: one that has died since may be among
-    them, one that has just begun is not yet."""
+    incarnations: dict[NodeId, str] = field(default_factory=dict)
+    """The registered incarnation of each broker: it may have ended since, and one that has just
+    started is not there yet."""
     controller: tuple[NodeId, int] | None = None
-    """Who is in office, in which epoch."""
+    """The active controller and its epoch."""
     now_s: float = 0.0
 
     def replicas_of(self, log: LogId) -> Iterator[Replica]:
@@ -143,45 +143,45 @@ class World:
     def rules_of(self, log: LogId) -> Rules:
         return self.rules.get(log.topic_id, Rules())
 
-    def absolve(self, change: StateChange) -> None:
-        """A replica that is let into the in-sync set again is whole. Not so if the life that the
-        cluster counts on has just ended, in a power loss: nobody could know."""
+    def clear_unclean_shutdown(self, change: StateChange) -> None:
+        """A replica that joins the ISR again has everything. Not if its registered incarnation has
+        just ended in a power loss: the leader could not know."""
         if change.before is None or change.after is None:
             return
         for node in set(change.after.isr) - set(change.before.isr):
             replica = self.replica(node, change.log)
             if replica is None:
                 continue
-            is_last_seen = self.lives.get(node, replica.life) == replica.life
+            is_last_seen = self.incarnations.get(node, replica.incarnation) == replica.incarnation
             if replica.is_live == is_last_seen:
                 replica.was_unclean_shutdown = False
 
 
 class Checker:
-    """Called with everything that changes; each checker listens to what concerns it."""
+    """Called with everything that changes; each checker implements what it needs."""
 
     def on_replica(self, world: World, replica: Replica, appended: list[Batch]) -> None:
-        """Something about a replica changed; `appended` are the batches that are new in its log."""
+        """A replica changed; `appended` are the new batches of its log."""
 
     def on_truncated(self, world: World, replica: Replica, removed: list[Batch]) -> None:
-        """A log became shorter, before anything was appended again."""
+        """A log was truncated, before anything was appended again."""
 
     def on_reopened(
         self, world: World, replica: Replica, before: list[Batch], safe_end: int | None
     ) -> None:
-        """A new life opened a log; `before` is what it held. `safe_end`: after a power loss, up to
-        where it was synced; 0 after a crash in the middle of a write; None after any other."""
+        """A new incarnation opened a log; `before` is its former content. `safe_end`: after a power
+        loss the offset up to which it was synced; 0 after a crash during a write; else None."""
 
     def on_states(
         self, world: World, changes: Iterable[StateChange], author: NodeId | None
     ) -> None:
-        """A write to the store changed partitions; `world` shows it already."""
+        """A write to the store changed partitions; `world` has the new state."""
 
     def on_controller(self, world: World, epoch: int) -> None:
         """A controller was elected."""
 
     def on_event(self, world: World, event: Event) -> None:
-        """The cluster has written down something to be remembered."""
+        """The cluster has recorded an event."""
 
     def at_end(self, world: World) -> None:
-        """All is healed and quiet: compare everything with everything."""
+        """At the end, after healing: compare everything with everything."""

@@ -1,6 +1,6 @@
 """At most one leader in each epoch, and only it appends in that epoch.
 
-Each life of a broker counts on its own: one that comes back may have forgotten what it did.
+Each incarnation of a broker counts separately: after a restart it may not know what it did.
 """
 
 from suwi.model.ids import NodeId
@@ -25,14 +25,14 @@ class Leaders(Checker):
     def on_reopened(
         self, world: World, replica: Replica, before: list[Batch], safe_end: int | None
     ) -> None:
-        # A process may die when a batch is written, and before anybody could see it.
+        # A process may be killed after a batch was written and before anybody could see it.
         written = self._written.setdefault(replica.log, {})
         for batch in replica.batches[len(before) :]:
             written.setdefault((batch.epoch, batch.base), batch)
 
     def _check_alone(self, replica: Replica) -> None:
         epoch = (replica.log, replica.leader_epoch)
-        me = (replica.node, replica.life)
+        me = (replica.node, replica.incarnation)
         first = self._leaders.setdefault(epoch, me)
         if first != me:
             raise Broken(
@@ -43,7 +43,7 @@ class Leaders(Checker):
     def _wrote(self, replica: Replica, batch: Batch) -> None:
         written = self._written.setdefault(replica.log, {})
         if batch.epoch != replica.leader_epoch:
-            # What it copied before it was elected may only become visible now.
+            # What it fetched before its election may only become visible now.
             self._copied(replica, batch)
             return
         known = written.setdefault((batch.epoch, batch.base), batch)
@@ -52,9 +52,7 @@ class Leaders(Checker):
 
     def _copied(self, replica: Replica, batch: Batch) -> None:
         if batch.epoch > replica.leader_epoch >= 0:
-            raise Broken(f"{replica}, in epoch {replica.leader_epoch}, takes in {batch}")
+            raise Broken(f"{replica}, in epoch {replica.leader_epoch}, appends {batch}")
         written = self._written.get(replica.log, {}).get((batch.epoch, batch.base))
         if written != batch:
-            raise Broken(
-                f"{replica} takes in {batch}, but the leader of that epoch wrote {written}"
-            )
+            raise Broken(f"{replica} appends {batch}, but the leader of that epoch wrote {written}")

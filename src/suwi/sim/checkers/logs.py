@@ -1,6 +1,6 @@
-"""What a log looks like by itself: offsets rise without gaps, epochs never fall, producers count.
+"""Invariants of one log: offsets without gaps, epochs that never decrease, correct sequences.
 
-Gaps come from compaction only, which no topic of a simulated cluster has.
+Only compaction leaves gaps, and no inspected topic is compacted.
 """
 
 from itertools import pairwise
@@ -28,16 +28,16 @@ class Logs(Checker):
     @staticmethod
     def _check_follows(replica: Replica, before: Batch, batch: Batch) -> None:
         if batch.base != before.last + 1:
-            raise Broken(f"{replica}: {batch} does not follow on {before}")
+            raise Broken(f"{replica}: {batch} does not follow {before}")
         if batch.epoch < before.epoch:
-            raise Broken(f"{replica}: the epoch falls from {before} to {batch}")
+            raise Broken(f"{replica}: the epoch decreases from {before} to {batch}")
 
     @staticmethod
     def _check_epoch_file(replica: Replica) -> None:
         entries = replica.epochs
         for (epoch, start), (next_epoch, next_start) in pairwise(entries):
             if not (epoch < next_epoch and start < next_start):
-                raise Broken(f"{replica}: epochs that do not rise: {entries}")
+                raise Broken(f"{replica}: epochs that do not increase: {entries}")
         for batch in replica.batches:
             if batch.base < replica.start:
                 continue

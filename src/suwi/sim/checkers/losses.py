@@ -1,8 +1,8 @@
 """A loss is reported, and nothing is reported as lost that is not.
 
-Committed records are lost by unclean elections only. Each is an event. A replica that comes back
-with what its leader lacks reports that: all that was committed, and beyond it only what it gave up
-and what is older than the election.
+Committed records are lost in unclean elections only. Each is an event. A replica that comes back
+with records that its leader lacks reports them: all committed ones, and beyond these only what it
+truncated and what is older than the election.
 """
 
 from typing import Any
@@ -21,26 +21,26 @@ class Losses(Checker):
         self._committed = committed
         self._elections: set[str] = set()
         self._given_up: dict[_Place, dict[int, set[int]]] = {}
-        """What each replica has truncated: the epochs that wrote each offset."""
+        """What each replica has truncated: the epochs of each offset."""
         self._owed: dict[Replica, tuple[str, set[int]]] = {}
-        """The offsets that a replica must report, and in which life it gave them up."""
+        """The offsets that a replica must report, and the incarnation that truncated them."""
         self._reported: dict[_Place, set[int]] = {}
 
     def on_truncated(self, world: World, replica: Replica, removed: list[Batch]) -> None:
         place = (replica.node, str(replica.log))
         given_up = self._given_up.setdefault(place, {})
-        life, owed = self._owed.get(replica, (replica.life, set()))
-        if life != replica.life:
-            owed = set()  # A process that dies tells nobody any more.
+        incarnation, owed = self._owed.get(replica, (replica.incarnation, set()))
+        if incarnation != replica.incarnation:
+            owed = set()  # A killed process reports nothing.
         for batch in removed:
-            # What lies below the start of the log was deleted.
+            # What is below the start of the log was deleted.
             start = max(replica.start_before, replica.start)
             offsets = range(max(batch.base, start), batch.last + 1)
             for offset in offsets:
                 given_up.setdefault(offset, set()).add(batch.epoch)
             if self._committed.has_lost(replica.log, batch):
                 owed.update(offsets)
-        self._owed[replica] = (replica.life, owed)
+        self._owed[replica] = (replica.incarnation, owed)
 
     def on_event(self, world: World, event: Event) -> None:
         partition = str(event.facts.get("partition"))
@@ -65,7 +65,7 @@ class Losses(Checker):
             if offset < facts["committed_below"] and not is_lost:
                 raise Broken(f"{what}, but it is not")
             if lost["epoch"] not in given_up.get(offset, ()) and not is_hidden:
-                raise Broken(f"{what} by b{facts['broker']}, which did not give it up")
+                raise Broken(f"{what} by b{facts['broker']}, which did not truncate it")
             if lost["epoch"] >= self._committed.unclean_epoch(partition):
                 raise Broken(f"{what}, but was not written before an unclean election")
         self._reported.setdefault(place, set()).update(range(lost["first"], lost["end"]))
@@ -73,8 +73,8 @@ class Losses(Checker):
     def at_end(self, world: World) -> None:
         for loss in self._committed.losses:
             if str(loss.log) not in self._elections:
-                raise Broken(f"{loss.log} lost {loss.first} to {loss.end}, and nobody was told")
-        for replica, (life, owed) in self._owed.items():
+                raise Broken(f"{loss.log} lost {loss.first} to {loss.end}, and it was not reported")
+        for replica, (incarnation, owed) in self._owed.items():
             told = self._reported.get((replica.node, str(replica.log)), set())
-            if replica.life == life and replica.is_live and not owed <= told:
-                raise Broken(f"{replica} gave up {sorted(owed - told)}, and did not report it")
+            if replica.incarnation == incarnation and replica.is_live and not owed <= told:
+                raise Broken(f"{replica} truncated {sorted(owed - told)}, and did not report it")

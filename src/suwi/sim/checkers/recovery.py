@@ -1,6 +1,6 @@
-"""What a log holds after a crash: everything that was written. After a power loss: at least all
-that was synced, in its place; beyond that whatever the drive had, even from before a truncation or
-a deletion."""
+"""After a crash a log has everything that was written; after a power loss at least all that was
+synced, at its offsets, and beyond that what the drive had, even from before a truncation
+or a deletion."""
 
 from suwi.sim.checkers.facts import Batch, Broken, Checker, Replica, World
 
@@ -16,7 +16,7 @@ class Recovery(Checker):
         must_have = before if safe_end is None else [b for b in before if b.last < safe_end]
         for old, new in zip(must_have, after, strict=False):
             if old != new:
-                raise Broken(f"{replica}: recovery made {new} of {old}")
+                raise Broken(f"{replica}: recovery turned {old} into {new}")
         if len(after) < len(must_have):
             raise Broken(f"{replica}: recovery lost {must_have[len(after)]}")
         if len(after) > len(before) and safe_end is None:

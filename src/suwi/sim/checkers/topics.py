@@ -1,6 +1,6 @@
-"""What a deleted topic held stays gone: no record of it shows up in another topic of its name.
+"""No record of a deleted topic appears in another topic of its name.
 
-So no client may send a batch again that it has sent to a topic which is deleted by then.
+So no client may send a batch again that it has sent to a topic which has been deleted since.
 """
 
 from uuid import UUID
@@ -12,7 +12,7 @@ from suwi.sim.checkers.facts import Batch, Broken, Checker, Replica, World
 class Topics(Checker):
     def __init__(self) -> None:
         self._owners: dict[tuple[TopicPartition, int, int], UUID] = {}
-        """Which topic a batch, by its place and checksum, was first seen in."""
+        """The topic in which a batch, by offset and checksum, was first seen."""
 
     def on_replica(self, world: World, replica: Replica, appended: list[Batch]) -> None:
         log = replica.log

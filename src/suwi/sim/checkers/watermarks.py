@@ -1,4 +1,4 @@
-"""Where the marks of a replica may stand, and that a watermark never falls within an epoch."""
+"""The order of a replica's offsets, and that a high watermark never decreases within an epoch."""
 
 from suwi.sim.checkers.facts import Batch, Broken, Checker, LogId, Replica, World
 
@@ -10,8 +10,8 @@ class Watermarks(Checker):
 
     def on_truncated(self, world: World, replica: Replica, removed: list[Batch]) -> None:
         if world.rules_of(replica.log).unclean_election and not replica.leads:
-            # What an unclean election has given up goes, even if it was committed.
-            self._highest.pop((replica.log, replica.leader_epoch, replica.life), None)
+            # What an unclean election has lost is truncated, even if it was committed.
+            self._highest.pop((replica.log, replica.leader_epoch, replica.incarnation), None)
 
     def on_replica(self, world: World, replica: Replica, appended: list[Batch]) -> None:
         marks = (replica.start, replica.stable, replica.watermark, replica.end)
@@ -20,14 +20,14 @@ class Watermarks(Checker):
                 f"{replica}: start {replica.start} <= stable {replica.stable} <= "
                 f"watermark {replica.watermark} <= end {replica.end} does not hold"
             )
-        seen = (replica.log, replica.leader_epoch, replica.life)
+        seen = (replica.log, replica.leader_epoch, replica.incarnation)
         is_empty = replica.start == replica.end and not replica.leads
-        # A follower without a record may begin its copy anew, where the leader's batch begins.
-        begins_anew = is_empty and seen in self._empty
-        highest = 0 if begins_anew else self._highest.get(seen, 0)
+        # A follower without records may restart its log at the base offset of the leader's batch.
+        restarts = is_empty and seen in self._empty
+        highest = 0 if restarts else self._highest.get(seen, 0)
         if replica.watermark < highest:
             raise Broken(
-                f"{replica}: the watermark falls from {highest} to {replica.watermark} "
+                f"{replica}: the high watermark decreases from {highest} to {replica.watermark} "
                 f"within epoch {replica.leader_epoch}"
             )
         self._highest[seen] = replica.watermark

@@ -1,4 +1,4 @@
-"""After an unclean stop a broker checks every log, and says how far it has come."""
+"""After an unclean shutdown a broker checks every log, and logs its progress."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ from suwi.sim import SimDisk
 from tests.replica.alone import ORDERS, partition_and_directory, partitions
 
 
-def test_its_progress_is_told_while_it_goes_on(
+def test_recovery_logs_its_progress(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(recovery, "_PROGRESS_EVERY_S", 0.0)
@@ -25,8 +25,8 @@ def test_its_progress_is_told_while_it_goes_on(
     assert done == [32, 64, 96, 100]
 
 
-def test_watermarks_that_fell_are_written_down_before_it_is_over() -> None:
-    """The controller is about to ask for them, and a replica that is not ready has no answer."""
+def test_recovery_writes_lowered_high_watermarks_before_it_ends() -> None:
+    """The controller will query them soon, and a replica that is not ready cannot respond."""
     disk = SimDisk()
     partition, directory = partition_and_directory(disk=disk)
     partition.replica_log.open()

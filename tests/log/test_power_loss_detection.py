@@ -1,4 +1,4 @@
-"""Whether a data directory may have lost what was not synced, as it looks when it is opened."""
+"""Whether a data directory may have lost unsynced data, determined when it is opened."""
 
 from collections.abc import Callable
 
@@ -21,11 +21,11 @@ def opened(disk: SimDisk, path: str = "/data") -> LogDirectory:
 
 
 def used(disk: SimDisk, path: str = "/data") -> LogDirectory:
-    """A life that has begun and is trusted."""
+    """A directory in use that is not suspect."""
     directory = opened(disk, path)
     directory.identify(NodeId(1), "cluster")
     directory.begin()
-    directory.trust()
+    directory.clear_power_loss()
     return directory
 
 
@@ -43,19 +43,19 @@ def test_a_process_that_crashed_has_lost_nothing() -> None:
 
 
 @pytest.mark.parametrize("tear", [False, True])
-def test_after_a_power_loss_something_may_be_missing(tear: bool) -> None:
+def test_after_a_power_loss_the_directory_is_suspect(tear: bool) -> None:
     disk = SimDisk()
     used(disk)
     assert opened(disk.power_loss(tear=tear)).lost_power
 
 
-def test_after_a_clean_stop_a_power_loss_costs_nothing() -> None:
+def test_after_a_clean_shutdown_a_power_loss_loses_nothing() -> None:
     disk = SimDisk()
     used(disk).close(clean=True)
     assert not opened(disk.power_loss()).lost_power
 
 
-def test_a_doubt_outlives_a_crash_until_it_was_told() -> None:
+def test_a_suspect_directory_stays_suspect_after_a_crash_until_it_is_cleared() -> None:
     disk = SimDisk()
     used(disk)
     disk = disk.power_loss()
@@ -64,12 +64,12 @@ def test_a_doubt_outlives_a_crash_until_it_was_told() -> None:
     again = opened(disk)
     assert again.lost_power
     again.begin()
-    again.trust()
+    again.clear_power_loss()
     assert not again.lost_power
     assert not opened(disk.crash()).lost_power
 
 
-def test_where_the_machine_has_no_boot_id_every_crash_is_in_doubt() -> None:
+def test_without_a_boot_id_the_directory_is_suspect_after_every_crash() -> None:
     disk = SimDisk()
     disk.drive.boot_id = ""
     used(disk)
@@ -84,7 +84,7 @@ def test_where_the_machine_has_no_boot_id_every_crash_is_in_doubt() -> None:
         pytest.param(lambda disk, path: disk.write_atomically(path, b"\xff\x00"), id="garbage"),
     ],
 )
-def test_a_mark_that_cannot_be_read_says_nothing_good(
+def test_an_unreadable_running_mark_makes_the_directory_suspect(
     damage: Callable[[SimDisk, str], None],
 ) -> None:
     disk = SimDisk()
@@ -94,7 +94,7 @@ def test_a_mark_that_cannot_be_read_says_nothing_good(
     assert opened(disk).lost_power
 
 
-def test_a_full_disk_keeps_no_broker_from_starting() -> None:
+def test_a_broker_can_start_on_a_full_disk() -> None:
     disk = SimDisk()
     used(disk)
     disk = disk.crash()
@@ -104,15 +104,15 @@ def test_a_full_disk_keeps_no_broker_from_starting() -> None:
     assert not directory.lost_power
 
 
-def test_a_directory_that_is_new_is_no_loss_beside_one_that_is_not() -> None:
+def test_a_new_directory_beside_a_used_one_is_not_suspect() -> None:
     disk = SimDisk()
     used(disk, "/a")
     disk = disk.crash()
     assert not directories(disk, "/a", "/b").lost_power
 
 
-def test_a_broker_with_nothing_but_new_directories_may_have_lost_all_it_had() -> None:
+def test_a_broker_with_only_new_directories_is_suspect() -> None:
     made = directories(SimDisk(), "/a", "/b")
     assert made.lost_power
-    made.trust()
+    made.clear_power_loss()
     assert not made.lost_power

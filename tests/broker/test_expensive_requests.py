@@ -1,6 +1,6 @@
-"""Requests that cost a peer little and could cost the broker much.
+"""Requests that are cheap for a client and could be expensive for the broker.
 
-None may hold up others, take memory out of proportion, or meet an error of ours.
+None may delay other clients, use much memory, or cause an unexpected error.
 """
 
 import os
@@ -24,12 +24,12 @@ from suwi.wire.versions import REQUEST_ITEMS_MAX, ApiKey
 from tests.broker_process import BrokerProcess, unique_name
 from tests.raw_client import RawClient, new_topic, produce_fields, produced
 
-pytestmark = pytest.mark.usefixtures("serves_on")
+pytestmark = pytest.mark.usefixtures("still_serves")
 
 MIB = 1 << 20
 MANY = REQUEST_ITEMS_MAX - 2
 UNANSWERED_S_MAX = 10
-"""Generous: what these requests once cost was minutes, or all memory."""
+"""Generous: these requests once took minutes, or all memory."""
 
 needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
 
@@ -40,7 +40,7 @@ def memory_peak_bytes(broker: BrokerProcess) -> int:
 
 
 def assert_cheap(broker: BrokerProcess, attack: Callable[[], None], memory_bytes: int) -> None:
-    """Run the attack while another client asks, which must be answered; then look at the memory."""
+    """Run the attack while another client must be served; then check the memory."""
     before = memory_peak_bytes(broker)
     attacking = threading.Thread(target=attack)
     attacking.start()
@@ -60,11 +60,11 @@ def ask(broker: BrokerProcess, api_key: int, version: int, fields: dict[str, Any
         return client.ask(api_key, version, fields)
 
 
-# -- very many, or the same over and over --------------------------------------------------------
+# -- many items, or many duplicates --------------------------------------------------------------
 
 
 @needs_proc
-def test_metadata_of_one_topic_asked_for_over_and_over_is_given_once(
+def test_metadata_of_a_topic_requested_many_times_is_returned_once(
     broker: BrokerProcess, client: RawClient
 ) -> None:
     name = unique_name("wide")
@@ -78,7 +78,7 @@ def test_metadata_of_one_topic_asked_for_over_and_over_is_given_once(
 
 
 @needs_proc
-def test_configurations_asked_for_over_and_over_are_refused(broker: BrokerProcess) -> None:
+def test_describe_configs_of_one_resource_many_times_is_refused(broker: BrokerProcess) -> None:
     resource = {"resource_type": 4, "resource_name": "0", "configuration_keys": None}
 
     def attack() -> None:
@@ -94,7 +94,7 @@ def test_configurations_asked_for_over_and_over_are_refused(broker: BrokerProces
 
 
 @needs_proc
-def test_producers_asked_for_over_and_over_are_refused(
+def test_describe_producers_of_one_partition_many_times_is_refused(
     broker: BrokerProcess, client: RawClient, topic: str
 ) -> None:
     for producer_id in range(20):
@@ -174,7 +174,7 @@ def test_very_many_topics_in_one_request_are_refused(client: RawClient) -> None:
     assert {t.error_code for t in answer.topics} == {ErrorCode.policy_violation}
 
 
-# -- long ------------------------------------------------------------------------------------------
+# -- long names and values -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [8, 9])
@@ -205,14 +205,14 @@ def _create(client: RawClient, topic: dict[str, Any]) -> ErrorCode:
 
 
 @pytest.mark.parametrize("name", ["²", "٣", "00", "9" * 5000, " 0", "-0"])
-def test_a_broker_id_in_odd_digits_is_no_broker(client: RawClient, name: str) -> None:
+def test_a_broker_id_with_unusual_digits_is_refused(client: RawClient, name: str) -> None:
     resource = {"resource_type": 4, "resource_name": name, "configs": []}
     asked = {"resources": [resource], "validate_only": False}
     (answer,) = client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, asked).responses
     assert answer.error_code == ErrorCode.invalid_request
 
 
-# -- batches that grow -----------------------------------------------------------------------------
+# -- batches that grow when decompressed -----------------------------------------------------------
 
 
 def hostile(codec: Compression, section: bytes, count: int = 1) -> bytes:
@@ -256,7 +256,7 @@ def test_a_small_batch_of_millions_of_headers_costs_others_nothing(
 
 
 @needs_proc
-def test_a_bomb_that_a_plain_topic_took_does_not_go_off_when_looked_up_by_time(
+def test_a_decompression_bomb_in_the_log_does_not_harm_lookups_by_timestamp(
     broker: BrokerProcess, client: RawClient, topic: str
 ) -> None:
     batch = hostile(Compression.ZSTD, record_of_headers(900_000))
@@ -272,7 +272,9 @@ def test_a_bomb_that_a_plain_topic_took_does_not_go_off_when_looked_up_by_time(
 
 
 @needs_proc
-def test_many_bombs_at_once_do_not_add_up(broker: BrokerProcess, client: RawClient) -> None:
+def test_many_decompression_bombs_at_once_use_bounded_memory(
+    broker: BrokerProcess, client: RawClient
+) -> None:
     name = unique_name("bombs")
     client.create_topic(name, compression_type="gzip")
     batch = hostile(Compression.LZ4, bytes(110 * MIB))

@@ -1,4 +1,4 @@
-"""Reading from the nearest follower (KIP-392), and being told who leads (KIP-951)."""
+"""Reading from the nearest follower (KIP-392), and leader discovery in responses (KIP-951)."""
 
 import asyncio
 
@@ -31,16 +31,16 @@ async def fetch(
     return decode_fetch_response(_VERSION, body)
 
 
-def test_a_consumer_is_sent_to_the_follower_in_its_rack_and_reads_there() -> None:
+def test_a_consumer_is_redirected_to_the_follower_in_its_rack_and_reads_there() -> None:
     simulation = Simulation(5)
 
     async def scenario() -> None:
         _, leader = await begin(simulation, settings=RACKS)
         assert (await produce(leader, "orders", [b"a", b"b"])).error_code == 0
-        await asyncio.sleep(1)  # Followers have fetched: the leader knows what they have.
-        (told,) = (await fetch(leader, 0, rack="rack-3")).topics[0].partitions
-        assert told.preferred_read_replica == 3
-        assert not told.records
+        await asyncio.sleep(1)  # Followers have fetched, so the leader has their end offsets.
+        (found,) = (await fetch(leader, 0, rack="rack-3")).topics[0].partitions
+        assert found.preferred_read_replica == 3
+        assert not found.records
         follower = await PeerConnection.open("b3", 9092)
         (read,) = (await fetch(follower, 0, rack="rack-3", epoch=0)).topics[0].partitions
         assert read.error_code == 0
@@ -80,7 +80,7 @@ def test_a_follower_wakes_a_consumer_that_waits_for_the_next_commit() -> None:
     simulation.run(scenario())
 
 
-def test_a_producer_that_asks_a_follower_is_told_who_leads_and_where() -> None:
+def test_a_producer_that_asks_a_follower_gets_the_leader_and_its_endpoint() -> None:
     simulation = Simulation(8)
 
     async def scenario() -> None:

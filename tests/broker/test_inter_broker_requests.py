@@ -1,4 +1,4 @@
-"""What brokers and administrators ask of the controller, on the wire."""
+"""Requests to the controller on the wire: AlterPartition, BrokerHeartbeat, ElectLeaders."""
 
 import asyncio
 from typing import Any
@@ -29,7 +29,7 @@ async def alter(
     partition: int = 0,
     version: int = 3,
 ) -> Any:
-    """An AlterPartition of a broker that leads `orders`, as it would send it."""
+    """Send an AlterPartition request as the leader of `orders` would."""
     fields = alter_fields(
         cluster, to, sender, members, broker_epoch=broker_epoch, partition=partition
     )
@@ -41,7 +41,7 @@ async def alter(
 
 
 async def peer(cluster: SimCluster, sender: int, to: int) -> PeerConnection:
-    """A connection from one broker to another, as it makes it itself."""
+    """An authenticated connection from one broker to another."""
     broker = cluster[sender].broker
     assert broker is not None
     return await broker._peers.connect(NodeId(to))
@@ -84,7 +84,7 @@ async def orders(cluster: SimCluster) -> None:
         await until(lambda number=number: "orders" in image(cluster, number).topics)
 
 
-def test_the_controller_takes_a_leaders_proposal() -> None:
+def test_the_controller_accepts_a_leaders_isr_proposal() -> None:
     async def scenario(cluster: SimCluster) -> None:
         await orders(cluster)
         answer = await alter(cluster, controller(cluster), 1, [1, 2], version=2)
@@ -96,7 +96,7 @@ def test_the_controller_takes_a_leaders_proposal() -> None:
     run(scenario)
 
 
-def test_a_leader_that_leaves_itself_out_is_told_that_another_was_elected() -> None:
+def test_a_leader_that_resigns_gets_the_newly_elected_leader() -> None:
     async def scenario(cluster: SimCluster) -> None:
         await orders(cluster)
         answer = await alter(cluster, controller(cluster), 1, [2, 3])
@@ -117,7 +117,7 @@ def test_proposals_are_refused_by_brokers_that_are_not_the_controller() -> None:
     run(scenario)
 
 
-def test_an_earlier_life_of_a_broker_is_not_heard() -> None:
+def test_alter_partition_with_an_old_broker_epoch_is_refused() -> None:
     async def scenario(cluster: SimCluster) -> None:
         await orders(cluster)
         stale = image(cluster, 1).registered_brokers[B1].epoch - 1
@@ -127,7 +127,7 @@ def test_an_earlier_life_of_a_broker_is_not_heard() -> None:
     run(scenario)
 
 
-def test_a_partition_that_does_not_exist_is_refused_alone() -> None:
+def test_an_unknown_partition_is_an_error_of_that_partition_only() -> None:
     async def scenario(cluster: SimCluster) -> None:
         await orders(cluster)
         answer = await alter(cluster, controller(cluster), 1, [1], partition=7)
@@ -139,7 +139,7 @@ def test_a_partition_that_does_not_exist_is_refused_alone() -> None:
 
 
 def heartbeat_fields(broker: int, epoch: int) -> dict[str, Any]:
-    """Of a broker that wants to shut down."""
+    """The heartbeat of a broker in controlled shutdown."""
     return {
         "broker_id": broker,
         "broker_epoch": epoch,
@@ -157,27 +157,27 @@ async def heartbeat(cluster: SimCluster, to: int, broker: int, epoch: int) -> An
         await connection.close()
 
 
-def test_a_wish_to_shut_down_is_heard_from_the_present_life_only() -> None:
+def test_controlled_shutdown_needs_the_current_broker_epoch() -> None:
     async def scenario(cluster: SimCluster) -> None:
-        boss = controller(cluster)
-        epoch = image(cluster, boss).registered_brokers[B1].epoch
-        stale = await heartbeat(cluster, boss, 1, epoch - 1)
+        active = controller(cluster)
+        epoch = image(cluster, active).registered_brokers[B1].epoch
+        stale = await heartbeat(cluster, active, 1, epoch - 1)
         assert (stale.error_code, stale.should_shut_down) == (ErrorCode.stale_broker_epoch, False)
-        unknown = await heartbeat(cluster, boss, 9, epoch)
+        unknown = await heartbeat(cluster, active, 9, epoch)
         assert unknown.error_code == ErrorCode.broker_id_not_registered
-        elsewhere = await heartbeat(cluster, other_than(boss), 1, epoch)
+        elsewhere = await heartbeat(cluster, other_than(active), 1, epoch)
         assert elsewhere.error_code == ErrorCode.not_controller
-        heard = await heartbeat(cluster, boss, 1, epoch)
+        heard = await heartbeat(cluster, active, 1, epoch)
         assert (heard.error_code, heard.should_shut_down) == (ErrorCode.none, True)
-        # It does not stop really, so it may be unfenced by now.
-        journaled = [change.values.get("live/1") or b"" for change in cluster.store.ledger.history]
-        assert any(b'"fenced":true' in life for life in journaled)
+        # The broker is still running, so it may be unfenced by now.
+        written = [change.values.get("live/1") or b"" for change in cluster.store.ledger.history]
+        assert any(b'"fenced":true' in value for value in written)
 
     run(scenario)
 
 
 async def elect(cluster: SimCluster, kind: int, partitions: list[int] | None) -> dict[int, int]:
-    """The error code of each partition of `orders` that was answered for."""
+    """The error code of each partition of `orders` in the response."""
     asked = None if partitions is None else [{"topic": "orders", "partitions": partitions}]
     async with cluster.client("admin") as client:
         answer = await client.call(
@@ -191,7 +191,7 @@ async def elect(cluster: SimCluster, kind: int, partitions: list[int] | None) ->
     }
 
 
-def test_elections_on_demand_say_of_each_partition_what_became_of_it() -> None:
+def test_elect_leaders_returns_a_result_for_each_partition() -> None:
     async def scenario(cluster: SimCluster) -> None:
         async with cluster.client("test") as client:
             await create(client, assignments=[[1, 2], [2, 3], [3, 1]])
@@ -214,7 +214,7 @@ def test_elections_on_demand_say_of_each_partition_what_became_of_it() -> None:
     run(scenario)
 
 
-def test_an_unclean_election_on_demand_needs_no_permission_of_the_topic() -> None:
+def test_elect_leaders_unclean_ignores_the_topic_configuration() -> None:
     async def scenario(cluster: SimCluster) -> None:
         async with cluster.client("test") as client:
             await create(client, assignments=[[1, 2]])
@@ -232,14 +232,14 @@ def test_an_unclean_election_on_demand_needs_no_permission_of_the_topic() -> Non
     run(scenario)
 
 
-def test_hazard_11_a_deposed_controller_writes_nothing_more() -> None:
+def test_hazard_11_a_deposed_controller_cannot_write() -> None:
     async def scenario(cluster: SimCluster) -> None:
-        boss = controller(cluster)
-        broker = cluster[boss].broker
+        active = controller(cluster)
+        broker = cluster[active].broker
         assert broker is not None
         active_controller = broker.controller_election.active_controller
         elected = cluster.store.ledger.controller
-        view = cluster[other_than(boss)].view
+        view = cluster[other_than(active)].view
         assert elected is not None
         assert view is not None
         before = cluster.store.ledger.sequence
@@ -251,7 +251,7 @@ def test_hazard_11_a_deposed_controller_writes_nothing_more() -> None:
         except NotController:
             pass
         else:
-            raise AssertionError("it wrote")
+            raise AssertionError("the deposed controller wrote")
         assert cluster.store.ledger.sequence == before
         await until(lambda: controller(cluster) != NO_NODE)
 

@@ -1,4 +1,4 @@
-"""A follower begins anew where the leader's log starts, also where that is within a batch."""
+"""A follower restarts its log at the leader's start offset, even if that is within a batch."""
 
 import asyncio
 import errno
@@ -15,35 +15,35 @@ from suwi.sim import SimDisk
 from tests.replica.alone import ONE, TWO, make_partition, partition_and_directory
 
 
-def test_a_log_that_starts_within_a_batch_is_copied_with_the_whole_batch() -> None:
-    """Found by the simulation: records up to 30 were deleted, a batch from 29 on was the leader's
-    first, and a follower that had lost everything never came back."""
+def test_a_log_that_starts_within_a_batch_is_fetched_with_the_whole_batch() -> None:
+    """Found by the simulation: records up to 30 were deleted, the leader's first batch started at
+    29, and a follower that had lost everything never caught up."""
 
     async def scenario() -> None:
         partition = make_partition()
         partition.make_follower(PartitionState(TWO, LeaderEpoch(0), 0, (TWO, ONE), (TWO,)))
         partition.follower.truncate_fully_and_start_at(Offset(30))
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
         batch = build_batch([Record(value=value, timestamp=1) for value in (b"a", b"b", b"c")])
         place(memoryview(batch), Offset(29), LeaderEpoch(0))
         partition.follower.append_fetched(memoryview(batch), LeaderEpoch(0), Offset(28), Offset(30))
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
         assert (partition.log.start_offset, partition.log.end_offset) == (30, 32)
         assert partition.high_watermark == 30
 
     asyncio.run(scenario())
 
 
-def test_what_a_full_disk_took_of_it_starts_where_the_leaders_log_does() -> None:
-    """Found by the simulation (seeds 24680, 24982): its watermark fell to the batch's first offset,
-    which is deleted."""
+def test_after_a_partial_append_on_a_full_disk_the_log_starts_at_the_leaders_start_offset() -> None:
+    """Found by the simulation (seeds 24680, 24982): the high watermark fell to the batch's first
+    offset, which is deleted."""
     disk = SimDisk()
 
     async def scenario() -> None:
         partition, _ = partition_and_directory(disk=disk)
         partition.make_follower(PartitionState(TWO, LeaderEpoch(0), 0, (TWO, ONE), (TWO,)))
         partition.follower.truncate_fully_and_start_at(Offset(30))
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
         records = bytearray()
         for offset in (29, 32):
             batch = build_batch([Record(value=value, timestamp=1) for value in (b"a", b"b", b"c")])
@@ -54,26 +54,26 @@ def test_what_a_full_disk_took_of_it_starts_where_the_leaders_log_does() -> None
             memoryview(records), LeaderEpoch(0), Offset(31), Offset(30)
         )
         with pytest.raises(KafkaStorageError):
-            await partition.replica_log.settled()
+            await partition.replica_log.wait_for_preparation()
         assert (partition.log.start_offset, partition.log.end_offset) == (30, 32)
         assert partition.high_watermark == 31
 
     asyncio.run(scenario())
 
 
-def test_where_a_log_begins_anew_is_written_down_before_it_grows() -> None:
-    """Else what is appended there might be taken, after a crash, for what had been deleted."""
+def test_the_new_start_offset_is_checkpointed_before_the_next_append() -> None:
+    """Otherwise, after a crash, new records there would be considered deleted."""
 
     async def scenario() -> None:
         partition = make_partition()
         partition.make_follower(PartitionState(TWO, LeaderEpoch(0), 0, (TWO, ONE), (TWO,)))
         assert not partition.log.start_moved
         partition.follower.truncate_fully_and_start_at(Offset(30))
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
         assert partition.log.start_moved
         partition.log.start_moved = False
         partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(20))
-        await partition.replica_log.settled()
+        await partition.replica_log.wait_for_preparation()
         assert (partition.log.start_offset, partition.log.start_moved) == (0, True)
 
     asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""Clients that behave like brokers: what only brokers may ask changes nothing for them."""
+"""Clients that send requests of brokers without authentication as a broker: they are refused."""
 
 import asyncio
 import json
@@ -15,22 +15,22 @@ from suwi.wire.fetch_request import FetchPartition, FetchRequest, FetchTopic, en
 from suwi.wire.fetch_response import decode_fetch_response
 from suwi.wire.versions import ApiKey
 from tests.broker.simulated import produce
-from tests.broker.test_between_brokers import alter_fields, heartbeat_fields, orders
+from tests.broker.test_inter_broker_requests import alter_fields, heartbeat_fields, orders
 from tests.broker.test_simulated_cluster import controller, image, run, state, until
 
 B1 = NodeId(1)
 REFUSED = ErrorCode.cluster_authorization_failed
 
 
-async def stranger(cluster: SimCluster, to: int | None = None) -> PeerConnection:
-    return await PeerConnection.open(f"b{to or controller(cluster)}", PORT, client_id="anybody")
+async def unauthenticated(cluster: SimCluster, to: int | None = None) -> PeerConnection:
+    return await PeerConnection.open(f"b{to or controller(cluster)}", PORT, client_id="client")
 
 
 async def call_json(client: PeerConnection, api_key: int, body: Mapping[str, Any]) -> Any:
     return json.loads(bytes(await client.send(api_key, 0, [json.dumps(body).encode()])))
 
 
-async def is_hung_up_on(client: PeerConnection, api_key: int, body: bytes) -> bool:
+async def is_disconnected_by(client: PeerConnection, api_key: int, body: bytes) -> bool:
     try:
         await client.send(api_key, 0, [body])
     except ConnectionLost:
@@ -39,25 +39,25 @@ async def is_hung_up_on(client: PeerConnection, api_key: int, body: bytes) -> bo
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_a_stranger_cannot_fence_a_broker(version: int) -> None:
+def test_a_client_cannot_fence_a_broker(version: int) -> None:
     async def scenario(cluster: SimCluster) -> None:
         epoch = image(cluster, 1).registered_brokers[B1].epoch
-        client = await stranger(cluster)
+        client = await unauthenticated(cluster)
         answer = await client.call(ApiKey.BROKER_HEARTBEAT, version, heartbeat_fields(1, epoch))
         assert (answer.error_code, answer.should_shut_down) == (REFUSED, False)
         await asyncio.sleep(1)
-        lives = [change.values.get("live/1") or b"" for change in cluster.store.ledger.history]
-        assert not any(b'"fenced":true' in life for life in lives)
+        values = [change.values.get("live/1") or b"" for change in cluster.store.ledger.history]
+        assert not any(b'"fenced":true' in value for value in values)
 
     run(scenario)
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_a_stranger_cannot_change_an_in_sync_set(version: int) -> None:
+def test_a_client_cannot_change_an_isr(version: int) -> None:
     async def scenario(cluster: SimCluster) -> None:
         await orders(cluster)
         fields = alter_fields(cluster, controller(cluster), 1, [1])
-        client = await stranger(cluster)
+        client = await unauthenticated(cluster)
         answer = await client.call(ApiKey.ALTER_PARTITION, version, fields)
         assert (answer.error_code, answer.topics) == (REFUSED, ())
         assert state(cluster).isr == (1, 2, 3)
@@ -65,25 +65,27 @@ def test_a_stranger_cannot_change_an_in_sync_set(version: int) -> None:
     run(scenario)
 
 
-def test_a_stranger_cannot_report_a_loss() -> None:
+def test_a_client_cannot_report_a_loss() -> None:
     report = {"broker": 1, "partition": "orders-0", "ranges": [], "committed_below": 8}
 
     async def scenario(cluster: SimCluster) -> None:
-        client = await stranger(cluster)
-        assert await is_hung_up_on(client, ApiKey.REPORT_LOSS, json.dumps(report).encode())
+        client = await unauthenticated(cluster)
+        assert await is_disconnected_by(client, ApiKey.REPORT_LOSS, json.dumps(report).encode())
         assert image(cluster, controller(cluster)).events == {}
 
     run(scenario)
 
 
 @pytest.mark.parametrize("version", [6, 12, 15, 18])
-def test_a_stranger_that_fetches_as_a_replica_moves_nothing(version: int) -> None:
+def test_a_client_that_fetches_as_a_replica_does_not_advance_the_high_watermark(
+    version: int,
+) -> None:
     async def scenario(cluster: SimCluster) -> None:
         await orders(cluster)
-        # What is appended stays uncommitted: the other two replicas are frozen.
+        # The record stays uncommitted: the other two replicas are frozen.
         for number in (2, 3):
             cluster[number].freeze()
-        leader = await stranger(cluster, to=1)
+        leader = await unauthenticated(cluster, to=1)
         await produce(leader, "orders", [b"uncommitted"], acks=1)
         broker = cluster[1].broker
         assert broker is not None
@@ -111,10 +113,10 @@ def test_a_stranger_that_fetches_as_a_replica_moves_nothing(version: int) -> Non
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_a_stranger_does_not_learn_as_a_replica_where_the_log_ends(version: int) -> None:
+def test_a_client_with_a_replica_id_does_not_get_an_epoch_end_offset(version: int) -> None:
     async def scenario(cluster: SimCluster) -> None:
         await orders(cluster)
-        client = await stranger(cluster, to=1)
+        client = await unauthenticated(cluster, to=1)
         asked = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0}
         fields = {"replica_id": 2, "topics": [{"topic": "orders", "partitions": [asked]}]}
         answer = await client.call(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, fields)
@@ -124,19 +126,19 @@ def test_a_stranger_does_not_learn_as_a_replica_where_the_log_ends(version: int)
     run(scenario)
 
 
-def test_a_stranger_is_told_which_broker_it_is_but_not_the_epoch_of_its_registration() -> None:
+def test_a_client_gets_the_broker_id_but_not_the_broker_epoch() -> None:
     async def scenario(cluster: SimCluster) -> None:
-        client = await stranger(cluster, to=2)
+        client = await unauthenticated(cluster, to=2)
         told = await call_json(client, ApiKey.DESCRIBE_BROKER, {})
         assert told == {"node": 2, "stopping": False}
 
     run(scenario)
 
 
-def test_tools_may_look_at_replicas_and_events() -> None:
+def test_clients_may_describe_replicas_and_events() -> None:
     async def scenario(cluster: SimCluster) -> None:
         await orders(cluster)
-        client = await stranger(cluster, to=1)
+        client = await unauthenticated(cluster, to=1)
         for asked in ({}, {"topics": ["orders", "orders"]}):
             told = await call_json(client, ApiKey.DESCRIBE_REPLICAS, asked)
             assert [(r["topic"], r["partition"]) for r in told["replicas"]] == [("orders", 0)]
@@ -160,10 +162,10 @@ def test_tools_may_look_at_replicas_and_events() -> None:
     ],
     ids=lambda body: f"{len(body)} bytes {body[:15]!r}",
 )
-def test_json_that_is_too_long_or_of_another_form_closes_the_connection(body: bytes) -> None:
+def test_json_that_is_too_long_or_malformed_closes_the_connection(body: bytes) -> None:
     async def scenario(cluster: SimCluster) -> None:
-        client = await stranger(cluster, to=1)
-        assert await is_hung_up_on(client, ApiKey.DESCRIBE_REPLICAS, body)
+        client = await unauthenticated(cluster, to=1)
+        assert await is_disconnected_by(client, ApiKey.DESCRIBE_REPLICAS, body)
         await until(lambda: len(image(cluster, 1).unfenced_brokers) == 3)
 
     run(scenario)

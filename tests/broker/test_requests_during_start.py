@@ -1,4 +1,4 @@
-"""Ports accept at once, service begins late: what clients meet while a broker is starting."""
+"""Requests during start: the ports are open at once, but requests are served only later."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -30,7 +30,8 @@ _ALL_TOPICS = {
 
 
 class SlowView:
-    """A view of the store that opens no session before it is told to: so nobody registers."""
+    """A view of the store that opens no session before `may_join` is set, so that the broker does
+    not register."""
 
     def __init__(self, view: MemoryView) -> None:
         self._view = view
@@ -46,7 +47,7 @@ class SlowView:
 
 class StartingBroker:
     def __init__(
-        self, simulation: Simulation, store: MemoryStore, node: NodeId, beside: list[NodeId]
+        self, simulation: Simulation, store: MemoryStore, node: NodeId, start_together: list[NodeId]
     ) -> None:
         self.node = node
         name = f"b{node}"
@@ -60,11 +61,11 @@ class StartingBroker:
             "log.dirs": "/data",
         }
         config = parse_broker_config(properties).config
-        self.broker = Broker(env, config, self.view, beside=beside)  # type: ignore[arg-type]
+        self.broker = Broker(env, config, self.view, start_together=start_together)  # type: ignore[arg-type]
         self.starting = self.machine.spawn(self.broker.start())
 
     async def connect(self) -> PeerConnection:
-        """As soon as its port is open."""
+        """Connect as soon as its port is open."""
         while True:
             try:
                 return await PeerConnection.open(f"b{self.node}", PORT)
@@ -80,8 +81,10 @@ class World:
         self._simulation = simulation
         self._store = MemoryStore(simulation.random.stream("store"))
 
-    def start(self, node: NodeId = B1, beside: list[NodeId] | None = None) -> StartingBroker:
-        return StartingBroker(self._simulation, self._store, node, beside or [])
+    def start(
+        self, node: NodeId = B1, start_together: list[NodeId] | None = None
+    ) -> StartingBroker:
+        return StartingBroker(self._simulation, self._store, node, start_together or [])
 
 
 def run(scenario: Callable[[World], Awaitable[None]], seed: int = 1) -> None:
@@ -94,13 +97,13 @@ def run(scenario: Callable[[World], Awaitable[None]], seed: int = 1) -> None:
 
 
 async def metadata(client: PeerConnection) -> tuple[list[int], int]:
-    """The brokers and the controller that a client is told of."""
+    """The brokers and the controller in a metadata response."""
     answer = await client.call(ApiKey.METADATA, 9, _ALL_TOPICS)
     return [broker.node_id for broker in answer.brokers], answer.controller_id
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_client_that_comes_early_waits_for_the_whole_truth(seed: int) -> None:
+def test_an_early_client_waits_until_the_metadata_is_complete(seed: int) -> None:
     async def scenario(world: World) -> None:
         starting = world.start()
         client = await starting.connect()
@@ -117,7 +120,7 @@ def test_a_client_that_comes_early_waits_for_the_whole_truth(seed: int) -> None:
     run(scenario, seed)
 
 
-def test_a_client_that_waits_in_vain_is_hung_up_on_before_it_gives_up() -> None:
+def test_an_early_client_is_disconnected_before_its_request_timeout() -> None:
     async def scenario(world: World) -> None:
         starting = world.start()
         client = await starting.connect()
@@ -125,7 +128,7 @@ def test_a_client_that_waits_in_vain_is_hung_up_on_before_it_gives_up() -> None:
         with pytest.raises(ConnectionLost):
             await metadata(client)
         assert 7.9 < asyncio.get_running_loop().time() - began_s < 8.5
-        # Who comes then waits again, and is served in time.
+        # A client that connects after that waits again, and is served in time.
         client = await starting.connect()
         asked = asyncio.ensure_future(metadata(client))
         await asyncio.sleep(1)
@@ -138,7 +141,7 @@ def test_a_client_that_waits_in_vain_is_hung_up_on_before_it_gives_up() -> None:
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_what_was_sent_early_is_served_like_anything_else(acks: int) -> None:
+def test_early_requests_are_served_when_the_broker_is_ready(acks: int) -> None:
     async def scenario(world: World) -> None:
         first = world.start()
         first.view.may_join.set()
@@ -159,7 +162,7 @@ def test_what_was_sent_early_is_served_like_anything_else(acks: int) -> None:
     run(scenario)
 
 
-def test_a_client_that_goes_away_while_it_waits_leaves_nothing_behind() -> None:
+def test_an_early_client_that_disconnects_leaves_nothing_behind() -> None:
     async def scenario(world: World) -> None:
         starting = world.start()
         client = await starting.connect()
@@ -180,7 +183,9 @@ def test_a_client_that_goes_away_while_it_waits_leaves_nothing_behind() -> None:
     run(scenario)
 
 
-def test_too_much_that_waits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_early_request_beyond_the_memory_limit_closes_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("suwi.net.start_gate._WAITING_BYTES_MAX", 10_000)
 
     async def scenario(world: World) -> None:
@@ -233,7 +238,7 @@ def test_brokers_that_start_together_serve_together() -> None:
     run(scenario)
 
 
-def test_once_in_service_nothing_stands_before_the_dispatcher() -> None:
+def test_the_start_gate_is_removed_when_the_broker_is_ready() -> None:
     async def scenario(world: World) -> None:
         starting = world.start()
         early = await starting.connect()

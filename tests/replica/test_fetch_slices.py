@@ -1,4 +1,4 @@
-"""A follower takes in what it has fetched some batches at a time: others share its loop."""
+"""A follower appends fetched batches in slices and yields the event loop in between."""
 
 import asyncio
 
@@ -30,8 +30,8 @@ def asked(offset: int) -> FetchPartition:
     return FetchPartition(0, 1, offset, -1, 0, 1 << 20)
 
 
-def taking_in() -> tuple[ReplicaFetcher, PartitionFetchState, Partition]:
-    """A fetcher that has no leader to ask, and what it copies."""
+def make_fetcher() -> tuple[ReplicaFetcher, PartitionFetchState, Partition]:
+    """A fetcher without a leader, and the partition it fetches."""
     partition = make_partition()
     partition.make_follower(following(1))
     return (
@@ -46,9 +46,9 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching, "_BATCHES_A_TURN", 10)
 
 
-def test_many_small_batches_are_taken_in_over_several_turns() -> None:
+def test_many_small_batches_are_appended_over_several_loop_iterations() -> None:
     async def scenario() -> None:
-        fetcher, copy, partition = taking_in()
+        fetcher, copy, partition = make_fetcher()
         ends: list[int] = []
 
         async def look() -> None:
@@ -57,7 +57,7 @@ def test_many_small_batches_are_taken_in_over_several_turns() -> None:
                 await asyncio.sleep(0)
 
         looking = asyncio.create_task(look())
-        assert await fetcher._take_in_pieces(copy, asked(0), fetched(95))
+        assert await fetcher._process_in_slices(copy, asked(0), fetched(95))
         looking.cancel()
         assert partition.log.end_offset == partition.high_watermark == 95
         assert set(range(10, 91, 10)) <= set(ends)
@@ -65,26 +65,26 @@ def test_many_small_batches_are_taken_in_over_several_turns() -> None:
     asyncio.run(scenario())
 
 
-def test_the_rest_is_left_where_the_leader_is_another_by_then() -> None:
+def test_the_remaining_batches_are_dropped_if_the_leader_changes_meanwhile() -> None:
     async def scenario() -> None:
-        fetcher, copy, partition = taking_in()
+        fetcher, copy, partition = make_fetcher()
         asyncio.get_running_loop().call_soon(partition.make_follower, following(2))
-        assert not await fetcher._take_in_pieces(copy, asked(0), fetched(95))
+        assert not await fetcher._process_in_slices(copy, asked(0), fetched(95))
         assert partition.log.end_offset == 10
 
     asyncio.run(scenario())
 
 
-def test_nothing_is_taken_in_that_was_asked_for_from_elsewhere() -> None:
+def test_a_response_to_another_fetch_offset_is_ignored() -> None:
     async def scenario() -> None:
-        fetcher, copy, partition = taking_in()
-        assert await fetcher._take_in_pieces(copy, asked(20), fetched(95, first=20))
+        fetcher, copy, partition = make_fetcher()
+        assert await fetcher._process_in_slices(copy, asked(20), fetched(95, first=20))
         assert partition.log.end_offset == 0
 
     asyncio.run(scenario())
 
 
-def test_where_batches_end_is_found_by_their_lengths() -> None:
+def test_the_end_of_batches_is_found_by_their_lengths() -> None:
     records = memoryview(fetched(3).records)  # type: ignore[arg-type]
     one = len(records) // 3
     assert [end_of_batches(records, count) for count in (1, 2, 3, 9)] == [

@@ -1,4 +1,4 @@
-"""Clients that come while a log is being opened: they wait, and nothing is refused or reordered."""
+"""Requests for a log that is being opened: they wait, and are neither refused nor reordered."""
 
 from collections.abc import Awaitable
 
@@ -18,7 +18,7 @@ VERSION = 9
 
 
 class NoRoom(Turns):
-    """No turn of the loop has room for opening a log: it goes on in the background."""
+    """Never allows opening a log synchronously, so that it is opened in the background."""
 
     def take(self) -> bool:
         return False
@@ -38,7 +38,7 @@ def send(client: PeerConnection, sequence: int) -> Awaitable[memoryview]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_requests_to_a_log_that_is_being_opened_wait_for_it(seed: int) -> None:
+def test_produce_requests_wait_while_the_log_is_opened(seed: int) -> None:
     simulation = Simulation(seed)
 
     async def scenario() -> None:
@@ -55,7 +55,7 @@ def test_requests_to_a_log_that_is_being_opened_wait_for_it(seed: int) -> None:
             replica_log = partition.replica_log
             replica_log.context = replica_log.context._replace(turns=NoRoom())
         client, reader = await broker.connect(), await broker.connect()
-        # Pipelined, as an idempotent producer sends them, while nobody has opened the log yet.
+        # Pipelined as by an idempotent producer, before the log is open.
         sent = [send(client, n) for n in range(1, 6)]
         assert (await fetch(reader, TOPIC, 0))[0].value == b"0"
         for n, answer in enumerate(sent, start=1):
@@ -65,7 +65,7 @@ def test_requests_to_a_log_that_is_being_opened_wait_for_it(seed: int) -> None:
     simulation.run(scenario())
 
 
-def test_a_look_up_of_a_log_that_is_being_opened_waits_for_it() -> None:
+def test_list_offsets_waits_while_the_log_is_opened() -> None:
     simulation = Simulation(1)
 
     async def scenario() -> None:
