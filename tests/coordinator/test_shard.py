@@ -8,7 +8,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.decision import Decision
-from suwi.coordinator.shard import Status
+from suwi.coordinator.shard_context import Status
 from suwi.handlers.coordinated import coordinator_error
 from suwi.model.errors import (
     BrokerError,

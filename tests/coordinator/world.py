@@ -7,7 +7,8 @@ from typing import Any
 from suwi.coordinator.decision import Decision, TimerKey, Token
 from suwi.coordinator.record import CoordinatorRecord
 from suwi.coordinator.record_facts import RecordFacts
-from suwi.coordinator.shard import Shard, ShardContext, Status
+from suwi.coordinator.shard import Shard
+from suwi.coordinator.shard_context import ShardContext, Status
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import BrokerError
 from suwi.model.ids import LeaderEpoch, NodeId, Offset

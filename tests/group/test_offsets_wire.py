@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from suwi.coordinator.shard import Status
+from suwi.coordinator.shard_context import Status
 from suwi.model.ids import TopicId
 from suwi.wire.versions import ApiKey
 from tests.group.wire import GROUP, OTHER, TOPIC, Wire, on_broker

@@ -10,7 +10,7 @@ from typing import Any, Final
 from suwi.broker.topic_changes import TopicChanges
 from suwi.controller.topic_control import NewTopic
 from suwi.coordinator.runtime import CoordinatorRuntime
-from suwi.coordinator.shard import Shard, ShardContext
+from suwi.coordinator.shard_context import ShardContext
 from suwi.env import Env
 from suwi.env.tasks import Tasks
 from suwi.group.classic_group import ClassicGroup
@@ -170,10 +170,10 @@ class GroupCoordinator:
             since_ms = earlier[-1].ended_ms
             rebalance.cause = self._topic_changes.explain(rebalance.cause, topics, since_ms)
 
-    def _shard_failed(self, shard: Shard, error: Exception) -> None:
+    def _shard_failed(self, partition: TopicPartition, error: Exception) -> None:
         self.stats.shard_failures += 1
         self._tasks.count("group coordinator", error)
         log.error(
             "coordinator shard failed",
-            extra={"partition": str(shard.partition.partition), "reason": repr(error)},
+            extra={"partition": str(partition), "reason": repr(error)},
         )

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from suwi.coordinator.shard import Shard, Status
+from suwi.coordinator.shard import Shard
+from suwi.coordinator.shard_context import Status
 from suwi.group.classic_group import ClassicState
 from suwi.group.history import Trigger
 from suwi.model.ids import TopicPartition

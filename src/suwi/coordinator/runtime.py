@@ -7,7 +7,8 @@ belongs to. Invariant: the number of shards is that of the topic's partitions, n
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from suwi.coordinator.shard import Decide, Shard, ShardContext, Status
+from suwi.coordinator.shard import Shard
+from suwi.coordinator.shard_context import Decide, ShardContext, Status
 from suwi.metadata.image import ClusterImage
 from suwi.model.errors import CoordinatorNotAvailable, NotCoordinator
 from suwi.model.ids import PartitionIndex, TopicPartition

@@ -10,33 +10,30 @@ An exception in here fails this shard only (hazard G26).
 """
 
 import asyncio
-import enum
 import logging
 import struct
 from collections import deque
-from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from suwi.coordinator.decision import RECORD_OVERHEAD_BYTES, Decision, TimerKey, Token
 from suwi.coordinator.log_reader import LogReader
-from suwi.coordinator.record import Codec, CoordinatorRecord
+from suwi.coordinator.pending_replies import PendingReplies
+from suwi.coordinator.record import CoordinatorRecord
 from suwi.coordinator.record_facts import RecordFacts
+from suwi.coordinator.shard_context import Activation, Decide, ShardContext, Status
 from suwi.coordinator.timers import Timers
-from suwi.env import Clock
-from suwi.env.tasks import Tasks
 from suwi.model.errors import (
     BrokerError,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     NotCoordinator,
     RecordListTooLarge,
-    RequestTimedOut,
 )
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.records.batch import HEADER_BYTES, read_header
 from suwi.records.builder import build_batch
-from suwi.records.record import Marker, Record
+from suwi.records.record import Record
 from suwi.replica.partition import Partition
 
 log = logging.getLogger(__name__)
@@ -45,66 +42,11 @@ _RETRY_TIMER_S: Final = 1.0
 _ACTIVATIONS_MAX: Final = 20
 
 
-class Machine(Protocol):
-    """The pure state of a shard."""
-
-    def replay(self, record: CoordinatorRecord, facts: RecordFacts) -> None: ...
-
-    def replay_marker(self, marker: Marker, facts: RecordFacts) -> None: ...
-
-    def committed(self, end_offset: int) -> None:
-        """All records below `end_offset` are committed."""
-
-    def elected(self, now_ms: int, decision: Decision) -> None:
-        """This replica serves from now on; timers of what was loaded begin."""
-
-    def resigned(self) -> None:
-        """This replica serves no more: only what a replay would give is kept."""
-
-    def expired(self, key: TimerKey, now_ms: int, decision: Decision) -> None: ...
-
-
-Decide: TypeAlias = Callable[[Any, int, Decision], None]
-"""Gets the machine, the time in milliseconds, and the decision to fill."""
-
-
-class ShardContext(NamedTuple):
-    """What the shards of one coordinator share."""
-
-    new_machine: Callable[[], Any]
-    codec: Codec
-    clock: Clock
-    tasks: Tasks
-    commit_timeout_s: float
-    on_notice: Callable[[Any], None]
-    on_failure: Callable[["Shard", Exception], None]
-
-
-class Status(enum.Enum):
-    FOLLOWING = "following"
-    LOADING = "loading"
-    ACTIVE = "active"
-    FAILED = "failed"
-    """Its records cannot be replayed; tried again at the next change of its role."""
-    CLOSED = "closed"
-
-
 class _Queued(NamedTuple):
     """The records of one decision: they are appended in one batch or not at all."""
 
     records: list[Record]
     size_bytes: int
-
-
-class _Waiting(NamedTuple):
-    end_offset: Offset
-    until_s: float
-    replies: list[tuple[Token, Any]]
-
-
-class Activation(NamedTuple):
-    epoch: LeaderEpoch
-    at_ms: int
 
 
 class Shard:
@@ -120,16 +62,13 @@ class Shard:
         self._context = context
         self._reader: LogReader | None = None
         self._timers = Timers(self._expire)
-        self._tokens: dict[Token, None] = {}
-        """All requests that have not been answered."""
+        self._replies = PendingReplies(context.commit_timeout_s)
         self._queue: list[_Queued] = []
         self._next_offset = Offset(0)
         """That of the next record to be queued."""
         self._committed_end = Offset(0)
         self._is_flushing = False
         """Whether an append waits for its commit, or the queue will be flushed in this turn."""
-        self._waiting: deque[_Waiting] = deque()
-        self._timeout: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         partition.watch(self._wake)
         self._wake()
@@ -166,16 +105,10 @@ class Shard:
     def _stop_serving(self, error: BrokerError) -> None:
         was_active, self.status = self.status is Status.ACTIVE, Status.FOLLOWING
         self._timers.clear()
-        if self._timeout is not None:
-            self._timeout.cancel()
-            self._timeout = None
         is_ahead = was_active and self._next_offset > self._committed_end
         self._queue.clear()
-        self._waiting.clear()
         self._is_flushing = False
-        tokens, self._tokens = self._tokens, {}
-        for token in tokens:
-            token.fail(error)
+        self._replies.fail_all(error)
         if is_ahead:
             self._reset()  # What was replayed may not stay in the log.
         elif was_active:
@@ -190,7 +123,7 @@ class Shard:
 
     def _fail(self, error: Exception) -> None:
         """A record that cannot be replayed, or a bug: this shard is out of service."""
-        self._context.on_failure(self, error)
+        self._context.on_failure(self.partition.partition, error)
         self._stop_serving(CoordinatorNotAvailable("the coordinator has failed"))
         self._reset()
         self.status = Status.FAILED
@@ -312,7 +245,7 @@ class Shard:
         self.check_active()
         if writes:
             self.partition.check_enough_replicas(None)
-        self._tokens[token] = None
+        self._replies.add(token)
         self._handle(decide)
 
     def tell(self, decide: Decide) -> None:
@@ -333,7 +266,7 @@ class Shard:
             self._handle_event(decide)
         except Exception as error:
             # A bug. What is in the log is whole, and what was decided since is dropped.
-            self._context.on_failure(self, error)
+            self._context.on_failure(self.partition.partition, error)
             self._load_again(CoordinatorNotAvailable("the coordinator has failed"))
 
     def _handle_event(self, decide: Decide) -> None:
@@ -346,7 +279,7 @@ class Shard:
             except RecordListTooLarge as error:
                 # Nothing has been replayed: whoever asked for it is told, and nobody else.
                 log.warning("coordinator records refused", extra=self._fields(error))
-                self._refuse(decision.replies, error)
+                self._replies.refuse(decision.replies, error)
                 decision.replies.clear()
             else:
                 self._replay(decision.records)
@@ -440,8 +373,7 @@ class Shard:
             return
         self._committed_end = end
         self.machine.committed(end)
-        while self._waiting and self._waiting[0].end_offset <= end:
-            self._deliver(self._waiting.popleft().replies)
+        self._replies.committed(end)
         if self._queue:
             asyncio.get_running_loop().call_soon(self._flush, machine)
         else:
@@ -462,40 +394,12 @@ class Shard:
             self.status = Status.LOADING
         self._wake()
 
-    # -- replies ---------------------------------------------------------------------------------
-
     def _reply(self, replies: list[tuple[Token, Any]]) -> None:
+        """At once if everything that was replayed is committed."""
         if self._committed_end >= self._next_offset:
-            self._deliver(replies)
-            return
-        loop = asyncio.get_running_loop()
-        until_s = loop.time() + self._context.commit_timeout_s
-        self._waiting.append(_Waiting(self._next_offset, until_s, replies))
-        if self._timeout is None:
-            self._timeout = loop.call_at(until_s, self._time_out)
-
-    def _deliver(self, replies: list[tuple[Token, Any]]) -> None:
-        for token, response in replies:
-            if token in self._tokens:
-                del self._tokens[token]
-                token.resolve(response)
-
-    def _refuse(self, replies: list[tuple[Token, Any]], error: BrokerError) -> None:
-        for token, _ in replies:
-            if token in self._tokens:
-                del self._tokens[token]
-                token.fail(error)
-
-    def _time_out(self) -> None:
-        """Records may be committed yet, but nobody waits longer than this for it."""
-        self._timeout = None
-        loop = asyncio.get_running_loop()
-        now_s = loop.time()
-        while self._waiting and self._waiting[0].until_s <= now_s:
-            replies = self._waiting.popleft().replies
-            self._refuse(replies, RequestTimedOut("the write was not committed in time"))
-        if self._waiting:
-            self._timeout = loop.call_at(self._waiting[0].until_s, self._time_out)
+            self._replies.deliver(replies)
+        else:
+            self._replies.deliver_at(self._next_offset, replies)
 
     def _fields(self, reason: object) -> dict[str, Any]:
         fields: dict[str, Any] = {"partition": str(self.partition.partition)}

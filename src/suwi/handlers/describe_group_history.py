@@ -14,7 +14,8 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.runtime import CoordinatorRuntime
-from suwi.coordinator.shard import Activation, Shard
+from suwi.coordinator.shard import Shard
+from suwi.coordinator.shard_context import Activation
 from suwi.group.consumer_group import ConsumerGroup
 from suwi.group.history import History, Rebalance
 from suwi.handlers.coordinated import coordinator_error

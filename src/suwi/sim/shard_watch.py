@@ -12,7 +12,8 @@ from typing import Any
 
 from suwi.coordinator.record import CoordinatorRecord
 from suwi.coordinator.record_facts import RecordFacts
-from suwi.coordinator.shard import Shard, Status
+from suwi.coordinator.shard import Shard
+from suwi.coordinator.shard_context import Status
 from suwi.group.classic_group import ClassicGroup, ClassicState
 from suwi.group.coordinator_shard import GroupCoordinatorShard
 from suwi.group.records import GROUP_RECORDS

@@ -42,7 +42,7 @@ def _without(code: ErrorCode) -> Any:
 
 
 def _reply_at_once(shard: Shard, replies: list[Any]) -> None:
-    shard._deliver(replies)
+    shard._replies.deliver(replies)
 
 
 def _replace_unpersisted(
@@ -62,11 +62,8 @@ def _replace_unpersisted(
 def _keep_state(shard: Shard, error: Exception) -> None:
     """The requests fail, and what was replayed for them stays."""
     assert isinstance(error, BrokerError)
-    tokens, shard._tokens = shard._tokens, {}
-    for token in tokens:
-        token.fail(error)
+    shard._replies.fail_all(error)
     shard._queue.clear()
-    shard._waiting.clear()
     shard._is_flushing = False
     shard._next_offset = shard._committed_end = shard.partition.log_as_it_is.end_offset
 

@@ -1,0 +1,77 @@
+"""The requests of a shard without a reply yet, and replies that wait until records are committed.
+
+Invariant: a request gets one reply, or one error.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from suwi.coordinator.decision import Token
+from suwi.model.errors import BrokerError, RequestTimedOut
+from suwi.model.ids import Offset
+
+
+class _Waiting(NamedTuple):
+    end_offset: Offset
+    until_s: float
+    replies: list[tuple[Token, Any]]
+
+
+class PendingReplies:
+    __slots__ = ("_commit_timeout_s", "_timeout", "_tokens", "_waiting")
+
+    def __init__(self, commit_timeout_s: float) -> None:
+        self._commit_timeout_s = commit_timeout_s
+        self._tokens: dict[Token, None] = {}
+        """All requests without a reply."""
+        self._waiting: deque[_Waiting] = deque()
+        self._timeout: asyncio.TimerHandle | None = None
+
+    def add(self, token: Token) -> None:
+        self._tokens[token] = None
+
+    def deliver_at(self, end_offset: Offset, replies: list[tuple[Token, Any]]) -> None:
+        """Deliver the replies when all records below `end_offset` are committed."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self._commit_timeout_s
+        self._waiting.append(_Waiting(end_offset, until_s, replies))
+        if self._timeout is None:
+            self._timeout = loop.call_at(until_s, self._time_out)
+
+    def committed(self, end_offset: Offset) -> None:
+        while self._waiting and self._waiting[0].end_offset <= end_offset:
+            self.deliver(self._waiting.popleft().replies)
+
+    def deliver(self, replies: Iterable[tuple[Token, Any]]) -> None:
+        for token, response in replies:
+            if token in self._tokens:
+                del self._tokens[token]
+                token.resolve(response)
+
+    def refuse(self, replies: Iterable[tuple[Token, Any]], error: BrokerError) -> None:
+        for token, _ in replies:
+            if token in self._tokens:
+                del self._tokens[token]
+                token.fail(error)
+
+    def fail_all(self, error: BrokerError) -> None:
+        if self._timeout is not None:
+            self._timeout.cancel()
+            self._timeout = None
+        self._waiting.clear()
+        tokens, self._tokens = self._tokens, {}
+        for token in tokens:
+            token.fail(error)
+
+    def _time_out(self) -> None:
+        """The records may still be committed, but the request does not wait longer."""
+        self._timeout = None
+        loop = asyncio.get_running_loop()
+        now_s = loop.time()
+        while self._waiting and self._waiting[0].until_s <= now_s:
+            replies = self._waiting.popleft().replies
+            self.refuse(replies, RequestTimedOut("the write was not committed in time"))
+        if self._waiting:
+            self._timeout = loop.call_at(self._waiting[0].until_s, self._time_out)

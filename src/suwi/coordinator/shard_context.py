@@ -1,0 +1,62 @@
+"""What a shard works with: the pure machine that decides, and what all shards share."""
+
+import enum
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from suwi.coordinator.decision import Decision, TimerKey
+from suwi.coordinator.record import Codec, CoordinatorRecord
+from suwi.coordinator.record_facts import RecordFacts
+from suwi.env import Clock
+from suwi.env.tasks import Tasks
+from suwi.model.ids import LeaderEpoch, TopicPartition
+from suwi.records.record import Marker
+
+
+class Machine(Protocol):
+    """The pure state of a shard."""
+
+    def replay(self, record: CoordinatorRecord, facts: RecordFacts) -> None: ...
+
+    def replay_marker(self, marker: Marker, facts: RecordFacts) -> None: ...
+
+    def committed(self, end_offset: int) -> None:
+        """All records below `end_offset` are committed."""
+
+    def elected(self, now_ms: int, decision: Decision) -> None:
+        """This replica serves from now on; timers of what was loaded begin."""
+
+    def resigned(self) -> None:
+        """This replica serves no more: only what a replay would give is kept."""
+
+    def expired(self, key: TimerKey, now_ms: int, decision: Decision) -> None: ...
+
+
+Decide: TypeAlias = Callable[[Any, int, Decision], None]
+"""Gets the machine, the time in milliseconds, and the decision to fill."""
+
+
+class ShardContext(NamedTuple):
+    """What the shards of one coordinator share."""
+
+    new_machine: Callable[[], Any]
+    codec: Codec
+    clock: Clock
+    tasks: Tasks
+    commit_timeout_s: float
+    on_notice: Callable[[Any], None]
+    on_failure: Callable[[TopicPartition, Exception], None]
+
+
+class Status(enum.Enum):
+    FOLLOWING = "following"
+    LOADING = "loading"
+    ACTIVE = "active"
+    FAILED = "failed"
+    """Its records cannot be replayed; tried again at the next change of its role."""
+    CLOSED = "closed"
+
+
+class Activation(NamedTuple):
+    epoch: LeaderEpoch
+    at_ms: int
