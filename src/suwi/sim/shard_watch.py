@@ -143,8 +143,9 @@ class ShardWatch:
 
 
 def _is_unused(shard: Shard) -> bool:
-    """Nothing was ever written to it, and its log has not been opened."""
-    return shard.partition._log is None
+    """Nothing was ever written to it: perhaps its log has not been opened, or opened again."""
+    log = shard.partition._log
+    return log is None or log.end_offset == 0
 
 
 def _replay(machine: GroupCoordinatorShard, records: list[_Record]) -> None:
