@@ -22,7 +22,7 @@ class Told(GroupHistory):
         self.assigns(member.group, member.generation)
         self.syncs.append(Synced(member, partitions, self.tick()))
 
-    def commits(self, member: Who, offset: int, outcome: Outcome = Outcome.DONE) -> Commit:
+    def sends(self, member: Who, offset: int, outcome: Outcome = Outcome.DONE) -> Commit:
         commit = self.commit(member, {P: offset})
         if outcome is not Outcome.UNKNOWN:
             self.committed(commit, outcome)
@@ -38,7 +38,7 @@ def test_a_group_that_behaves_is_not_complained_about() -> None:
     for generation in (1, 2):
         told.joins_as(who(generation=generation))
         told.assigns_to(who(generation=generation), P)
-        told.reads_of(told.commits(who(generation=generation), generation))
+        told.reads_of(told.sends(who(generation=generation), generation))
     assert [*broken_generations(told), *broken_offsets(told)] == []
 
 
@@ -60,14 +60,14 @@ def test_a_commit_of_an_old_generation_is_found() -> None:
     told = Told()
     told.assigns_to(who("a", 1), P)
     told.assigns_to(who("b", 2), P)
-    told.commits(who("a", 1), 5)
+    told.sends(who("a", 1), 5)
     assert "though b of g in generation 2" in next(broken_generations(told))
 
 
 def test_a_commit_before_the_assignment_is_found() -> None:
     told = Told()
     told.joins_as(who())
-    told.commits(who(), 5)
+    told.sends(who(), 5)
     told.assigns_to(who(), P)
     assert "before anything was assigned" in next(broken_generations(told))
 
@@ -75,7 +75,7 @@ def test_a_commit_before_the_assignment_is_found() -> None:
 def test_a_commit_in_a_generation_that_was_never_assigned_is_as_in_kafka() -> None:
     told = Told()
     told.joins_as(who())
-    told.commits(who(), 5)
+    told.sends(who(), 5)
     assert list(broken_generations(told)) == []
 
 
@@ -84,37 +84,37 @@ def test_a_commit_of_a_replaced_static_member_is_found() -> None:
     for member in ("a1", "a2"):
         told.joins_as(who(member, instance="a"))
         told.assigns_to(who(member, instance="a"), P)
-    told.commits(who("a1", instance="a"), 5)
+    told.sends(who("a1", instance="a"), 5)
     assert "a2 had replaced it" in next(broken_generations(told))
 
 
 def test_a_lost_offset_is_found() -> None:
     told = Told()
-    told.commits(who(), 5)
+    told.sends(who(), 5)
     told.reads_of(None)
     assert "has no offset" in next(broken_offsets(told))
 
 
 def test_an_offset_that_moved_back_is_found() -> None:
     told = Told()
-    first = told.commits(who(), 5)
-    told.commits(who(), 7)
+    first = told.sends(who(), 5)
+    told.sends(who(), 7)
     told.reads_of(first)
     assert "to 7 is lost" in next(broken_offsets(told))
 
 
 def test_a_commit_without_an_answer_may_come_late_but_not_after_a_later_generation() -> None:
     told = Told()
-    unanswered = told.commits(who(), 5, Outcome.UNKNOWN)
-    told.commits(who(), 7)
+    unanswered = told.sends(who(), 5, Outcome.UNKNOWN)
+    told.sends(who(), 7)
     told.reads_of(unanswered)
     assert list(broken_offsets(told)) == []
-    told.commits(who("b", 2), 9)
+    told.sends(who("b", 2), 9)
     told.reads_of(unanswered)
     assert "to 9 is lost" in next(broken_offsets(told))
 
 
 def test_a_refused_commit_that_shows_is_found() -> None:
     told = Told()
-    told.reads_of(told.commits(who(), 5, Outcome.NOT_DONE))
+    told.reads_of(told.sends(who(), 5, Outcome.NOT_DONE))
     assert "which was refused" in next(broken_offsets(told))
