@@ -47,6 +47,7 @@ class FaultPlan:
         self.session_s = cluster.store.session_timeout_s
         self._power_losses = power_losses
         self._clients = list(clients)
+        self._job_delay_s_max = cluster.simulation.loop.job_delay_s_max
         self._busy: set[NodeId] = set()
         """Nodes whose process is being taken care of."""
         self._under_way: dict[asyncio.Task[None], None] = {}
@@ -290,11 +291,12 @@ class FaultPlan:
     async def slow_threads(self) -> None:
         """Jobs wait long for their threads, and what they are about may be gone by then."""
         loop = self._cluster.simulation.loop
-        usual_s, loop.job_delay_s_max = loop.job_delay_s_max, 2.0
+        # It may begin again before it ends: what is usual is not what it finds.
+        loop.job_delay_s_max = 2.0
         self.say("threads are slow")
         await self.pause(self.random.uniform(0.5, 4.0))
         self.say("threads are fast again")
-        loop.job_delay_s_max = usual_s
+        loop.job_delay_s_max = self._job_delay_s_max
 
     # -- the network -----------------------------------------------------------------------------
 
