@@ -72,8 +72,10 @@ _GROUP_HAZARD = re.compile(r"\b(G\d+)\b:")
 
 
 def hazards_in(text: str) -> set[str]:
-    """The numbers that a text refers to: `hazard 4`, `Hazards 1 and 3`, `Hazards G1–G7, G15`."""
+    """The numbers that a text refers to: `hazard 4`, `Hazards 1 and 3`, `Hazards G1–G7, G15`; also
+    those in the names of tests: `test_g3_…`."""
     found = set(_GROUP_HAZARD.findall(text))
+    found |= {f"G{number}" for number in re.findall(r"\bdef test_g(\d+)_", text)}
     for listed in _HAZARD.findall(text):
         for part in re.split(", | and ", listed):
             numbers = [int(number) for number in re.findall(r"\d+", part)]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -69,15 +70,7 @@ class Member:
                 stage.client(name),
                 GROUP,
                 topics,
-                GroupSettings(
-                    **{
-                        field: getattr(settings, field)
-                        for field in GroupSettings.__slots__
-                        if field not in ("assignors", "instance_id")
-                    },
-                    assignors=tuple(assignors),
-                    instance_id=instance_id,
-                ),
+                replace(settings, assignors=tuple(assignors), instance_id=instance_id),
                 on_revoked=self._on_revoked,
             )
         )

@@ -31,11 +31,13 @@ def test_each_kind_of_fault_alone_is_survived(kind: str) -> None:
     run_seed(4711, Options(trouble_s=5.0, kinds=[kind]))
 
 
-def test_the_hash_of_a_clusters_run_depends_on_the_seed_alone() -> None:
-    expected = run_seed(7, SHORT).trace_hash
+@pytest.mark.parametrize("members", [0, 3], ids=["without a group", "with a group"])
+def test_the_hash_of_a_clusters_run_depends_on_the_seed_alone(members: int) -> None:
+    force = {"members": members, "cooperative": True}
+    expected = run_seed(7, Options(trouble_s=6.0, force=force)).trace_hash
     script = (
         "from suwi.sim.scenario import Options, run_seed;"
-        "print(run_seed(7, Options(trouble_s=6.0)).trace_hash)"
+        f"print(run_seed(7, Options(trouble_s=6.0, force={force})).trace_hash)"
     )
     for hash_seed in ("0", "1", "4711"):
         found = subprocess.run(

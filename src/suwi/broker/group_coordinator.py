@@ -26,6 +26,7 @@ from suwi.metadata.image import ClusterImage
 from suwi.model.coordinator_config import CoordinatorConfig
 from suwi.model.errors import BrokerError
 from suwi.model.group_config import DynamicGroupConfig, group_config_in_force
+from suwi.model.ids import TopicPartition
 
 log = logging.getLogger(__name__)
 

@@ -60,10 +60,14 @@ class LogReader:
                 self.applied = end  # Compaction left nothing.
                 return
             region, release = found.pin()
+            generation = self._log.generation
             try:
                 data = await asyncio.get_running_loop().run_in_executor(
                     None, region.file.pread, region.size_bytes, region.position
                 )
+            except OSError as error:
+                # The disk's fault, not that of a record: its directory goes, and this is retried.
+                raise self._log.directory.failed(error, generation) from error
             finally:
                 release()
             if not is_wanted() or self._generation != self._log.generation:

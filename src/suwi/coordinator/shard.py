@@ -50,6 +50,9 @@ class _Queued(NamedTuple):
 
 
 class Shard:
+    """Size: roles, loading and events change the same state (status, offsets, queue) and must be
+    read together; the log, timers and replies are elsewhere."""
+
     def __init__(self, partition: Partition, context: ShardContext) -> None:
         self.partition = partition
         self.status = Status.FOLLOWING

@@ -47,6 +47,7 @@ class FaultPlan:
         self.session_s = cluster.store.session_timeout_s
         self._power_losses = power_losses
         self.clients = list(clients)
+        self._job_delay_s_max = cluster.simulation.loop.job_delay_s_max
         self._busy: set[NodeId] = set()
         """Nodes to whose process a fault is happening."""
         self._under_way: dict[asyncio.Task[None], None] = {}
@@ -292,11 +293,12 @@ class FaultPlan:
     async def slow_threads(self) -> None:
         """Jobs for threads start late; the files they are for may be gone by then."""
         loop = self.cluster.simulation.loop
-        usual_s, loop.job_delay_s_max = loop.job_delay_s_max, 2.0
+        # Two of these may overlap, so the delay before is not always the usual one.
+        loop.job_delay_s_max = 2.0
         self.say("threads are slow")
         await self.pause(self.random.uniform(0.5, 4.0))
         self.say("threads are fast again")
-        loop.job_delay_s_max = usual_s
+        loop.job_delay_s_max = self._job_delay_s_max
 
 
 FaultScript: TypeAlias = Callable[[FaultPlan], Coroutine[Any, Any, None]]

@@ -130,7 +130,7 @@ class GroupWorkload:
         member.life = life = _Life(machine, machine.incarnation, member.instance_id, topics)
         self._lives.append(life)
         self._say(life, f"joins {GROUP} for {topics}")
-        life.task = machine.spawn(self._consume(life, member.random.stream("consume")))
+        life.task = machine.spawn(self._consume(life, member.random.stream(life.incarnation.name)))
 
     def _machine(self, member: _Member) -> Machine:
         machines = self._cluster.simulation.machines

@@ -145,8 +145,9 @@ class ShardWatch:
 
 
 def _is_unused(shard: Shard) -> bool:
-    """Nothing was ever written to it, and its log has not been opened."""
-    return shard.partition.replica_log.log is None
+    """Nothing was ever written to it: its log may not have been opened, or not opened again."""
+    log = shard.partition.replica_log.log
+    return log is None or log.end_offset == 0
 
 
 def _replay(machine: GroupCoordinatorShard, records: list[_Record]) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from suwi.sim.group_history import Commit, GroupHistory
+from suwi.sim.group_history import Commit, GroupHistory, Who
 from suwi.sim.history import Outcome
 
 
@@ -38,25 +38,37 @@ def _of_an_old_generation(history: GroupHistory, commit: Commit) -> Iterator[str
 
 
 def _before_its_assignment(history: GroupHistory, commit: Commit) -> Iterator[str]:
-    """Hazard G2: nobody can own anything in a generation that nothing was assigned in."""
-    assigned = history.assigned.get((commit.who.group, commit.who.generation))
-    if assigned is None or (commit.answered is not None and assigned > commit.answered):
+    """Hazard G2. A generation that is given up before it is assigned may commit until it is over,
+    as in Kafka; so one that was assigned afterwards counts, to who joined it only once: where the
+    coordinator died in between, there may be two of the same number."""
+    who = commit.who
+    assigned = history.assigned.get((who.group, who.generation))
+    joined = sum(_is_same(join.who, who) for join in history.joins)
+    is_synced = any(_is_same(sync.who, who) for sync in history.syncs)
+    if assigned is None or commit.answered is None or joined != 1 or not is_synced:
+        return
+    if commit.answered < assigned:
         yield f"{commit} was accepted before anything was assigned"
 
 
+def _is_same(one: Who, other: Who) -> bool:
+    return (one.member_id, one.generation) == (other.member_id, other.generation)
+
+
 def _of_a_replaced_member(history: GroupHistory, commit: Commit) -> Iterator[str]:
-    """Hazards G5 and G6: a static member that came back is the one that counts."""
+    """Hazards G5 and G6: a static member that came back and has its assignment is the one that
+    counts. Before that the coordinator may die and know only the one before, as in Kafka."""
     who = commit.who
     if who.instance_id is None:
         return
     own = [j.answered for j in history.joins if j.who.member_id == who.member_id]
-    for join in history.joins:
+    for sync in history.syncs:
         if (
-            (join.who.group, join.who.instance_id) == (who.group, who.instance_id)
-            and join.who.member_id != who.member_id
-            and join.answered < commit.sent
-            and own
-            and min(own) < join.sent
+            (sync.who.group, sync.who.instance_id) == (who.group, who.instance_id)
+            and sync.who.member_id != who.member_id
+            and sync.answered < commit.sent
         ):
-            yield f"{commit} was accepted, though {join.who.member_id} had replaced {who.member_id}"
-            return
+            joined = [j.sent for j in history.joins if j.who.member_id == sync.who.member_id]
+            if own and joined and min(own) < min(joined):
+                yield f"{commit} was accepted, though {sync.who.member_id} had replaced it"
+                return
