@@ -1,6 +1,7 @@
 """Why groups rebalanced, as it is kept, and for how long who stood still."""
 
 import struct
+from collections.abc import Sequence
 
 from suwi.coordinator.decision import Decision, Token
 from suwi.group.classic_group import Protocol
@@ -95,9 +96,13 @@ def test_what_a_member_waited_in_the_rebalance_before_does_not_count() -> None:
     assert told(world).stood_still_ms == {first: 7}
 
 
-def subscription(*topics: str, owned: bytes = b"") -> bytes:
+def subscription(*topics: str, owned: Sequence[int] = ()) -> bytes:
     names = b"".join(struct.pack(">h", len(t)) + t.encode() for t in topics)
-    return struct.pack(">hi", 1, len(topics)) + names + owned
+    head = struct.pack(">hi", 1, len(topics)) + names + struct.pack(">i", -1)
+    if not owned:
+        return head + struct.pack(">i", 0)
+    partitions = struct.pack(f">i{len(owned)}i", len(owned), *owned)
+    return head + struct.pack(">ih", 1, 1) + b"a" + partitions
 
 
 def trigger_of_rejoin(before: bytes, after: bytes) -> Trigger:
@@ -121,5 +126,5 @@ def test_other_topics_are_another_subscription() -> None:
 
 
 def test_other_partitions_that_a_member_owns_are_no_other_subscription() -> None:
-    trigger = trigger_of_rejoin(subscription("a"), subscription("a", owned=b"some"))
+    trigger = trigger_of_rejoin(subscription("a"), subscription("a", owned=[0, 2]))
     assert trigger is Trigger.LEADER_REJOINED
