@@ -382,7 +382,7 @@ def test_a_compacted_topic_names_the_records_that_have_no_key(
         assert {error.batch_index_error_message for error in partition.record_errors} == {
             "a compacted topic needs a key"
         }
-        assert "2 of the batch" in partition.error_message
+        assert "2 records of the batch" in partition.error_message
 
 
 @pytest.mark.parametrize("name", BROKEN)
