@@ -154,7 +154,7 @@ def _consumer(address: str) -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": address,
-            "group.id": "demo",  # the client requires one; Suwi has no groups yet
+            "group.id": "demo",  # the client requires one, also to assign partitions itself
             "enable.auto.commit": False,
             **_QUIET,
         }

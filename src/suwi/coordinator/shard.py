@@ -138,9 +138,8 @@ class Shard:
         if self._task is None and self.status in (Status.FOLLOWING, Status.LOADING):
             if self.status is Status.FOLLOWING and not self._lags():
                 if self.partition.replica_log.ready_log is None:
-                    self.partition.replica_log.when_ready(
-                        self._wake
-                    )  # Its watermark may not move any more.
+                    # Its high watermark may not change any more.
+                    self.partition.replica_log.when_ready(self._wake)
                 return
             self._task = self._context.tasks.start(
                 self._apply, name="coordinator replay", on_failure=self._apply_failed
