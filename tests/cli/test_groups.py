@@ -343,3 +343,33 @@ def test_a_coordinator_that_moved_is_told_as_no_rebalance() -> None:
             assert described(suwi, "billing")["state"] == "Stable"
             text = suwi.ok("groups", "history", "billing")
             assert f"to broker {found['coordinator']}; no rebalance" in text
+
+
+# -- suwi consume --group ------------------------------------------------------------------------
+
+
+def test_consume_in_a_group_continues_where_the_group_left_off(
+    suwi: Suwi, topic: str, group: str
+) -> None:
+    first = suwi.ok("consume", topic, "--group", group, "--from-beginning", "-n", 3)
+    rest = suwi.ok("consume", topic, "--group", group, "--from-beginning", "--no-follow")
+    assert len(first.splitlines()) == 3
+    assert sorted((first + rest).split()) == sorted(
+        str(number) for number in range(RECORDS) for _ in range(PARTITIONS)
+    )
+    assert suwi.ok("consume", topic, "--group", group, "--no-follow") == ""
+    assert re.search(r"^Lag +0 records$", suwi.ok("groups", "describe", group), re.MULTILINE)
+
+
+def test_consume_in_a_group_shares_the_partitions_with_other_clients(
+    suwi: Suwi, cluster: Cluster, topic: str, group: str
+) -> None:
+    with Member(cluster.bootstrap_servers, group, topic) as member:
+        until(lambda: len(member.assigned) == PARTITIONS)
+        printed = suwi.ok("consume", topic, "--group", group, "--from-beginning", "--no-follow")
+        assert len(printed.split()) <= RECORDS
+        until(lambda: len(member.assigned) == PARTITIONS)
+
+
+def test_a_group_knows_the_offsets_itself(suwi: Suwi, topic: str, group: str) -> None:
+    assert "groups reset" in suwi.misuse("consume", topic, "--group", group, "--offset", 3)

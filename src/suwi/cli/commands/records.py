@@ -96,6 +96,15 @@ def produce(
 
 def consume(
     topic: _Topic,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            metavar="NAME",
+            help="Read as a member of a consumer group, from where it left off, and commit.",
+        ),
+    ] = None,
     partition: Annotated[
         list[int] | None,
         typer.Option("--partition", "-p", metavar="N", min=0, help="Default: all; repeatable."),
@@ -149,24 +158,47 @@ def consume(
     \b
     suwi consume fruit --from-beginning --no-follow --keys
     suwi consume fruit --partition 0 --offset 42 -n 1 --json
+    suwi consume fruit --group juicers --from-beginning
     """
     given = [o for o in (offset, from_time, "earliest" if from_beginning else None) if o]
     if len(given) > 1:
         raise typer.BadParameter("give one of --offset, --from-time and --from-beginning")
+    if group is not None and (partition or offset or from_time):
+        raise typer.BadParameter(
+            "a group assigns the partitions and knows the offsets; use --from-beginning at most, "
+            "or `suwi groups reset`",
+            param_hint="--group",
+        )
     from suwi.cli import consume as work
 
+    form = work.RecordForm(
+        is_json=json,
+        offsets=offsets or verbose,
+        timestamps=timestamps or verbose,
+        headers=headers or verbose,
+        keys=keys or verbose,
+    )
+    target = Target(broker, command_config)
+    if group is not None:
+        from suwi.cli.group_consume import consume_in_group
+
+        consume_in_group(
+            target,
+            topic,
+            group,
+            form,
+            from_beginning=from_beginning,
+            count=count,
+            follow=follow,
+            committed=committed,
+        )
+        return
     start = work.parse_start("earliest" if from_beginning else offset, from_time)
     work.consume(
-        Target(broker, command_config),
+        target,
         topic,
         start,
-        work.RecordForm(
-            is_json=json,
-            offsets=offsets or verbose,
-            timestamps=timestamps or verbose,
-            headers=headers or verbose,
-            keys=keys or verbose,
-        ),
+        form,
         partitions=partition or [],
         count=count,
         follow=follow,
