@@ -49,6 +49,7 @@ class Demo:
                 pipeline.kill()
                 orders.stop()
             self.compare(cluster)
+            self.show_group(pipeline)
         self.look_ahead()
 
     # -- parts -----------------------------------------------------------------------------------
@@ -172,6 +173,14 @@ class Demo:
             all(len(end) == 1 for end in ends) and sum(map(sum, ends)) == self.events,
             "every replica of every partition ends at the same offset, and none has a duplicate",
         )
+
+    def show_group(self, pipeline: Pipeline) -> None:
+        stage = self.stage
+        stage.act("How far the pipeline has read")
+        stage.say("It commits its progress as a consumer group, so any lag tool shows it:")
+        text, lag = pipeline.describe_group()
+        stage.quote(["$ suwi groups describe orders", *text.splitlines()])
+        stage.check(lag == 0, "the group has no lag")
 
     def look_ahead(self) -> None:
         stage = self.stage

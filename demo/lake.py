@@ -1,5 +1,6 @@
 """The demo's pipeline: `suwi pipeline run` in its own process, and the table that it writes."""
 
+import json
 import os
 import signal
 import subprocess
@@ -58,6 +59,17 @@ class Pipeline:
             assert self._process is not None
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+
+    def describe_group(self) -> tuple[str, int]:
+        """`suwi groups describe` of the pipeline's group: its output, and the lag in records."""
+        command = [str(Path(sys.executable).with_name("suwi")), "groups", "describe", "orders"]
+        text = subprocess.run(
+            command, capture_output=True, text=True, env=self._environment, check=True
+        ).stdout
+        described = subprocess.run(
+            [*command, "--json"], capture_output=True, text=True, env=self._environment, check=True
+        )
+        return text, json.loads(described.stdout)["lag"]
 
     def last_words(self) -> str:
         lines = self._log.read_text(errors="replace").splitlines()
