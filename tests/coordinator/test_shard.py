@@ -27,7 +27,16 @@ from suwi.records.builder import build_batch
 from suwi.records.compression import Compression
 from suwi.records.record import Record
 from suwi.replica.partition import Partition
-from tests.coordinator.world import POISON, Notes, Request, World, in_world, refusal, turns
+from tests.coordinator.world import (
+    ISR_SILENCE_S_MAX,
+    POISON,
+    Notes,
+    Request,
+    World,
+    in_world,
+    refusal,
+    turns,
+)
 from tests.replica.alone import ONE, TWO
 
 # -- replies -------------------------------------------------------------------------------------
@@ -659,5 +668,20 @@ def test_timers_end_with_the_leadership() -> None:
         await world.serve(2)
         await asyncio.sleep(5)
         assert world.machine.expirations == []
+
+    in_world(scenario)
+
+
+def test_a_leader_that_the_isr_does_not_fetch_from_answers_no_reads() -> None:
+    """Simulation, seed 1 of `state-of-a-refused-append`: a leader that was cut off from the others
+    and from the store showed offsets from before what its successor had acknowledged."""
+
+    async def scenario(world: World) -> None:
+        await world.serve()
+        world.shard.check_readable()
+        await asyncio.sleep(2 * ISR_SILENCE_S_MAX)
+        with pytest.raises(NotCoordinator):
+            world.shard.check_readable()
+        world.shard.check_active()
 
     in_world(scenario)

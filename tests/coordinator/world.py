@@ -23,6 +23,7 @@ from suwi.wire.errors import MalformedMessage
 from tests.replica.alone import ONE, TWO, make_partition
 from tests.supervision import tasks_that_must_not_fail
 
+ISR_SILENCE_S_MAX = 1.5
 COMMIT_TIMEOUT_S = 5.0
 UNREADABLE = b"?"
 """The key of a record that cannot be decoded."""
@@ -145,6 +146,7 @@ class World:
                 LoopClock(),  # type: ignore[arg-type]
                 tasks_that_must_not_fail(),
                 COMMIT_TIMEOUT_S,
+                ISR_SILENCE_S_MAX,
                 self.notices.append,
                 lambda shard, error: self.failures.append(error),
             ),

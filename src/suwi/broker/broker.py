@@ -122,6 +122,7 @@ class Broker:
         self._make_replicas(FileCache(env.disk, int(open_files_max * _OPEN_FILES_FOR_LOGS)))
         self._make_controller_election()
         self._make_socket_server(int(open_files_max * _OPEN_FILES_FOR_CONNECTIONS))
+        self._make_groups()
         if brokers_in_process > 1 or store.is_shared:
             check_peers_can_log_in(config, self._inter_broker_listener)
         self._failed = asyncio.Event()
@@ -157,14 +158,6 @@ class Broker:
         self._log_manager = LogManager(
             env, self._dynamic, self.directories, self.replicas, self._deletion, tasks
         )
-        self.groups = GroupCoordinator(
-            self.config,
-            env,
-            tasks,
-            lambda: self.replicas.image,
-            brokers_max=None if self._store.is_shared else self._brokers_in_process,
-        )
-        self.replicas.subscribe(self.groups.runtime)
 
     def _make_controller_election(self) -> None:
         store, follower, tasks = self._store, self._follower, self.tasks
@@ -206,6 +199,16 @@ class Broker:
             for spec in self._specs
         ]
         self._socket_server = SocketServer(config, self._specs, security, descriptors_max)
+
+    def _make_groups(self) -> None:
+        self.groups = GroupCoordinator(
+            self.config,
+            self._env,
+            self.tasks,
+            lambda: self.replicas.image,
+            brokers_max=None if self._store.is_shared else self._brokers_in_process,
+        )
+        self.replicas.subscribe(self.groups.runtime)
 
     def _subscribe(self) -> None:
         # The dynamic configuration comes first: the other subscribers read it.

@@ -23,7 +23,7 @@ from suwi.group.image_topics import ImageTopics
 from suwi.group.records import GROUP_RECORDS
 from suwi.group.stats import GroupStats, OffsetsCommitted
 from suwi.metadata.image import ClusterImage
-from suwi.model.coordinator_config import CoordinatorConfig
+from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import BrokerError
 from suwi.model.group_config import DynamicGroupConfig, group_config_in_force
 from suwi.model.ids import TopicPartition
@@ -33,12 +33,13 @@ log = logging.getLogger(__name__)
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 _MIN_ISR: Final = 2
 _REPLICAS_FOR_MIN_ISR: Final = 3
+_SILENT_FETCHES_MAX: Final = 3
 
 
 class GroupCoordinator:
     def __init__(
         self,
-        config: CoordinatorConfig,
+        config: BrokerConfig,
         env: Env,
         tasks: Tasks,
         image: Callable[[], ClusterImage],
@@ -77,6 +78,7 @@ class GroupCoordinator:
                 env.clock,
                 tasks,
                 config.offsets_commit_timeout_ms / 1000,
+                _SILENT_FETCHES_MAX * config.replica_fetch_wait_max_ms / 1000,
                 self._notice,
                 self._shard_failed,
             ),

@@ -101,6 +101,12 @@ class CoordinatorRuntime:
         shard.check_active()
         return shard
 
+    def shard_to_read(self, key: str) -> Shard:
+        """As `shard_of`, for replies that no append confirms."""
+        shard = self.shard_of(key)
+        shard.check_readable()
+        return shard
+
     def active(self) -> list[Shard]:
         return [shard for shard in self._shards.values() if shard.status is Status.ACTIVE]
 

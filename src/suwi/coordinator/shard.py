@@ -239,6 +239,16 @@ class Shard:
             raise CoordinatorNotAvailable(f"{self.partition.partition} has failed")
         raise NotCoordinator(f"{self.partition.partition} is led by another broker")
 
+    def check_readable(self) -> None:
+        """Raises why a reply that needs no append could be out of date."""
+        self.check_active()
+        leader_state = self.partition.leader_state
+        now_s = asyncio.get_running_loop().time()
+        if leader_state is None or not leader_state.isr_has_fetched(
+            now_s, self._context.isr_silence_s_max
+        ):
+            raise NotCoordinator(f"another broker may lead {self.partition.partition}")
+
     def submit(self, decide: Decide, token: Token, *, writes: bool = True) -> None:
         """Handle one request. `token` gets the reply, now or later. Raises what refuses it now.
 

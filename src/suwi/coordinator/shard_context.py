@@ -44,6 +44,9 @@ class ShardContext(NamedTuple):
     clock: Clock
     tasks: Tasks
     commit_timeout_s: float
+    isr_silence_s_max: float
+    """How long a member of the ISR may not have fetched before this replica stops answering reads:
+    another one may lead by then."""
     on_notice: Callable[[Any], None]
     on_failure: Callable[[TopicPartition, Exception], None]
 

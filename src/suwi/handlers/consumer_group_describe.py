@@ -11,7 +11,7 @@ from suwi.group.consumer_group import ConsumerGroup
 from suwi.group.consumer_messages import DescribedGroup, DescribedMember, Topic, Topics
 from suwi.handlers.authorized_operations import on_group
 from suwi.handlers.coordinated import coordinator_error
-from suwi.handlers.errors import reply
+from suwi.handlers.errors import reply, shortened
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 
@@ -37,13 +37,15 @@ class ConsumerGroupDescribe:
         if not group_id:
             return _refused(group_id, ErrorCode.invalid_group_id, None)
         try:
-            machine = self._groups.shard_of(group_id).machine
+            machine = self._groups.shard_to_read(group_id).machine
         except Exception as error:
             return _refused(group_id, coordinator_error(error), None)
         group = machine.group(group_id)
         if not isinstance(group, ConsumerGroup):
             # Kafka's Admin asks with DescribeGroups then.
-            message = f"Group {group_id} is not a consumer group."
+            message = f"Group {group_id} not found."
+            if group is not None:
+                message = f"Group {group_id} is not a consumer group."
             return _refused(group_id, ErrorCode.group_id_not_found, message)
         return _described(describe(group, machine.config.consumer_of(group_id), self._topics()))
 
@@ -51,7 +53,7 @@ class ConsumerGroupDescribe:
 def _refused(group_id: str, error: ErrorCode, message: str | None) -> dict[str, Any]:
     return {
         "error_code": error,
-        "error_message": message,
+        "error_message": shortened(message),
         "group_id": group_id,
         "group_state": "",
         "group_epoch": 0,

@@ -9,7 +9,7 @@ from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.group.consumer_messages import HeartbeatRequest, HeartbeatResponse
 from suwi.group.coordinator_shard import GroupCoordinatorShard
 from suwi.handlers.coordinated import ask_shard
-from suwi.handlers.errors import reply
+from suwi.handlers.errors import reply, shortened
 from suwi.model.ids import TopicId
 from suwi.net.answers import Answer, Reply
 from suwi.net.dispatch import Request
@@ -83,7 +83,7 @@ def _encode(request: Request, response: HeartbeatResponse) -> Reply:
         {
             "throttle_time": 0,
             "error_code": response.error,
-            "error_message": response.message,
+            "error_message": shortened(response.message),
             "member_id": response.member_id,
             "member_epoch": response.member_epoch,
             "heartbeat_interval": response.heartbeat_interval_ms,

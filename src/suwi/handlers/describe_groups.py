@@ -11,7 +11,7 @@ from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.group.classic_group import ClassicGroup, ClassicMember, ClassicState
 from suwi.handlers.authorized_operations import on_group
 from suwi.handlers.coordinated import coordinator_error
-from suwi.handlers.errors import reply
+from suwi.handlers.errors import reply, shortened
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 
@@ -36,7 +36,7 @@ class DescribeGroups:
 
     def _describe(self, group_id: str, version: int) -> dict[str, Any]:
         try:
-            shard = self._groups.shard_of(group_id)
+            shard = self._groups.shard_to_read(group_id)
         except Exception as error:
             return _refused(group_id, coordinator_error(error))
         group = shard.machine.group(group_id)
@@ -47,7 +47,7 @@ class DescribeGroups:
             return {
                 **fields,
                 "group_state": ClassicState.DEAD.value,
-                "error_message": f"Group {group_id} not found.",
+                "error_message": shortened(f"Group {group_id} not found."),
             }
         return _nothing(group_id)
 

@@ -19,12 +19,16 @@ _TEXT_CHARACTERS_MAX = 500
 def error_of(error: Exception) -> tuple[ErrorCode, str | None]:
     """The code and message of an error. One without a code is a bug of the broker and is logged."""
     if isinstance(error, BrokerError):
-        text = error.message
-        if text is not None and len(text) > _TEXT_CHARACTERS_MAX:
-            text = f"{text[:_TEXT_CHARACTERS_MAX]} ..."
-        return error.code, text
+        return error.code, shortened(error.message)
     log.error("unexpected error while handling a request", exc_info=error)
     return ErrorCode.unknown_server_error, None
+
+
+def shortened(message: str | None) -> str | None:
+    """A message that is short enough for any response."""
+    if message is not None and len(message) > _TEXT_CHARACTERS_MAX:
+        return f"{message[:_TEXT_CHARACTERS_MAX]} ..."
+    return message
 
 
 def reply(request: Request, fields: dict[str, Any]) -> Reply:

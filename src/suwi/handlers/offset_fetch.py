@@ -67,7 +67,7 @@ class OffsetFetch:
         member_epoch: int = -1,
     ) -> _Group:
         try:
-            shard: GroupCoordinatorShard = self._groups.shard_of(group_id).machine
+            shard: GroupCoordinatorShard = self._groups.shard_to_read(group_id).machine
         except Exception as error:
             return _Group(coordinator_error(error))
         group = shard.group(group_id)

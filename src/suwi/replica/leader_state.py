@@ -147,6 +147,17 @@ class LeaderState:
 
     # -- ISR changes ---------------------------------------------------------------------------
 
+    def isr_has_fetched(self, now_s: float, within_s: float) -> bool:
+        """Whether every other member of the ISR has fetched from this leader within that time.
+
+        A new leader comes from the ISR, and a member that leads does not fetch.
+        """
+        return all(
+            now_s - max(follower.fetched_s, follower.caught_up_s) <= within_s
+            for node, follower in self.followers.items()
+            if node in self.isr.members
+        )
+
     def can_join_isr(self, node: NodeId, high_watermark: Offset, is_live: IsLive) -> bool:
         """Whether a follower outside the ISR has caught up and may be proposed."""
         follower = self.followers[node]
