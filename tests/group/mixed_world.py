@@ -17,8 +17,8 @@ from suwi.group.classic_messages import (
     SyncRequest,
     SyncResponse,
 )
-from suwi.group.consumer_protocol import read_assignment
 from suwi.group.records import GROUP_RECORDS
+from suwi.wire.consumer_protocol import decode_assignment
 from suwi.wire.primitives import legacy_string
 from tests.group.consumer_world import GROUP, Client, World
 
@@ -118,7 +118,9 @@ class Consumer:
         world.carry_out(decision)
         response: SyncResponse = world.replies[token]
         if response.error is ErrorCode.none:
-            self.owned = dict(read_assignment(response.assignment).partitions)
+            self.owned = {}
+            for topic, partition in decode_assignment(response.assignment).partitions:
+                self.owned.setdefault(topic, []).append(partition)
             self.has_synced = True
         return response
 

@@ -11,13 +11,9 @@ from suwi.group.classic_group import ClassicGroup, ClassicMember, ClassicState, 
 from suwi.group.classic_messages import JoinRequest, SyncRequest
 from suwi.group.consumer_group import GroupState
 from suwi.group.consumer_migration import downgrade_timer
-from suwi.group.consumer_protocol import (
-    read_assignment,
-    read_subscription,
-    write_assignment,
-)
 from suwi.group.history import Cause, Trigger
-from suwi.wire.errors import MalformedMessage
+from suwi.model.ids import PartitionIndex, TopicPartition
+from suwi.wire.consumer_protocol import decode_assignment, encode_assignment
 from tests.group.consumer_world import GROUP, Client, topic_id
 from tests.group.mixed_world import Consumer, Mixed, subscription
 
@@ -50,30 +46,16 @@ def classic_group(*members: str, generation: int = 3, **assignments: Any) -> Cla
     return group
 
 
-# -- the embedded protocol ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
-def test_subscriptions_of_all_versions_are_read(version: int) -> None:
-    data = subscription("a", "b", owned={"a": [1, 2]}, version=version)
-    found = read_subscription(data)
-    assert found.topics == ("a", "b")
-    assert found.owned == ({"a": [1, 2]} if version else {})
-    assert found.rack_id == ("rack" if version >= 3 else None)
-
-
-def test_an_assignment_is_read_as_it_was_written() -> None:
-    data = write_assignment({"a": [0, 2], "b": []}, 1)
-    assert read_assignment(data) == ({"a": [0, 2], "b": []}, False)
-    assert data[:2] == b"\0\1"
-
-
-@pytest.mark.parametrize(
-    "data", [b"", b"\0", b"\xff\xff", b"\0\1\0\0\0\x09", b"\0\0\0\0\0\1\0\1\xff"]
-)
-def test_malformed_bytes_are_refused(data: bytes) -> None:
-    with pytest.raises(MalformedMessage):
-        read_subscription(data)
+def assignment(topic: str, *partitions: int, **others: list[int]) -> bytes:
+    named = {topic: partitions, **others}
+    return encode_assignment(
+        [
+            TopicPartition(name, PartitionIndex(partition))
+            for name, indexes in named.items()
+            for partition in indexes
+        ],
+        1,
+    )
 
 
 # -- classic members ------------------------------------------------------------------------------
@@ -203,7 +185,7 @@ def test_a_static_member_changes_its_protocol_and_keeps_its_partitions() -> None
 
 def test_a_classic_group_is_upgraded_by_the_first_consumer_heartbeat() -> None:
     world = Mixed()
-    halves = {"c1": write_assignment({"a": [0, 1]}, 1), "c2": write_assignment({"a": [2, 3]}, 1)}
+    halves = {"c1": assignment("a", 0, 1), "c2": assignment("a", 2, 3)}
     world.classic[GROUP] = group = classic_group("c1", "c2", **halves)
     waiting = Token()
     group.members["c1"].awaiting_join = waiting
@@ -226,7 +208,7 @@ def test_a_classic_group_is_upgraded_by_the_first_consumer_heartbeat() -> None:
 
 def test_g17_a_partition_that_a_classic_group_gave_to_two_has_one_owner_after_the_upgrade() -> None:
     world = Mixed()
-    both = write_assignment({"a": [0, 1], "gone": [0]}, 1)
+    both = assignment("a", 0, 1, gone=[0])
     group = world.classic[GROUP] = classic_group("c1", "c2", c1=both, c2=both)
     # The second has just joined again, without the protocol of the generation before.
     group.members["c2"].protocols = (Protocol("range", subscription("a")),)
@@ -254,7 +236,7 @@ def test_some_groups_are_not_upgraded(reason: str) -> None:
     elif reason == "malformed":
         group.members["c1"].protocols = (Protocol("cooperative-sticky", b""),)
     elif reason == "user data":
-        data = write_assignment({"a": [0]}, 1)[:-4] + b"\0\0\0\1x"
+        data = assignment("a", 0)[:-4] + b"\0\0\0\1x"
         group.members["c1"].assignment = data
     elif reason == "epoch":
         client.epoch, error = 5, ErrorCode.unknown_member_id
@@ -289,7 +271,7 @@ def test_the_group_is_downgraded_when_the_last_consumer_member_goes(how: str) ->
     assert group.protocol == "cooperative-sticky"
     assert group.leader_id == second.member_id
     member = group.members[second.member_id]
-    assert len(read_assignment(member.assignment).partitions["a"]) == 2
+    assert len(decode_assignment(member.assignment).partitions) == 2
     keys = {key[0] for key in world.timers}  # type: ignore[index]
     if how == "leave":
         assert downgrade_timer(GROUP) in world.timers
@@ -349,7 +331,7 @@ def test_a_group_goes_to_the_classic_protocol_and_back() -> None:
     classic.join(group, request, token, world.now_ms, decision)
     joined = dict(decision.replies)[token]
     assert (joined.error, joined.leader) == (ErrorCode.none, second.member_id)
-    everything = {second.member_id: write_assignment({"a": [0, 1, 2, 3]}, 1)}
+    everything = {second.member_id: assignment("a", 0, 1, 2, 3)}
     sync = SyncRequest(GROUP, second.member_id, None, joined.generation, None, None, everything)
     classic.sync(group, sync, Token(), world.now_ms, decision)
     assert group.state is ClassicState.STABLE

@@ -151,7 +151,7 @@ class GroupMember:
         synced = await self._call(ApiKey.SYNC_GROUP, self._sync_fields(answer, assignments))
         if synced.error_code:
             raise self._coordinator.refused(synced.error_code)
-        return Joined(answer.generation_id, decode_assignment(bytes(synced.assignment)))
+        return Joined(answer.generation_id, decode_assignment(bytes(synced.assignment)).partitions)
 
     async def _call(self, api: ApiKey, fields: Mapping[str, Any]) -> Any:
         """A request that is answered when the other members have sent theirs."""

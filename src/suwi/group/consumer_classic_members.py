@@ -33,14 +33,11 @@ from suwi.group.consumer_group_records import (
     ConsumerGroupMemberMetadataValue,
 )
 from suwi.group.consumer_messages import OwnedPartitions, Topics
-from suwi.group.consumer_protocol import (
-    PROTOCOL_TYPE,
-    Subscription,
-    read_subscription,
-    write_assignment,
-)
+from suwi.group.consumer_protocol import PROTOCOL_TYPE
 from suwi.group.consumer_updates import ConsumerUpdates
 from suwi.group.consumer_validation import Refused, find_member, find_static, unknown_member
+from suwi.model.ids import PartitionIndex, TopicId, TopicPartition
+from suwi.wire.consumer_protocol import Subscription, decode_subscription, encode_assignment
 from suwi.wire.errors import MalformedMessage
 
 
@@ -117,7 +114,7 @@ class ClassicMembers:
         ):
             raise inconsistent
         try:
-            return read_subscription(request.protocols[0].metadata)
+            return decode_subscription(request.protocols[0].metadata)
         except MalformedMessage as error:
             raise inconsistent from error
 
@@ -271,24 +268,25 @@ def embedded_assignment(member: ConsumerGroupMember, topics: Topics) -> bytes:
     assert member.subscription is not None
     assert member.subscription.classic is not None
     try:
-        version = read_subscription(member.subscription.classic.protocols[0].metadata).version
+        version = decode_subscription(member.subscription.classic.protocols[0].metadata).version
     except MalformedMessage:
         version = 0
-    named = {}
-    for topic_id, epochs in member.current.assigned.items():
-        topic = topics.by_id(topic_id)
-        if topic is not None:
-            named[topic.name] = sorted(epochs)
-    return write_assignment(named, version)
+    named = [
+        TopicPartition(topic.name, PartitionIndex(partition))
+        for topic_id, epochs in member.current.assigned.items()
+        if (topic := topics.by_id(topic_id)) is not None
+        for partition in epochs
+    ]
+    return encode_assignment(named, version)
 
 
 def _owned(subscription: Subscription, topics: Topics) -> OwnedPartitions:
     """Of an eager member nothing: it gives up everything before it joins."""
-    found = {}
-    for name, partitions in subscription.owned.items():
-        topic = topics.by_name(name)
+    found: dict[TopicId, list[int]] = {}
+    for owned in subscription.owned:
+        topic = topics.by_name(owned.topic)
         if topic is not None:
-            found[topic.topic_id] = partitions
+            found.setdefault(topic.topic_id, []).append(owned.partition)
     return found
 
 
@@ -299,7 +297,7 @@ def _merged(
     protocols = tuple(ClassicProtocol(each.name, each.metadata) for each in request.protocols)
     return ConsumerGroupMemberMetadataValue(
         request.instance_id,
-        subscription.rack_id or (known.rack_id if known is not None else None),
+        subscription.rack or (known.rack_id if known is not None else None),
         request.client_id,
         request.client_host,
         tuple(sorted(set(subscription.topics))),

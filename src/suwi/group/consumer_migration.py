@@ -32,7 +32,7 @@ from suwi.group.consumer_group_records import (
     ConsumerGroupMemberMetadataValue,
 )
 from suwi.group.consumer_messages import Topics
-from suwi.group.consumer_protocol import PROTOCOL_TYPE, read_assignment, read_subscription
+from suwi.group.consumer_protocol import PROTOCOL_TYPE
 from suwi.group.consumer_records import (
     append_assignment_epoch,
     append_current,
@@ -42,6 +42,7 @@ from suwi.group.consumer_records import (
     append_target,
 )
 from suwi.model.ids import TopicId
+from suwi.wire.consumer_protocol import decode_assignment, decode_subscription
 from suwi.wire.errors import MalformedMessage
 
 
@@ -91,24 +92,20 @@ def _to_consumer(
 ) -> ConsumerGroupMember:
     # One that has just joined may not support what the others have agreed on before.
     metadata = member.metadata_for(classic.protocol or "") or member.protocols[0].metadata
-    subscription = read_subscription(metadata)
+    subscription = decode_subscription(metadata)
     owned: dict[TopicId, dict[int, int]] = {}
-    if member.assignment:
-        assignment = read_assignment(member.assignment)
-        if assignment.has_user_data:
-            raise _HasUserData
-        for name, partitions in assignment.partitions.items():
-            topic = topics.by_name(name)
-            if topic is None:
-                continue
-            for partition in partitions:
-                # G17: an assignor of the client's own may have given one to several.
-                if (topic.topic_id, partition) not in claimed:
-                    claimed.add((topic.topic_id, partition))
-                    owned.setdefault(topic.topic_id, {})[partition] = classic.generation
+    assignment = decode_assignment(member.assignment)
+    if assignment.user_data:
+        raise _HasUserData
+    for name, partition in assignment.partitions:
+        topic = topics.by_name(name)
+        # G17: an assignor of the client's own may have given one to several.
+        if topic is not None and (topic.topic_id, partition) not in claimed:
+            claimed.add((topic.topic_id, partition))
+            owned.setdefault(topic.topic_id, {})[partition] = classic.generation
     value = ConsumerGroupMemberMetadataValue(
         member.instance_id,
-        subscription.rack_id,
+        subscription.rack,
         member.client_id,
         member.client_host,
         tuple(sorted(set(subscription.topics))),

@@ -64,7 +64,7 @@ class NotingCoordinator(Coordinator):
             await self._meddle(who)
         elif api is ApiKey.SYNC_GROUP and not answer.error_code:
             who = self._who(fields, fields["generation_id"], fields["member_id"])
-            partitions = decode_assignment(bytes(answer.assignment))
+            partitions = decode_assignment(bytes(answer.assignment)).partitions
             history.syncs.append(Synced(who, tuple(map(str, partitions)), history.tick()))
             before, self._before = self._before, who
             if before is not None and before.generation < who.generation:

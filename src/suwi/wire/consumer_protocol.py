@@ -32,6 +32,13 @@ class Subscription(NamedTuple):
     """In which it was given what it owns."""
     rack: str | None = None
     user_data: bytes | None = None
+    version: int = _SUBSCRIPTION_VERSION
+    """That of the bytes; `encode_subscription` writes the newest."""
+
+
+class Assignment(NamedTuple):
+    partitions: tuple[TopicPartition, ...] = ()
+    user_data: bytes | None = None
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
@@ -59,21 +66,24 @@ def decode_subscription(data: bytes) -> Subscription:
         rack = reader.nullable_string(False) if version >= 3 else None
     except UnicodeDecodeError as error:
         raise MalformedMessage(f"a subscription that cannot be read: {error}") from error
-    known = None if user_data is None else bytes(user_data)
-    return Subscription(topics, owned, generation, rack, known)
+    return Subscription(topics, owned, generation, rack, _copied(user_data), version)
 
 
-def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    return _INT16.pack(_ASSIGNMENT_VERSION) + _partitions(partitions) + _sized(None)
+def encode_assignment(
+    partitions: Iterable[TopicPartition], version: int = _ASSIGNMENT_VERSION
+) -> bytes:
+    """All versions have the same fields."""
+    version = min(version, _SUBSCRIPTION_VERSION)
+    return _INT16.pack(version) + _partitions(partitions) + _sized(None)
 
 
-def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
+def decode_assignment(data: bytes) -> Assignment:
     """No bytes at all are no partitions. Raises `MalformedMessage`."""
     if not data:
-        return ()
+        return Assignment()
     reader, _ = _begin(data)
     try:
-        return _read_partitions(reader)
+        return Assignment(_read_partitions(reader), _copied(reader.nullable_bytes(False)))
     except UnicodeDecodeError as error:
         raise MalformedMessage(f"an assignment that cannot be read: {error}") from error
 
@@ -84,6 +94,10 @@ def _begin(data: bytes) -> tuple[Reader, int]:
     if version < 0:
         raise MalformedMessage(f"version {version} of the consumer protocol")
     return reader, version
+
+
+def _copied(data: memoryview | bytes | None) -> bytes | None:
+    return None if data is None else bytes(data)
 
 
 def _sized(data: bytes | None) -> bytes:
