@@ -7,7 +7,7 @@ import pytest
 from suwi.client.connection import PeerConnection
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
-from suwi.replica.preparation import Turns
+from suwi.replica.log_preparation import Turns
 from suwi.sim import Simulation
 from suwi.wire.produce import decode_produce_response, encode_produce_request
 from suwi.wire.versions import ApiKey

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from suwi.controller.metadata_writer import MetadataWriter
-from suwi.metadata.follower import MetadataFollower
 from suwi.metadata.memory import MemoryStore, MemoryView
+from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.metadata.store import (
     Change,
     Gap,

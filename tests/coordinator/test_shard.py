@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.decision import Decision
 from suwi.coordinator.shard_context import Status
-from suwi.handlers.coordinated import coordinator_error
+from suwi.handlers.coordinator_requests import coordinator_error
 from suwi.model.errors import (
     BrokerError,
     CoordinatorLoadInProgress,

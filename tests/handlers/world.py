@@ -27,7 +27,7 @@ from suwi.net.answers import Chunk, Reply
 from suwi.records.batch import read_header
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
-from suwi.replica.preparation import Turns
+from suwi.replica.log_preparation import Turns
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.sim import ManualClock, SimDisk
 from suwi.sim.random import SimRandom

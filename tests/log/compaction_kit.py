@@ -7,7 +7,7 @@ from suwi.log.cleaner import Cleaned, clean
 from suwi.log.cleaner_plan import CleanerPlan, plan_cleaner_run
 from suwi.log.partition_log import PartitionLog
 from suwi.log.producer_snapshot import encode_snapshot
-from suwi.log.steps import run_steps
+from suwi.log.sliced_work import run_steps
 from suwi.model.ids import Offset
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import BatchHeader

@@ -9,7 +9,7 @@ from suwi.log.directory_state import DirectoryState
 from suwi.log.file_cache import FileCache
 from suwi.log.partition_log import Appended, PartitionLog
 from suwi.log.recovery import OpenOptions, open_log
-from suwi.log.steps import run_steps
+from suwi.log.sliced_work import run_steps
 from suwi.model.ids import LeaderEpoch, Offset, PartitionIndex, TopicPartition
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import BatchHeader, batches, compute_crc, read_header

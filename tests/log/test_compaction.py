@@ -8,7 +8,7 @@ import pytest
 
 from suwi.log import names
 from suwi.log.cleaner import Cleaned, CleanerAborted, clean
-from suwi.log.steps import Job, run_steps
+from suwi.log.sliced_work import Job, run_steps
 from suwi.model.errors import CorruptMessage, InvalidProducerEpoch, InvalidRecord
 from suwi.model.ids import Offset
 from suwi.model.topic_config import TopicConfig

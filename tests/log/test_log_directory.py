@@ -12,7 +12,7 @@ from suwi.log.directory_identity import ForeignDirectory
 from suwi.log.file_cache import FileCache
 from suwi.log.log_directory import DirectoryInUse, LogDirectory
 from suwi.log.partition_log import PartitionLog
-from suwi.log.steps import TURN, run_steps
+from suwi.log.sliced_work import TURN, run_steps
 from suwi.log.stray import UnreadableTopicId
 from suwi.model.ids import LeaderEpoch, NodeId, Offset, PartitionIndex, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig

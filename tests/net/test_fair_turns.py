@@ -24,7 +24,7 @@ from suwi.net import (
     NoReply,
     Reply,
 )
-from suwi.net.turns import Turns
+from suwi.net.fair_turns import Turns
 from tests.net.support import (
     Waits,
     Wire,

@@ -10,10 +10,10 @@ from suwi.log.log_directory import LogDirectory
 from suwi.model.ids import NodeId, PartitionIndex, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig
 from suwi.replica.leader_state import Proposal
+from suwi.replica.log_preparation import Turns
 from suwi.replica.loss import Loss
 from suwi.replica.partition import Partition
 from suwi.replica.partition_storage import PartitionStorage
-from suwi.replica.preparation import Turns
 from suwi.replica.replica_log import PartitionContext
 from suwi.sim import ManualClock, SimDisk
 from tests.supervision import tasks_that_must_not_fail

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from suwi.log.steps import run_steps
+from suwi.log.sliced_work import run_steps
 from suwi.metadata.image import PartitionState
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.model.topic_config import TopicConfig

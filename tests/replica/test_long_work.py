@@ -13,7 +13,7 @@ import pytest
 from suwi.env import LocalDisk
 from suwi.env.tasks import Tasks
 from suwi.log import partition_log, producer_loading
-from suwi.log.steps import run_steps
+from suwi.log.sliced_work import run_steps
 from suwi.log.sync_job import SyncJob
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import KafkaStorageError, NotLeaderOrFollower
@@ -22,7 +22,7 @@ from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import place
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
-from suwi.replica import preparation
+from suwi.replica import log_preparation
 from suwi.replica.partition import Partition
 from suwi.sim import SimDisk
 from tests.replica.alone import (
@@ -107,7 +107,7 @@ def test_a_truncation_replays_producers_in_slices(monkeypatch: pytest.MonkeyPatc
             partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(BATCHES - 1))
             await partition.replica_log.wait_for_preparation()
         assert len(clock.done_in) >= BATCHES // 10
-        assert clock.most_in_a_turn() <= preparation._SLICES_A_TURN
+        assert clock.most_in_a_turn() <= log_preparation._SLICES_A_TURN
         producer = partition.log.producers.all()[0]
         assert [batch.last_offset for batch in producer.batches] == [394, 395, 396, 397, 398]
 
@@ -276,12 +276,12 @@ def test_of_many_new_leaders_a_few_start_their_epoch_in_each_loop_iteration() ->
             for partition in many:
                 partition.make_leader(state, broker_epoch=5)
             at_once = sum(partition.is_open for partition in many)
-            assert at_once <= preparation._SLICES_AT_ONCE_A_TURN
+            assert at_once <= log_preparation._SLICES_AT_ONCE_A_TURN
             began = clock.turn
             await asyncio.gather(
                 *(partition.replica_log.wait_for_preparation() for partition in many)
             )
-            assert clock.turn - began >= (len(many) - at_once) // preparation._SLICES_A_TURN
+            assert clock.turn - began >= (len(many) - at_once) // log_preparation._SLICES_A_TURN
         assert all(partition.log.epochs.latest == 1 for partition in many)
 
     asyncio.run(scenario())

@@ -44,7 +44,6 @@ from suwi.log.file_cache import FileCache, raise_open_file_limit
 from suwi.log.log_directories import LogDirectories
 from suwi.log.names import CLEAN_SHUTDOWN
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
-from suwi.metadata.follower import MetadataFollower
 from suwi.metadata.image import (
     CLUSTER,
     PEER_SECRET,
@@ -53,6 +52,7 @@ from suwi.metadata.image import (
     ClusterImage,
     Endpoint,
 )
+from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.metadata.store import ABSENT, MetadataStore, Put
 from suwi.model.broker_config import BrokerConfig, rack_of
 from suwi.model.ids import NodeId
@@ -338,7 +338,7 @@ class Broker:
             self._socket_server.apply_config(self._dynamic.current)
 
     async def _adopt(self) -> None:
-        from suwi.broker.adoption import adopt  # Rarely used; keeps start-up fast.
+        from suwi.broker.kafka_adoption import adopt  # Rarely used; keeps start-up fast.
 
         await self.controller_election.wait_until_active()
         known, topics = self.replicas.image.topics, self.controller_election.topics

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from suwi.client.connection import PeerConnection, is_refusal
 from suwi.controller.replication_control import Registered
 from suwi.env.tasks import STOP_BROKER, Tasks, cancel_and_wait
-from suwi.metadata.follower import BROKERS
 from suwi.metadata.image import BrokerInfo, Endpoint, decode_broker, encode_broker
+from suwi.metadata.metadata_follower import BROKERS
 from suwi.metadata.store import (
     AlreadyRegistered,
     Closed,

@@ -27,8 +27,8 @@ from suwi.controller.topic_control import TopicControl
 from suwi.env import Env
 from suwi.env.tasks import RESTART, STOP_BROKER, Tasks, cancel_and_wait
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
-from suwi.metadata.follower import BROKERS, MetadataFollower
 from suwi.metadata.image import Topic
+from suwi.metadata.metadata_follower import BROKERS, MetadataFollower
 from suwi.metadata.store import Closed, MetadataStore, Session, SessionLost, Unavailable
 from suwi.model.errors import BrokerError, NotController
 from suwi.model.ids import NodeId

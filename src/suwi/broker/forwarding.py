@@ -20,7 +20,7 @@ from suwi.client.connection import PeerConnection
 from suwi.client.errors import error_from
 from suwi.controller.topic_control import NewTopic
 from suwi.handlers.envelope import Envelope
-from suwi.metadata.follower import MetadataFollower
+from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.metadata.store import Unavailable
 from suwi.model.errors import BrokerError, NotController, TopicAlreadyExists
 from suwi.model.ids import NodeId

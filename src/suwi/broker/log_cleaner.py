@@ -15,7 +15,7 @@ from suwi.log.cleaner import Cleaned, CleanerAborted, clean
 from suwi.log.cleaner_plan import CleanerPlan, plan_cleaner_run
 from suwi.log.log_directories import LogDirectories
 from suwi.log.partition_log import PartitionLog
-from suwi.log.steps import Job, Steps
+from suwi.log.sliced_work import Job, Steps
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.model.errors import BrokerError, KafkaStorageError
 from suwi.model.ids import TopicPartition

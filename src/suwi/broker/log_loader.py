@@ -12,8 +12,8 @@ from uuid import UUID
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
 from suwi.model.ids import NodeId, TopicPartition
+from suwi.replica.log_recovery import recover_all
 from suwi.replica.partition import Partition
-from suwi.replica.recovery import recover_all
 from suwi.replica.replica_manager import ReplicaManager
 
 log = logging.getLogger(__name__)

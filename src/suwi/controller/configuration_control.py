@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from suwi.controller.metadata_writer import MetadataWriter, check_fits
 from suwi.controller.partition_changes import shard_puts, without_elr
-from suwi.metadata.follower import MetadataFollower
 from suwi.metadata.image import (
     ALL_BROKERS,
     BROKER_CONFIGS,
@@ -20,6 +19,7 @@ from suwi.metadata.image import (
     encode_topic,
     group_configs_key,
 )
+from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.metadata.store import Delete, Put
 from suwi.model.broker_config import (
     DYNAMIC_BROKER_KEYS,

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from suwi.metadata.follower import MetadataFollower
+from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.metadata.store import (
     WRITE_BYTES_MAX,
     Applied,

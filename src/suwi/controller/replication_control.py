@@ -41,7 +41,6 @@ from suwi.controller.partition_changes import (
 from suwi.controller.proposed_isr import ProposedIsr, check_sender, validate
 from suwi.controller.replica_state_query import Answers, QueryReplicaStates, lost_at_least
 from suwi.env import Clock
-from suwi.metadata.follower import MetadataFollower
 from suwi.metadata.image import (
     DELETIONS,
     LIVE,
@@ -50,6 +49,7 @@ from suwi.metadata.image import (
     PartitionState,
     encode_broker,
 )
+from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.metadata.store import Delete, Operation, Put
 from suwi.model.errors import (
     BrokerError,

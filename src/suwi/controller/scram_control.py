@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from suwi.controller.metadata_writer import MetadataWriter, check_fits
-from suwi.metadata.follower import MetadataFollower
 from suwi.metadata.image import encode_scram, scram_key
+from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.metadata.store import Delete, Operation, Put
 from suwi.model.errors import (
     BrokerError,

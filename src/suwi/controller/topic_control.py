@@ -14,7 +14,6 @@ from suwi.controller.metadata_writer import MetadataWriter, check_fits
 from suwi.controller.placement import place, sites_of
 from suwi.controller.topic_names import check_collision, check_topic_name
 from suwi.env import Random
-from suwi.metadata.follower import MetadataFollower
 from suwi.metadata.image import (
     DELETIONS,
     SHARD_PARTITIONS,
@@ -27,6 +26,7 @@ from suwi.metadata.image import (
     shard_count,
     shard_key,
 )
+from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.metadata.store import ABSENT, Delete, Operation, Put
 from suwi.model.config_kinds import BadConfig
 from suwi.model.errors import (

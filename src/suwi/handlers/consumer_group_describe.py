@@ -10,7 +10,7 @@ from suwi.group.consumer_describe import describe
 from suwi.group.consumer_group import ConsumerGroup
 from suwi.group.consumer_messages import DescribedGroup, DescribedMember, Topic, Topics
 from suwi.handlers.authorized_operations import on_group
-from suwi.handlers.coordinated import coordinator_error
+from suwi.handlers.coordinator_requests import coordinator_error
 from suwi.handlers.errors import reply, shortened
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request

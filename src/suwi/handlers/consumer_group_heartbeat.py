@@ -8,7 +8,7 @@ from suwi.coordinator.decision import Decision, Token
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.group.consumer_messages import HeartbeatRequest, HeartbeatResponse
 from suwi.group.coordinator_shard import GroupCoordinatorShard
-from suwi.handlers.coordinated import ask_shard
+from suwi.handlers.coordinator_requests import ask_shard
 from suwi.handlers.errors import reply, shortened
 from suwi.model.ids import TopicId
 from suwi.net.answers import Answer, Reply

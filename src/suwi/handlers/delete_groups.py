@@ -6,7 +6,7 @@ from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.decision import Token
 from suwi.coordinator.runtime import CoordinatorRuntime
-from suwi.handlers.coordinated import coordinator_error
+from suwi.handlers.coordinator_requests import coordinator_error
 from suwi.handlers.errors import reply
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request

@@ -18,7 +18,7 @@ from suwi.coordinator.shard import Shard
 from suwi.coordinator.shard_context import Activation
 from suwi.group.consumer_group import ConsumerGroup
 from suwi.group.history import History, Rebalance
-from suwi.handlers.coordinated import coordinator_error
+from suwi.handlers.coordinator_requests import coordinator_error
 from suwi.handlers.json_body import read_json
 from suwi.net.answers import Answer, CloseConnection, Exclusive, Reply
 from suwi.net.dispatch import Request

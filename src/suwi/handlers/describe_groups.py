@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.group.classic_group import ClassicGroup, ClassicMember, ClassicState
 from suwi.handlers.authorized_operations import on_group
-from suwi.handlers.coordinated import coordinator_error
+from suwi.handlers.coordinator_requests import coordinator_error
 from suwi.handlers.errors import reply, shortened
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request

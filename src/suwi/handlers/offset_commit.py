@@ -12,7 +12,7 @@ from suwi.group.coordinator_shard import GroupCoordinatorShard
 from suwi.group.offset_manager import OffsetToCommit
 from suwi.group.offset_records import OffsetCommitValue
 from suwi.group.offset_requests import Committer
-from suwi.handlers.coordinated import ask_shard
+from suwi.handlers.coordinator_requests import ask_shard
 from suwi.handlers.errors import reply
 from suwi.metadata.image import ClusterImage, Topic
 from suwi.model.ids import NO_EPOCH, NO_TIMESTAMP

@@ -7,7 +7,7 @@ from kio.schema.errors import ErrorCode
 from suwi.coordinator.decision import Decision, Token
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.group.coordinator_shard import GroupCoordinatorShard
-from suwi.handlers.coordinated import ask_shard
+from suwi.handlers.coordinator_requests import ask_shard
 from suwi.handlers.errors import reply
 from suwi.net.answers import Answer, Reply
 from suwi.net.dispatch import Request

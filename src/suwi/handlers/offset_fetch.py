@@ -13,7 +13,7 @@ from suwi.group.consumer_group import ConsumerGroup
 from suwi.group.consumer_validation import check_fetch
 from suwi.group.coordinator_shard import GroupCoordinatorShard
 from suwi.group.offset_records import OffsetCommitValue
-from suwi.handlers.coordinated import coordinator_error
+from suwi.handlers.coordinator_requests import coordinator_error
 from suwi.handlers.errors import reply
 from suwi.metadata.image import ClusterImage
 from suwi.model.ids import NO_EPOCH, NO_OFFSET

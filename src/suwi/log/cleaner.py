@@ -1,6 +1,6 @@
 """One compaction run over one log, as steps that a driver executes.
 
-`clean` is a generator, see `log/steps.py`: the jobs it yields run in a thread.
+`clean` is a generator, see `log/sliced_work.py`: the jobs it yields run in a thread.
 A job uses closed segments and its own memory, never the log. Back on the event loop the run first
 checks that the log is still the same.
 Invariant: segments are replaced from the oldest on, and each replacement is synced before the next
@@ -27,7 +27,7 @@ from suwi.log.cleaned_txns import CleanedTransactions
 from suwi.log.cleaner_plan import CleanerPlan, group_segments
 from suwi.log.offset_map import OffsetMap, keys_that_fit
 from suwi.log.segment import Segment
-from suwi.log.steps import Steps
+from suwi.log.sliced_work import Steps
 from suwi.log.txn_index import AbortedTxn, TxnIndex
 from suwi.model.ids import NO_OFFSET, Offset
 from suwi.records.batch import BatchHeader

@@ -21,7 +21,7 @@ from suwi.log.partition_log import PartitionLog
 from suwi.log.recovery import OpenOptions, opening_log
 from suwi.log.rewriting import rewrite_unsynced
 from suwi.log.running_mark import RunningMark
-from suwi.log.steps import Job, Steps, run_steps
+from suwi.log.sliced_work import Job, Steps, run_steps
 from suwi.log.stray import UnreadableTopicId, holds_batches
 from suwi.model.ids import LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig

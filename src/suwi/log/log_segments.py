@@ -14,7 +14,7 @@ from suwi.log.deleted_files import mark_deleted, remove_files
 from suwi.log.log_slice import LogSlice
 from suwi.log.partition_directory import PartitionDirectory
 from suwi.log.segment import RELATIVE_OFFSET_MAX, Located, Segment
-from suwi.log.steps import Steps
+from suwi.log.sliced_work import Steps
 from suwi.log.txn_index import AbortedTxn
 from suwi.model.ids import Offset
 from suwi.model.topic_config import TopicConfig

@@ -12,7 +12,7 @@ from suwi.env import Disk
 from suwi.log import checkpoints, names
 from suwi.log.directory_state import DirectoryState
 from suwi.log.partition_log import PartitionLog
-from suwi.log.steps import Job, Steps
+from suwi.log.sliced_work import Job, Steps
 from suwi.model.ids import Offset, TopicPartition
 
 

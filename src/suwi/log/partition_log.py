@@ -24,7 +24,7 @@ from suwi.log.producer_loading import (
 )
 from suwi.log.producer_state import ProducerStates
 from suwi.log.segment import Segment, TornSegment
-from suwi.log.steps import TURN, Steps
+from suwi.log.sliced_work import TURN, Steps
 from suwi.log.sync_job import SyncJob
 from suwi.log.txn_index import AbortedTxn
 from suwi.model.errors import (

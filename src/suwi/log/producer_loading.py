@@ -1,6 +1,6 @@
 """Loads the producer state of a log at an offset: the newest valid snapshot and later batches.
 
-A segment may have millions of batches, so they are replayed in slices, see `log/steps.py`.
+A segment may have millions of batches, so they are replayed in slices, see `log/sliced_work.py`.
 """
 
 import logging
@@ -15,7 +15,7 @@ from suwi.log.file_cache import FileCache
 from suwi.log.producer_snapshot import DamagedSnapshot, decode_snapshot, encode_snapshot
 from suwi.log.producer_state import ProducerStates
 from suwi.log.segment import Segment
-from suwi.log.steps import TURN, Steps
+from suwi.log.sliced_work import TURN, Steps
 from suwi.model.errors import CorruptMessage, InvalidRecord
 from suwi.model.ids import Offset
 from suwi.records.batch import BatchHeader

@@ -24,7 +24,7 @@ from suwi.log.partition_log import PartitionLog
 from suwi.log.producer_loading import loading_producers, remove_stray_snapshots
 from suwi.log.producer_state import ProducerStates
 from suwi.log.segment import Segment
-from suwi.log.steps import TURN, Steps, run_steps
+from suwi.log.sliced_work import TURN, Steps, run_steps
 from suwi.log.valid_prefix import ValidPrefix
 from suwi.model.errors import CorruptMessage, InvalidRecord
 from suwi.model.ids import NO_TIMESTAMP, LeaderEpoch, Offset, TopicPartition

@@ -15,7 +15,7 @@ from suwi.log import names
 from suwi.log.log_segments import SEGMENTS_AT_ONCE
 from suwi.log.partition_log import PartitionLog
 from suwi.log.segment import Segment
-from suwi.log.steps import TURN, Steps, run_steps
+from suwi.log.sliced_work import TURN, Steps, run_steps
 from suwi.model.ids import Offset
 from suwi.model.topic_config import TopicConfig
 

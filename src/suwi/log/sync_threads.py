@@ -4,7 +4,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor  # noqa: TID251 - only given to run_in_executor
 from typing import Any
 
-from suwi.log.steps import Job
+from suwi.log.sliced_work import Job
 
 _THREADS = 8
 # One per process, like the default executor: it starts no threads before its first use.

@@ -26,11 +26,11 @@ from suwi.net.answers import (
 from suwi.net.buffer_pool import BufferPool
 from suwi.net.client_identity import ClientIdentity, peer_address
 from suwi.net.disconnected import without_reply
+from suwi.net.fair_turns import Turns
 from suwi.net.frame_reader import FrameReader, InvalidFrameSize
 from suwi.net.limits import Limits
 from suwi.net.output import WRITE_BYTES, Output
 from suwi.net.reply_order import ReplyOrder, Slot
-from suwi.net.turns import Turns
 from suwi.net.unsent_bytes import UnsentBytesBudget
 from suwi.security.distinguished_name import principal_of_peer
 from suwi.security.peer_proof import PeerChallenge

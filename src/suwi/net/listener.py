@@ -11,9 +11,9 @@ import socket
 from suwi.net.buffer_pool import BufferPool
 from suwi.net.connection import Connection, ConnectionRegistry, Dispatch
 from suwi.net.failed_authentications import FailedAuthentications
+from suwi.net.fair_turns import Turns
 from suwi.net.limits import Limits
 from suwi.net.tls_handshake import ServerContexts, TlsHandshake
-from suwi.net.turns import Turns
 from suwi.net.unsent_bytes import UnsentBytesBudget
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 from suwi.net.client_identity import peer_address
 from suwi.net.connection import Connection, ConnectionRegistry
-from suwi.net.turns import Turns
+from suwi.net.fair_turns import Turns
 
 log = logging.getLogger(__name__)
 

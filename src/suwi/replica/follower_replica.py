@@ -9,7 +9,7 @@ import logging
 
 from suwi.log.leader_epoch_cache import LeaderEpochCache
 from suwi.log.partition_log import PartitionLog
-from suwi.log.steps import Steps, after_each
+from suwi.log.sliced_work import Steps, after_each
 from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.records.batch import batches

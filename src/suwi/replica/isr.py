@@ -2,6 +2,9 @@
 
 The leader proposes a change, the controller confirms it (KIP-497). Until then the high watermark
 waits for every replica that may be a member: the confirmed and the proposed ones.
+ISR shrink: `replica_manager.py` checks periodically, `leader_state.py` (`out_of_sync_replicas`)
+decides, `alter_partition_manager.py` sends the proposal. ISR expansion: `leader_replica.py`
+(`record_progress`).
 """
 
 from dataclasses import dataclass

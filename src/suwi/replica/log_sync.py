@@ -9,7 +9,7 @@ import asyncio
 from functools import partial
 
 from suwi.log.partition_log import PartitionLog
-from suwi.log.steps import Steps
+from suwi.log.sliced_work import Steps
 from suwi.log.sync_job import SyncJob
 from suwi.log.sync_threads import start_in_sync_thread
 from suwi.model.errors import KafkaStorageError

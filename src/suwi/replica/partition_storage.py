@@ -9,7 +9,7 @@ from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
 from suwi.log.offset_checkpoints import Due
 from suwi.log.partition_log import PartitionLog
-from suwi.log.steps import Steps
+from suwi.log.sliced_work import Steps
 from suwi.metadata.image import PartitionState
 from suwi.model.ids import Offset, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig

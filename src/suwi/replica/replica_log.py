@@ -17,7 +17,7 @@ from suwi.env import Clock
 from suwi.env.tasks import Tasks
 from suwi.log.partition_log import PartitionLog
 from suwi.log.retention import applying_retention
-from suwi.log.steps import Job, Steps, run_steps
+from suwi.log.sliced_work import Job, Steps, run_steps
 from suwi.log.stray import UnreadableTopicId
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import BrokerError, KafkaStorageError, NotLeaderOrFollower
@@ -25,9 +25,9 @@ from suwi.model.ids import NO_EPOCH, NodeId, Offset, TopicPartition
 from suwi.model.topic_config import TopicConfig
 from suwi.replica.delayed_operations import DelayedOperations
 from suwi.replica.leader_state import IsLive, Proposal
+from suwi.replica.log_preparation import Turns, run_at_once, run_in_turns
 from suwi.replica.loss import Loss
 from suwi.replica.partition_storage import PartitionStorage
-from suwi.replica.preparation import Turns, run_at_once, run_in_turns
 
 if TYPE_CHECKING:
     # The context's callbacks get a Partition, not its log: the only circular type in this package.

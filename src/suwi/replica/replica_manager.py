@@ -36,10 +36,10 @@ from suwi.model.ids import (
 from suwi.model.topic_config import TopicConfig, parse_topic_config
 from suwi.replica.alter_partition_manager import AlterPartitionManager
 from suwi.replica.leader_state import UNKNOWN_EPOCH, Proposal
+from suwi.replica.log_preparation import Turns
 from suwi.replica.loss import Loss
 from suwi.replica.partition import Partition
 from suwi.replica.partition_storage import PartitionStorage
-from suwi.replica.preparation import Turns
 from suwi.replica.replica_fetcher_manager import ReplicaFetcherManager
 from suwi.replica.replica_log import PartitionContext
 from suwi.replica.stats import ReplicationStats

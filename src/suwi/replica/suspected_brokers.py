@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from suwi.client.connection import PeerConnection
-from suwi.metadata.follower import MetadataFollower
 from suwi.metadata.image import ClusterImage, Topic
+from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.metadata.store import Unavailable
 from suwi.model.ids import NodeId
 

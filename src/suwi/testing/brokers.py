@@ -16,8 +16,8 @@ from suwi.controller.events import Event, events
 from suwi.env import SystemRandom
 from suwi.env.tasks import TaskFailure, Tasks
 from suwi.metadata.embedded import EmbeddedStore
-from suwi.metadata.follower import MetadataFollower
 from suwi.metadata.image import ClusterImage, PartitionState
+from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.model.errors import BrokerError, TopicAlreadyExists, UnknownTopicOrPartition
 from suwi.model.ids import NodeId, PartitionIndex, TopicPartition
 from suwi.replica.description import ReplicaState, describe

@@ -12,7 +12,7 @@ from suwi.broker.failure_detector import FailureDetector
 from suwi.handlers.list_offsets import ListOffsets
 from suwi.log.log_directory import LogDirectory
 from suwi.log.log_slice import LogSlice
-from suwi.metadata.follower import MetadataFollower
+from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.replica.partition import Partition
 from suwi.replica.replica_fetcher import ReplicaFetcher
 from suwi.replica.replica_manager import ReplicaManager

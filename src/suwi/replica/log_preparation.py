@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from suwi.log.steps import TURN, Job, Steps
+from suwi.log.sliced_work import TURN, Job, Steps
 from suwi.log.sync_threads import in_sync_thread
 
 log = logging.getLogger(__name__)
