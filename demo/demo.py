@@ -49,7 +49,6 @@ class Demo:
                 pipeline.kill()
                 orders.stop()
             self.compare(cluster)
-            self.show_group(pipeline)
         self.look_ahead()
 
     # -- parts -----------------------------------------------------------------------------------
@@ -155,6 +154,16 @@ class Demo:
             lambda: f"{pipeline.rows():,} of {self.events:,} rows in the table",
             pipeline,
         )
+        self.wait(
+            "the pipeline's group has no lag",
+            lambda: pipeline.describe_group()[1] == 0,
+            lambda: "the last batch is committed",
+            pipeline,
+        )
+        stage.say(
+            "The pipeline commits its progress as a consumer group, so any lag tool shows it:"
+        )
+        stage.quote(["$ suwi groups describe orders", *pipeline.describe_group()[0].splitlines()])
         stage.check(pipeline.stop() == 0, "the pipeline stopped cleanly on SIGTERM")
 
     def compare(self, cluster: Cluster) -> None:
@@ -173,14 +182,6 @@ class Demo:
             all(len(end) == 1 for end in ends) and sum(map(sum, ends)) == self.events,
             "every replica of every partition ends at the same offset, and none has a duplicate",
         )
-
-    def show_group(self, pipeline: Pipeline) -> None:
-        stage = self.stage
-        stage.act("How far the pipeline has read")
-        stage.say("It commits its progress as a consumer group, so any lag tool shows it:")
-        text, lag = pipeline.describe_group()
-        stage.quote(["$ suwi groups describe orders", *text.splitlines()])
-        stage.check(lag == 0, "the group has no lag")
 
     def look_ahead(self) -> None:
         stage = self.stage

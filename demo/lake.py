@@ -61,15 +61,24 @@ class Pipeline:
             self._process.wait()
 
     def describe_group(self) -> tuple[str, int]:
-        """`suwi groups describe` of the pipeline's group: its output, and the lag in records."""
+        """`suwi groups describe` of the pipeline's group: its output, and the lag in records; -1
+        before the first commit."""
+        text = self._describe_group()
+        described = self._describe_group("--json")
+        if not described:
+            return text, -1
+        return text, sum(group["lag"] for group in json.loads(described))
+
+    def _describe_group(self, *options: str) -> str:
         command = [str(Path(sys.executable).with_name("suwi")), "groups", "describe", "orders"]
-        text = subprocess.run(
-            command, capture_output=True, text=True, env=self._environment, check=True
-        ).stdout
         described = subprocess.run(
-            [*command, "--json"], capture_output=True, text=True, env=self._environment, check=True
+            [*command, *options],
+            capture_output=True,
+            text=True,
+            env=self._environment,
+            check=False,
         )
-        return text, json.loads(described.stdout)["lag"]
+        return described.stdout
 
     def last_words(self) -> str:
         lines = self._log.read_text(errors="replace").splitlines()
