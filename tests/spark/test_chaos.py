@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install .[spark]")
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install .[spark]")
 
-from chaos.__main__ import told
+from chaos.__main__ import format_report
 from chaos.run import Plan, Run
 
 
@@ -25,6 +25,6 @@ def test_the_table_equals_the_topic_after_kills_of_driver_worker_and_broker(
     )
     report = Run(plan, tmp_path, print).go()
     assert report.verdict is not None
-    assert report.verdict.is_exact, told(report)
+    assert report.verdict.is_exact, format_report(report)
     assert report.killed == 4
     assert report.kills["broker"] >= 1
