@@ -1,8 +1,7 @@
-"""How far a query is behind: known also where there are no groups, and no reason to fail."""
-
-import logging
+"""How far a query is behind: committed to a group, and no reason to fail."""
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from suwi.spark.pipeline.progress import Lag, end_of_batch
 from tests.broker_process import BrokerProcess
@@ -14,21 +13,19 @@ def lag_of(address: str, group: str | None = "readers") -> Lag:
     return Lag({"kafka.bootstrap.servers": address, **quick}, group)
 
 
-def test_a_broker_without_groups_is_noted_and_the_lag_is_known_all_the_same(
-    broker: BrokerProcess, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_progress_is_committed_to_a_group_and_the_lag_is_known(broker: BrokerProcess) -> None:
     topic = make_topic(broker.address, partitions=2)
     fill(broker.address, topic, [b"a", b"b", b"c"])
-    lag = lag_of(broker.address)
+    lag = Lag({"kafka.bootstrap.servers": broker.address}, topic)
     assert lag.behind() is None  # nothing was read yet
-    with caplog.at_level(logging.INFO):
-        lag.reached({topic: {"0": 1, "1": 0}, "#began": {topic: {"0": 0}}})
-        lag.reached({topic: {"0": 2, "1": 0}})
-    assert [record.message for record in caplog.records] == [
-        "no consumer groups here: progress is not committed"
-    ]
+    lag.reached({topic: {"0": 1, "1": 0}, "#began": {topic: {"0": 0}}})
+    lag.reached({topic: {"0": 2, "1": 0}})
     assert lag.behind() == {f"{topic}-0": 1, f"{topic}-1": 0}
     lag.close()
+    consumer = Consumer({"bootstrap.servers": broker.address, "group.id": topic})
+    committed = consumer.committed([TopicPartition(topic, index) for index in range(2)], 60)
+    consumer.close()
+    assert [partition.offset for partition in committed] == [2, 0]
 
 
 def test_brokers_that_are_away_are_told_of_once_and_stop_nothing(
