@@ -21,7 +21,7 @@ from suwi.metadata.store import MetadataStore
 from suwi.model.config_kinds import BadConfig
 from suwi.model.ids import LeaderEpoch, NodeId, PartitionIndex, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig, parse_topic_config
-from suwi.txn.producer_ids import ProducerIds
+from suwi.transaction.producer_ids import ProducerIds
 
 log = logging.getLogger(__name__)
 

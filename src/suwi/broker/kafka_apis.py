@@ -61,7 +61,7 @@ from suwi.net.dispatch import Handler
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.replica.replica_selector import RACK_AWARE, ReplicaSelector
 from suwi.replica.suspected_brokers import SuspectedBrokers
-from suwi.txn.producer_ids import ProducerIds
+from suwi.transaction.producer_ids import ProducerIds
 from suwi.wire.versions import ApiKey, advertised
 
 

@@ -6,7 +6,7 @@ from suwi.handlers.errors import error_of, reply
 from suwi.metadata.store import Unavailable
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
-from suwi.txn.producer_ids import ProducerIds
+from suwi.transaction.producer_ids import ProducerIds
 
 
 class InitProducerId:

@@ -1,1 +1,0 @@
-"""Producer ids; transactions will be added here."""
