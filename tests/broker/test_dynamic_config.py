@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from suwi.client.connection import ConnectionLost, PeerConnection
-from suwi.controller.configuration_control import Operation, Resource
+from suwi.controller.configuration_control import AlterOperation, Resource
 from suwi.model.broker_config import KEYS_WITHOUT_EFFECT
 from suwi.records.record import Record
 from suwi.sim import Simulation
@@ -19,7 +19,7 @@ TOPIC = "orders"
 async def alter(
     client: PeerConnection, resource: Resource, name: str, key: str, value: str | None
 ) -> int:
-    operation = Operation.DELETE if value is None else Operation.SET
+    operation = AlterOperation.DELETE if value is None else AlterOperation.SET
     answer = await client.call(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         1,

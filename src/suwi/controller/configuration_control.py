@@ -1,11 +1,12 @@
-"""Dynamic configuration: validates changes of topic and broker settings and writes them.
+"""Dynamic configuration: validates changes of topic, broker and group settings and writes them.
 
-`alter_topic` and `alter_broker` return when the image has the change.
+`alter` returns when the image has the change.
 """
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from suwi.metadata.image import (
     group_configs_key,
 )
 from suwi.metadata.metadata_follower import MetadataFollower
-from suwi.metadata.store import Delete, Put
+from suwi.metadata.store import Delete, Operation, Put
 from suwi.model.broker_config import (
     DYNAMIC_BROKER_KEYS,
     KEYS_WITHOUT_EFFECT,
@@ -45,7 +46,7 @@ class Resource(IntEnum):
     GROUP = 32
 
 
-class Operation(IntEnum):
+class AlterOperation(IntEnum):
     SET = 0
     DELETE = 1
     APPEND = 2
@@ -54,8 +55,14 @@ class Operation(IntEnum):
 
 class Alteration(NamedTuple):
     name: str
-    operation: Operation
+    operation: AlterOperation
     value: str | None
+
+
+class _Plan(NamedTuple):
+    writes: list[Operation]
+    """The resource's own entry is the last."""
+    configs: dict[str, str]
 
 
 class ConfigurationControl:
@@ -65,57 +72,48 @@ class ConfigurationControl:
         self._writer = writer
         self._follower = follower
         self._config = config
+        self._plans = {
+            Resource.TOPIC: self._plan_topic,
+            Resource.BROKER: self._plan_broker,
+            Resource.GROUP: self._plan_group,
+        }
 
-    async def alter_topic(
+    async def alter(
         self,
+        resource: Resource,
         name: str,
         alterations: Sequence[Alteration],
         *,
         replace: bool = False,
         validate_only: bool = False,
     ) -> None:
-        """Change a topic's settings; `replace` removes those that are not in `alterations`."""
-        await self._writer.run_exclusively(
-            lambda: self._alter_topic(name, alterations, replace, validate_only)
-        )
+        """Change settings of a topic, of one broker (of all if `name` is empty), or of a consumer
+        group, which need not exist yet. `replace` removes those not in `alterations`."""
 
-    async def _alter_topic(
-        self, name: str, alterations: Sequence[Alteration], replace: bool, validate_only: bool
-    ) -> None:
+        async def change() -> None:
+            writes, configs = self._plans[resource](name, alterations, replace)
+            for write in writes[-1:]:
+                check_fits(write)
+            if writes and not validate_only:
+                await self._writer.write(writes)
+                kind = resource.name.lower()
+                extra = {kind: name or ALL_BROKERS, "configs": configs}
+                log.info("configuration changed", extra=extra)
+
+        await self._writer.run_exclusively(change)
+
+    def _plan_topic(self, name: str, alterations: Sequence[Alteration], replace: bool) -> _Plan:
         topic = self._follower.image.topics.get(name)
         if topic is None:
             raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
         keys = {name: declared for name, (_, declared) in TOPIC_KEYS.items()}
-        base: Mapping[str, str] = {} if replace else topic.configs
-        configs = _altered(base, alterations, keys)
-        try:
+        configs = _altered({} if replace else topic.configs, alterations, keys)
+        with _invalid_config():
             parse_topic_config(configs, self._config.topic)
-        except BadConfig as error:
-            raise InvalidConfig(str(error)) from None
-        changed = Topic(topic.name, topic.id, configs, topic.partitions)
-        put = Put(TOPICS + name, encode_topic(changed))
-        check_fits(put)
-        if not validate_only:
-            cleared = self._clear_elr(topic.configs, configs, [name])
-            await self._writer.write([*cleared, put])
-            log.info("topic configured", extra={"topic": name, "configs": configs})
+        put = Put(TOPICS + name, encode_topic(Topic(name, topic.id, configs, topic.partitions)))
+        return _Plan([*self._clear_elr(topic.configs, configs, [name]), put], configs)
 
-    async def alter_broker(
-        self,
-        name: str,
-        alterations: Sequence[Alteration],
-        *,
-        replace: bool = False,
-        validate_only: bool = False,
-    ) -> None:
-        """Change the settings of one broker, or of all brokers if `name` is empty."""
-        await self._writer.run_exclusively(
-            lambda: self._alter_broker(name, alterations, replace, validate_only)
-        )
-
-    async def _alter_broker(
-        self, name: str, alterations: Sequence[Alteration], replace: bool, validate_only: bool
-    ) -> None:
+    def _plan_broker(self, name: str, alterations: Sequence[Alteration], replace: bool) -> _Plan:
         image = self._follower.image
         if name and name not in [str(broker) for broker in image.unfenced_brokers]:
             raise InvalidRequest(f"no live broker has the id {name!r}")
@@ -123,51 +121,25 @@ class ConfigurationControl:
             if alteration.name not in DYNAMIC_BROKER_KEYS:
                 raise InvalidConfig(f"{alteration.name} cannot be changed while running")
         entry = name or ALL_BROKERS
-        base: Mapping[str, str] = {} if replace else image.broker_configs.get(entry, {})
-        configs = _altered(base, alterations, _broker_keys())
-        try:
+        present = image.broker_configs.get(entry, {})
+        configs = _altered({} if replace else present, alterations, _broker_keys())
+        with _invalid_config():
             parse_broker_config({**self._config.given, **configs})
-        except BadConfig as error:
-            raise InvalidConfig(str(error)) from None
         put = Put(BROKER_CONFIGS + entry, json.dumps(configs).encode())
-        check_fits(put)
-        if not validate_only:
-            cleared = self._clear_elr(
-                image.broker_configs.get(entry, {}), configs, list(image.topics)
-            )
-            await self._writer.write([*cleared, put])
-            log.info("broker configured", extra={"broker": entry, "configs": configs})
+        return _Plan([*self._clear_elr(present, configs, list(image.topics)), put], configs)
 
-    async def alter_group(
-        self,
-        name: str,
-        alterations: Sequence[Alteration],
-        *,
-        replace: bool = False,
-        validate_only: bool = False,
-    ) -> None:
-        """Change what is set for a consumer group, which need not exist yet."""
-        await self._writer.run_exclusively(
-            lambda: self._alter_group(name, alterations, replace, validate_only)
-        )
-
-    async def _alter_group(
-        self, name: str, alterations: Sequence[Alteration], replace: bool, validate_only: bool
-    ) -> None:
+    def _plan_group(self, name: str, alterations: Sequence[Alteration], replace: bool) -> _Plan:
         if not name:
             raise InvalidRequest("the name of a group is missing: there are no settings for all")
         keys = {name: declared for name, (_, declared) in GROUP_KEYS.items()}
         present = self._follower.image.group_configs.get(name, {})
         configs = _altered({} if replace else present, alterations, keys)
-        try:
+        with _invalid_config():
             parse_group_config(configs, self._config)
-        except BadConfig as error:
-            raise InvalidConfig(str(error)) from None
+        if configs == present:
+            return _Plan([], configs)
         put = Put(group_configs_key(name), json.dumps(configs).encode())
-        check_fits(put)
-        if not validate_only and configs != present:
-            await self._writer.write([put if configs else Delete(put.key)])
-            log.info("group configured", extra={"group": name, "configs": configs})
+        return _Plan([put if configs else Delete(put.key)], configs)
 
     def _clear_elr(
         self, before: Mapping[str, str], after: Mapping[str, str], topics: Sequence[str]
@@ -180,6 +152,14 @@ class ConfigurationControl:
             return []
         image = self._follower.image
         return shard_puts(image, without_elr(image, topics))
+
+
+@contextmanager
+def _invalid_config() -> Iterator[None]:
+    try:
+        yield
+    except BadConfig as error:
+        raise InvalidConfig(str(error)) from None
 
 
 def _broker_keys() -> dict[str, Key]:
@@ -197,11 +177,11 @@ def _altered(
         if name in seen:
             raise InvalidRequest(f"{name} is changed twice")
         seen.add(name)
-        if operation == Operation.DELETE:
+        if operation == AlterOperation.DELETE:
             configs.pop(name, None)
         elif value is None:
             raise InvalidRequest(f"{name}: a value is missing")
-        elif operation == Operation.SET:
+        elif operation == AlterOperation.SET:
             configs[name] = value
         else:
             configs[name] = _edit_list(name, configs.get(name), operation, value, keys)
@@ -211,7 +191,7 @@ def _altered(
 
 
 def _edit_list(
-    name: str, present: str | None, operation: Operation, value: str, keys: Mapping[str, Key]
+    name: str, present: str | None, operation: AlterOperation, value: str, keys: Mapping[str, Key]
 ) -> str:
     key = keys.get(name)
     if key is None or key.kind.name != "list":
@@ -220,7 +200,7 @@ def _edit_list(
         present = value_text(key.default)
     items = [item for item in (present or "").split(",") if item]
     given = [item.strip() for item in value.split(",") if item.strip()]
-    if operation == Operation.APPEND:
+    if operation == AlterOperation.APPEND:
         items += [item for item in given if item not in items]
     else:
         items = [item for item in items if item not in given]

@@ -8,7 +8,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.configuration_control import Alteration, Operation, Resource
+from suwi.controller.configuration_control import Alteration, AlterOperation, Resource
 from suwi.controller.controller_api import ControllerApi
 from suwi.handlers.errors import error_of, reply
 from suwi.model.errors import BrokerError, InvalidRequest
@@ -49,25 +49,20 @@ class AlterConfigs:
             Alteration(config.name, self._operation(config), config.value)
             for config in resource.configs
         ]
-        if resource.resource_type == Resource.TOPIC:
-            alter = self._controller.configs.alter_topic
-        elif resource.resource_type == Resource.BROKER:
-            alter = self._controller.configs.alter_broker
-        elif resource.resource_type == Resource.GROUP:
-            alter = self._controller.configs.alter_group
-        else:
+        if resource.resource_type not in (Resource.TOPIC, Resource.BROKER, Resource.GROUP):
             raise InvalidRequest(f"resource type {resource.resource_type} cannot be configured")
-        await alter(
+        await self._controller.configs.alter(
+            Resource(resource.resource_type),
             resource.resource_name,
             alterations,
             replace=not self._incremental,
             validate_only=validate_only,
         )
 
-    def _operation(self, config: Any) -> Operation:
+    def _operation(self, config: Any) -> AlterOperation:
         if not self._incremental:
-            return Operation.SET
+            return AlterOperation.SET
         try:
-            return Operation(config.config_operation)
+            return AlterOperation(config.config_operation)
         except ValueError:
             raise InvalidRequest(f"operation {config.config_operation} is unknown") from None
