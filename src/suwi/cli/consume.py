@@ -5,7 +5,6 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import typer
 
@@ -24,6 +23,7 @@ from suwi.cli.output import (
     write,
 )
 from suwi.cli.session import existing_topic, run
+from suwi.cli.times import parse_duration_ms, parse_time_ms
 from suwi.client.cluster import Cluster
 from suwi.client.offsets import EARLIEST, LATEST, FoundOffset, list_offsets
 from suwi.client.reader import Reader, ReadSettings
@@ -32,8 +32,6 @@ from suwi.model.errors import BrokerError
 from suwi.model.ids import NO_OFFSET, Offset, TopicPartition
 from suwi.records.record import Record
 
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_AGO = re.compile(r"(\d+)(ms|s|m|h|d)")
 _MILLISECONDS = re.compile(r"\d{6,}")
 _OFFSET = re.compile(r"[+-]?\d+")
 _NEW_PARTITIONS_CHECK_S = 2.0
@@ -65,21 +63,18 @@ def parse_start(offset: str | None, time: str | None) -> Start:
 
 
 def _parse_time(text: str) -> int:
-    ago = _AGO.fullmatch(text)
-    if ago is not None:
-        return max(0, SystemClock().now_ms() - int(ago[1]) * _UNITS_MS[ago[2]])
     if _MILLISECONDS.fullmatch(text):
         return int(text)
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
+    ago_ms = parse_duration_ms(text)
+    if ago_ms is not None:
+        return max(0, SystemClock().now_ms() - ago_ms)
+    time_ms = parse_time_ms(text)
+    if time_ms is None:
         raise typer.BadParameter(
             f"{text!r}: give 2026-01-31T12:00, milliseconds since 1970, or how long ago: 10m",
             param_hint="--from-time",
-        ) from None
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
-    return max(0, round(time.timestamp() * 1000))
+        )
+    return time_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,7 @@ alone: they would commit their own offsets over the new ones.
 
 import csv
 import io
-import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -18,6 +16,7 @@ from suwi.cli.groups import Scope, partitions_in
 from suwi.cli.options import Target
 from suwi.cli.output import Failure, complain, count_text, document, printable, say, table
 from suwi.cli.session import run
+from suwi.cli.times import parse_duration_ms, parse_time_ms
 from suwi.client.cluster import Cluster
 from suwi.client.group_offsets import commit_offsets
 from suwi.client.groups import GroupDescription, committed_offsets, describe_group
@@ -26,11 +25,6 @@ from suwi.env import SystemClock, local_env
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NO_OFFSET, Offset, PartitionIndex, TopicPartition
 
-_DURATION = re.compile(
-    r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE
-)
-_SHORT = re.compile(r"(\d+)(s|m|h|d)")
-_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _NAMED_MEMBERS_MAX = 3
 
 
@@ -74,39 +68,24 @@ def parse_reset(group: str, asked: Mapping[Goal, str | int | bool | None]) -> Re
         case Goal.OFFSET | Goal.SHIFT:
             return Reset(goal, int(value or 0))
         case Goal.DATETIME:
-            return Reset(goal, _parse_datetime(str(value)))
+            time_ms = parse_time_ms(str(value))
+            if time_ms is None:
+                raise typer.BadParameter(
+                    f"{value!r}: give it as 2026-01-31T12:00:00.000, in UTC, or with +02:00",
+                    param_hint="--to-datetime",
+                )
+            return Reset(goal, time_ms)
         case Goal.DURATION:
-            return Reset(goal, max(0, SystemClock().now_ms() - _parse_duration_ms(str(value))))
+            duration_ms = parse_duration_ms(str(value))
+            if duration_ms is None:
+                raise typer.BadParameter(
+                    f"{value!r}: give it as 90m, 2h, 1d, or in Kafka's form: P1DT2H30M",
+                    param_hint="--by-duration",
+                )
+            return Reset(goal, max(0, SystemClock().now_ms() - duration_ms))
         case Goal.FILE:
             return Reset(goal, offsets=_read_file(group, str(value)))
     return Reset(goal)
-
-
-def _parse_datetime(text: str) -> int:
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text!r}: give it as 2026-01-31T12:00:00.000, in UTC, or with +02:00",
-            param_hint="--to-datetime",
-        ) from None
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
-    return max(0, round(time.timestamp() * 1000))
-
-
-def _parse_duration_ms(text: str) -> int:
-    short = _SHORT.fullmatch(text)
-    if short is not None:
-        return int(short[1]) * _UNITS_MS[short[2]]
-    long = _DURATION.fullmatch(text)
-    if long is None or not any(long.groups()):
-        raise typer.BadParameter(
-            f"{text!r}: give it as 90m, 2h, 1d, or in Kafka's form: P1DT2H30M",
-            param_hint="--by-duration",
-        )
-    days, hours, minutes, seconds = (float(part or 0) for part in long.groups())
-    return round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
 
 
 def _read_file(group: str, path: str) -> dict[TopicPartition, Offset]:

@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -17,6 +16,7 @@ from suwi.cli.log_format import set_up_logging
 from suwi.cli.output import complain, count_text, document, printable, say, table, time_text
 from suwi.cli.pipeline_progress import Progress
 from suwi.cli.session import guarded
+from suwi.cli.times import parse_time_ms
 from suwi.env import local_env
 
 if TYPE_CHECKING:
@@ -299,7 +299,7 @@ def _backfill(pipeline: "Pipeline", options: BackfillOptions) -> int:
     from suwi.spark.pipeline.spec import TableSource
     from suwi.spark.pipeline.steps import Between
 
-    between = Between(parse_time_ms(options.start, "--from"), parse_time_ms(options.end, "--to"))
+    between = Between(_instant_ms(options.start, "--from"), _instant_ms(options.end, "--to"))
     if between.start_ms >= between.end_ms:
         raise typer.BadParameter("must be later than --from", param_hint="--to")
     if isinstance(pipeline.source, TableSource):
@@ -332,19 +332,14 @@ def _backfill(pipeline: "Pipeline", options: BackfillOptions) -> int:
             close_session(spark)
 
 
-def parse_time_ms(text: str, option: str) -> int:
+def _instant_ms(text: str, option: str) -> int:
     """Milliseconds since 1970, from such a number or from ISO 8601; UTC if no zone is given."""
-    if text.isdecimal():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+    time_ms = int(text) if text.isdecimal() else parse_time_ms(text)
+    if time_ms is None:
         raise typer.BadParameter(
             f"{text!r}: as 2026-01-31T12:00:00Z, or in milliseconds since 1970", param_hint=option
-        ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
+        )
+    return time_ms
 
 
 # -- helpers ---------------------------------------------------------------------------------------
