@@ -8,7 +8,7 @@ from typing import assert_never
 import cramjam
 
 from suwi.model.errors import InvalidRecord
-from suwi.records.compression import Buffer, Compression
+from suwi.records.compression_type import Buffer, Compression
 
 # Apache Kafka's defaults of compression.<codec>.level.
 _LEVEL_DEFAULT = {Compression.GZIP: -1, Compression.LZ4: 9, Compression.ZSTD: 3}

@@ -5,20 +5,8 @@ implementation is loaded on first use: most brokers never recompress batches, an
 Invariant: decompression never produces more than `max_bytes`, whatever the input claims.
 """
 
-from enum import IntEnum
-
-Buffer = bytes | bytearray | memoryview
-
-
-class Compression(IntEnum):
-    """The low three bits of a batch's attributes."""
-
-    NONE = 0
-    GZIP = 1
-    SNAPPY = 2
-    LZ4 = 3
-    ZSTD = 4
-
+from suwi.records.compression_type import Buffer as Buffer
+from suwi.records.compression_type import Compression as Compression
 
 _OUTPUT_BYTES_MAX = 256 * 1024 * 1024
 _OUTPUT_BYTES_ALWAYS_ALLOWED = 16 * 1024 * 1024

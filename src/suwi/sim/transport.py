@@ -8,14 +8,12 @@ Invariant: bytes arrive in order and complete, up to the point where the connect
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from contextvars import Context
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from suwi.sim.incarnation import Incarnation
-
-if TYPE_CHECKING:
-    from suwi.sim.network import SimNetwork
 
 _READ_BYTES_MAX = 256 * 1024
 _HIGH_WATER_BYTES = 64 * 1024
@@ -32,6 +30,28 @@ Message = bytes | Signal
 Address = tuple[str, int]
 
 
+class Network(Protocol):
+    """What the ends of connections ask of the network."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
+    @property
+    def window_bytes(self) -> int: ...
+
+    def chop(self, size_bytes: int) -> int: ...
+
+    def delay_s(self, source: str, target: str) -> float: ...
+
+    def retransmission_s(self) -> float: ...
+
+    def is_cut(self, source: str, target: str) -> bool: ...
+
+    def call_at(self, when: float, callback: Callable[..., None], *arguments: Any) -> None: ...
+
+    def forget_if_over(self, *ends: "SimTransport") -> None: ...
+
+
 class SimTransport(asyncio.Transport):
     """Not created directly: `SimNetwork.connect` creates both ends."""
 
@@ -39,7 +59,7 @@ class SimTransport(asyncio.Transport):
 
     def __init__(
         self,
-        network: "SimNetwork",
+        network: Network,
         owner: tuple[Incarnation | None, Context],
         sockname: Address,
         peername: Address,

@@ -7,7 +7,7 @@ Invariant: every record from `start` up to `end` comes once, in order.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 
@@ -25,6 +25,7 @@ from suwi.spark.row_schema import (
     TIMESTAMP,
     BadTimestamp,
     Columns,
+    Section,
     arrow_schema,
 )
 from suwi.wire.fetch_response import AbortedTransaction
@@ -43,14 +44,6 @@ _DECOMPRESSED_BYTES_MAX: Final = 1 << 30
 
 _decoded_rows = 0
 """In this process, whichever task."""
-
-
-class Section(NamedTuple):
-    """The plain records of one batch: a part of the group's data."""
-
-    header: BatchHeader
-    start: int
-    end: int
 
 
 class Decoder:

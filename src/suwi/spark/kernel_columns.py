@@ -6,7 +6,7 @@ after that: the arrays are views of the memory that the kernel filled.
 
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +14,7 @@ import pyarrow as pa
 from suwi.model.ids import Offset, TopicPartition
 from suwi.records.batch import BatchHeader, compute_crc, read_header
 from suwi.spark.kernel import BrokenRecords, Kernel
-from suwi.spark.row_schema import HEADER, HEADERS, TIMESTAMP, BadTimestamp, Columns
-
-if TYPE_CHECKING:
-    from suwi.spark.columns import Section
+from suwi.spark.row_schema import HEADER, HEADERS, TIMESTAMP, BadTimestamp, Columns, Section
 
 _OK, _BROKEN, _BAD_TIMESTAMP = 0, 1, 2
 _NO_APPEND_TIME = -(2**63)
@@ -38,7 +35,7 @@ class Sections(NamedTuple):
     append_times: Any
 
     @classmethod
-    def of(cls, sections: Sequence["Section"]) -> "Sections":
+    def of(cls, sections: Sequence[Section]) -> "Sections":
         headers = [section.header for section in sections]
         return cls(
             np.array([section.start for section in sections], np.int64),

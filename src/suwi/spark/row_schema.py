@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from suwi.model.ids import TopicPartition
+from suwi.records.batch import BatchHeader
 
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
 HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
@@ -37,6 +38,14 @@ class Columns(NamedTuple):
     timestamp: pa.Array
     timestamp_type: pa.Array
     headers: pa.Array | None
+
+
+class Section(NamedTuple):
+    """The plain records of one batch: a part of the group's data."""
+
+    header: BatchHeader
+    start: int
+    end: int
 
 
 class BadTimestamp(ValueError):
