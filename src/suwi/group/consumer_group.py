@@ -226,20 +226,6 @@ class ConsumerGroup:
             if regex in self.regex_subscribers:
                 yield from resolved.topics
 
-    def subscribes_to(self, topic: str) -> bool:
-        return topic in self.subscribers or any(
-            topic in resolved.topics
-            for regex, resolved in self.regexes.items()
-            if regex in self.regex_subscribers
-        )
-
-    def topics_of(self, member: ConsumerGroupMember) -> Iterator[str]:
-        """The names that one member is subscribed to. One may come twice."""
-        yield from member.topic_names
-        resolved = self.regexes.get(member.topic_regex or "")
-        if resolved is not None:
-            yield from resolved.topics
-
     # -- replay ----------------------------------------------------------------------------------
 
     @property
