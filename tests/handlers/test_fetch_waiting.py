@@ -29,6 +29,16 @@ class Watched:
             watcher()
 
 
+class Read(int):
+    """The number of a read, in the place of a `ReadPass`."""
+
+    has_news = False
+
+
+class ReadWithNews(Read):
+    has_news = True
+
+
 class Job:
     """The part of `fetch_job.Job` that it uses."""
 
@@ -43,9 +53,9 @@ class Job:
     def watched(self) -> list[Watched]:
         return [self.partition]
 
-    def read(self) -> int:
+    def read(self) -> Read:
         self.looks += 1
-        return self.looks
+        return Read(self.looks)
 
     def is_enough(self, read: int) -> bool:
         return read >= self.enough
@@ -94,6 +104,50 @@ def test_records_that_arrive_at_the_timeout_cause_one_response() -> None:
                 break
         await settle()
         assert (len(replies(wire.sent)), job.looks) == (1, 1)
+        assert job.partition.watchers == []
+
+    run(scenario)
+
+
+class FollowersJob(Job):
+    def read(self) -> Read:
+        self.looks += 1
+        return ReadWithNews(self.looks)
+
+
+def test_a_high_watermark_for_a_follower_waits_for_records_for_a_moment() -> None:
+    async def scenario() -> None:
+        job = FollowersJob(enough=2)
+        _, wire = connect(answering(waiting(job, 60)))
+        wire.deliver(request(1))
+        job.partition.notify()
+        await settle()
+        assert (job.looks, bytes(wire.sent)) == (1, b"")
+        job.partition.notify()
+        await settle()
+        assert replies(wire.sent) == [(1, b"after 2")]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_known_at_first", [False, True])
+def test_a_high_watermark_for_a_follower_is_sent_although_no_records_come(
+    is_known_at_first: bool,
+) -> None:
+    async def scenario() -> None:
+        job = FollowersJob(enough=1_000)
+        _, wire = connect(
+            answering(
+                lambda *_: Exclusive(DelayedFetch(job, 60, has_news=is_known_at_first).promise)
+            )
+        )
+        wire.deliver(request(1))
+        if not is_known_at_first:
+            job.partition.notify()
+        async with asyncio.timeout(30):
+            while not wire.sent:  # noqa: ASYNC110 - what is sent is a buffer
+                await asyncio.sleep(0.001)
+        assert len(replies(wire.sent)) == 1
         assert job.partition.watchers == []
 
     run(scenario)

@@ -1,8 +1,11 @@
-"""A fetch with less than min.bytes: it waits until enough is readable or max.wait has passed."""
+"""A fetch with less than min.bytes: it waits until enough is readable or max.wait has passed.
+
+If all there is to tell a follower is a high watermark, it waits for records for a moment.
+"""
 
 import asyncio
 
-from suwi.handlers.fetch_job import Job
+from suwi.handlers.fetch_job import NEWS_DELAY_S, Job
 from suwi.net.answers import Outcome, Promise
 
 
@@ -13,9 +16,9 @@ class DelayedFetch:
     everything that is appended in this one.
     """
 
-    __slots__ = ("_job", "_planned", "_timer", "_watched", "promise")
+    __slots__ = ("_has_news", "_job", "_planned", "_timer", "_watched", "promise")
 
-    def __init__(self, job: Job, max_wait_s: float) -> None:
+    def __init__(self, job: Job, max_wait_s: float, *, has_news: bool = False) -> None:
         """`job` has just read its partitions and found too little."""
         self.promise = Promise(self._end)
         self._job = job
@@ -23,7 +26,9 @@ class DelayedFetch:
         self._watched = job.watched()
         for partition in self._watched:
             partition.watch(self._on_change, also_uncommitted=job.asked.replica_id >= 0)
-        self._timer = asyncio.get_running_loop().call_later(max_wait_s, self._read, True)
+        self._has_news = has_news
+        wait_s = min(max_wait_s, NEWS_DELAY_S) if has_news else max_wait_s
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._read, True)
 
     def _on_change(self) -> None:
         if self._planned is None:
@@ -37,12 +42,21 @@ class DelayedFetch:
         try:
             read_pass = self._job.read()
             if not is_timed_out and not self._job.is_enough(read_pass):
+                if read_pass.has_news and not self._has_news:
+                    self._respond_soon()
                 return
             outcome = self._job.reply(read_pass)
         except Exception as error:
             outcome = error
         self._end()
         self.promise.keep(outcome)
+
+    def _respond_soon(self) -> None:
+        self._has_news = True
+        loop = asyncio.get_running_loop()
+        if self._timer.when() > loop.time() + NEWS_DELAY_S:
+            self._timer.cancel()
+            self._timer = loop.call_later(NEWS_DELAY_S, self._read, True)
 
     def _end(self) -> None:
         self._timer.cancel()

@@ -71,7 +71,7 @@ class Fetch:
         if job.is_enough(read_pass):
             return job.reply(read_pass)
         wait_ms = min(asked.max_wait_ms, _WAIT_MS_MAX)
-        return Exclusive(DelayedFetch(job, wait_ms / 1000).promise)
+        return Exclusive(DelayedFetch(job, wait_ms / 1000, has_news=read_pass.has_news).promise)
 
 
 def _refuse_unauthenticated_follower(version: int, asked: FetchRequest) -> Reply:

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from suwi.handlers.fetch_job import Job, LogReadResult, ReadPass, release_all
+from suwi.handlers.fetch_job import NEWS_DELAY_S, Job, LogReadResult, ReadPass, release_all
 from suwi.handlers.fetch_sessions import TopicKey
 from suwi.handlers.leader_hints import hinted_endpoints
 from suwi.model.errors import BrokerError
@@ -131,16 +131,20 @@ class LargeFetch:
         self._wakeup.set()
 
     async def _wait(self) -> None:
-        timer = asyncio.get_running_loop().call_later(self._max_wait_s, self._on_timeout)
+        loop = asyncio.get_running_loop()
+        timers = [loop.call_later(self._max_wait_s, self._on_timeout)]
         try:
             while not (self._is_timed_out or self._job.is_enough(self._pass)):
+                if self._pass.has_news and len(timers) == 1:
+                    timers.append(loop.call_later(NEWS_DELAY_S, self._on_timeout))
                 self._begin_next_pass()
                 await self._wakeup.wait()
                 self._wakeup.clear()
                 changed, self._changed = sorted(self._changed), {}
                 await self._read(changed)
         finally:
-            timer.cancel()
+            for timer in timers:
+                timer.cancel()
 
     def _begin_next_pass(self) -> None:
         """Too little was found: release the pins, and read those partitions again in a new pass."""

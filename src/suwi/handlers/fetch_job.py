@@ -52,6 +52,9 @@ _SCANNED_BYTES_MAX = 1024 * 1024
 _READ_COMMITTED = 1
 # Timeout for fresh metadata that tells whether this broker still leads.
 _SYNC_TIMEOUT_S = 5.0
+NEWS_DELAY_S = 0.005
+"""How long a high watermark waits for records that can be sent to the follower together with it:
+otherwise each produce with acks=all causes a second fetch of every follower."""
 # Timeout for logs to be opened.
 _READY_TIMEOUT_S = 5.0
 
@@ -94,7 +97,9 @@ class ReadPass:
     found: list[LogReadResult] = field(default_factory=list)
     size_bytes: int = 0
     is_complete: bool = False
-    """Respond now: there is an error, a divergence, or a high watermark to send to a follower."""
+    """Respond now: there is an error or a divergence."""
+    has_news: bool = False
+    """A follower has not been sent the high watermark or log start offset: respond soon."""
     needs_recheck: bool = False
     """An offset is beyond the log end of a leader that may be deposed, or a log is not open yet."""
     not_ready: list[Partition] | None = None
@@ -152,9 +157,10 @@ class Job:
             answer.error_code != 0
             or answer.diverging_epoch is not None
             or answer.preferred_read_replica >= 0
-            or (found.follower is not None and found.is_follower_behind)
         ):
             read_pass.is_complete = True
+        elif found.follower is not None and found.is_follower_behind:
+            read_pass.has_news = True
         return found
 
     def partition(self, key: PartitionKey) -> Partition:

@@ -54,7 +54,8 @@ class LeaderReplica:
         if self._syncer.task is None:
             self._syncer.sync_if_due(partition_log)
         if self.state.followers:
-            self._update_watermark()
+            if not self.state.is_held_back(replica_log.high_watermark):
+                self._update_watermark()
             replica_log.delayed.notify_followers()
         elif partition_log.config.flush_messages > 1:
             replica_log.advance(partition_log.end_offset)

@@ -145,6 +145,15 @@ class LeaderState:
                 committed = min(committed, follower.end_offset)
         return committed
 
+    def is_held_back(self, high_watermark: Offset) -> bool:
+        """Whether an in-sync follower has nothing above: then an append of the leader commits
+        nothing."""
+        for node in possible_members(self.isr):
+            follower = self.followers.get(node)
+            if follower is not None and follower.end_offset <= high_watermark:
+                return True
+        return False
+
     # -- ISR changes ---------------------------------------------------------------------------
 
     def isr_has_fetched(self, now_s: float, within_s: float) -> bool:
