@@ -1,6 +1,6 @@
 # `make help` lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test test-newest test-oldest sim demo tour fuzz chaos chaos-brokers bench compat docs lock clean
+.PHONY: help setup check format test test-long test-newest test-oldest sim demo tour fuzz chaos chaos-brokers bench compat docs lock clean
 MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 SECONDS ?= 120
@@ -23,9 +23,13 @@ check: setup ## format, lint, types, import layers, task owners, sizes
 format: setup ## let ruff format the code and order its imports
 	@$(BIN)/ruff check --quiet --select I --fix . && $(BIN)/ruff format .
 
-test: setup ## all tests, two at a time, then those of Spark; HYPOTHESIS_PROFILE=thorough for many more examples
-	@$(BIN)/python -m pytest -n 2 --ignore=tests/spark
-	@$(BIN)/python -m pytest tests/spark
+test: setup ## the tests, two at a time, then those of Spark; HYPOTHESIS_PROFILE=thorough for many more examples
+	@$(BIN)/python -m pytest -n 2 --ignore=tests/spark -m "not slow"
+	@$(BIN)/python -m pytest tests/spark -m "not slow"
+
+test-long: setup ## the slow tests: many seeds, mutants, the demo, kills around Spark
+	@$(BIN)/python -m pytest -n 2 --ignore=tests/spark -m slow
+	@$(BIN)/python -m pytest tests/spark -m slow
 
 test-newest: ## the tests without Spark with the newest installed Python, in .venv-newest; NEWEST=/path/to/python
 	@tools/test_newest.sh

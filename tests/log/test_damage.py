@@ -53,6 +53,7 @@ class _Memory:
         return self._data[position : min(position + size_bytes, self.size_bytes)]
 
 
+@pytest.mark.slow
 def test_a_megabyte_cut_at_every_byte_ends_with_its_last_whole_batch() -> None:
     """What recovery reads, for each of a million truncations, from the last whole batch on."""
     bench = _log_of(MEGABYTE)
@@ -73,6 +74,7 @@ def test_a_megabyte_cut_at_every_byte_ends_with_its_last_whole_batch() -> None:
         assert prefix.expected == next_offsets[ends[number]]
 
 
+@pytest.mark.slow
 def test_a_log_cut_at_every_byte_is_opened_with_every_whole_batch() -> None:
     """The same with everything that opening a log does, on a smaller log."""
     bench = _log_of(10_000)

@@ -14,11 +14,21 @@ from suwi.sim.fault_plan import KINDS
 from suwi.sim.scenario import Options, run_seed
 
 SEEDS = 200
+FEW_SEEDS = 50
 AT_ONCE = 10
 SHORT = Options(trouble_s=6.0)
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
+@pytest.mark.parametrize(
+    "first",
+    [
+        *range(0, FEW_SEEDS, AT_ONCE),
+        *(
+            pytest.param(first, marks=pytest.mark.slow)
+            for first in range(FEW_SEEDS, SEEDS, AT_ONCE)
+        ),
+    ],
+)
 def test_a_cluster_with_faults_keeps_its_guarantees(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         run = run_seed(seed, SHORT)

@@ -56,6 +56,7 @@ def test_a_transcript_of_its_hazard_catches_the_mutant(mutant: Mutant) -> None:
     assert caught, f"with {mutant.name} ({mutant.what}) all is as it should be"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", OF_FAULTS, ids=lambda mutant: mutant.name)
 def test_a_seed_of_its_fault_script_catches_the_mutant_and_passes_without_it(
     mutant: Mutant,
