@@ -56,19 +56,19 @@ def _is_same(one: Who, other: Who) -> bool:
 
 
 def _of_a_replaced_member(history: GroupHistory, commit: Commit) -> Iterator[str]:
-    """Hazards G5 and G6: a static member that came back and has its assignment is the one that
-    counts. Before that the coordinator may die and know only the one before, as in Kafka."""
+    """Hazards G5 and G6: a static member that came back and was told its id is the one that
+    counts. Before that the coordinator may die and know only the one before."""
     who = commit.who
     if who.instance_id is None:
         return
     own = [j.answered for j in history.joins if j.who.member_id == who.member_id]
-    for sync in history.syncs:
+    for join in history.joins:
         if (
-            (sync.who.group, sync.who.instance_id) == (who.group, who.instance_id)
-            and sync.who.member_id != who.member_id
-            and sync.answered < commit.sent
+            (join.who.group, join.who.instance_id) == (who.group, who.instance_id)
+            and join.who.member_id != who.member_id
+            and join.answered < commit.sent
         ):
-            joined = [j.sent for j in history.joins if j.who.member_id == sync.who.member_id]
-            if own and joined and min(own) < min(joined):
-                yield f"{commit} was accepted, though {sync.who.member_id} had replaced it"
+            joined = [j.sent for j in history.joins if j.who.member_id == join.who.member_id]
+            if own and min(own) < min(joined):
+                yield f"{commit} was accepted, though {join.who.member_id} had replaced it"
                 return
