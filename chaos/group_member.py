@@ -9,12 +9,13 @@ and when it is acknowledged. Times are the machine's monotonic clock, equal in a
 
 import asyncio
 import os
+import random
 import signal
 import sys
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +23,29 @@ _SESSION_MS = 6_000
 _HEARTBEAT_MS = 500
 _POLL_S = 0.2
 _RECORDS_MAX = 50
+_COMMIT_CHANCE = 0.4
+"""After each poll: between two commits some records are processed and not committed."""
 
 
 class MemberJournal:
     """What happened to a member, one line each: time, kind, partition, offset."""
 
     def __init__(self, path: Path) -> None:
+        self.uncommitted: dict[int, int] = {}
+        """Of what is owned: the next offset after what was processed."""
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def revoked(self, partitions: Iterable[int]) -> None:
+        """Another member may own them: they are not ours to commit."""
+        for partition in partitions:
+            self.uncommitted.pop(partition, None)
 
     def assigned(self, partitions: Iterable[int]) -> None:
         self._note("assigned", ((partition, -1) for partition in partitions))
 
-    def processed(self, offsets: Iterable[tuple[int, int]]) -> None:
+    def processed(self, offsets: Sequence[tuple[int, int]]) -> None:
         self._note("processed", offsets)
+        self.uncommitted |= {partition: offset + 1 for partition, offset in offsets}
 
     def commits(self, offsets: Mapping[int, int]) -> None:
         self._note("commits", offsets.items())
@@ -92,7 +103,9 @@ class Librdkafka(Member):
             }
         )
         self._consumer.subscribe(
-            [topic], on_assign=lambda _, each: journal.assigned(p.partition for p in each)
+            [topic],
+            on_assign=lambda _, each: journal.assigned(p.partition for p in each),
+            on_revoke=lambda _, each: journal.revoked(p.partition for p in each),
         )
 
     async def poll(self) -> list[tuple[int, int]]:
@@ -120,7 +133,7 @@ class KafkaPython(Member):
 
         class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
             def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
-                pass
+                journal.revoked(each.partition for each in revoked)
 
             def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
                 journal.assigned(each.partition for each in assigned)
@@ -164,7 +177,7 @@ class Aiokafka(Member):
 
         class Listener(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]
             async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
-                pass
+                journal.revoked(each.partition for each in revoked)
 
             async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
                 journal.assigned(each.partition for each in assigned)
@@ -216,14 +229,11 @@ KINDS: dict[str, tuple[type[Member], dict[str, str]]] = {
 async def _run(member: Member, journal: MemberJournal) -> None:
     leaves = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leaves.set)
-    waiting: dict[int, int] = {}
     try:
         while not leaves.is_set():
-            polled = await member.poll()
-            journal.processed(polled)
-            waiting |= {partition: offset + 1 for partition, offset in polled}
-            if waiting:
-                offsets, waiting = waiting, {}
+            journal.processed(await member.poll())
+            if journal.uncommitted and random.random() < _COMMIT_CHANCE:
+                offsets, journal.uncommitted = journal.uncommitted, {}
                 journal.commits(offsets)
                 try:
                     await member.commit(offsets)

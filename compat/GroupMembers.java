@@ -20,7 +20,7 @@ import org.apache.kafka.common.serialization.StringDeserializer;
  */
 public class GroupMembers {
     private static final Set<String> READ = ConcurrentHashMap.newKeySet();
-    private static int wanted;
+    private static volatile int allowed;
 
     public static void main(String[] arguments) throws Exception {
         Properties settings = new Properties();
@@ -29,24 +29,28 @@ public class GroupMembers {
         settings.put("auto.offset.reset", "earliest");
         settings.put("enable.auto.commit", "false");
         settings.put("max.poll.records", "10");
-        wanted = Integer.parseInt(arguments[3]);
+        int wanted = Integer.parseInt(arguments[3]);
         for (int i = 4; i < arguments.length; i++) {
             String[] pair = arguments[i].split("=", 2);
             settings.put(pair[0], pair[1]);
         }
         Member first = new Member("first", settings, arguments[1]);
-        awaitRead(wanted / 8);
+        read(wanted / 4);
         Member second = new Member("second", settings, arguments[1]);
-        second.awaitRead();
+        second.awaitAssignment();
+        read(wanted / 2);
         Member third = new Member("third", settings, arguments[1]);
-        third.awaitRead();
+        third.awaitAssignment();
+        read(wanted * 3 / 4);
         first.leave();
-        awaitRead(wanted);
+        read(wanted);
         second.leave();
         third.leave();
     }
 
-    private static void awaitRead(int count) throws InterruptedException {
+    /** Let the members read so many in all. */
+    private static void read(int count) throws InterruptedException {
+        allowed = count;
         while (READ.size() < count) {
             Thread.sleep(10);
         }
@@ -59,7 +63,7 @@ public class GroupMembers {
     private static class Member extends Thread implements ConsumerRebalanceListener {
         private final KafkaConsumer<String, String> consumer;
         private volatile boolean leaves;
-        private volatile boolean hasRead;
+        private volatile boolean isAssigned;
 
         Member(String name, Properties settings, String topic) {
             super(name);
@@ -72,8 +76,8 @@ public class GroupMembers {
             start();
         }
 
-        void awaitRead() throws InterruptedException {
-            while (!hasRead && READ.size() < wanted) {
+        void awaitAssignment() throws InterruptedException {
+            while (!isAssigned) {
                 Thread.sleep(10);
             }
         }
@@ -87,10 +91,14 @@ public class GroupMembers {
         public void run() {
             try {
                 while (!leaves) {
+                    if (READ.size() < allowed) {
+                        consumer.resume(consumer.assignment());
+                    } else {
+                        consumer.pause(consumer.assignment());
+                    }
                     for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(50))) {
                         say("read " + getName() + " " + record.value());
                         READ.add(record.value());
-                        hasRead = true;
                     }
                     commit();
                     Thread.sleep(5);
@@ -114,6 +122,7 @@ public class GroupMembers {
         @Override
         public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
             tell("assigned", partitions);
+            isAssigned |= !partitions.isEmpty();
         }
 
         @Override

@@ -11,7 +11,7 @@ from compat.test_tools import PRODUCE, create, kafka
 from tests.broker_process import BrokerProcess
 
 MEMBERS = str(Path(__file__).with_name("GroupMembers.java"))
-RECORDS = 8000
+RECORDS = 2000
 PARTITIONS = 6
 _ASSIGNORS = "org.apache.kafka.clients.consumer."
 SETTINGS = {

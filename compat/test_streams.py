@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from compat.kafka import JavaProcess
 from compat.test_groups import CONSUMER_GROUPS
 from compat.test_tools import CONSUME, PRODUCE, TOPICS, create, kafka
@@ -30,14 +28,13 @@ _COUNTED_S = 120
 
 
 @contextmanager
-def word_count(suwi: BrokerProcess, directory: Path, **settings: str) -> Iterator[JavaProcess]:
+def word_count(suwi: BrokerProcess, directory: Path) -> Iterator[JavaProcess]:
     properties = directory / "streams.properties"
     lines = {
         "bootstrap.servers": suwi.address,
         "state.dir": str(directory / "state"),
         "commit.interval.ms": "200",
         "num.stream.threads": "2",
-        **{key.replace("_", "."): value for key, value in settings.items()},
     }
     properties.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
     with JavaProcess(directory / "streams.log", WORD_COUNT, str(properties)) as running:
@@ -53,7 +50,7 @@ def counts(suwi: BrokerProcess) -> dict[str, int]:
     printed = kafka(
         suwi,
         CONSUME,
-        *("--topic", OUTPUT, "--from-beginning", "--timeout-ms", "3000"),
+        *("--topic", OUTPUT, "--partition", "0", "--offset", "earliest", "--timeout-ms", "3000"),
         *("--formatter-property", "print.key=true"),
         *("--formatter-property", "key.deserializer=" + _DESERIALIZER.format("String")),
         *("--formatter-property", "value.deserializer=" + _DESERIALIZER.format("Long")),
@@ -102,14 +99,3 @@ def test_word_count_goes_on_after_a_restart_and_is_reset(
 def _internal_topics(suwi: BrokerProcess) -> list[str]:
     listed = kafka(suwi, TOPICS, "--list").splitlines()
     return [topic for topic in listed if topic.startswith(APPLICATION + "-")]
-
-
-@pytest.mark.parametrize("protocol", ["streams"])
-def test_the_streams_protocol_is_refused_with_a_reason(
-    suwi: BrokerProcess, tmp_path: Path, protocol: str
-) -> None:
-    with word_count(suwi, tmp_path, group_protocol=protocol) as running:
-        limit = time.monotonic() + _COUNTED_S
-        while "UnsupportedVersionException" not in running.output.read_text():
-            assert time.monotonic() < limit, running.output.read_text()
-            time.sleep(0.2)
