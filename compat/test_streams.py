@@ -98,4 +98,4 @@ def test_word_count_goes_on_after_a_restart_and_is_reset(
 
 def _internal_topics(suwi: BrokerProcess) -> list[str]:
     listed = kafka(suwi, TOPICS, "--list").splitlines()
-    return [topic for topic in listed if topic.startswith(APPLICATION + "-")]
+    return [each for each in listed if each.startswith(APPLICATION + "-") and each != OUTPUT]
