@@ -14,7 +14,7 @@ from suwi.client.cluster import Cluster
 from suwi.client.coordinator import Coordinator
 from suwi.model.errors import BrokerError
 from suwi.model.ids import TopicPartition
-from suwi.sim.group_history import GroupHistory, Joined, OffsetRead, Synced, Who
+from suwi.sim.group_history import Beat, GroupHistory, Joined, OffsetRead, Synced, Who
 from suwi.sim.history import Outcome
 from suwi.sim.random import SimRandom
 from suwi.wire.consumer_protocol import decode_assignment
@@ -27,6 +27,7 @@ _REFUSALS = (
     ErrorCode.rebalance_in_progress,
     ErrorCode.fenced_instance_id,
     ErrorCode.group_id_not_found,
+    ErrorCode.stale_member_epoch,
 )
 """After these it is certain that nothing was stored."""
 
@@ -39,10 +40,14 @@ class NotingCoordinator(Coordinator):
         history: GroupHistory,
         random: SimRandom,
         meddles_with: TopicPartition | None = None,
+        *,
+        is_consumer: bool = False,
     ) -> None:
-        """`meddles_with`: a partition that commits are tried for which must be refused."""
+        """`meddles_with`: a partition that commits are tried for which must be refused;
+        `is_consumer`: the member is one of the consumer protocol."""
         super().__init__(cluster, group)
-        self._history = history
+        self.history = self._history = history
+        self._is_consumer = is_consumer
         self._random = random
         self._meddles_with = meddles_with
         self._before: Who | None = None
@@ -69,10 +74,21 @@ class NotingCoordinator(Coordinator):
             before, self._before = self._before, who
             if before is not None and before.generation < who.generation:
                 await self._meddle(before)
+        elif api is ApiKey.CONSUMER_GROUP_HEARTBEAT and not answer.error_code:
+            await self._beaten(fields, answer.member_epoch, sent)
         return answer
 
+    async def _beaten(self, fields: Mapping[str, Any], epoch: int, sent: int) -> None:
+        if fields["member_epoch"] > 0:
+            self._history.beats.append(Beat(fields["member_id"], sent))
+        who = Who(self.group, fields["member_id"], fields["instance_id"], epoch, is_consumer=True)
+        before, self._before = self._before, who
+        if before is not None and 0 < before.generation < epoch:
+            await self._meddle(before)
+
     def _who(self, fields: Mapping[str, Any], generation: int, member_id: str) -> Who:
-        return Who(self.group, member_id, fields["group_instance_id"], generation)
+        instance_id = fields["group_instance_id"]
+        return Who(self.group, member_id, instance_id, generation, self._is_consumer)
 
     async def _commit(self, fields: Mapping[str, Any], limits: Mapping[str, Any]) -> Any:
         generation = fields["generation_id_or_member_epoch"]
