@@ -51,8 +51,9 @@ class ConsumerMember:
         self._held: dict[TopicPartition, Held] = {}
         self._positions: dict[TopicPartition, Offset] = {}
         self._topic_ids: dict[TopicId, str] = {}
+        self._assigned: set[TopicPartition] = set()
         self._must_tell_all = True
-        self._next_s = 0.0
+        self._next_s = self._revoke_s = 0.0
 
     # -- as a consumer ---------------------------------------------------------------------------
 
@@ -62,8 +63,9 @@ class ConsumerMember:
 
     @property
     def is_stable(self) -> bool:
-        """Whether it is a member, and has told all that it owns."""
-        return self.membership.generation > 0 and not self._must_tell_all
+        """Whether it is a member, has what it was assigned, and has told so."""
+        is_told = self.membership.generation > 0 and not self._must_tell_all
+        return is_told and self._assigned == set(self._held)
 
     def subscribe(self, topics: Iterable[str]) -> None:
         self._topics = tuple(topics)
@@ -71,6 +73,10 @@ class ConsumerMember:
 
     async def poll(self, timeout_s: float) -> None:
         loop = asyncio.get_running_loop()
+        revoked = [each for each in self._held if each not in self._assigned]
+        if revoked and loop.time() >= self._revoke_s:
+            self._release(revoked)
+            self._must_tell_all = True
         if self._must_tell_all or loop.time() >= self._next_s:
             await self._beat()
         else:
@@ -132,6 +138,7 @@ class ConsumerMember:
     def _heed(self, code: int) -> None:
         if code in _REJOIN or code == ErrorCode.fenced_instance_id:
             self._release(list(self._held))
+            self._assigned = set()
             self.membership = self.membership._replace(generation=_JOIN)
             self._must_tell_all = True
 
@@ -141,14 +148,13 @@ class ConsumerMember:
             for topic in topics
             for index in topic.partitions
         }
-        revoked = [each for each in self._held if each not in assigned]
         taken = [each for each in sorted(assigned) if each not in self._held]
-        if revoked:
-            await asyncio.sleep(self._random.uniform(0, 0.5))  # It may take a while.
-        self._release(revoked)
         who = self._who
         self._held |= {each: self._history.hold(who, str(each)) for each in taken}
-        self._must_tell_all |= bool(revoked or taken)
+        self._must_tell_all |= bool(taken)
+        self._assigned = assigned
+        # It may take a while, with heartbeats that say nothing of it (G17).
+        self._revoke_s = asyncio.get_running_loop().time() + self._random.uniform(0, 1)
 
     def _release(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
