@@ -38,6 +38,21 @@ def create(address: str, topic: str, *configs: str) -> None:
     run_java(TOPICS, "--bootstrap-server", address, "--create", "--topic", topic, *arguments)
 
 
+def commit(address: str, group: str, topic: str, offset: int) -> None:
+    consumer = Consumer({"bootstrap.servers": address, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    consumer.close()
+
+
+def committed(address: str, group: str, topic: str) -> int:
+    consumer = Consumer({"bootstrap.servers": address, "group.id": group})
+    try:
+        (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=_WAIT_S)
+        return int(found.offset)
+    finally:
+        consumer.close()
+
+
 def read(address: str, topic: str, isolation: str = "read_committed") -> list[Stored]:
     """Every visible record of partition 0, from the beginning to its present end."""
     consumer = Consumer(
