@@ -273,11 +273,16 @@ class Shard:
         ):
             raise NotCoordinator(f"another broker may lead {self.partition.partition}")
 
-    def submit(self, decide: Decide, token: Token, *, writes: bool = True) -> None:
+    def submit(
+        self, decide: Decide, token: Token, *, writes: bool = True, prolongs: bool = False
+    ) -> None:
         """Handle one request. `token` gets the reply, now or later. Raises what refuses it now.
 
-        `writes`: it may append, so it is refused where an append would be.
+        `writes`: it may append, so it is refused where an append would be. `prolongs`: its reply
+        tells a member that it still is one, so it is refused where another broker may know better.
         """
+        if prolongs:
+            self.check_readable()
         self.check_active()
         if writes:
             self.partition.check_enough_replicas(None)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from kio.schema.errors import ErrorCode
 
+from suwi.client.addresses import Address
 from suwi.client.cluster import Cluster
 from suwi.client.fetching import ReadSettings
 from suwi.client.group_consumer import GroupConsumer, GroupSettings
@@ -97,6 +98,8 @@ class GroupWorkload:
         self._lives: list[_Life] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._stopped = asyncio.Event()
+        self._epoch = -1
+        """The newest leader epoch in which a broker has served the group."""
 
     def _member(self, number: int) -> _Member:
         random = self._random.stream(f"member {number}")
@@ -179,6 +182,7 @@ class GroupWorkload:
             random,
             TopicPartition(TOPIC, PartitionIndex(0)),
             is_consumer=self._is_consumer,
+            is_deposed=self._is_deposed,
         )
         if self._is_consumer:
             who = Membership(life.incarnation.name, instance_id=life.instance_id)
@@ -268,7 +272,9 @@ class GroupWorkload:
         """What is committed, again and again."""
         random = self._random.stream("observer")
         client = self._cluster.client("observer", _CLIENT)
-        coordinator = NotingCoordinator(client, GROUP, self.history, random)
+        coordinator = NotingCoordinator(
+            client, GROUP, self.history, random, is_deposed=self._is_deposed
+        )
         while not await self._stopped_within(random.uniform(0.2, 1.5)):
             try:
                 await fetch_once(coordinator, self._all())
@@ -276,6 +282,18 @@ class GroupWorkload:
                 pass
         await coordinator.close()
         await client.close()
+
+    def _is_deposed(self, address: Address) -> bool:
+        """Whether another broker has begun to serve the group, though this one may not know."""
+        epochs = {
+            node.name: shard.epoch
+            for node in self._cluster.nodes.values()
+            if node.is_running and node.broker is not None
+            for shard in node.broker.groups.runtime.active()
+            if shard.partition.partition == node.broker.groups.runtime.partition_of(GROUP)
+        }
+        self._epoch = max([self._epoch, *epochs.values()])
+        return epochs.get(address.host) != self._epoch
 
     async def _stopped_within(self, duration_s: float) -> bool:
         try:

@@ -5,11 +5,12 @@ assignment of a generation is there (hazard G2), and in the name of the generati
 Neither may be accepted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from suwi.client.addresses import Address
 from suwi.client.cluster import Cluster
 from suwi.client.coordinator import Coordinator
 from suwi.model.errors import BrokerError
@@ -21,6 +22,7 @@ from suwi.wire.consumer_protocol import decode_assignment
 from suwi.wire.versions import ApiKey
 
 _BY_NAME_AT_MOST = 9
+_ANSWERED_FROM_MEMORY = (ApiKey.OFFSET_FETCH, ApiKey.CONSUMER_GROUP_HEARTBEAT)
 _REFUSALS = (
     ErrorCode.illegal_generation,
     ErrorCode.unknown_member_id,
@@ -42,12 +44,15 @@ class NotingCoordinator(Coordinator):
         meddles_with: TopicPartition | None = None,
         *,
         is_consumer: bool = False,
+        is_deposed: Callable[[Address], bool] = lambda _: False,
     ) -> None:
         """`meddles_with`: a partition that commits are tried for which must be refused;
-        `is_consumer`: the member is one of the consumer protocol."""
+        `is_consumer`: the member is one of the consumer protocol; `is_deposed`: whether a newer
+        coordinator serves than the one at that address."""
         super().__init__(cluster, group)
         self.history = self._history = history
         self._is_consumer = is_consumer
+        self._is_deposed = is_deposed
         self._random = random
         self._meddles_with = meddles_with
         self._before: Who | None = None
@@ -61,6 +66,10 @@ class NotingCoordinator(Coordinator):
             history.assigns(self.group, fields["generation_id"])
         sent = history.tick()
         answer = await super().call(api, fields, **limits)
+        link = self._link if api in _ANSWERED_FROM_MEMORY else None
+        if link is not None and self._is_deposed(link.address):
+            # Another one serves, and its ISR may just have stopped to fetch from this one.
+            return answer
         if api is ApiKey.OFFSET_FETCH:
             self._read(answer, sent)
         elif api is ApiKey.JOIN_GROUP and not answer.error_code:
