@@ -111,12 +111,11 @@ class ConsumerMember:
     # -- heartbeats ------------------------------------------------------------------------------
 
     async def _beat(self) -> None:
-        tells_all = self._must_tell_all
-        fields = self._fields()
-        if tells_all:
+        fields, topics = self._fields(), self._topics
+        if self._must_tell_all:
             fields |= {
                 "rebalance_timeout": self._rebalance_timeout_ms,
-                "subscribed_topic_names": self._topics,
+                "subscribed_topic_names": topics,
                 "topic_partitions": self._owned(),
             }
         self._must_tell_all = True  # Until there is an answer.
@@ -124,7 +123,7 @@ class ConsumerMember:
         if answer.error_code:
             self._heed(answer.error_code)
             raise self._coordinator.refused(answer.error_code, answer.error_message)
-        self._must_tell_all = False
+        self._must_tell_all = self._topics != topics
         self.membership = self.membership._replace(generation=answer.member_epoch)
         self._next_s = asyncio.get_running_loop().time() + _HEARTBEAT_S
         if answer.assignment is not None:
