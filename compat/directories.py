@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 
 from compat.kafka import run_java
 
@@ -40,7 +47,15 @@ def create(address: str, topic: str, *configs: str) -> None:
 
 def commit(address: str, group: str, topic: str, offset: int) -> None:
     consumer = Consumer({"bootstrap.servers": address, "group.id": group})
-    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+
+    def is_done() -> bool:
+        try:
+            consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+        except KafkaException:
+            return False  # The coordinator of a new cluster is not ready yet.
+        return True
+
+    wait_until(is_done, f"a commit of {group}")
     consumer.close()
 
 
