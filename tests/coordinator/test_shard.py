@@ -716,7 +716,7 @@ def test_timers_end_with_the_leadership() -> None:
 
 
 def test_a_leader_that_the_isr_does_not_fetch_from_prolongs_no_sessions() -> None:
-    """Hazards G17 and Z6: another broker may have given away what the member has."""
+    """Hazard G17: another broker may have given away what the member has."""
 
     async def scenario(world: World) -> None:
         await world.serve()
