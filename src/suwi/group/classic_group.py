@@ -269,7 +269,9 @@ class ClassicGroup:
             replace(each, member_id=ids.get(each.member_id, each.member_id))
             for each in value.members
         )
-        leader = ids.get(value.leader or "", value.leader or "") or None
+        leader = value.leader
+        if leader is not None:
+            leader = ids.get(leader, leader)
         return replace(value, leader=leader, members=members)
 
     def apply(self, value: GroupMetadataValue) -> None:
