@@ -64,7 +64,7 @@ def _met(line: Line, suwi: Figure, kafka: Figure | None) -> bool | None:
 
 def _found(figures: list[Figure]) -> Iterable[tuple[Line, Figure, Figure | None]]:
     suwi, kafka = _of(figures, SUWI), _of(figures, KAFKA)
-    for line in _lines():
+    for line in dict.fromkeys(_lines()):
         if line.job in suwi and line.metric in suwi[line.job].values:
             yield line, suwi[line.job], kafka.get(line.job)
 
