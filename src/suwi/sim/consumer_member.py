@@ -118,16 +118,17 @@ class ConsumerMember:
                 "subscribed_topic_names": topics,
                 "topic_partitions": self._owned(),
             }
-        self._must_tell_all = True  # Until there is an answer.
+        self._must_tell_all = True  # Until the answer is dealt with.
         answer = await self._send(fields)
         if answer.error_code:
             self._heed(answer.error_code)
             raise self._coordinator.refused(answer.error_code, answer.error_message)
-        self._must_tell_all = self._topics != topics
         self.membership = self.membership._replace(generation=answer.member_epoch)
         self._next_s = asyncio.get_running_loop().time() + _HEARTBEAT_S
+        has_taken = False
         if answer.assignment is not None:
-            await self._reconcile(answer.assignment.topic_partitions)
+            has_taken = await self._reconcile(answer.assignment.topic_partitions)
+        self._must_tell_all = has_taken or self._topics != topics
 
     async def _send(self, fields: dict[str, Any]) -> Any:
         return await self._coordinator.call(
@@ -141,7 +142,8 @@ class ConsumerMember:
             self.membership = self.membership._replace(generation=_JOIN)
             self._must_tell_all = True
 
-    async def _reconcile(self, topics: Iterable[Any]) -> None:
+    async def _reconcile(self, topics: Iterable[Any]) -> bool:
+        """Whether there is something new."""
         assigned = {
             TopicPartition(await self._name(TopicId(topic.topic_id)), PartitionIndex(index))
             for topic in topics
@@ -150,10 +152,10 @@ class ConsumerMember:
         taken = [each for each in sorted(assigned) if each not in self._held]
         who = self._who
         self._held |= {each: self._history.hold(who, str(each)) for each in taken}
-        self._must_tell_all |= bool(taken)
         self._assigned = assigned
         # It may take a while, with heartbeats that say nothing of it (G17).
         self._revoke_s = asyncio.get_running_loop().time() + self._random.uniform(0, 1)
+        return bool(taken)
 
     def _release(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
