@@ -21,6 +21,9 @@ from suwi.sim.random import SimRandom
 from suwi.wire.versions import ApiKey
 
 _HEARTBEAT_S = 0.4
+_TELL_ALL_S = 10.0
+"""A heartbeat that timed out may be handled after the one that replaced it. What it is answered
+nobody reads, and neither here nor in Kafka it is told again unless the member tells everything."""
 _JOIN, _LEAVE, _LEAVE_STATIC = 0, -1, -2
 _REJOIN = (
     ErrorCode.unknown_member_id,
@@ -53,7 +56,7 @@ class ConsumerMember:
         self._topic_ids: dict[TopicId, str] = {}
         self._assigned: set[TopicPartition] = set()
         self._must_tell_all = True
-        self._next_s = self._revoke_s = 0.0
+        self._next_s = self._revoke_s = self._told_s = 0.0
 
     # -- as a consumer ---------------------------------------------------------------------------
 
@@ -111,8 +114,9 @@ class ConsumerMember:
     # -- heartbeats ------------------------------------------------------------------------------
 
     async def _beat(self) -> None:
-        fields, topics = self._fields(), self._topics
-        if self._must_tell_all:
+        fields, topics, now_s = self._fields(), self._topics, asyncio.get_running_loop().time()
+        if self._must_tell_all or now_s >= self._told_s + _TELL_ALL_S:
+            self._told_s = now_s
             fields |= {
                 "rebalance_timeout": self._rebalance_timeout_ms,
                 "subscribed_topic_names": topics,
