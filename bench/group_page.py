@@ -38,10 +38,14 @@ def _lines() -> Iterable[Line]:
         yield Line(f"first generation {of}", rebalance, "form_s", "s", 2)
         yield Line(f"a rebalance {of}", rebalance, "rebalance_s", "s", 2)
         yield Line("another group's commits meanwhile, p99", rebalance, "commit_p99_ms", "ms")
-        commits = groups.commits_job(plan.committers)
-        name = f"commits of {plan.committers} committers"
-        yield Line(name, commits, "commits_per_s", "/s", 1.0, of_kafka=True)
-        yield Line("CPU of the broker for one", commits, "server_cpu_us_per_commit", "µs")
+        for count in (1, plan.committers):
+            commits = groups.commits_job(plan.committers, count)
+            name = f"commits of {plan.committers} committers of "
+            name += "one group" if count == 1 else f"{count} groups"
+            yield Line(name, commits, "commits_per_s", "/s", 1.0, of_kafka=True)
+            yield Line(
+                f"{name}: CPU of the broker for one", commits, "server_cpu_us_per_commit", "µs"
+            )
         for count in plan.loaded:
             offsets = f"{count * groups.PARTITIONS:,} offsets of {count:,} groups"
             limit = 5 if count == 10_000 else None

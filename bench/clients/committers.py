@@ -1,4 +1,4 @@
-"""Many committers, each on a connection and with a group of its own, one commit at a time.
+"""Many committers on connections of their own, of one group or of as many, one commit at a time.
 
 The requests are prepared, and of the responses only the size is looked at: the last one is read.
 """
@@ -20,7 +20,8 @@ def committers(options: Options) -> Metrics:
     requests: dict[socket.socket, bytes] = {}
     sizes: dict[socket.socket, int] = {}
     for number, wire in enumerate(wires):
-        request = messages.commit(f"committer-{number}", options["topic"], 1, 42)
+        group = f"committer-{number}" if options["groups"] > 1 else "committers"
+        request = messages.commit(group, options["topic"], 1, 42)
         reply = wire.ask(request)
         assert messages.commit_error(reply) == 0, reply
         requests[wire.socket], sizes[wire.socket] = request, len(reply) + 4

@@ -42,8 +42,10 @@ def rebalance_job(members: int) -> str:
     return f"a group of {members} members rebalances"
 
 
-def commits_job(committers: int) -> str:
-    return f"{committers} committers"
+def commits_job(committers: int, groups: int) -> str:
+    return (
+        f"{committers} committers of {groups} groups" if groups > 1 else f"{committers} committers"
+    )
 
 
 def load_job(groups: int) -> str:
@@ -65,8 +67,10 @@ def measure(plan: Plan, brokers: tuple[str, ...]) -> list[Figure]:
             _find_all([server.address])
         runs = {name: partial(_rebalance, sizes, server) for name, server in servers.items()}
         figures += take_turns(rebalance_job(sizes.members), runs, plan.repetitions)
-        runs = {name: partial(_commit, sizes, server) for name, server in servers.items()}
-        figures += take_turns(commits_job(sizes.committers), runs, plan.repetitions)
+        for groups in (1, sizes.committers):
+            runs = {n: partial(_commit, sizes, server, groups) for n, server in servers.items()}
+            job = commits_job(sizes.committers, groups)
+            figures += take_turns(job, runs, plan.repetitions)
     for groups in sizes.loaded:
         with homes(brokers) as places:
             loads = {name: partial(_load, place) for name, place in places.items()}
@@ -110,9 +114,10 @@ def _rebalance(plan: GroupsPlan, server: Server) -> Metrics:
     return took | {f"commit_{name}": commits[name] for name in ("p50_ms", "p99_ms", "max_ms")}
 
 
-def _commit(plan: GroupsPlan, server: Server) -> Metrics:
+def _commit(plan: GroupsPlan, server: Server, groups: int) -> Metrics:
+    """Of one group, and so in one shard, or of groups in nearly as many."""
     options = {"topic": TOPIC, "committers": plan.committers, "commits": plan.commits}
-    return run_client("committers", {**server.target, **options})
+    return run_client("committers", {**server.target, **options, "groups": groups})
 
 
 # -- many groups -------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from tests.bench.test_pages import MACHINE
 def figures(
     *, form_s: float = 1.5, commits: float = 900, kafka_commits: float = 800
 ) -> list[Figure]:
-    rebalance, commit = groups.rebalance_job(500), groups.commits_job(50)
+    rebalance, commit = groups.rebalance_job(500), groups.commits_job(50, 1)
     members = {"form_s": [form_s], "rebalance_s": [0.5], "commit_p99_ms": [30.0]}
     return [
         Figure(rebalance, SUWI, members),
@@ -34,7 +34,7 @@ def test_goals_are_for_suwi_alone_or_against_kafka() -> None:
     (late,) = missed(figures(form_s=2.1))
     assert late.startswith("first generation of 500 members: 2.1 s")
     (slow,) = missed(figures(commits=700))
-    assert slow.startswith("commits of 50 committers: 700 /s")
+    assert slow.startswith("commits of 50 committers of one group: 700 /s")
 
 
 def test_without_kafka_there_is_no_goal_against_it() -> None:
