@@ -10,11 +10,13 @@ from pathlib import Path
 
 from bench import pages, report, versions
 from bench.base_env import ROOT, base_python
+from bench.group_page import GROUPS_PAGE
 from bench.homes import why_no_kafka
 from bench.jobs import (
     connections,
     failover,
     fairness,
+    groups,
     java,
     latency,
     librdkafka,
@@ -53,6 +55,7 @@ OWN: dict[str, Callable[[Plan, tuple[str, ...]], list[Figure]]] = {
 PAGES: dict[str, tuple[pages.Page, Callable[[Plan, tuple[str, ...]], list[Figure]]]] = {
     "stalls": (pages.STALLS, stalls.measure),
     "fairness": (pages.FAIRNESS, fairness.measure),
+    "groups": (GROUPS_PAGE, groups.measure),
 }
 # Jobs in which two versions of Suwi are compared.
 RACE = "race"

@@ -186,3 +186,33 @@ FAIRNESS = {
         partitions=100,
     ),
 }
+
+
+@dataclass(frozen=True)
+class GroupsPlan:
+    members: int
+    heartbeat_s: float
+    committers: int
+    commits: int
+    loaded: tuple[int, ...]  # groups
+    failed_over: int
+
+
+GROUPS = {
+    FULL.name: GroupsPlan(
+        members=500,
+        heartbeat_s=0.2,
+        committers=50,
+        commits=200_000,
+        loaded=(10_000, 100_000),
+        failed_over=10_000,
+    ),
+    QUICK.name: GroupsPlan(
+        members=500,
+        heartbeat_s=0.2,
+        committers=50,
+        commits=20_000,
+        loaded=(10_000,),
+        failed_over=10_000,
+    ),
+}

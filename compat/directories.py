@@ -8,9 +8,16 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 
 from compat.kafka import run_java
 
@@ -36,6 +43,36 @@ class Stored(NamedTuple):
 def create(address: str, topic: str, *configs: str) -> None:
     arguments = [part for config in configs for part in ("--config", config)]
     run_java(TOPICS, "--bootstrap-server", address, "--create", "--topic", topic, *arguments)
+
+
+def commit(address: str, group: str, topic: str, offset: int) -> None:
+    wanted = [TopicPartition(topic, 0, offset)]
+    _of_group(address, group, lambda c: c.commit(offsets=wanted, asynchronous=False))
+
+
+def committed(address: str, group: str, topic: str) -> int:
+    wanted = [TopicPartition(topic, 0)]
+    (found,) = _of_group(address, group, lambda c: c.committed(wanted, timeout=_WAIT_S))
+    return int(found.offset)
+
+
+def _of_group(address: str, group: str, ask: Callable[[Consumer], list[Any]]) -> list[Any]:
+    """Again and again: the coordinator of a broker that was just started is not ready yet."""
+    consumer = Consumer({"bootstrap.servers": address, "group.id": group})
+    answer: list[Any] = []
+
+    def is_done() -> bool:
+        try:
+            answer[:] = ask(consumer)
+        except KafkaException:
+            return False
+        return True
+
+    try:
+        wait_until(is_done, f"the coordinator of {group}")
+    finally:
+        consumer.close()
+    return answer
 
 
 def read(address: str, topic: str, isolation: str = "read_committed") -> list[Stored]:

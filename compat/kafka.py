@@ -11,6 +11,7 @@ from pathlib import Path
 
 KAFKA_VERSION = "4.3.0"
 _HERE = Path(__file__).parent
+_POM = _HERE / "pom.xml"
 _JARS = _HERE.parent / ".kafka" / KAFKA_VERSION
 _TOOL_S = 120
 _STOP_S = 300
@@ -38,7 +39,9 @@ def kafka_classpath() -> str:
     """Kafka's jars, fetched by Maven at the first call. Raises `Unavailable`."""
     if shutil.which("java") is None:
         raise Unavailable("there is no `java` on the path")
-    if not (_JARS / ".complete").exists():
+    complete = _JARS / ".complete"
+    wanted = _POM.read_text()
+    if not complete.exists() or complete.read_text() != wanted:
         if shutil.which("mvn") is None:
             raise Unavailable("there is no `mvn` on the path to fetch Apache Kafka with")
         fetched = subprocess.run(
@@ -46,7 +49,7 @@ def kafka_classpath() -> str:
                 "mvn",
                 "--quiet",
                 "--batch-mode",
-                f"--file={_HERE / 'pom.xml'}",
+                f"--file={_POM}",
                 f"-Dkafka.version={KAFKA_VERSION}",
                 f"-DoutputDirectory={_JARS}",
                 "dependency:copy-dependencies",
@@ -58,7 +61,7 @@ def kafka_classpath() -> str:
         )
         if fetched.returncode:
             raise Unavailable(f"Maven could not fetch Apache Kafka:\n{fetched.stdout[-2000:]}")
-        (_JARS / ".complete").touch()
+        complete.write_text(wanted)
     return f"{_JARS}/*"
 
 
@@ -66,21 +69,58 @@ def run_java(
     main: str, *arguments: str, stdin: str = "", time_s: float = _TOOL_S, heap: str = "256m"
 ) -> str:
     """Run a class (or a single Java source file); returns its output. Raises `ToolFailed`."""
-    command = [
-        "java",
-        f"-Xmx{heap}",
-        "-XX:TieredStopAtLevel=1",
-        "-cp",
-        kafka_classpath(),
-        main,
-        *arguments,
-    ]
     ended = subprocess.run(
-        command, input=stdin, capture_output=True, text=True, timeout=time_s, check=False
+        _java(heap, main, *arguments),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=time_s,
+        check=False,
     )
     if ended.returncode:
         raise ToolFailed(f"{main}: {ended.stdout[-2000:]}{ended.stderr[-2000:]}")
     return ended.stdout + ended.stderr
+
+
+def _java(heap: str, main: str, *arguments: str) -> list[str]:
+    jvm = [f"-Xmx{heap}", "-XX:TieredStopAtLevel=1"]
+    return ["java", *jvm, "-cp", kafka_classpath(), main, *arguments]
+
+
+class JavaProcess:
+    """A class that runs until it is stopped, such as a worker of Kafka Connect."""
+
+    def __init__(self, output: Path, main: str, *arguments: str, heap: str = "256m") -> None:
+        self.output = output
+        self._command = _java(heap, main, *arguments)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> "JavaProcess":
+        with self.output.open("ab") as output:
+            self._process = subprocess.Popen(self._command, stdout=output, stderr=output)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def check(self) -> None:
+        """Raises `ToolFailed` if it has ended."""
+        if self._process is None or self._process.poll() is not None:
+            raise ToolFailed(self.output.read_text()[-2000:])
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(_TOOL_S)
+            finally:
+                self.kill()
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(60)
+            self._process = None
 
 
 class KafkaServer:
@@ -88,7 +128,7 @@ class KafkaServer:
 
     def __init__(self, directory: Path, *, heap: str = "1g", **settings: str) -> None:
         self.directory = directory
-        self.port = _free_port()
+        self.port = free_port()
         self.data = directory / "data"
         self._heap = heap
         self._settings = settings
@@ -125,7 +165,7 @@ class KafkaServer:
 
     def _configure(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        controller = _free_port()
+        controller = free_port()
         settings = {
             "process.roles": "broker,controller",
             "node.id": "0",
@@ -174,7 +214,7 @@ class KafkaServer:
             self._process = None
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

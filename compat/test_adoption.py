@@ -18,6 +18,8 @@ from compat.directories import (
     Stored,
     check_files,
     cleaned_to,
+    commit,
+    committed,
     create,
     fill_idempotent,
     fill_transactions,
@@ -36,6 +38,9 @@ CONFIGS = "kafka.admin.ConfigCommand"
 COMPACTED = ("cleanup.policy=compact", "segment.ms=1", "min.cleanable.dirty.ratio=0.01")
 KEPT, BURIED = "kept", "buried"
 """Compacted topics: one keeps tombstones for a day, one removes them in the next run."""
+
+
+GROUP = "billing"
 
 
 class Filled(NamedTuple):
@@ -95,6 +100,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
             configure(kafka.address, topic, "min.compaction.lag.ms=86400000")
             fill_transactions(kafka.address, topic)
             fill_idempotent(kafka.address, topic, keys=3)
+        commit(kafka.address, GROUP, "codecs", 7)
         names = ("codecs", "txns", KEPT, BURIED)
         expected = {name: read(kafka.address, name) for name in names}
     finally:
@@ -142,6 +148,21 @@ def test_suwi_serves_a_directory_of_kafkas(filled: Filled, tmp_path: Path) -> No
         assert read(broker.address, "codecs")[:-1] == filled.expected["codecs"]
         assert read(broker.address, "txns") == filled.expected["txns"]
         broker.stop()
+
+
+def test_groups_go_on_in_suwi_and_then_in_kafka_again(filled: Filled, tmp_path: Path) -> None:
+    with adopted_copy(filled, tmp_path) as broker:
+        assert committed(broker.address, GROUP, "codecs") == 7
+        commit(broker.address, GROUP, "codecs", 9)
+        commit(broker.address, "of suwi", "codecs", 3)
+        broker.stop()
+    kafka = filled.kafka.with_data(tmp_path / "data", tmp_path / "kafka")
+    kafka.start()
+    try:
+        assert committed(kafka.address, GROUP, "codecs") == 9
+        assert committed(kafka.address, "of suwi", "codecs") == 3
+    finally:
+        kafka.stop()
 
 
 def test_suwi_recovers_a_directory_that_kafka_left_uncleanly(

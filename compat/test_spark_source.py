@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from compat.kafka import KafkaServer, Unavailable, _free_port, run_java
+from compat.kafka import KafkaServer, Unavailable, free_port, run_java
 from compat.spark_connector import connector_jars
 from suwi.spark.option_kinds import Use
 from suwi.spark.option_table import KAFKA, find
@@ -71,14 +71,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
 @pytest.fixture(scope="module")
 def token_port() -> int:
     """Of a listener of Apache Kafka with unsecured tokens."""
-    return _free_port()
+    return free_port()
 
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory, token_port: int) -> Iterator[KafkaServer]:
     folder = tmp_path_factory.mktemp("kafka")
     server = KafkaServer(folder, heap="512m", log_cleaner_backoff_ms="200")
-    controller = f"127.0.0.1:{_free_port()}"
+    controller = f"127.0.0.1:{free_port()}"
     served = f"PLAINTEXT://{server.address},TOKEN://127.0.0.1:{token_port}"
     login = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
     server._settings |= {

@@ -1,9 +1,10 @@
 """`--adopt`: topics are created for data that the metadata lacks, without loss."""
 
+import shutil
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from suwi.records.builder import build_batch
@@ -86,6 +87,45 @@ def test_new_producers_do_not_get_producer_ids_of_the_adopted_logs(tmp_path: Pat
             *(b"a", b"b", b"c"),
             *(b"d", b"e", b"f"),
         ]
+
+
+def commit(address: str, offset: int) -> None:
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "billing"})
+    consumer.commit(offsets=[TopicPartition("orders", 0, offset)], asynchronous=False)
+    consumer.close()
+
+
+def committed(address: str) -> int:
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "billing"})
+    try:
+        (found,) = consumer.committed([TopicPartition("orders", 0)], timeout=30)
+        return int(found.offset)
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_groups_are_adopted_with_their_offsets_if_all_partitions_are_there(
+    tmp_path: Path, is_whole: bool
+) -> None:
+    data = tmp_path / "data"
+    with BrokerProcess(data, "offsets.topic.num.partitions=5") as broker:
+        write(broker.address, "orders", "a", "b", "c")
+        commit(broker.address, 2)
+        broker.stop()
+    (data / "suwi-metadata.sqlite").unlink()
+    if not is_whole:  # Where a group belongs depends on how many there are.
+        shutil.rmtree(data / "__consumer_offsets-1")
+    with BrokerProcess(data, options=["--adopt"]) as broker:
+        assert committed(broker.address) == (2 if is_whole else OFFSET_INVALID)
+        commit(broker.address, 3)
+        broker.kill()
+        broker.start()
+        assert committed(broker.address) == 3
+        names = {path.name for path in data.glob("__consumer_offsets-*")}
+        assert len([name for name in names if name.count("-") == 1]) == (5 if is_whole else 50)
+        policy = configs(broker.address, "__consumer_offsets")["cleanup.policy"]
+        assert policy == "compact"
 
 
 @pytest.mark.parametrize("offsets", [(0, 1, 2, 7), (0, 5), (3,)])

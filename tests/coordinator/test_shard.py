@@ -1,6 +1,7 @@
 """A shard: decide, replay, append, reply when committed; roles by epoch; failures of its own."""
 
 import asyncio
+import itertools
 from typing import Any
 from unittest.mock import patch
 
@@ -327,6 +328,48 @@ def test_a_record_whose_replay_raises_fails_its_shard_alone(leads: bool) -> None
     in_world(scenario)
 
 
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_failed_shard_is_loaded_again_ever_more_rarely_until_that_succeeds(leads: bool) -> None:
+    """Hazard G10: no change of role is needed."""
+
+    async def scenario(world: World) -> None:
+        await world.serve()
+        world.append(("a", "v"), (POISON, "!"), ("b", "v"))
+        world.commit()
+        if leads:
+            world.lead(1)
+        else:
+            world.follow(1)
+            world.fetch(1, world.end)
+        await world.until(lambda: world.shard.status is Status.FAILED)
+        failed_s = [asyncio.get_running_loop().time()]
+        for count in (2, 3):
+            await world.until(lambda count=count: len(world.failures) == count)  # type: ignore[misc]
+            failed_s.append(asyncio.get_running_loop().time())
+        with patch.object(Notes, "poison", None):
+            await world.until(lambda: len(world.machine.values) > 1)
+        assert world.machine.values == {"a": "v", POISON: "!", "b": "v"}
+        assert world.shard.status is (Status.ACTIVE if leads else Status.FOLLOWING)
+        first_s, second_s = (late - early for early, late in itertools.pairwise(failed_s))
+        assert second_s > 1.5 * first_s
+
+    in_world(scenario)
+
+
+def test_a_failed_shard_that_was_closed_is_not_loaded_again() -> None:
+    async def scenario(world: World) -> None:
+        await world.serve()
+        world.append((POISON, "!"))
+        world.commit()
+        world.lead(1)
+        await world.until(lambda: world.shard.status is Status.FAILED)
+        world.shard.close()
+        await asyncio.sleep(300)
+        assert len(world.failures) == 1
+
+    in_world(scenario)
+
+
 def test_a_decision_that_raises_costs_the_requests_of_its_shard_and_the_log_is_read_again() -> None:
     async def scenario(world: World) -> None:
         await world.serve()
@@ -390,7 +433,7 @@ def test_an_election_that_raises_does_not_go_round_and_round() -> None:
         world.lead(0)
         await asyncio.sleep(10)
         assert world.shard.status is Status.FAILED
-        assert len(world.failures) == 1
+        assert 1 <= len(world.failures) <= 4
         world.shard._context = make
 
     in_world(scenario)
@@ -668,6 +711,31 @@ def test_timers_end_with_the_leadership() -> None:
         await world.serve(2)
         await asyncio.sleep(5)
         assert world.machine.expirations == []
+
+    in_world(scenario)
+
+
+def test_a_leader_that_the_isr_does_not_fetch_from_prolongs_no_sessions() -> None:
+    """Hazard G17: another broker may have given away what the member has."""
+
+    async def scenario(world: World) -> None:
+        await world.serve()
+
+        def beat() -> Request:
+            request = Request()
+            world.shard.submit(
+                lambda machine, _now_ms, decision: machine.get("a", request, decision),
+                request,
+                prolongs=True,
+            )
+            return request
+
+        beat()
+        await asyncio.sleep(2 * ISR_SILENCE_S_MAX)
+        with pytest.raises(NotCoordinator):
+            beat()
+        world.commit()
+        beat()
 
     in_world(scenario)
 

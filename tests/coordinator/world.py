@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from suwi.coordinator.decision import Decision, TimerKey, Token
 from suwi.coordinator.record import CoordinatorRecord
@@ -34,6 +34,8 @@ POISON = "poison"
 class Notes:
     """Keeps the newest value by key. What is not persisted: `waiting` and timers."""
 
+    poison: ClassVar[str | None] = POISON
+
     def __init__(self) -> None:
         self.values: dict[str, str] = {}
         self.uncommitted: list[int] = []
@@ -63,7 +65,7 @@ class Notes:
 
     def replay(self, record: CoordinatorRecord, facts: RecordFacts) -> None:
         key, value = record
-        if key == POISON:
+        if key == self.poison:
             raise ZeroDivisionError
         if not facts.is_committed:
             self.uncommitted.append(facts.offset)

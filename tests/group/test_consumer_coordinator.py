@@ -92,10 +92,10 @@ def test_members_choose_the_assignor_by_majority() -> None:
         ({"member_epoch": -2}, ErrorCode.invalid_request),
         ({"member_epoch": -3}, ErrorCode.invalid_request),
         ({"server_assignor": "mine"}, ErrorCode.unsupported_assignor),
-        ({"member_epoch": 1}, ErrorCode.unknown_member_id),
-        ({"member_epoch": -1}, ErrorCode.unknown_member_id),
-        ({"member_epoch": 1, "instance_id": "i"}, ErrorCode.unknown_member_id),
-        ({"member_epoch": -2, "instance_id": "i"}, ErrorCode.unknown_member_id),
+        ({"member_epoch": 1}, ErrorCode.group_id_not_found),
+        ({"member_epoch": -1}, ErrorCode.group_id_not_found),
+        ({"member_epoch": 1, "instance_id": "i"}, ErrorCode.group_id_not_found),
+        ({"member_epoch": -2, "instance_id": "i"}, ErrorCode.group_id_not_found),
     ],
 )
 def test_a_bad_heartbeat_is_refused(changes: dict[str, Any], error: ErrorCode) -> None:

@@ -4,6 +4,7 @@ Every event is checked against a replay of the log, see `driver.py` (H0).
 """
 
 import struct
+from dataclasses import replace
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -181,6 +182,46 @@ def test_g6_the_replacement_is_persisted_before_it_is_told() -> None:
     member = driver.group.members[new]
     assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (20_000, 40_000)
     assert member.assignment == old.encode()
+
+
+def test_g6_a_replacement_during_a_rebalance_is_persisted_before_it_is_told() -> None:
+    """Kafka does not: there the new one is fenced by the old one's id after the fail-over."""
+    driver = Driver()
+    other, old = driver.stable(instances=["pod-1", "pod-2"])
+    value = driver.group.persisted
+    assert value is not None
+    first, second = (driver.group.members[each].instance_id for each in (old, other))
+    driver.join(other, instance=second)
+    back = driver.join(instance=first)
+    assert driver.state is COMPLETING
+    new = driver.id_of(back)
+    assert driver.group.persisted == replace(
+        value,
+        members=tuple(
+            replace(each, member_id=new) if each.member_id == old else each
+            for each in value.members
+        ),
+    )
+    driver.fail_over()
+    assert (driver.state, driver.group.generation) == (STABLE, value.generation)
+    assert driver.heartbeat(old, instance=first) == ErrorCode.fenced_instance_id
+    generation = value.generation + 1
+    late = driver.replies[driver.sync(new, instance=first, generation=generation)]
+    assert late.error == ErrorCode.illegal_generation
+    driver.join(other, instance=second)
+    driver.join(new, instance=first)
+    driver.assign()
+
+
+def test_g6_a_rebalance_without_a_replacement_persists_nothing_before_the_assignment() -> None:
+    driver = Driver()
+    one, two = driver.stable(instances=["pod-1", "pod-2"])
+    records = len(driver.log)
+    for each in (one, two):
+        driver.join(each, instance=driver.group.members[each].instance_id)
+    driver.join(one, instance=driver.group.members[one].instance_id)
+    assert driver.state is COMPLETING
+    assert len(driver.log) == records
 
 
 def test_g6_a_static_member_that_wants_other_topics_makes_its_group_rebalance() -> None:

@@ -1,6 +1,7 @@
 """Records of `__consumer_offsets`: what is written can be read; other bytes are named as such."""
 
 import struct
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -11,10 +12,16 @@ from suwi.coordinator.record import CoordinatorRecord
 from suwi.group import classic_group_records as classic
 from suwi.group import consumer_group_records as group
 from suwi.group.consumer_group_records import TopicPartitions
-from suwi.group.offset_records import OffsetCommitKey, OffsetCommitValue
+from suwi.group.offset_records import (
+    OffsetCommitKey,
+    OffsetCommitValue,
+    _read_any_offset,
+    _read_offset,
+)
 from suwi.group.records import GROUP_RECORDS
 from suwi.model.ids import TopicId
 from suwi.wire.errors import MalformedMessage
+from suwi.wire.primitives import Reader
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -133,3 +140,26 @@ def test_a_record_type_that_is_not_known_here_is_left_alone() -> None:
 def test_bytes_that_are_no_record_are_named_as_such(key: bytes, value: bytes | None) -> None:
     with pytest.raises(MalformedMessage):
         GROUP_RECORDS.decode(key, value)
+
+
+@given(OFFSETS.filter(lambda value: value is not None), st.booleans(), st.integers(0, 60))
+def test_an_offset_is_read_in_one_piece_as_step_by_step(
+    value: OffsetCommitValue, has_metadata: bool, cut_to: int
+) -> None:
+    written = replace(value, metadata=value.metadata if has_metadata else "").encode()
+    for data in (written, written[:cut_to]):
+        found = []
+        for read in (_read_offset, _read_any_offset):
+            try:
+                found.append(read(Reader(memoryview(data), 2), 4))
+            except (MalformedMessage, IndexError, struct.error):
+                found.append(None)
+        assert found[0] == found[1]
+
+
+@given(st.builds(OffsetCommitKey, TEXT, TEXT, INT32), st.integers(0, 60))
+def test_a_key_that_was_cut_off_is_malformed(key: OffsetCommitKey, cut_to: int) -> None:
+    written = key.encode()
+    if cut_to < len(written):
+        with pytest.raises(MalformedMessage):
+            GROUP_RECORDS.decode(written[:cut_to], None)

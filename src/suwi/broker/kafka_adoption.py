@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Collection
 
+from suwi.broker.group_coordinator import OFFSETS_TOPIC
 from suwi.broker.kafka_metadata import read_topic_configs
 from suwi.controller.topic_control import TopicControl
 from suwi.log.log_directories import LogDirectories
@@ -25,8 +26,9 @@ from suwi.transaction.producer_ids import ProducerIds
 
 log = logging.getLogger(__name__)
 
-# Kafka's metadata log, and internal topics whose format only Kafka's coordinators understand.
+# Kafka's metadata log, and internal topics of coordinators that Suwi does not have.
 _INTERNAL_PREFIX = "__"
+_OFFSETS_TOPIC_CONFIG = {"cleanup.policy": "compact", "compression.type": "producer"}
 # Used when the configuration is unknown: the topic may have been compacted, and the default
 # retention would delete records older than a week.
 _KEEP_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
@@ -48,12 +50,17 @@ async def adopt(
         unknown = [
             tp
             for tp in directory.found_partitions()
-            if tp.topic not in known and not tp.topic.startswith(_INTERNAL_PREFIX)
+            if tp.topic not in known and _is_of_use(tp.topic)
         ]
         if unknown:
             directory.expect_gaps(unknown)
         for tp in unknown:
             found.setdefault(tp.topic, {})[tp.partition] = directory
+    offsets = found.get(OFFSETS_TOPIC, {})
+    if len(offsets) != max(offsets, default=-1) + 1:
+        # A group belongs to a partition by how many there are.
+        log.warning("groups not adopted: partitions of theirs are missing")
+        del found[OFFSETS_TOPIC]
     producer_ids = ProducerIds(store)
     for name, partitions in sorted(found.items()):
         topic_id = _common_topic_id(name, partitions)
@@ -62,7 +69,8 @@ async def adopt(
                 "topic not adopted: its partitions have different topic ids", extra={"topic": name}
             )
             continue
-        config = _usable(name, configs[name], defaults) if name in configs else _KEEP_ALL
+        unknown_config = _OFFSETS_TOPIC_CONFIG if name == OFFSETS_TOPIC else _KEEP_ALL
+        config = _usable(name, configs[name], defaults) if name in configs else unknown_config
         logs = await _open(name, topic_id, partitions, parse_topic_config(config, defaults))
         used_producer_ids = [
             p.producer_id for opened in logs.values() for p in opened.producers.all()
@@ -74,6 +82,10 @@ async def adopt(
             "topic adopted",
             extra={"topic": name, "partitions": len(topic.partitions), "configs": config},
         )
+
+
+def _is_of_use(topic: str) -> bool:
+    return topic == OFFSETS_TOPIC or not topic.startswith(_INTERNAL_PREFIX)
 
 
 def _common_topic_id(name: str, partitions: dict[int, LogDirectory]) -> TopicId | None:

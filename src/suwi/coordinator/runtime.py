@@ -5,6 +5,7 @@ belongs to. Invariant: the number of shards is that of the topic's partitions, n
 """
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Final
 
 from suwi.coordinator.shard import Shard
@@ -16,16 +17,26 @@ from suwi.replica.partition import Partition
 
 _INT32: Final = 0xFFFFFFFF
 _INT32_MIN: Final = 1 << 31
+_CACHED_CHARS_MAX: Final = 256
 
 
 def shard_index(key: str, partitions: int) -> int:
     """As Kafka: the absolute value of Java's String.hashCode."""
+    is_short = len(key) <= _CACHED_CHARS_MAX
+    return (_cached_hash(key) if is_short else _absolute_hash(key)) % partitions
+
+
+def _absolute_hash(key: str) -> int:
     hash_code = 0
     for unit in memoryview(key.encode("utf-16-be", "surrogatepass")).cast("H"):
         hash_code = (31 * hash_code + ((unit & 0xFF) << 8 | unit >> 8)) & _INT32
     if hash_code == _INT32_MIN:
         return 0
-    return (hash_code if hash_code < _INT32_MIN else (1 << 32) - hash_code) % partitions
+    return hash_code if hash_code < _INT32_MIN else (1 << 32) - hash_code
+
+
+_cached_hash: Final = lru_cache(maxsize=4096)(_absolute_hash)
+"""Every heartbeat and commit asks for it."""
 
 
 class CoordinatorRuntime:

@@ -39,6 +39,8 @@ from suwi.replica.partition import Partition
 log = logging.getLogger(__name__)
 
 _RETRY_TIMER_S: Final = 1.0
+_RELOAD_S_MIN: Final = 1.0
+_RELOAD_S_MAX: Final = 60.0
 _ACTIVATIONS_MAX: Final = 20
 
 
@@ -73,6 +75,9 @@ class Shard:
         self._is_flushing = False
         """Whether an append waits for its commit, or the queue will be flushed in this turn."""
         self._task: asyncio.Task[None] | None = None
+        self._reload: asyncio.TimerHandle | None = None
+        self._reload_s = _RELOAD_S_MIN
+        """How long the next failure is waited after."""
         partition.watch(self._wake)
         self._wake()
 
@@ -104,6 +109,8 @@ class Shard:
         if self._task is not None:
             self._task.cancel()
             self._task = None
+        if self._reload is not None:
+            self._reload.cancel()
 
     def _stop_serving(self, error: BrokerError) -> None:
         was_active, self.status = self.status is Status.ACTIVE, Status.FOLLOWING
@@ -125,11 +132,26 @@ class Shard:
         self._reader = None
 
     def _fail(self, error: Exception) -> None:
-        """A record that cannot be replayed, or a bug: this shard is out of service."""
+        """A record that cannot be replayed, or a bug: this shard is out of service for a while."""
         self._context.on_failure(self.partition.partition, error)
         self._stop_serving(CoordinatorNotAvailable("the coordinator has failed"))
         self._reset()
         self.status = Status.FAILED
+        if self._reload is not None:
+            self._reload.cancel()
+        loop = asyncio.get_running_loop()
+        self._reload = loop.call_later(self._reload_s, self._resume_if_failed)
+        self._reload_s = min(2 * self._reload_s, _RELOAD_S_MAX)
+
+    def _resume_if_failed(self) -> None:
+        """G10: loading is retried. A change of its role may have come first."""
+        if self.status is Status.FAILED:
+            self._resume()
+
+    def _resume(self) -> None:
+        leads = self.partition.is_leader and self.partition.leader_epoch == self.epoch
+        self.status = Status.LOADING if leads else Status.FOLLOWING
+        self._wake()
 
     # -- applying the log ------------------------------------------------------------------------
 
@@ -173,6 +195,7 @@ class Shard:
             if status is Status.LOADING and done:
                 self._activate()
             elif done and not self._lags():
+                self._reload_s = _RELOAD_S_MIN
                 break
         self._task = None
 
@@ -224,6 +247,7 @@ class Shard:
         log.info("coordinator serves", extra={**self._fields(None), "epoch": self.epoch})
         try:
             self._handle_event(lambda machine, now_ms, decision: machine.elected(now_ms, decision))
+            self._reload_s = _RELOAD_S_MIN
         except Exception as error:
             self._fail(error)
 
@@ -249,11 +273,16 @@ class Shard:
         ):
             raise NotCoordinator(f"another broker may lead {self.partition.partition}")
 
-    def submit(self, decide: Decide, token: Token, *, writes: bool = True) -> None:
+    def submit(
+        self, decide: Decide, token: Token, *, writes: bool = True, prolongs: bool = False
+    ) -> None:
         """Handle one request. `token` gets the reply, now or later. Raises what refuses it now.
 
-        `writes`: it may append, so it is refused where an append would be.
+        `writes`: it may append, so it is refused where an append would be. `prolongs`: its reply
+        tells a member that it still is one, so it is refused where another broker may know better.
         """
+        if prolongs:
+            self.check_readable()
         self.check_active()
         if writes:
             self.partition.check_enough_replicas(None)
@@ -402,9 +431,7 @@ class Shard:
     def _load_again(self, error: BrokerError) -> None:
         self._stop_serving(error)
         self._reset()
-        if self.partition.is_leader and self.partition.leader_epoch == self.epoch:
-            self.status = Status.LOADING
-        self._wake()
+        self._resume()
 
     def _reply(self, replies: list[tuple[Token, Any]]) -> None:
         """At once if everything that was replayed is committed."""

@@ -56,7 +56,7 @@ class Status(enum.Enum):
     LOADING = "loading"
     ACTIVE = "active"
     FAILED = "failed"
-    """Its records cannot be replayed; tried again at the next change of its role."""
+    """Its records cannot be replayed. Tried again after a while, and when its role changes."""
     CLOSED = "closed"
 
 

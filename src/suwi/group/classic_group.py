@@ -10,7 +10,7 @@ or for a sync, never for both. Each join costs the same, however many members th
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from suwi.coordinator.decision import Token
@@ -252,10 +252,35 @@ class ClassicGroup:
             ),
         )
 
+    def value_with_replacements(self) -> GroupMetadataValue | None:
+        """The generation that is persisted, with the ids of static members that were replaced
+        since; None if there are none."""
+        value = self.persisted
+        if value is None:
+            return None
+        ids = {
+            each.member_id: self.static[each.instance_id]
+            for each in value.members
+            if each.instance_id is not None and each.instance_id in self.static
+        }
+        if all(old == new for old, new in ids.items()):
+            return None
+        members = tuple(
+            replace(each, member_id=ids.get(each.member_id, each.member_id))
+            for each in value.members
+        )
+        leader = value.leader
+        if leader is not None:
+            leader = ids.get(leader, leader)
+        return replace(value, leader=leader, members=members)
+
     def apply(self, value: GroupMetadataValue) -> None:
         """A record of this group. A member that is known keeps the requests it waits for, and the
         protocols that it could have used instead; only the one in use is in the record."""
         self.persisted = value
+        is_completing = self.state is ClassicState.COMPLETING_REBALANCE
+        if is_completing and value.generation != self.generation:
+            return  # Of the generation before: `value_with_replacements`.
         known, self.members, self.static = self.members, {}, {}
         self.protocol_type = value.protocol_type or None
         self.generation = value.generation

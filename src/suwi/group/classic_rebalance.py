@@ -100,6 +100,10 @@ class ClassicRebalances:
         move(group, ClassicState.COMPLETING_REBALANCE, now_ms)
         # G3: who does not ask for its assignment is expelled, too.
         decision.arm(sync_timer(group.group_id), now_ms + group.rebalance_timeout_ms)
+        # G6: after a fail-over the ids that are told now must not be fenced by those before.
+        key, replaced = GroupMetadataKey(group.group_id), group.value_with_replacements()
+        if replaced is not None and decision.has_room_for(key, replaced):
+            decision.append(key, replaced)
         for member in group.members.values():
             group.pending_sync[member.member_id] = None
             token = group.await_join(member, None)

@@ -80,9 +80,12 @@ class ConsumerCoordinator:
         decision: Decision,
     ) -> HeartbeatResponse:
         config = self._config_of(request.group_id)
-        group = group or ConsumerGroup(request.group_id)
         try:
             check_request(request, config.assignors)
+            if group is None and request.member_epoch != 0:
+                message = f"Group {request.group_id} not found."
+                return HeartbeatResponse(ErrorCode.group_id_not_found, message)
+            group = group or ConsumerGroup(request.group_id)
             if request.member_epoch < 0:
                 return self._leave(group, request, topics, now_ms, decision)
             before, member = self._find(group, request, config)

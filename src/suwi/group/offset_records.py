@@ -1,5 +1,6 @@
 """Records of committed offsets, with Apache Kafka's schemas: OffsetCommit."""
 
+import struct
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -7,9 +8,14 @@ from uuid import UUID
 from suwi.coordinator.record import RecordType
 from suwi.group.record_fields import INT16, INT32, INT64, read_int32, read_int64
 from suwi.model.ids import NO_TIMESTAMP, TopicId
-from suwi.wire.primitives import Reader, compact_string, legacy_string, tag_section
+from suwi.wire.primitives import Reader, compact_string, legacy_string, tag_section, uuid_of
 
 _NO_TOPIC_ID: Final = TopicId(UUID(int=0))
+
+# Version 4 without metadata: its length, and a tag that tells the topic's id, are constant.
+_PLAIN: Final = struct.Struct(">qiBq3s16s")
+_METADATA_AT: Final = 12
+_TOPIC_ID_TAG: Final = b"\1\0\20"
 
 # Types 0 and 1 are both commits: 0 is what Kafka wrote before 0.9.
 _OFFSET_COMMIT: Final = 1
@@ -61,10 +67,30 @@ class OffsetCommitValue:
 
 
 def _read_offset_key(reader: Reader) -> OffsetCommitKey:
+    """In one piece if the sizes add up; whatever is wrong with others is found step by step."""
+    buffer, at = reader.buffer, reader.at
+    topic_at = at + 2 + INT16.unpack_from(buffer, at)[0]
+    if at + 2 <= topic_at <= reader.end - 6:
+        end = topic_at + 2 + INT16.unpack_from(buffer, topic_at)[0]
+        if topic_at + 2 <= end == reader.end - 4:
+            group_id = str(buffer[at + 2 : topic_at], "utf-8")
+            topic = str(buffer[topic_at + 2 : end], "utf-8")
+            return OffsetCommitKey(group_id, topic, INT32.unpack_from(buffer, end)[0])
     return OffsetCommitKey(reader.string(False), reader.string(False), read_int32(reader))
 
 
 def _read_offset(reader: Reader, version: int) -> OffsetCommitValue:
+    """Most of a log are offsets: as nearly all of them are written, they are read in one piece."""
+    buffer, at = reader.buffer, reader.at
+    if version == 4 and reader.end - at == _PLAIN.size and buffer[at + _METADATA_AT] == 1:
+        offset, leader_epoch, _, committed_ms, tag, topic_id = _PLAIN.unpack_from(buffer, at)
+        if tag == _TOPIC_ID_TAG:
+            topic = TopicId(uuid_of(topic_id))
+            return OffsetCommitValue(offset, leader_epoch, "", committed_ms, topic_id=topic)
+    return _read_any_offset(reader, version)
+
+
+def _read_any_offset(reader: Reader, version: int) -> OffsetCommitValue:
     flexible = version >= 4
     offset = read_int64(reader)
     leader_epoch = read_int32(reader) if version >= 3 else -1

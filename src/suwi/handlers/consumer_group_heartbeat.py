@@ -40,7 +40,7 @@ class ConsumerGroupHeartbeat:
         ) -> None:
             shard.consumer_heartbeat(heartbeat, token, now_ms, decision)
 
-        return ask_shard(self._groups, heartbeat.group_id, decide, encode, refuse)
+        return ask_shard(self._groups, heartbeat.group_id, decide, encode, refuse, prolongs=True)
 
 
 def _heartbeat(request: Request) -> HeartbeatRequest:

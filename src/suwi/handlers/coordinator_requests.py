@@ -78,15 +78,17 @@ def ask_shard(
     refuse: Callable[[ErrorCode], Reply],
     *,
     writes: bool = True,
+    prolongs: bool = False,
 ) -> Answer:
     """Let the shard of `key` decide. `decide` gets its machine, the token of the reply, the time in
-    milliseconds and the decision to fill."""
+    milliseconds and the decision to fill. `writes` and `prolongs` as in `Shard.submit`."""
     token = ReplyToken(encode, refuse)
     try:
         runtime.shard_of(key).submit(
             lambda machine, now_ms, decision: decide(machine, token, now_ms, decision),
             token,
             writes=writes,
+            prolongs=prolongs,
         )
     except Exception as error:
         return refuse(coordinator_error(error))

@@ -43,4 +43,6 @@ class Heartbeat:
         ) -> None:
             shard.heartbeat(who, token, now_ms, decision)
 
-        return ask_shard(self._groups, asked.group_id, decide, encode, refuse, writes=False)
+        return ask_shard(
+            self._groups, asked.group_id, decide, encode, refuse, writes=False, prolongs=True
+        )

@@ -20,6 +20,9 @@ class Who(NamedTuple):
     member_id: str
     instance_id: str | None
     generation: int
+    """Or the member epoch."""
+    is_consumer: bool = False
+    """A member of the consumer protocol (KIP-848)."""
 
     @property
     def owner(self) -> str:
@@ -65,12 +68,32 @@ class OffsetRead(NamedTuple):
     answered: int
 
 
+@dataclass(slots=True, eq=False)
+class Held:
+    """A partition of a member of the consumer protocol, from when it heard of it until it was
+    about to tell the coordinator that it has given it up."""
+
+    who: Who
+    partition: str
+    since: int
+    until: int | None = None
+
+
+class Beat(NamedTuple):
+    """A heartbeat of a member of the consumer protocol that was accepted."""
+
+    member_id: str
+    sent: int
+
+
 @dataclass(slots=True)
 class GroupHistory:
     commits: dict[str, Commit] = field(default_factory=dict)
     joins: list[Joined] = field(default_factory=list)
     syncs: list[Synced] = field(default_factory=list)
     reads: list[OffsetRead] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
+    beats: list[Beat] = field(default_factory=list)
     assigned: dict[tuple[str, int], int] = field(default_factory=dict)
     """When a leader first sent the assignment of a generation."""
     _ticks: int = 0
@@ -92,3 +115,12 @@ class GroupHistory:
     def assigns(self, group: str, generation: int) -> None:
         """A leader begins to send its assignment."""
         self.assigned.setdefault((group, generation), self.tick())
+
+    def hold(self, who: Who, partition: str) -> Held:
+        """A member was given a partition."""
+        held = Held(who, partition, self.tick())
+        self.held.append(held)
+        return held
+
+    def release(self, held: Held) -> None:
+        held.until = self.tick()

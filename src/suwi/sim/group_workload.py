@@ -12,13 +12,16 @@ from dataclasses import dataclass, field
 
 from kio.schema.errors import ErrorCode
 
+from suwi.client.addresses import Address
+from suwi.client.cluster import Cluster
 from suwi.client.fetching import ReadSettings
 from suwi.client.group_consumer import GroupConsumer, GroupSettings
-from suwi.client.group_offsets import fetch_once
+from suwi.client.group_offsets import Membership, fetch_once
 from suwi.client.settings import ClientSettings
 from suwi.model.errors import BrokerError
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.sim.cluster import SimCluster
+from suwi.sim.consumer_member import ConsumerMember
 from suwi.sim.group_history import GroupHistory
 from suwi.sim.incarnation import Incarnation
 from suwi.sim.noting_coordinator import NotingCoordinator
@@ -31,6 +34,12 @@ SECOND_TOPIC = "refunds"
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "300",
     "group.min.session.timeout.ms": "500",
+    "group.consumer.session.timeout.ms": "2000",
+    "group.consumer.min.session.timeout.ms": "2000",
+    "group.consumer.heartbeat.interval.ms": "400",
+    "group.consumer.min.heartbeat.interval.ms": "400",
+    "group.consumer.assignment.interval.ms": "100",
+    "group.consumer.min.assignment.interval.ms": "0",
     "offsets.topic.num.partitions": "2",
     "offsets.topic.segment.bytes": "4096",
     "offsets.commit.timeout.ms": "3000",
@@ -50,7 +59,7 @@ class _Life:
     incarnation: Incarnation
     instance_id: str | None
     topics: tuple[str, ...]
-    consumer: GroupConsumer | None = None
+    consumer: GroupConsumer | ConsumerMember | None = None
     task: "asyncio.Task[None] | None" = None
     is_fenced: bool = False
     error: Exception | None = None
@@ -82,12 +91,15 @@ class GroupWorkload:
         self._random = cluster.simulation.workload.stream("group")
         shape = workload.shape
         self._partitions = {TOPIC: shape.partitions, SECOND_TOPIC: 2}
+        self._is_consumer = shape.consumer
         self._assignors = ("cooperative-sticky",) if shape.cooperative else ("range",)
         self._observer = cluster.simulation.machine("watcher")
         self._members = [self._member(number) for number in range(1, shape.members + 1)]
         self._lives: list[_Life] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._stopped = asyncio.Event()
+        self._epoch = -1
+        """The newest leader epoch in which a broker has served the group."""
 
     def _member(self, number: int) -> _Member:
         random = self._random.stream(f"member {number}")
@@ -117,6 +129,8 @@ class GroupWorkload:
         for life in self._lives:
             if life.machine in member.asleep:
                 self._wake(life)
+                if self._is_consumer and life.machine.is_running:
+                    life.machine.kill()  # G22: of two with one instance id the older one stays.
         is_needed = member is self._members[0] or random.chance(0.7)
         if is_needed and (member.life is None or member.life.is_over):
             self._begin_life(member)
@@ -139,22 +153,7 @@ class GroupWorkload:
 
     async def _consume(self, life: _Life, random: SimRandom) -> None:
         client = self._cluster.client(life.incarnation.name, _CLIENT)
-        coordinator = NotingCoordinator(
-            client, GROUP, self.history, random, TopicPartition(TOPIC, PartitionIndex(0))
-        )
-        settings = GroupSettings(
-            assignors=self._assignors,
-            instance_id=life.instance_id,
-            session_timeout_s=_SESSION_S,
-            rebalance_timeout_s=_REBALANCE_S,
-            heartbeat_s=0.4,
-            offset_reset="earliest",
-            topic_check_s=3,
-            read=ReadSettings(max_wait_ms=300),
-        )
-        life.consumer = consumer = GroupConsumer(
-            client, GROUP, life.topics, settings, coordinator=coordinator
-        )
+        life.consumer = consumer = self._consumer(life, client, random)
         while True:
             try:
                 life.error = None
@@ -172,6 +171,34 @@ class GroupWorkload:
             except OSError as error:
                 life.error = error
             await asyncio.sleep(random.uniform(0, 0.2))
+
+    def _consumer(
+        self, life: _Life, client: Cluster, random: SimRandom
+    ) -> GroupConsumer | ConsumerMember:
+        coordinator = NotingCoordinator(
+            client,
+            GROUP,
+            self.history,
+            random,
+            TopicPartition(TOPIC, PartitionIndex(0)),
+            is_consumer=self._is_consumer,
+            is_deposed=self._is_deposed,
+        )
+        if self._is_consumer:
+            who = Membership(life.incarnation.name, instance_id=life.instance_id)
+            topics = life.topics, self._partitions
+            return ConsumerMember(client, coordinator, *topics, who, _REBALANCE_S, random)
+        settings = GroupSettings(
+            assignors=self._assignors,
+            instance_id=life.instance_id,
+            session_timeout_s=_SESSION_S,
+            rebalance_timeout_s=_REBALANCE_S,
+            heartbeat_s=0.4,
+            offset_reset="earliest",
+            topic_check_s=3,
+            read=ReadSettings(max_wait_ms=300),
+        )
+        return GroupConsumer(client, GROUP, life.topics, settings, coordinator=coordinator)
 
     # -- what happens to them: whether the life is over -------------------------------------------
 
@@ -245,7 +272,9 @@ class GroupWorkload:
         """What is committed, again and again."""
         random = self._random.stream("observer")
         client = self._cluster.client("observer", _CLIENT)
-        coordinator = NotingCoordinator(client, GROUP, self.history, random)
+        coordinator = NotingCoordinator(
+            client, GROUP, self.history, random, is_deposed=self._is_deposed
+        )
         while not await self._stopped_within(random.uniform(0.2, 1.5)):
             try:
                 await fetch_once(coordinator, self._all())
@@ -253,6 +282,18 @@ class GroupWorkload:
                 pass
         await coordinator.close()
         await client.close()
+
+    def _is_deposed(self, address: Address) -> bool:
+        """Whether another broker has begun to serve the group, though this one may not know."""
+        epochs = {
+            node.name: shard.epoch
+            for node in self._cluster.nodes.values()
+            if node.is_running and node.broker is not None
+            for shard in node.broker.groups.runtime.active()
+            if shard.partition.partition == node.broker.groups.runtime.partition_of(GROUP)
+        }
+        self._epoch = max([self._epoch, *epochs.values()])
+        return epochs.get(address.host) != self._epoch
 
     async def _stopped_within(self, duration_s: float) -> bool:
         try:

@@ -5,28 +5,31 @@ assignment of a generation is there (hazard G2), and in the name of the generati
 Neither may be accepted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from suwi.client.addresses import Address
 from suwi.client.cluster import Cluster
 from suwi.client.coordinator import Coordinator
 from suwi.model.errors import BrokerError
 from suwi.model.ids import TopicPartition
-from suwi.sim.group_history import GroupHistory, Joined, OffsetRead, Synced, Who
+from suwi.sim.group_history import Beat, GroupHistory, Joined, OffsetRead, Synced, Who
 from suwi.sim.history import Outcome
 from suwi.sim.random import SimRandom
 from suwi.wire.consumer_protocol import decode_assignment
 from suwi.wire.versions import ApiKey
 
 _BY_NAME_AT_MOST = 9
+_ANSWERED_FROM_MEMORY = (ApiKey.OFFSET_FETCH, ApiKey.CONSUMER_GROUP_HEARTBEAT)
 _REFUSALS = (
     ErrorCode.illegal_generation,
     ErrorCode.unknown_member_id,
     ErrorCode.rebalance_in_progress,
     ErrorCode.fenced_instance_id,
     ErrorCode.group_id_not_found,
+    ErrorCode.stale_member_epoch,
 )
 """After these it is certain that nothing was stored."""
 
@@ -39,10 +42,17 @@ class NotingCoordinator(Coordinator):
         history: GroupHistory,
         random: SimRandom,
         meddles_with: TopicPartition | None = None,
+        *,
+        is_consumer: bool = False,
+        is_deposed: Callable[[Address], bool] = lambda _: False,
     ) -> None:
-        """`meddles_with`: a partition that commits are tried for which must be refused."""
+        """`meddles_with`: a partition that commits are tried for which must be refused;
+        `is_consumer`: the member is one of the consumer protocol; `is_deposed`: whether a newer
+        coordinator serves than the one at that address."""
         super().__init__(cluster, group)
-        self._history = history
+        self.history = self._history = history
+        self._is_consumer = is_consumer
+        self._is_deposed = is_deposed
         self._random = random
         self._meddles_with = meddles_with
         self._before: Who | None = None
@@ -56,6 +66,10 @@ class NotingCoordinator(Coordinator):
             history.assigns(self.group, fields["generation_id"])
         sent = history.tick()
         answer = await super().call(api, fields, **limits)
+        link = self._link if api in _ANSWERED_FROM_MEMORY else None
+        if link is not None and self._is_deposed(link.address):
+            # Another one serves, and its ISR may just have stopped to fetch from this one.
+            return answer
         if api is ApiKey.OFFSET_FETCH:
             self._read(answer, sent)
         elif api is ApiKey.JOIN_GROUP and not answer.error_code:
@@ -69,10 +83,21 @@ class NotingCoordinator(Coordinator):
             before, self._before = self._before, who
             if before is not None and before.generation < who.generation:
                 await self._meddle(before)
+        elif api is ApiKey.CONSUMER_GROUP_HEARTBEAT and not answer.error_code:
+            await self._beaten(fields, answer.member_epoch, sent)
         return answer
 
+    async def _beaten(self, fields: Mapping[str, Any], epoch: int, sent: int) -> None:
+        if fields["member_epoch"] > 0:
+            self._history.beats.append(Beat(fields["member_id"], sent))
+        who = Who(self.group, fields["member_id"], fields["instance_id"], epoch, is_consumer=True)
+        before, self._before = self._before, who
+        if before is not None and 0 < before.generation < epoch:
+            await self._meddle(before)
+
     def _who(self, fields: Mapping[str, Any], generation: int, member_id: str) -> Who:
-        return Who(self.group, member_id, fields["group_instance_id"], generation)
+        instance_id = fields["group_instance_id"]
+        return Who(self.group, member_id, instance_id, generation, self._is_consumer)
 
     async def _commit(self, fields: Mapping[str, Any], limits: Mapping[str, Any]) -> Any:
         generation = fields["generation_id_or_member_epoch"]

@@ -116,7 +116,11 @@ def draw_group(random: SimRandom) -> dict[str, Any]:
     """The group's part of a shape, from a stream of its own: without one a seed is what it was."""
     if not random.chance(_GROUP_CHANCE):
         return {}
-    return {"members": random.choice((2, 3, 3, 4)), "cooperative": random.chance(0.5)}
+    return {
+        "members": random.choice((2, 3, 3, 4)),
+        "cooperative": random.chance(0.5),
+        "consumer": random.chance(0.5),
+    }
 
 
 def run_seed(seed: int, options: Options | None = None) -> Run:

@@ -48,6 +48,7 @@ UNITS = {
     "metadata follower": Unit.BROKER,
     "recovery point checkpoint": Unit.BROKER,
     CHANGE_OF_ROLE: Unit.PARTITION,
+    "coordinator replay": Unit.WORK,
     "deferred deletion": Unit.WORK,
     "election after power loss": Unit.WORK,
     "failure detector": Unit.WORK,

@@ -86,6 +86,8 @@ class Shape:
     """Of a consumer group; none without (`sim/group_workload.py`)."""
     cooperative: bool = False
     """The group rebalances incrementally."""
+    consumer: bool = False
+    """The group's members use the consumer protocol (KIP-848)."""
 
     def topic_configs(self) -> dict[str, str]:
         configs = {

@@ -10,12 +10,14 @@ from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.decision import Decision
 from suwi.coordinator.shard import Shard
-from suwi.group import offset_requests
+from suwi.group import offset_requests, reconciliation
 from suwi.group.classic_group import ClassicGroup
 from suwi.group.classic_group_records import GroupMetadataValue
 from suwi.group.classic_join import ClassicJoin
 from suwi.group.classic_rebalance import ClassicRebalances
 from suwi.group.classic_timers import session_timer
+from suwi.group.consumer_group import ConsumerGroup
+from suwi.group.consumer_validation import CommitFence
 from suwi.group.offset_requests import Committer
 from suwi.model.errors import BrokerError
 from suwi.sim.scenario import Options
@@ -26,10 +28,11 @@ _replace = ClassicJoin._replace
 _expel = ClassicRebalances.expel
 _apply_once = Shard._apply_once
 _apply = ClassicGroup.apply
+_reports = reconciliation._reports
 
 
-def _script(*kinds: str, cooperative: bool = False) -> Options:
-    force = {"members": 3, "cooperative": cooperative}
+def _script(*kinds: str, cooperative: bool = False, consumer: bool = False) -> Options:
+    force = {"members": 3, "cooperative": cooperative, "consumer": consumer}
     return Options(force=force, kinds=kinds or ["reset"], long_cut=False)
 
 
@@ -78,6 +81,10 @@ def _expel_only(
     expelled = _expel(rebalances, group, member_id, decision)
     decision.timers.pop(session_timer(group.group_id, member_id), None)
     return expelled
+
+
+def _confirmed_by_silence(reported: Any, pending: Any) -> bool:
+    return reported is not None and _reports(reported, pending)
 
 
 def _apply_to_known(group: ClassicGroup, value: GroupMetadataValue) -> None:
@@ -155,5 +162,33 @@ MUTANTS = (
         "H0: a replica keeps what it first heard of a member",
         ((ClassicGroup, "apply", _apply_to_known),),
         options=_script(cooperative=True),
+    ),
+    Mutant(
+        "partitions-are-nobodys",
+        FAULT,
+        "G17: a member is given what another one has not given up",
+        ((ConsumerGroup, "owner", lambda *_: None),),
+        options=_script(consumer=True),
+    ),
+    Mutant(
+        "silence-ends-a-revocation",
+        FAULT,
+        "G17: a heartbeat that does not say what its member owns confirms a revocation",
+        ((reconciliation, "_reports", _confirmed_by_silence),),
+        options=_script(consumer=True),
+    ),
+    Mutant(
+        "commit-of-what-another-has",
+        FAULT,
+        "G20: a member may commit any partition in the name of an earlier epoch",
+        ((CommitFence, "of", lambda fence, *_: fence.error),),
+        options=_script(consumer=True),
+    ),
+    Mutant(
+        "released-partitions-stay-owned",
+        FAULT,
+        "H0: who owns a partition is what was once recorded, not what is",
+        ((ConsumerGroup, "_release", lambda *_: None),),
+        options=_script(consumer=True),
     ),
 )

@@ -15,6 +15,7 @@ from tests.sim.mutants.mutant import FAULT, Mutant
 
 _SCRIPTS = {
     CHANGE_OF_ROLE: {"kinds": ["kill"]},
+    "coordinator replay": {"kinds": ["kill"], "force": {"members": 3}},
     "deferred deletion": {"force": {"churns": True}},
     "election after power loss": {"kinds": ["lose power"]},
     "failure detector": {"kinds": ["reset"]},

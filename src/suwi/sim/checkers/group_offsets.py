@@ -46,7 +46,10 @@ def _wrong(
 
 
 def _is_later(one: Commit, other: Commit) -> bool:
-    if one.who.generation > other.who.generation:
+    """KIP-1251: while a member of the consumer protocol owns a partition, it may commit it in the
+    name of its earlier epochs."""
+    is_same = one.who.is_consumer and one.who.member_id == other.who.member_id
+    if one.who.generation > other.who.generation and not is_same:
         return True
     is_done = other.outcome is Outcome.DONE and other.answered is not None
     return is_done and other.answered < one.sent  # type: ignore[operator]

@@ -1,18 +1,24 @@
-"""A generation has one owner for each partition, and only who belongs to the newest may commit."""
+"""A partition has one owner, and only who belongs to the newest generation may commit.
+
+In a classic group each generation has one owner. In a consumer group (KIP-848) there is one at any
+time, be it that it still has to revoke the partition (hazard G17).
+"""
 
 from collections.abc import Iterator
 
-from suwi.sim.group_history import Commit, GroupHistory, Who
+from suwi.sim.group_history import Commit, GroupHistory, Held, Who
 from suwi.sim.history import Outcome
 
 
 def broken_generations(history: GroupHistory) -> Iterator[str]:
     yield from _two_owners(history)
+    yield from _two_holders(history)
     accepted = [c for c in history.commits.values() if c.outcome is Outcome.DONE]
     for commit in accepted:
         yield from _of_an_old_generation(history, commit)
         yield from _before_its_assignment(history, commit)
         yield from _of_a_replaced_member(history, commit)
+        yield from _of_what_another_holds(history, commit)
 
 
 def _two_owners(history: GroupHistory) -> Iterator[str]:
@@ -56,19 +62,61 @@ def _is_same(one: Who, other: Who) -> bool:
 
 
 def _of_a_replaced_member(history: GroupHistory, commit: Commit) -> Iterator[str]:
-    """Hazards G5 and G6: a static member that came back and has its assignment is the one that
-    counts. Before that the coordinator may die and know only the one before, as in Kafka."""
+    """Hazards G5 and G6: a static member that came back and was told its id is the one that
+    counts. Before that the coordinator may die and know only the one before."""
     who = commit.who
     if who.instance_id is None:
         return
     own = [j.answered for j in history.joins if j.who.member_id == who.member_id]
-    for sync in history.syncs:
+    for join in history.joins:
         if (
-            (sync.who.group, sync.who.instance_id) == (who.group, who.instance_id)
-            and sync.who.member_id != who.member_id
-            and sync.answered < commit.sent
+            (join.who.group, join.who.instance_id) == (who.group, who.instance_id)
+            and join.who.member_id != who.member_id
+            and join.answered < commit.sent
         ):
-            joined = [j.sent for j in history.joins if j.who.member_id == sync.who.member_id]
-            if own and joined and min(own) < min(joined):
-                yield f"{commit} was accepted, though {sync.who.member_id} had replaced it"
+            joined = [j.sent for j in history.joins if j.who.member_id == join.who.member_id]
+            if own and min(own) < min(joined):
+                yield f"{commit} was accepted, though {join.who.member_id} had replaced it"
                 return
+
+
+def _two_holders(history: GroupHistory) -> Iterator[str]:
+    """Hazard G17. Who is taken for dead goes on holding what it had until it hears of it: only
+    two whose heartbeats were accepted afterwards are two owners."""
+    by_partition: dict[tuple[str, str], list[Held]] = {}
+    for held in history.held:
+        by_partition.setdefault((held.who.group, held.partition), []).append(held)
+    for (_, partition), holders in by_partition.items():
+        for at, later in enumerate(holders):
+            for earlier in holders[:at]:
+                if (
+                    earlier.who.member_id != later.who.member_id
+                    and _is_holder_after(history, earlier, later.since)
+                    and _is_holder_after(history, later, later.since)
+                ):
+                    yield f"{partition} belongs to {earlier.who} and to {later.who}"
+
+
+def _is_holder_after(history: GroupHistory, held: Held, tick: int) -> bool:
+    """Whether it was certainly an owner until after that moment."""
+    return any(
+        beat.member_id == held.who.member_id
+        and max(tick, held.since) < beat.sent
+        and (held.until is None or beat.sent < held.until)
+        for beat in history.beats
+    )
+
+
+def _of_what_another_holds(history: GroupHistory, commit: Commit) -> Iterator[str]:
+    """Hazards G17 and G20."""
+    if not commit.who.is_consumer or commit.answered is None:
+        return
+    for held in history.held:
+        if (
+            held.who.member_id != commit.who.member_id
+            and held.partition in commit.offsets
+            and held.since < commit.sent
+            and _is_holder_after(history, held, commit.answered)
+        ):
+            yield f"{commit} was accepted, though {held.who} had {held.partition}"
+            return
