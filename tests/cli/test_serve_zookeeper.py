@@ -260,6 +260,7 @@ def test_while_zookeeper_is_silent_writers_and_groups_go_on(
 def test_a_broker_stops_in_bounded_time_while_zookeeper_is_silent(
     tmp_path: Path, zookeeper: ZookeeperProcess
 ) -> None:
+    """Hazard Z15."""
     with make_broker(tmp_path, zookeeper, 1) as broker:
         zookeeper.suspend()
         assert "stopped cleanly" in broker.stop()

@@ -1,4 +1,5 @@
-"""The connection to ZooKeeper: credentials, TLS, silent and unreachable servers, large packets."""
+"""The connection to ZooKeeper: credentials, TLS, silent and unreachable servers (hazards Z7, Z10),
+large packets (hazard Z12)."""
 
 import asyncio
 import socket
