@@ -413,6 +413,17 @@ class _Sockets(SequentialThreadingHandler):  # type: ignore[misc]
             raise
         return self._current
 
+    def select(
+        self, readable: list[Any], writable: list[Any], errors: list[Any], *timeout: Any
+    ) -> Any:
+        """Also reports what OpenSSL has decrypted already: a select on the socket does not, and
+        kazoo would wait for its next ping."""
+        decrypted = [s for s in readable if isinstance(s, ssl.SSLSocket) and s.pending()]
+        if decrypted:
+            timeout = (0,)
+        found = super().select(readable, writable, errors, *timeout)
+        return [*decrypted, *(s for s in found[0] if s not in decrypted)], *found[1:]
+
     def disconnect(self) -> None:
         """Break the connection; kazoo reconnects."""
         if self._current is not None:
