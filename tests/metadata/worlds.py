@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import random
+import ssl
 import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from suwi.metadata.embedded import EmbeddedStore
 from suwi.metadata.memory import MemoryStore
 from suwi.metadata.store import MetadataStore
 from suwi.metadata.zookeeper import ZookeeperStore
+from suwi.metadata.zookeeper_connection import ZookeeperSettings
 
 PATIENCE_S = 30.0
 """Time limit for waiting."""
@@ -117,15 +119,19 @@ class EmbeddedWorld:
 class Proxy:
     """A proxy between one client and the server; `cut` breaks and refuses its connections."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
+        """`tls`: what clients connect with; the server is reached without."""
         self._target = (host, port)
+        self._tls = tls
         self._server: asyncio.Server | None = None
         self._pumps: set[asyncio.Task[None]] = set()
         self.port = 0
         self.swallows_answers = False
 
     async def open(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", self.port, ssl=self._tls
+        )
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def cut(self) -> None:
@@ -180,9 +186,11 @@ class ZookeeperWorld:
         proxy = Proxy(host, int(port))
         await proxy.open()
         store = await ZookeeperStore.open(
-            f"127.0.0.1:{proxy.port}",
-            root=self._root,
-            session_timeout_s=self._session_timeout_s,
+            ZookeeperSettings(
+                f"127.0.0.1:{proxy.port}",
+                root=self._root,
+                session_timeout_s=self._session_timeout_s,
+            )
         )
         self._stores[store] = (proxy, store._client.client_id)
         return store

@@ -9,6 +9,7 @@ direction go through subscriptions.
 import asyncio
 import logging
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 from suwi.broker.broker_lifecycle import BrokerLifecycle
@@ -25,6 +26,7 @@ from suwi.broker.log_cleaner import LogCleaner
 from suwi.broker.log_loader import LogLoader
 from suwi.broker.log_manager import LogManager
 from suwi.broker.loss_reports import LossReports
+from suwi.broker.metadata_position import MetadataPosition
 from suwi.broker.peer_security import (
     check_peers_can_log_in,
     connect_to_peers,
@@ -32,6 +34,7 @@ from suwi.broker.peer_security import (
     peer_log_in,
     prove_to_peers,
 )
+from suwi.broker.registration import Origin, OwnRegistration
 from suwi.broker.replica_state_query import ReplicaStateQuery
 from suwi.broker.socket_server import SocketServer
 from suwi.env import Env
@@ -53,7 +56,7 @@ from suwi.metadata.image import (
     Endpoint,
 )
 from suwi.metadata.metadata_follower import MetadataFollower
-from suwi.metadata.store import ABSENT, MetadataStore, Put
+from suwi.metadata.store import ABSENT, MetadataStore, Put, until_available
 from suwi.model.broker_config import BrokerConfig, rack_of
 from suwi.model.ids import NodeId
 from suwi.net.dispatch import Dispatcher
@@ -113,6 +116,7 @@ class Broker:
         self._adopts = adopts
         self._start_together = start_together
         self._brokers_in_process = brokers_in_process
+        self._origin = Origin()
         self._specs = parse_listeners(config)
         self._inter_broker_listener = find_inter_broker_listener(config, self._specs)
         self._dynamic = DynamicBrokerConfig(config)
@@ -145,6 +149,7 @@ class Broker:
     def _make_replicas(self, files: FileCache) -> None:
         env, tasks = self._env, self.tasks
         self.directories = LogDirectories(env, self.config.log_dirs, files)
+        self._metadata_position = MetadataPosition(env.disk, self.directories)
         self._deletion = DeferredDeletion(env.disk, tasks)
         self.replicas = ReplicaManager(
             self.node_id,
@@ -164,8 +169,8 @@ class Broker:
         self._lifecycle = BrokerLifecycle(
             self.node_id,
             store,
-            self._describe,
-            lambda: self.directories.lost_power,
+            self._registration,
+            connect_to_peers(self.config, self._inter_broker_listener, self._env),
             self.replicas.set_broker_epoch,
             tasks,
         )
@@ -218,6 +223,8 @@ class Broker:
         self._follower.subscribe(self.groups.apply_image)
         self._follower.subscribe(self._failure_detector.apply_image)
         self._follower.subscribe(self._open_start_gate)
+        if self._store.is_shared:
+            self._follower.subscribe(self._metadata_position.apply_image)
         self.controller_election.subscribe(self._failure_detector.update)
 
     @property
@@ -229,9 +236,10 @@ class Broker:
         """The advertised endpoints."""
         return self._socket_server.endpoints
 
-    def _describe(self) -> BrokerInfo:
+    def _registration(self) -> OwnRegistration:
         rack = rack_of(self.config.broker_rack, self.node_id)
-        return BrokerInfo(self.node_id, tuple(self.endpoints), rack or None)
+        broker = BrokerInfo(self.node_id, tuple(self.endpoints), rack or None)
+        return OwnRegistration(broker, self.directories.lost_power, self._origin)
 
     @property
     def log_cleaner(self) -> LogCleaner:
@@ -240,7 +248,8 @@ class Broker:
     # -- starting ------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Raises DirectoryInUse, ForeignDirectory, IdInUse, OSError, BrokerFailed."""
+        """Raises DirectoryInUse, ForeignDirectory, IdInUse, StoreRolledBack, OSError,
+        BrokerFailed."""
         self._starting = asyncio.current_task()
         try:
             self.directories.open()
@@ -260,11 +269,13 @@ class Broker:
             raise
 
     async def _start(self) -> None:
-        identity = await self._identify()
-        await self._load_secrets(identity.cluster_id)
-        await self._follower.start()
+        identity = await until_available(self._identify)
+        await until_available(partial(self._load_secrets, identity.cluster_id))
+        await until_available(self._follower.start)
         # The image must include every leader epoch under which this broker has written records.
-        await self._follower.synced()
+        await until_available(self._follower.synced)
+        if self._store.is_shared:
+            self._metadata_position.check(self._follower.image.sequence)
         await LogLoader(
             self.node_id, self.directories, self.replicas, self._mark_for_deletion, self._adopts
         ).load()
@@ -302,6 +313,11 @@ class Broker:
                 f"{self.config.log_dirs[0]} belongs to cluster {identity.cluster_id}, "
                 f"the metadata to {cluster_id}"
             )
+        self._origin = Origin(
+            self.directories.ids(),
+            self._env.disk.boot_id(),
+            self.config.zookeeper_session_timeout_ms,
+        )
         return identity
 
     async def _load_secrets(self, cluster_id: str) -> None:
@@ -312,12 +328,20 @@ class Broker:
         self._prover.learn(peer_secret, cluster_id)
 
     async def _cluster_id(self) -> str:
+        await self._store.sync()  # A stale read must not be taken for lost data.
         while True:
             known = await self._store.read(CLUSTER)
             if known is not None:
                 return known.value.decode()
+            own = self.directories.known_cluster_id()
+            if own is not None and self._store.is_shared:
+                raise ForeignDirectory(
+                    f"{self.config.log_dirs[0]} belongs to cluster {own}, but the metadata store "
+                    "holds no cluster: its address or path is wrong, or it has lost its data. "
+                    "Correct the address, restore the data, or start with an empty directory"
+                )
             # If several brokers start at once, only one of the conditional writes succeeds.
-            new = self.directories.known_cluster_id() or topic_id_text(self._env.random.uuid())
+            new = own or topic_id_text(self._env.random.uuid())
             await self._store.write([Put(CLUSTER, new.encode(), ABSENT)])
             await self._store.sync()
 
@@ -364,7 +388,9 @@ class Broker:
         )
 
     def _incarnation(self) -> BrokerIncarnation:
-        return BrokerIncarnation(self.node_id, self._lifecycle.epoch, self._stopping is not None)
+        is_stopping = self._stopping is not None
+        directories = self._origin.directory_ids
+        return BrokerIncarnation(self.node_id, is_stopping, directories, self._lifecycle.epoch)
 
     # -- stopping ------------------------------------------------------------------------------
 
@@ -449,6 +475,7 @@ class Broker:
         self.groups.runtime.stop()
         await self._failure_detector.stop()
         await self._follower.stop()
+        self._metadata_position.write()
         await self.replicas.stop()
         for listener in self.listeners:
             await listener.stop()

@@ -45,6 +45,11 @@ class LocalView(abc.ABC):
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._subscribed = 0
 
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the view has been disconnected for the session timeout."""
+        return False
+
     @abc.abstractmethod
     async def _look(self, look: Callable[[Ledger], T]) -> T:
         """Read the ledger, possibly a stale one."""
@@ -130,6 +135,10 @@ class LocalSession(SessionBase):
     def __init__(self, session_id: int, view: LocalView) -> None:
         super().__init__(session_id, view.subscribe)
         self._view = view
+
+    @property
+    def is_overdue(self) -> bool:
+        return self._lost.is_set() or self._view.is_overdue
 
     async def register(self, key: str, value: bytes) -> int:
         check_key(key)

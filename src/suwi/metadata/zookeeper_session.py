@@ -3,32 +3,33 @@
 Both send a multi and then read whose node exists, which also covers a lost response.
 """
 
-from typing import TYPE_CHECKING
-
 from suwi.metadata import zookeeper_format as fmt
 from suwi.metadata.session import SessionBase
 from suwi.metadata.store import (
     AlreadyRegistered,
     Controller,
+    MetadataStore,
     SessionLost,
     SessionState,
     check_key,
 )
+from suwi.metadata.zookeeper_connection import Connection
 from suwi.metadata.zookeeper_format import registration_of
 from suwi.model.ids import NodeId
-
-if TYPE_CHECKING:
-    from suwi.metadata.zookeeper import Connection, ZookeeperStore
 
 
 class ZookeeperSession(SessionBase):
     def __init__(
-        self, session_id: int, store: "ZookeeperStore", connection: "Connection", paths: fmt.Paths
+        self, session_id: int, store: MetadataStore, connection: Connection, paths: fmt.Paths
     ) -> None:
         super().__init__(session_id, store.subscribe)
         self._store = store
         self._connection = connection
         self._paths = paths
+
+    @property
+    def is_overdue(self) -> bool:
+        return self._lost.is_set() or not self._connection.is_confirmed
 
     async def register(self, key: str, value: bytes) -> int:
         check_key(key)
@@ -88,9 +89,10 @@ class ZookeeperSession(SessionBase):
     async def close(self) -> None:
         if self._state is not SessionState.EXPIRED:
             self.move_to(SessionState.EXPIRED)
-            await self._store.end_session()
+            await self._connection.end_session()
 
     def _check_own(self) -> None:
-        """kazoo continues in a new session by itself; nodes created there do not belong to this."""
+        """Hazard Z9: kazoo continues in a new session by itself; nodes created there do not belong
+        to this one."""
         if self._connection.session_id not in (None, self._id):
             raise SessionLost(self._id)
