@@ -1,37 +1,81 @@
 """A real ZooKeeper for tests: one server process on a free port of the loopback interface."""
 
+import shutil
+import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from suwi.local_cluster.zookeeper import Server, command, mode, why_unavailable, write_config
 
-__all__ = ["running_zookeeper", "why_unavailable"]
+__all__ = ["ZookeeperProcess", "running_zookeeper", "why_unavailable"]
 
 _START_S_MAX = 60.0
+
+
+class ZookeeperProcess:
+    """One server that keeps its data in `folder`; it may be killed, suspended and started again."""
+
+    def __init__(self, folder: Path, *settings: str) -> None:
+        self.port = _free_port()
+        self._folder = folder
+        self._settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        self._process = _start_server(self._folder, self.port, self._settings)
+        _wait_until_ready(self._process, self.port, self._folder / "zookeeper.log")
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def suspend(self) -> None:
+        """Silent: connections stay open and nothing is answered."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def wipe(self) -> None:
+        """Lose all data, while it does not run."""
+        shutil.rmtree(self._folder / "data")
+
+    def __enter__(self) -> "ZookeeperProcess":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
 
 @contextmanager
 def running_zookeeper(folder: Path) -> Iterator[str]:
     """Run a server that keeps its data in `folder`; gives its host:port."""
-    port = _free_port()
-    config = write_config(str(folder), 1, {1: Server(port, 0, 0)})
-    with (folder / "zookeeper.log").open("wb") as log:
-        process = subprocess.Popen(
+    with ZookeeperProcess(folder) as process:
+        yield process.address
+
+
+def _start_server(folder: Path, port: int, settings: Sequence[str]) -> "subprocess.Popen[bytes]":
+    config = write_config(str(folder), 1, {1: Server(port, 0, 0)}, settings)
+    with (folder / "zookeeper.log").open("ab") as log:
+        return subprocess.Popen(
             command(config),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
         )
-        try:
-            _wait_until_ready(process, port, folder / "zookeeper.log")
-            yield f"127.0.0.1:{port}"
-        finally:
-            process.kill()
-            process.wait()
 
 
 def _free_port() -> int:

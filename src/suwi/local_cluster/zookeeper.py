@@ -7,7 +7,7 @@ import importlib.util
 import os
 import shutil  # noqa: TID251 - only to find a program
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from suwi.env import LocalDisk
@@ -75,7 +75,9 @@ def command(config: str) -> list[str]:
     return [java, *options, "-cp", f"{jars}/*", _MAIN, config]
 
 
-def write_config(directory: str, number: int, ensemble: Mapping[int, Server]) -> str:
+def write_config(
+    directory: str, number: int, ensemble: Mapping[int, Server], more: Sequence[str] = ()
+) -> str:
     """Write zoo.cfg and myid of one server; returns the path of zoo.cfg."""
     disk, data = LocalDisk(), os.path.join(directory, "data")
     disk.make_dirs(data)
@@ -89,6 +91,7 @@ def write_config(directory: str, number: int, ensemble: Mapping[int, Server]) ->
         "admin.enableServer=false",
         "maxClientCnxns=0",
         "4lw.commands.whitelist=ruok,srvr",
+        *more,
     ]
     if len(ensemble) > 1:
         lines += [
