@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.broker_faults import Report, Run, complaints, format_report
+from chaos.broker_faults import Plan, Report, Run, complaints, format_report, three_brokers
 from chaos.faults import KINDS, plan
 from chaos.journal import Journal, Notes, read_journal, stored_in_spite_of_an_error, value_of
 from chaos.log_files import Compared
@@ -161,7 +161,8 @@ def test_a_machine_loses_power_only_while_all_replicas_are_in_sync() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_short_run_does_its_faults_and_is_right(tmp_path: Path) -> None:
-    report = Run(3, 5, 5, tmp_path, say=lambda _: None).go()
+    run = Run(Plan.of_brokers(3, 5, 5), three_brokers(tmp_path), tmp_path, say=lambda _: None)
+    report = run.go()
     assert complaints(report) == []
     assert report.faults.total() == 3
     assert len(report.notes.acked) == 4

@@ -126,7 +126,7 @@ class LocalCluster:
             else:
                 told = process_state.value
             is_controller = view is not None and view.controller == broker
-            leaders = None if view is None else view.leaders[broker]
+            leaders = None if view is None else view.led_by(broker)
             role = "controller" if is_controller else ""
             port = layout.client_port(broker)
             rows.append(Status(broker_name(broker), pid, told, port, role, leaders))
@@ -220,6 +220,10 @@ class LocalCluster:
                 f"{broker_name(broker)} restarted, all replicas in sync after "
                 f"{_now_s() - started_s:.1f} s"
             )
+
+    def wait(self, is_done: Callable[[], bool], limit_s: float, why_not: str) -> None:
+        """Raises `ClusterError` with this reason if it takes longer."""
+        _wait(is_done, limit_s, lambda: f"{why_not} after {limit_s:.0f} s")
 
     def wait_in_sync(self, limit_s: float = IN_SYNC_S) -> None:
         """Wait until all brokers run, and each of them sees every replica in sync."""

@@ -1,7 +1,6 @@
 """What each broker of a local cluster says about it: controller, leaders, in-sync replicas."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -21,11 +20,15 @@ class View(NamedTuple):
 
     brokers: frozenset[int]
     controller: int | None
-    leaders: Counter[int]
-    """How many partitions each broker leads."""
+    leaders: dict[str, int]
+    """The leader of each partition that has one."""
     partitions: int
     not_in_sync: tuple[str, ...]
     """Partitions without a leader, or with fewer in-sync replicas than replicas."""
+
+    def led_by(self, broker: int) -> int:
+        """How many partitions a broker leads."""
+        return sum(leader == broker for leader in self.leaders.values())
 
     def is_in_sync(self, brokers: frozenset[int]) -> bool:
         """Whether these brokers are there with a controller, and every replica is in sync."""
@@ -53,7 +56,7 @@ async def _ask(address: Address) -> View | None:
     return View(
         brokers,
         controller,
-        Counter(int(p.leader) for _, p in partitions if p.leader != NO_NODE),
+        {f"{name}-{p.index}": int(p.leader) for name, p in partitions if p.leader != NO_NODE},
         len(partitions),
         tuple(
             f"{name}-{p.index}"

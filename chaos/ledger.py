@@ -1,0 +1,101 @@
+"""The ledger of chaos runs: one JSON line for each, and a page that adds them up.
+
+`add_run` appends, `write_page` writes README.md beside it, `last_run` tells where to resume.
+"""
+
+import json
+import statistics
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from chaos.broker_faults import HEALTHY_S, Report
+
+LEDGER = Path(__file__).parents[1] / "docs/chaos/ledger.jsonl"
+_WRONG = {"lost": "lost", "duplicate": "duplicated", "reordered write": "reordered"}
+_PAGE = "README.md"
+
+
+def add_run(ledger: Path, report: Report, first: int, wanting: Sequence[str]) -> None:
+    wrong = Counter(violation.kind for violation in report.violations)
+    line = {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "seed": report.seed,
+        "first": first,
+        "faults": dict(sorted(report.faults.items())),
+        "seconds": round(report.seconds),
+        "acked": report.notes.acked.total(),
+        "failed": len(report.notes.failed),
+        **{name: wrong[kind] for kind, name in _WRONG.items()},
+        "violations": wrong.total(),
+        "divergent": len(report.files.differing),
+        "processed": report.processed,
+        "processed_again": report.processed_again,
+        "skipped": report.skipped,
+        "back_s": {k: [round(s, 2) for s in each] for k, each in sorted(report.back_s.items())},
+        "wanting": list(wanting[:10]),
+    }
+    ledger.parent.mkdir(parents=True, exist_ok=True)
+    with ledger.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def read_ledger(ledger: Path) -> list[dict[str, Any]]:
+    if not ledger.exists():
+        return []
+    return [json.loads(line) for line in ledger.read_text().splitlines()]
+
+
+def last_run(ledger: Path) -> tuple[int, int]:
+    """The seed of the last run, and how many of its faults have been done."""
+    runs = read_ledger(ledger)
+    if not runs:
+        raise SystemExit(f"nothing to resume: {ledger} has no run")
+    return runs[-1]["seed"], runs[-1]["first"] + sum(runs[-1]["faults"].values())
+
+
+def write_page(ledger: Path) -> None:
+    (ledger.parent / _PAGE).write_text(page(read_ledger(ledger)))
+
+
+def page(runs: Sequence[dict[str, Any]]) -> str:
+    faults: Counter[str] = Counter()
+    back_s: dict[str, list[float]] = {}
+    for run in runs:
+        faults.update(run["faults"])
+        for kind, each in run["back_s"].items():
+            back_s.setdefault(kind, []).extend(each)
+    sums = {key: sum(run[key] for run in runs) for key in runs[0] if isinstance(runs[0][key], int)}
+    passed = sum(not run["wanting"] for run in runs)
+    lines = [
+        "# Chaos runs of a cluster of processes",
+        "",
+        "Made by `python -m chaos.cluster` from `ledger.jsonl`; "
+        "[../chaos.md](../chaos.md) says what a run does and checks.",
+        "",
+        f"- {len(runs)} runs, {passed} of them without a complaint, {faults.total()} faults",
+        f"- {sums['acked']:,} acknowledged records: **{sums['lost']} lost, "
+        f"{sums['duplicated']} duplicated, {sums['reordered']} reordered**",
+        f"- {sums['divergent']} partitions whose files differ between replicas",
+        f"- the consumer groups processed {sums['processed']:,} records, "
+        f"{sums['processed_again']:,} again, and skipped **{sums['skipped']}**",
+        f"- bound for all replicas to be in sync again: {HEALTHY_S:.0f} s after each fault",
+        "",
+        "| fault | times | in sync again, median | longest |",
+        "|---|---:|---:|---:|",
+    ]
+    for kind, times in faults.most_common():
+        each = back_s.get(kind, [])
+        told = f"{statistics.median(each):.1f} s | {max(each):.1f} s" if each else "- | -"
+        lines.append(f"| {kind} | {times} | {told} |")
+    columns = "acked failed lost duplicated reordered divergent skipped".split()
+    lines += ["", "| date | seed | from | faults | " + " | ".join(columns) + " | verdict |"]
+    lines.append("|---|" + "---:|" * (len(columns) + 3) + "---|")
+    for run in runs:
+        cells = [run["date"], run["seed"], run["first"] + 1, sum(run["faults"].values())]
+        cells += [f"{run[column]:,}" for column in columns]
+        verdict = "; ".join(run["wanting"]) or "right"
+        lines.append(f"| {' | '.join(map(str, cells))} | {verdict} |")
+    return "\n".join([*lines, ""])
