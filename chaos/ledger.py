@@ -69,18 +69,18 @@ def page(runs: Sequence[dict[str, Any]]) -> str:
             back_s.setdefault(kind, []).extend(each)
     sums = {key: sum(run[key] for run in runs) for key in runs[0] if isinstance(runs[0][key], int)}
     passed = sum(not run["wanting"] for run in runs)
+    acked = f"{sums['acked']:,} acknowledged records"
+    wrong = ", ".join(f"{sums[name]} {name}" for name in _WRONG.values())
+    work = f"{sums['processed']:,} records, {sums['processed_again']:,} again"
     lines = [
         "# Chaos runs of a cluster of processes",
         "",
-        "Made by `python -m chaos.cluster` from `ledger.jsonl`; "
-        "[../chaos.md](../chaos.md) says what a run does and checks.",
+        "Made by `python -m chaos.cluster` from `ledger.jsonl`; see [../chaos.md](../chaos.md).",
         "",
         f"- {len(runs)} runs, {passed} of them without a complaint, {faults.total()} faults",
-        f"- {sums['acked']:,} acknowledged records: **{sums['lost']} lost, "
-        f"{sums['duplicated']} duplicated, {sums['reordered']} reordered**",
+        f"- {acked}: **{wrong}**",
         f"- {sums['divergent']} partitions whose files differ between replicas",
-        f"- the consumer groups processed {sums['processed']:,} records, "
-        f"{sums['processed_again']:,} again, and skipped **{sums['skipped']}**",
+        f"- the consumer groups processed {work}, and skipped **{sums['skipped']}**",
         f"- bound for all replicas to be in sync again: {HEALTHY_S:.0f} s after each fault",
         "",
         "| fault | times | in sync again, median | longest |",

@@ -42,3 +42,13 @@ def test_a_process_with_a_recycled_pid_is_not_signalled() -> None:
     recycled = ProcessId(os.getpid(), "the start of another process")
     assert recycled.state is ProcessState.DEAD
     assert not recycled.send(signal.SIGTERM)
+
+
+def test_a_process_does_not_keep_files_of_its_caller_open(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.set_inheritable(writer, True)
+    process = spawn(_SLEEP, str(tmp_path / "log"), dict(os.environ))
+    os.close(writer)
+    assert os.read(reader, 1) == b""  # blocks as long as anybody has the other end
+    os.close(reader)
+    process.send(signal.SIGKILL)

@@ -59,11 +59,22 @@ def spawn(command: Sequence[str], log: str, environ: Mapping[str, str]) -> Proce
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, _FILE_MODE),
             (os.POSIX_SPAWN_DUP2, 1, 2),
+            # It would keep a lock or a pipe of the caller open for as long as it runs.
+            *((os.POSIX_SPAWN_CLOSE, fd) for fd in _inherited_fds()),
         ],
         setsid=True,
     )
     found = _look_up(pid)
     return ProcessId(pid, found[1] if found else "")
+
+
+def _inherited_fds() -> list[int]:
+    found = []
+    for fd in map(int, os.listdir("/dev/fd")):
+        with contextlib.suppress(OSError):  # the one that listed the directory is closed
+            if fd > 2 and os.get_inheritable(fd):
+                found.append(fd)
+    return found
 
 
 def _look_up(pid: int) -> tuple[str, str] | None:
