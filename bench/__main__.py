@@ -12,6 +12,7 @@ from bench import pages, report, versions
 from bench.base_env import ROOT, base_python
 from bench.homes import why_no_kafka
 from bench.jobs import (
+    cluster_failover,
     connections,
     failover,
     fairness,
@@ -48,6 +49,7 @@ OWN: dict[str, Callable[[Plan, tuple[str, ...]], list[Figure]]] = {
     "memory": memory.measure,
     "replicated": replicated.measure,
     "failover": failover.measure,
+    "cluster-failover": cluster_failover.measure,
 }
 # Parts with their own page.
 PAGES: dict[str, tuple[pages.Page, Callable[[Plan, tuple[str, ...]], list[Figure]]]] = {
