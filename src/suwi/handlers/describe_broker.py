@@ -1,11 +1,12 @@
 """DescribeBroker v0, Suwi's own and never advertised: the broker's id and broker epoch.
 
-The response is JSON: `{"node": 1, "epoch": 17, "stopping": false}`. The epoch is -1 while the
-broker is not registered; only brokers receive it.
+The response is JSON: `{"node": 1, "stopping": false, "directories": ["eJw..."], "epoch": 17}`, with
+the ids of the data directories. The epoch is -1 while the broker is not registered; only brokers
+receive it.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from suwi.model.ids import NodeId
@@ -15,8 +16,9 @@ from suwi.net.dispatch import Request
 
 class BrokerIncarnation(NamedTuple):
     node: NodeId
-    epoch: int
     stopping: bool
+    directories: Sequence[str] = ()
+    epoch: int = -1
 
 
 class DescribeBroker:
