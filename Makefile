@@ -1,6 +1,6 @@
 # `make help` lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test test-newest test-oldest sim demo tour fuzz chaos chaos-brokers bench compat docs lock clean
+.PHONY: help setup check format test test-newest test-oldest sim demo tour fuzz chaos chaos-brokers chaos-cluster bench compat docs lock clean
 MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 SECONDS ?= 120
@@ -53,6 +53,9 @@ chaos: setup ## 50 kills around a Spark pipeline into a Delta table (needs Java)
 chaos-brokers: setup ## faults of three brokers under four idempotent writers; FAULTS=100 SEED=7, MINUTES=20 at most
 	@$(BIN)/python -m chaos.broker_faults --faults $(or $(FAULTS),100) $(if $(SEED),--seed $(SEED)) \
 		$(if $(filter-out file,$(origin MINUTES)),--minutes $(MINUTES))
+
+chaos-cluster: setup ## faults of broker and ZooKeeper processes (needs Java); MINUTES=5 SEED=7
+	@$(BIN)/python -m chaos.cluster --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 bench: setup ## measure against Apache Kafka; ONLY=stalls QUICK=1, ONLY=race AGAINST=../old/src
 	@$(BIN)/python -m bench $(ONLY:%=--only %) $(if $(QUICK),--quick) \

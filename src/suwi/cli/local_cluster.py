@@ -41,7 +41,9 @@ def start(data: str, given: Given) -> None:
 def _new_layout(given: Given) -> Layout:
     if given.zookeeper and given.zookeepers:
         raise Failure("--zookeepers and --zookeeper: give one of them")
-    return Layout(
+    if given.zookeepers not in (None, 1, 3, 5):
+        raise Failure(f"--zookeepers {given.zookeepers}: an ensemble has 1, 3 or 5 servers")
+    layout = Layout(
         given.brokers or 3,
         0 if given.zookeeper else given.zookeepers or 1,
         given.zookeeper or "",
@@ -49,6 +51,11 @@ def _new_layout(given: Given) -> Layout:
         given.links is not False,
         given.settings,
     )
+    try:
+        layout.ensemble()
+    except ValueError:
+        raise Failure(f"--zookeeper {given.zookeeper}: give HOST:PORT,…/CHROOT") from None
+    return layout
 
 
 def _changed(known: Layout, given: Given) -> Layout:
