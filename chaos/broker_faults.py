@@ -57,6 +57,8 @@ class Report:
     faults: Counter[str] = field(default_factory=Counter)
     back_s: dict[str, list[float]] = field(default_factory=dict)
     """By kind: the time from the end of a fault until all replicas were in sync, if awaited."""
+    silence_s: dict[str, list[float]] = field(default_factory=dict)
+    """By kind: how long a partition at most had no new record for a consumer, until then."""
     findings: list[str] = field(default_factory=list)
     """Unexpected events during the run."""
     notes: Notes = field(default_factory=Notes)
@@ -145,7 +147,7 @@ class Run:
             writers = [self._writer(n, kind) for n, kind in enumerate(self._plan.writers)]
             members = [self._group_member(n) for n in range(self._plan.group_members)]
             try:
-                self._disturb(self._plan.faults)
+                self._disturb(self._plan.faults, tail)
             finally:
                 self._end(writers)
             self._wait_until_healthy("at the end")
@@ -204,7 +206,8 @@ class Run:
 
     # -- faults --------------------------------------------------------------------------------
 
-    def _disturb(self, faults: Sequence[Fault]) -> None:
+    def _disturb(self, faults: Sequence[Fault], tail: Tail) -> None:
+        tail.start_silence()
         for fault in faults:
             if time.monotonic() > self._ends_s:
                 self._say("the time is up")
@@ -220,9 +223,11 @@ class Run:
                 continue
             if not self._wait_until_healthy(f"after fault {what}"):
                 return
-            back_s = time.monotonic() - ended_s
+            back_s, silence_s = time.monotonic() - ended_s, tail.longest_silence_s()
+            tail.start_silence()
             self.report.back_s.setdefault(fault.kind, []).append(back_s)
-            self._say(f"{what}; in sync again after {back_s:.1f} s")
+            self.report.silence_s.setdefault(fault.kind, []).append(silence_s)
+            self._say(f"{what}; in sync again after {back_s:.1f} s, silent for {silence_s:.1f} s")
 
     def _strike(self, fault: Fault) -> tuple[str, float]:
         """What was done, and when the fault ended."""
@@ -360,7 +365,11 @@ def format_report(report: Report) -> str:
     ]
     for kind, times in sorted(report.back_s.items()):
         median, longest = statistics.median(times), max(times)
-        lines.append(f"in sync again after {kind}: median {median:.1f} s, longest {longest:.1f} s")
+        silence_s = max(report.silence_s.get(kind, [0.0]))
+        lines.append(
+            f"in sync again after {kind}: median {median:.1f} s, longest {longest:.1f} s; "
+            f"longest silence of a partition {silence_s:.1f} s"
+        )
     if report.processed:
         lines.append(
             f"the group: {report.processed} records processed, {report.skipped} skipped, "

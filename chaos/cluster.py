@@ -6,6 +6,7 @@ run ends by itself and adds a line to a ledger; `docs/chaos/README.md` is made f
 
 import argparse
 import random
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -54,12 +55,16 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5, help="no fault starts later")
     parser.add_argument("--faults", type=int, help="default: as many as there is time for")
     parser.add_argument("--seed", type=int)
-    parser.add_argument("--kinds", help="only these, separated by commas: " + "; ".join(BAG[:11]))
+    parser.add_argument(
+        "--kinds", help="only these, separated by commas: " + "; ".join(PROCESS_KINDS)
+    )
     parser.add_argument("--resume", action="store_true", help="go on after the last run's faults")
     parser.add_argument("--ledger", type=Path, default=LEDGER, help="default: %(default)s")
     parser.add_argument("--port", type=int, default=24092, help="the first of 700")
     parser.add_argument("--keep", action="store_true", help="keep the data of a passed run, too")
     arguments = parser.parse_args()
+    # A normal exit, so that the cluster's processes end, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     bag = arguments.kinds.split(",") if arguments.kinds else list(BAG)
     unknown = set(bag) - set(PROCESS_KINDS)
     missing = why_unavailable()

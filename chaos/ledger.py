@@ -7,7 +7,7 @@ import json
 import statistics
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +34,17 @@ def add_run(ledger: Path, report: Report, first: int, wanting: Sequence[str]) ->
         "processed": report.processed,
         "processed_again": report.processed_again,
         "skipped": report.skipped,
-        "back_s": {k: [round(s, 2) for s in each] for k, each in sorted(report.back_s.items())},
+        "back_s": _rounded(report.back_s),
+        "silence_s": _rounded(report.silence_s),
         "wanting": list(wanting[:10]),
     }
     ledger.parent.mkdir(parents=True, exist_ok=True)
     with ledger.open("a") as file:
         file.write(json.dumps(line) + "\n")
+
+
+def _rounded(seconds: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+    return {kind: [round(s, 2) for s in each] for kind, each in sorted(seconds.items())}
 
 
 def read_ledger(ledger: Path) -> list[dict[str, Any]]:
@@ -63,10 +68,12 @@ def write_page(ledger: Path) -> None:
 def page(runs: Sequence[dict[str, Any]]) -> str:
     faults: Counter[str] = Counter()
     back_s: dict[str, list[float]] = {}
+    silence_s: dict[str, list[float]] = {}
     for run in runs:
         faults.update(run["faults"])
-        for kind, each in run["back_s"].items():
-            back_s.setdefault(kind, []).extend(each)
+        for name, kept in (("back_s", back_s), ("silence_s", silence_s)):
+            for kind, each in run.get(name, {}).items():
+                kept.setdefault(kind, []).extend(each)
     sums = {key: sum(run[key] for run in runs) for key in runs[0] if isinstance(runs[0][key], int)}
     passed = sum(not run["wanting"] for run in runs)
     acked = f"{sums['acked']:,} acknowledged records"
@@ -83,12 +90,13 @@ def page(runs: Sequence[dict[str, Any]]) -> str:
         f"- the consumer groups processed {work}, and skipped **{sums['skipped']}**",
         f"- bound for all replicas to be in sync again: {HEALTHY_S:.0f} s after each fault",
         "",
-        "| fault | times | in sync again, median | longest |",
-        "|---|---:|---:|---:|",
+        "Silent: how long a partition at most had no new record for a consumer beside the writers.",
+        "",
+        "| fault | times | in sync again, median | longest | silent, median | longest |",
+        "|---|---:|---:|---:|---:|---:|",
     ]
     for kind, times in faults.most_common():
-        each = back_s.get(kind, [])
-        told = f"{statistics.median(each):.1f} s | {max(each):.1f} s" if each else "- | -"
+        told = f"{_median_and_max(back_s.get(kind))} | {_median_and_max(silence_s.get(kind))}"
         lines.append(f"| {kind} | {times} | {told} |")
     columns = "acked failed lost duplicated reordered divergent skipped".split()
     lines += ["", "| date | seed | from | faults | " + " | ".join(columns) + " | verdict |"]
@@ -99,3 +107,7 @@ def page(runs: Sequence[dict[str, Any]]) -> str:
         verdict = "; ".join(run["wanting"]) or "right"
         lines.append(f"| {' | '.join(map(str, cells))} | {verdict} |")
     return "\n".join([*lines, ""])
+
+
+def _median_and_max(seconds: Sequence[float] | None) -> str:
+    return f"{statistics.median(seconds):.1f} s | {max(seconds):.1f} s" if seconds else "- | -"

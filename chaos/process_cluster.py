@@ -1,6 +1,7 @@
 """A cluster of processes with the interface of the test kit's cluster, for the runs with faults."""
 
 import asyncio
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -40,7 +41,8 @@ class ProcessCluster:
         try:
             self.local.start(self._layout)
         except BaseException:
-            self.local.stop()
+            with contextlib.suppress(ClusterError):
+                self.local.stop()
             raise
         return self
 

@@ -7,11 +7,11 @@ from chaos.process_cluster import ProcessCluster as Target
 _BEYOND_SESSION_S = (3.5, 7.0)
 
 
-def _zookeeper(*modes: str) -> Kind:
+def _zookeeper(*modes: str, hold_s: tuple[float, float] = (1.0, 6.0)) -> Kind:
     def kill(cluster: Target, _broker: int) -> None:
         cluster.kill_zookeeper(modes)
 
-    return Kind(kill, Target.restart_all, (1.0, 6.0), has_target=False)
+    return Kind(kill, Target.restart_all, hold_s, has_target=False)
 
 
 PROCESS_KINDS: dict[str, Kind] = {
@@ -31,3 +31,5 @@ PROCESS_KINDS: dict[str, Kind] = {
 }
 BAG = (*PROCESS_KINDS, *["kill"] * 9, *["kill of the controller"] * 2)
 """Kills are the most frequent."""
+PROCESS_KINDS["a minute without ZooKeeper"] = _zookeeper("leader", "follower", hold_s=(60, 60))
+"""Only on request: `--kinds`."""

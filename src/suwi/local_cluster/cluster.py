@@ -303,7 +303,7 @@ class LocalCluster:
     @contextlib.contextmanager
     def _changed(self) -> Iterator[ClusterState]:
         """The state, written back at the end."""
-        state = self.state
+        _ = self.state  # where there is no cluster nothing is locked
         with self._locked():
             state = self.state
             yield state
