@@ -27,6 +27,7 @@ from chaos.group_member import read_work
 from chaos.journal import Notes, partition_name, read_journal, stored_in_spite_of_an_error
 from chaos.log_files import Compared
 from chaos.readers import Tail
+from chaos.time_line import Span
 from chaos.writer import FLUSH_S
 from suwi.cli.log_format import FieldFormatter
 from suwi.sim.history import History, Seen
@@ -59,6 +60,9 @@ class Report:
     """By kind: the time from the end of a fault until all replicas were in sync, if awaited."""
     silence_s: dict[str, list[float]] = field(default_factory=dict)
     """By kind: how long a partition at most had no new record for a consumer, until then."""
+    per_second: list[int] = field(default_factory=list)
+    """How many records the consumer beside the writers read."""
+    spans: list[Span] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
     """Unexpected events during the run."""
     notes: Notes = field(default_factory=Notes)
@@ -152,6 +156,7 @@ class Run:
                 self._end(writers)
             self._wait_until_healthy("at the end")
             self._read([tail, self._tail("the consumer afterwards")])
+            report.per_second = tail.per_second()
             self._check_group()
             self._end(members)
             self._compare_files()
@@ -208,23 +213,28 @@ class Run:
 
     def _disturb(self, faults: Sequence[Fault], tail: Tail) -> None:
         tail.start_silence()
+        first_s = tail.started_s
         for fault in faults:
             if time.monotonic() > self._ends_s:
                 self._say("the time is up")
                 return
+            began_s = time.monotonic()
             try:
                 what, ended_s = self._strike(fault)
             except Exception as error:
                 # A broker that does not start, a partition without a leader: the checks still run.
                 self._find(f"fault {fault} failed: {error!r}")
                 return
+            span = fault.kind, began_s - first_s, ended_s - first_s
             if fault.is_hasty:
                 self._say(what)
+                self.report.spans.append((*span, ended_s - first_s))
                 continue
             if not self._wait_until_healthy(f"after fault {what}"):
                 return
             back_s, silence_s = time.monotonic() - ended_s, tail.longest_silence_s()
             tail.start_silence()
+            self.report.spans.append((*span, time.monotonic() - first_s))
             self.report.back_s.setdefault(fault.kind, []).append(back_s)
             self.report.silence_s.setdefault(fault.kind, []).append(silence_s)
             self._say(f"{what}; in sync again after {back_s:.1f} s, silent for {silence_s:.1f} s")

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from chaos.broker_faults import HEALTHY_S, Report
+from chaos.time_line import draw
 
 LEDGER = Path(__file__).parents[1] / "docs/chaos/ledger.jsonl"
 _WRONG = {"lost": "lost", "duplicate": "duplicated", "reordered write": "reordered"}
-_PAGE = "README.md"
+_PAGE, _PICTURE = "README.md", "last-run.svg"
 
 
 def add_run(ledger: Path, report: Report, first: int, wanting: Sequence[str]) -> None:
@@ -36,6 +37,8 @@ def add_run(ledger: Path, report: Report, first: int, wanting: Sequence[str]) ->
         "skipped": report.skipped,
         "back_s": _rounded(report.back_s),
         "silence_s": _rounded(report.silence_s),
+        "per_second": report.per_second,
+        "spans": [(kind, *(round(s, 1) for s in times)) for kind, *times in report.spans],
         "wanting": list(wanting[:10]),
     }
     ledger.parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +65,10 @@ def last_run(ledger: Path) -> tuple[int, int]:
 
 
 def write_page(ledger: Path) -> None:
-    (ledger.parent / _PAGE).write_text(page(read_ledger(ledger)))
+    """The page, and a picture of the last run."""
+    runs = read_ledger(ledger)
+    (ledger.parent / _PAGE).write_text(page(runs))
+    (ledger.parent / _PICTURE).write_text(draw(runs[-1]["per_second"], runs[-1]["spans"]))
 
 
 def page(runs: Sequence[dict[str, Any]]) -> str:
@@ -98,6 +104,12 @@ def page(runs: Sequence[dict[str, Any]]) -> str:
     for kind, times in faults.most_common():
         told = f"{_median_and_max(back_s.get(kind))} | {_median_and_max(silence_s.get(kind))}"
         lines.append(f"| {kind} | {times} | {told} |")
+    lines += [
+        "",
+        f"![The last run: records per second, and its faults]({_PICTURE})",
+        "",
+        "The last run: red is a fault, pale red the time until all replicas were in sync again.",
+    ]
     columns = "acked failed lost duplicated reordered divergent skipped".split()
     lines += ["", "| date | seed | from | faults | " + " | ".join(columns) + " | verdict |"]
     lines.append("|---|" + "---:|" * (len(columns) + 3) + "---|")

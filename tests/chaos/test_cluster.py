@@ -2,6 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
+from xml.etree.ElementTree import fromstring
 
 import pytest
 
@@ -11,6 +12,7 @@ from chaos.group_member import read_work
 from chaos.journal import Notes
 from chaos.ledger import add_run, last_run, read_ledger, write_page
 from chaos.process_faults import BAG
+from chaos.time_line import draw
 from suwi.local_cluster.zookeeper import why_unavailable
 from tests.local_cluster.ports import free_ports
 
@@ -56,7 +58,17 @@ def test_the_ledger_adds_runs_up_and_tells_where_to_resume(tmp_path: Path) -> No
     page = (ledger.parent / "README.md").read_text()
     assert "2 runs, 2 of them without a complaint, 7 faults" in page
     assert "2,000 acknowledged records: **0 lost, 0 duplicated, 0 reordered**" in page
+    assert (ledger.parent / "last-run.svg").exists()
     assert "| kill | 7 | 2.0 s | 2.0 s | 0.5 s | 0.5 s |" in page
+
+
+def test_a_time_line_shows_every_fault_in_the_row_of_its_kind() -> None:
+    spans = [("kill", 1.0, 2.0, 3.0), ("kill", 4.0, 4.0, 4.0), ("<pause>", 5.0, 6.0, 7.0)]
+    picture = fromstring(draw([10, 0, 5], spans))
+    texts = [text.text for text in picture.iterfind("{*}text")]
+    assert texts[1:3] == ["<pause>", "kill"]
+    boxes = Counter(box.get("fill") for box in picture.iterfind("{*}rect"))
+    assert boxes == {"white": 1, "#4878a8": 3, "#c44e52": 3, "#e8b9ba": 3}
 
 
 @pytest.mark.slow
