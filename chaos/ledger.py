@@ -67,8 +67,9 @@ def last_run(ledger: Path) -> tuple[int, int]:
 def write_page(ledger: Path) -> None:
     """The page, and a picture of the last run."""
     runs = read_ledger(ledger)
+    last = runs[-1]
     (ledger.parent / _PAGE).write_text(page(runs))
-    (ledger.parent / _PICTURE).write_text(draw(runs[-1]["per_second"], runs[-1]["spans"]))
+    (ledger.parent / _PICTURE).write_text(draw(last.get("per_second", []), last.get("spans", [])))
 
 
 def page(runs: Sequence[dict[str, Any]]) -> str:

@@ -19,9 +19,9 @@ def draw(per_second: Sequence[int], spans: Sequence[Span]) -> str:
     def x(at_s: float) -> float:
         return round(_LEFT + at_s / last_s * (_WIDTH - _LEFT), 1)
 
+    box = f"0 0 {_WIDTH} {height}"
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
-        'font-family="sans-serif" font-size="11">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" font-family="sans-serif">',
         f'<rect width="{_WIDTH}" height="{height}" fill="white"/>',
         _text(0, 12, f"records read per second, at most {most:,}"),
     ]
@@ -48,4 +48,4 @@ def _box(left: float, top: float, width: float, height: float, fill: str) -> str
 
 
 def _text(left: float, top: float, text: str) -> str:
-    return f'<text x="{left:.1f}" y="{top:.1f}" fill="{_INK}">{escape(text)}</text>'
+    return f'<text x="{left:.1f}" y="{top:.1f}" font-size="11" fill="{_INK}">{escape(text)}</text>'
