@@ -348,7 +348,9 @@ def complaints(report: Report) -> list[str]:
     found += [f"{writer} ended early" for writer in report.notes.broken_off]
     found += report.findings
     done = report.faults.total()
-    if done < report.wanted:
+    if not done:
+        found.append("there was no fault")
+    elif done < report.wanted:
         found.append(f"only {done} of {report.wanted} faults")
     if not report.notes.acked:
         found.append("nothing was acknowledged")

@@ -86,7 +86,7 @@ def test_a_record_with_an_error_may_be_stored_or_not_but_not_twice(tmp_path: Pat
 
 def test_a_writer_that_broke_off_or_heard_nothing_is_told(tmp_path: Path) -> None:
     (tmp_path / "journal").write_text("sent 0 0\nsent 0 1\nacked 0 0 0\nfatal _FENCED fenced\n")
-    report = Report(0, seed=1)
+    report = Report(1, seed=1, faults=Counter(kill=1))
     read_journal(tmp_path / "journal", WRITER, TOPIC, History(), report.notes)
     assert complaints(report) == [
         "fatal error of writer-1: _FENCED fenced",

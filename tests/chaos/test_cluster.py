@@ -46,6 +46,10 @@ def test_a_plan_can_be_resumed_after_any_fault() -> None:
     assert {fault.kind for fault in whole} == set(BAG)
 
 
+def test_a_run_without_a_fault_is_no_proof() -> None:
+    assert "there was no fault" in complaints(Report(0, 7))
+
+
 def test_the_ledger_adds_runs_up_and_tells_where_to_resume(tmp_path: Path) -> None:
     ledger = tmp_path / "chaos" / "ledger.jsonl"
     for first, faults in ((0, 4), (4, 3)):
