@@ -1,5 +1,6 @@
 """`suwi serve --zookeeper`: brokers as processes of their own, on a real ZooKeeper."""
 
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -322,3 +323,50 @@ def writer_and_group(brokers: list[BrokerProcess]) -> Iterator[Work]:
     work.go_on(1)
     yield work
     work.consumer.close()
+
+
+# -- ZooKeeper has lost data (hazard Z11) ----------------------------------------------------------
+
+
+def test_a_broker_refuses_an_ensemble_that_has_lost_its_data(
+    tmp_path: Path, zookeeper: ZookeeperProcess
+) -> None:
+    with make_broker(tmp_path, zookeeper, 1) as broker:
+        broker.stop()
+        zookeeper.kill()
+        zookeeper.wipe()
+        zookeeper.start()
+        said = broker.refused_start()
+        assert "belongs to cluster" in said
+        assert "the metadata store holds no cluster" in said
+        assert "restore the data" in said
+
+
+def test_a_broker_refuses_an_ensemble_that_was_restored_from_an_older_copy(
+    tmp_path: Path, zookeeper: ZookeeperProcess
+) -> None:
+    with make_broker(tmp_path, zookeeper, 1) as broker:
+        broker.stop()
+        zookeeper.kill()
+        shutil.copytree(tmp_path / "zookeeper" / "data", tmp_path / "copy")
+        zookeeper.start()
+        broker.start()
+        admin = AdminClient({"bootstrap.servers": broker.address})
+        admin.create_topics([NewTopic("later", 1, 1)])["later"].result(PATIENCE_S)
+        broker.stop()
+        zookeeper.kill()
+        zookeeper.wipe()
+        shutil.copytree(tmp_path / "copy", tmp_path / "zookeeper" / "data")
+        zookeeper.start()
+        assert "was restored from an older copy. Restore newer data" in broker.refused_start()
+
+
+def test_a_running_broker_stops_when_its_ensemble_has_lost_its_data(
+    tmp_path: Path, zookeeper: ZookeeperProcess
+) -> None:
+    with make_broker(tmp_path, zookeeper, 1) as broker:
+        zookeeper.kill()
+        zookeeper.wipe()
+        zookeeper.start()
+        wait_for(lambda: not broker.is_running, "it stops")
+        assert "ZooKeeper has lost data or was restored from an older copy" in broker.log

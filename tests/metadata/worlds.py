@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import random
+import ssl
 import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -118,15 +119,19 @@ class EmbeddedWorld:
 class Proxy:
     """A proxy between one client and the server; `cut` breaks and refuses its connections."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
+        """`tls`: what clients connect with; the server is reached without."""
         self._target = (host, port)
+        self._tls = tls
         self._server: asyncio.Server | None = None
         self._pumps: set[asyncio.Task[None]] = set()
         self.port = 0
         self.swallows_answers = False
 
     async def open(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", self.port, ssl=self._tls
+        )
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def cut(self) -> None:

@@ -26,6 +26,7 @@ from suwi.broker.log_cleaner import LogCleaner
 from suwi.broker.log_loader import LogLoader
 from suwi.broker.log_manager import LogManager
 from suwi.broker.loss_reports import LossReports
+from suwi.broker.metadata_position import MetadataPosition
 from suwi.broker.peer_security import (
     check_peers_can_log_in,
     connect_to_peers,
@@ -148,6 +149,7 @@ class Broker:
     def _make_replicas(self, files: FileCache) -> None:
         env, tasks = self._env, self.tasks
         self.directories = LogDirectories(env, self.config.log_dirs, files)
+        self._metadata_position = MetadataPosition(env.disk, self.directories)
         self._deletion = DeferredDeletion(env.disk, tasks)
         self.replicas = ReplicaManager(
             self.node_id,
@@ -221,6 +223,8 @@ class Broker:
         self._follower.subscribe(self.groups.apply_image)
         self._follower.subscribe(self._failure_detector.apply_image)
         self._follower.subscribe(self._open_start_gate)
+        if self._store.is_shared:
+            self._follower.subscribe(self._metadata_position.apply_image)
         self.controller_election.subscribe(self._failure_detector.update)
 
     @property
@@ -244,7 +248,8 @@ class Broker:
     # -- starting ------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Raises DirectoryInUse, ForeignDirectory, IdInUse, OSError, BrokerFailed."""
+        """Raises DirectoryInUse, ForeignDirectory, IdInUse, StoreRolledBack, OSError,
+        BrokerFailed."""
         self._starting = asyncio.current_task()
         try:
             self.directories.open()
@@ -269,6 +274,8 @@ class Broker:
         await until_available(self._follower.start)
         # The image must include every leader epoch under which this broker has written records.
         await until_available(self._follower.synced)
+        if self._store.is_shared:
+            self._metadata_position.check(self._follower.image.sequence)
         await LogLoader(
             self.node_id, self.directories, self.replicas, self._mark_for_deletion, self._adopts
         ).load()
@@ -325,8 +332,15 @@ class Broker:
             known = await self._store.read(CLUSTER)
             if known is not None:
                 return known.value.decode()
+            own = self.directories.known_cluster_id()
+            if own is not None and self._store.is_shared:
+                raise ForeignDirectory(
+                    f"{self.config.log_dirs[0]} belongs to cluster {own}, but the metadata store "
+                    "holds no cluster: its address or path is wrong, or it has lost its data. "
+                    "Correct the address, restore the data, or start with an empty directory"
+                )
             # If several brokers start at once, only one of the conditional writes succeeds.
-            new = self.directories.known_cluster_id() or topic_id_text(self._env.random.uuid())
+            new = own or topic_id_text(self._env.random.uuid())
             await self._store.write([Put(CLUSTER, new.encode(), ABSENT)])
             await self._store.sync()
 
@@ -460,6 +474,7 @@ class Broker:
         self.groups.runtime.stop()
         await self._failure_detector.stop()
         await self._follower.stop()
+        self._metadata_position.write()
         await self.replicas.stop()
         for listener in self.listeners:
             await listener.stop()

@@ -31,6 +31,7 @@ from suwi.metadata.store import (
     Registration,
     Session,
     SessionLost,
+    StoreRolledBack,
     Unavailable,
     until_available,
 )
@@ -92,7 +93,7 @@ class BrokerLifecycle:
     async def resign(self) -> None:
         """Resign as controller, if this session is the controller's."""
         if self._session is not None and not self._session.lost.is_set():
-            with contextlib.suppress(Unavailable, TimeoutError):
+            with contextlib.suppress(Unavailable, StoreRolledBack, TimeoutError):
                 async with asyncio.timeout(_RESIGN_S_MAX):
                     await self._session.resign()
 

@@ -34,7 +34,7 @@ from suwi.env import Env, local_env
 from suwi.env.tasks import cancel_and_wait
 from suwi.log.directory_identity import ForeignDirectory
 from suwi.log.log_directory import DirectoryInUse
-from suwi.metadata.store import MetadataStore
+from suwi.metadata.store import MetadataStore, StoreRolledBack
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import BadConfig
 from suwi.model.ids import NodeId
@@ -104,6 +104,7 @@ def serve(
         DirectoryInUse,
         ForeignDirectory,
         IdInUse,
+        StoreRolledBack,
     ) as error:
         return _complain(str(error))
     except OSError as error:

@@ -70,6 +70,10 @@ class Closed(Unavailable):
     """This connection to the store was closed for good."""
 
 
+class StoreRolledBack(Exception):
+    """The store has lost changes that this broker has seen (hazard Z11)."""
+
+
 class SessionLost(Exception):
     """The session has ended, and with it its registrations."""
 

@@ -36,6 +36,7 @@ from suwi.metadata.store import (
     Registration,
     SessionState,
     Snapshot,
+    StoreRolledBack,
     Unavailable,
     Unknown,
     WriteResult,
@@ -157,6 +158,11 @@ class ZookeeperStore:
 
     async def changes_after(self, sequence: int) -> list[Change] | Gap:
         head = await self._head()
+        if head < sequence:
+            await self.sync()  # A new session may read older state at first.
+            head = await self._head()
+            if head < sequence:
+                raise StoreRolledBack(fmt.rolled_back(head, sequence))
         if head - sequence > HISTORY_CHANGES:
             return Gap()
         wanted = range(sequence + 1, head + 1)
@@ -167,8 +173,11 @@ class ZookeeperStore:
 
     async def _head(self) -> int:
         (node,) = await self._connection.get(self._paths.head)
-        assert node is not None
-        return fmt.decode_number(node[0])
+        if node is None:
+            raise StoreRolledBack(f"{self._paths.head} is missing: ZooKeeper has lost its data")
+        head = fmt.decode_number(node[0])
+        self._connection.saw(head)
+        return head
 
     async def write(
         self, operations: Sequence[Operation], *, controller_epoch: int | None = None

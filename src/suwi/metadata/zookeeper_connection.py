@@ -42,7 +42,8 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import KeeperState
 from kazoo.security import CREATOR_ALL_ACL
 
-from suwi.metadata.store import Closed, SessionState, Unavailable
+from suwi.metadata import zookeeper_format as fmt
+from suwi.metadata.store import Closed, SessionState, StoreRolledBack, Unavailable
 from suwi.metadata.zookeeper_format import Node, Step
 
 log = logging.getLogger(__name__)
@@ -73,6 +74,7 @@ _REQUESTS_IN_FLIGHT_MAX = 100
 _SYNCS_PER_TIMEOUT = 4
 _SILENCE_MAX = 0.5
 """The part of the session timeout for which a server may not answer a `sync`."""
+_TIMEOUTS_BEFORE_PROBE = 2
 _STOP_S_MAX = 3.0
 _RESTART_PAUSE_S = 1.0
 
@@ -109,24 +111,21 @@ class Connection:
         self.confirmed_s = -math.inf
         self.timeout_s = settings.session_timeout_s
         """The session timeout that ZooKeeper has granted."""
+        self._settings = settings
         self._root = settings.root
         self._on_state = on_state
         self._loop = asyncio.get_running_loop()
         self._sockets = _Sockets(settings.connect_timeout_s, settings.make_tls_context)
-        self.client = KazooClient(
-            settings.hosts,
-            timeout=settings.session_timeout_s,
-            handler=self._sockets,
-            connection_retry=dict(_RECONNECT),
-            auth_data=[settings.auth] if settings.auth else None,
-            default_acl=CREATOR_ALL_ACL if settings.auth else None,
-        )
+        self.client = _make_client(settings, self._sockets)
         self._learn_granted_timeout()
         self.client.add_listener(self._listen)
         self._owner = _ClientOwner(self.client)
         self._connected = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._sync_sent_s: float | None = None
+        self._disconnected_s: float | None = None
+        self._head_seen = 0
+        self._rolled_back = ""
 
     def _learn_granted_timeout(self) -> None:
         """kazoo keeps the granted timeout to itself; what it reads with is two thirds of it."""
@@ -188,9 +187,10 @@ class Connection:
     def _state_changed(self, state: SessionState, session_id: int | None, has_died: bool) -> None:
         if state is SessionState.CONNECTED:
             self._connected.set()
-            self._sync_sent_s = None
+            self._sync_sent_s = self._disconnected_s = None
         else:
             self._connected.clear()
+            self._disconnected_s = self._disconnected_s or self._loop.time()
         if state is SessionState.EXPIRED:
             self.confirmed_s = -math.inf
         if has_died and not self.closed:
@@ -210,6 +210,8 @@ class Connection:
     def check(self) -> None:
         if self.closed:
             raise Closed("closed")
+        if self._rolled_back:
+            raise StoreRolledBack(self._rolled_back)
         if not self.client.connected:
             raise Unavailable("disconnected from ZooKeeper")
 
@@ -297,6 +299,7 @@ class Connection:
                 self._sockets.disconnect()
             return
         if not self.client.connected:
+            self._look_for_rollback(now_s)
             return
         self._sync_sent_s, session_id = now_s, self.session_id
         self.client.sync_async(self._root).rawlink(
@@ -309,6 +312,39 @@ class Connection:
         if result.exception is None:
             self._confirmed(sent_s, session_id)
 
+    # -- an ensemble that has lost data (hazard Z11) ----------------------------------------------
+
+    def saw(self, head: int) -> None:
+        self._head_seen = max(self._head_seen, head)
+
+    def _look_for_rollback(self, now_s: float) -> None:
+        """ZooKeeper refuses a client that has seen later state than it has, without a reason. A new
+        client is not refused, and sees what there is."""
+        since_s = self._disconnected_s
+        if since_s is not None and now_s - since_s >= _TIMEOUTS_BEFORE_PROBE * self.timeout_s:
+            self._disconnected_s = now_s
+            self._owner.submit(self._probe)
+
+    def _probe(self) -> None:
+        """Called on the owner's thread."""
+        settings = self._settings
+        client = _make_client(
+            settings, _Sockets(settings.connect_timeout_s, settings.make_tls_context)
+        )
+        try:
+            client.start(settings.connect_timeout_s)
+            head = fmt.decode_number(client.get(fmt.Paths(self._root).head)[0])
+        except NoNodeError:
+            head = 0
+        except Exception:
+            return  # It is away for everybody.
+        finally:
+            client.stop()
+            client.close()
+        if head < self._head_seen:
+            self._rolled_back = fmt.rolled_back(head, self._head_seen)
+            self.call_on_loop(self._on_state, SessionState.DISCONNECTED, None)
+
     @property
     def is_confirmed(self) -> bool:
         """Whether ZooKeeper certainly has not ended the session yet."""
@@ -317,6 +353,17 @@ class Connection:
     def _confirmed(self, sent_s: float, session_id: int | None) -> None:
         if session_id is not None and session_id == self.session_id:
             self.confirmed_s = max(self.confirmed_s, sent_s)
+
+
+def _make_client(settings: ZookeeperSettings, sockets: "_Sockets") -> KazooClient:
+    return KazooClient(
+        settings.hosts,
+        timeout=settings.session_timeout_s,
+        handler=sockets,
+        connection_retry=dict(_RECONNECT),
+        auth_data=[settings.auth] if settings.auth else None,
+        default_acl=CREATOR_ALL_ACL if settings.auth else None,
+    )
 
 
 def _complete(future: asyncio.Future[Any], result: Any) -> None:
@@ -414,6 +461,9 @@ class _ClientOwner:
 
     def stop_without_loop(self) -> None:
         self._jobs.put(self._stop)
+
+    def submit(self, job: Callable[[], None]) -> None:
+        self._jobs.put(job)
 
     def close(self) -> None:
         """After `stop`: release the client's resources and end the thread."""

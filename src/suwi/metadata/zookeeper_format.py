@@ -100,6 +100,13 @@ def decode_controller(data: bytes) -> Controller:
     return Controller(NodeId(int(node_id)), int(epoch))
 
 
+def rolled_back(head: int, seen: int) -> str:
+    return (
+        f"ZooKeeper is at change {head}, but this broker has seen change {seen}: ZooKeeper has "
+        "lost data or was restored from an older copy; restore newer data"
+    )
+
+
 def encode_entry(value: bytes, version: int) -> bytes:
     return _SEQUENCE.pack(version) + zlib.compress(value, _COMPRESSION_LEVEL)
 

@@ -1,0 +1,230 @@
+"""The connection to ZooKeeper: credentials, TLS, silent and unreachable servers, large packets."""
+
+import asyncio
+import socket
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from suwi.cli.zookeeper_settings import zookeeper_settings
+from suwi.env import local_env
+from suwi.metadata.store import Applied, Put, Unavailable
+from suwi.metadata.zookeeper import ZookeeperStore
+from suwi.metadata.zookeeper_connection import AccessDenied, ZookeeperSettings
+from suwi.metadata.zookeeper_format import Paths
+from suwi.model.broker_config import parse_broker_config
+from suwi.model.config_kinds import BadConfig
+from suwi.model.ids import NodeId
+from tests.metadata.worlds import PATIENCE_S, Proxy, ZookeeperWorld, until
+from tests.security.certificates import Authority
+
+PACKET_BYTES_MAX = 1024 * 1024
+"""ZooKeeper's jute.maxbuffer."""
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(2 * PATIENCE_S):
+            await scenario()
+
+    asyncio.run(limited())
+
+
+def settings_of(**given: str) -> ZookeeperSettings:
+    properties = {name.replace("_", "."): value for name, value in given.items()}
+    return zookeeper_settings(parse_broker_config(properties).config, local_env())
+
+
+# -- settings --------------------------------------------------------------------------------------
+
+
+def test_hosts_and_path_are_taken_apart() -> None:
+    settings = settings_of(zookeeper_connect="zk1:2181, zk2:2182/prod/")
+    assert (settings.hosts, settings.root) == ("zk1:2181,zk2:2182", "/prod/suwi")
+    assert settings_of(zookeeper_connect="zk1:2181").root == "/suwi"
+
+
+@pytest.mark.parametrize("given", ["zk1", "zk1:x", ":2181", "zk1:2181,,zk2:2181"])
+def test_an_address_without_host_or_port_is_refused(given: str) -> None:
+    with pytest.raises(BadConfig, match="give it as HOST:PORT"):
+        settings_of(zookeeper_connect=given)
+
+
+def test_credentials_come_from_a_value_or_a_file_and_are_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "auth"
+    file.write_text("digest:suwi:se:cret\n")
+    settings = settings_of(zookeeper_connect="zk1:2181", zookeeper_auth_file=str(file))
+    assert settings.auth == ("digest", "suwi:se:cret")
+    assert "se:cret" not in repr(settings)
+    with pytest.raises(BadConfig, match="digest:USER:PASSWORD") as error:
+        settings_of(zookeeper_connect="zk1:2181", zookeeper_auth="secret")
+    assert "secret" not in str(error.value)
+
+
+def test_one_unreachable_host_costs_only_its_part_of_the_session() -> None:
+    settings = ZookeeperSettings("a:1,b:1,c:1", session_timeout_s=6.0)
+    assert settings.connect_timeout_s == 2.0
+
+
+# -- credentials and TLS ---------------------------------------------------------------------------
+
+
+@pytest.mark.zookeeper
+def test_znodes_made_with_credentials_are_closed_to_others(zookeeper: str) -> None:
+    async def scenario() -> None:
+        root = "/test-digest"
+        own = ZookeeperSettings(zookeeper, root, auth=("digest", "suwi:secret"))
+        store = await ZookeeperStore.open(own)
+        assert await store.write([Put("a", b"1")]) == Applied(1)
+        for auth in (None, ("digest", "suwi:wrong")):
+            with pytest.raises(AccessDenied, match=r"zookeeper\.auth"):
+                await ZookeeperStore.open(ZookeeperSettings(zookeeper, root, auth=auth))
+        again = await ZookeeperStore.open(own)
+        assert (await again.read("a")) is not None
+        await store.close()
+        await again.close()
+
+    run(scenario)
+
+
+@pytest.mark.zookeeper
+def test_zookeeper_is_reached_by_tls_and_only_with_a_trusted_certificate(
+    zookeeper: str, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        authority = Authority(tmp_path / "ca")
+        server, client = authority.issue("zookeeper"), authority.issue("broker")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(server.certificate, server.key)
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(authority.certificate)
+        host, port = zookeeper.split(":")
+        proxy = Proxy(host, int(port), context)
+        await proxy.open()
+
+        given = {
+            "zookeeper_connect": f"127.0.0.1:{proxy.port}/test-tls",
+            "zookeeper_ssl_client_enable": "true",
+            "zookeeper_ssl_keystore_location": str(client.both),
+        }
+        trusting = {"zookeeper_ssl_truststore_location": str(authority.certificate)}
+        store = await ZookeeperStore.open(settings_of(**given, **trusting))
+        assert await store.write([Put("a", bytes(100_000))]) == Applied(1)
+        await store.close()
+        with pytest.raises(Unavailable):
+            await ZookeeperStore.open(settings_of(**given), connect_timeout_s=1.0)
+        await proxy.cut()
+
+    run(scenario)
+
+
+# -- silent and unreachable servers ----------------------------------------------------------------
+
+
+@pytest.mark.zookeeper
+def test_a_host_that_does_not_answer_does_not_prevent_the_connection(zookeeper: str) -> None:
+    async def scenario() -> None:
+        with socket.socket() as silent:  # Its backlog takes connections; nobody answers.
+            silent.bind(("127.0.0.1", 0))
+            silent.listen()
+            hosts = f"127.0.0.1:{silent.getsockname()[1]},{zookeeper}"
+            for _ in range(4):  # kazoo tries the hosts in random order.
+                store = await ZookeeperStore.open(
+                    ZookeeperSettings(hosts, "/test-silent", session_timeout_s=2.0),
+                    connect_timeout_s=PATIENCE_S,
+                )
+                await store.close()
+
+    run(scenario)
+
+
+@pytest.mark.zookeeper
+def test_a_session_that_a_silent_server_does_not_confirm_is_overdue(zookeeper: str) -> None:
+    async def scenario() -> None:
+        world = ZookeeperWorld(zookeeper, session_timeout_s=2.0)
+        store = await world.connect()
+        session = await store.open_session()
+        assert not session.is_overdue
+        world.proxy(store).swallows_answers = True
+
+        async def overdue() -> bool:
+            return bool(session.is_overdue)
+
+        began_s = time.monotonic()
+        while not await overdue():
+            assert time.monotonic() - began_s < PATIENCE_S
+            await asyncio.sleep(0.05)
+        world.proxy(store).swallows_answers = False
+        await until(store, lambda: _answers(store))
+        assert session.is_overdue == session.lost.is_set()
+        await world.close()
+
+    run(scenario)
+
+
+@pytest.mark.zookeeper
+def test_a_reconnected_session_goes_on_with_its_registration_and_election(zookeeper: str) -> None:
+    async def scenario() -> None:
+        world = ZookeeperWorld(zookeeper)
+        store = await world.connect()
+        session = await store.open_session()
+        epoch = await session.register("brokers/1", b"")
+        controller = await session.campaign(NodeId(1))
+        await world.disconnect(store)
+        await world.reconnect(store)
+        await until(store, lambda: _answers(store))
+        assert not session.lost.is_set()
+        assert await session.register("brokers/1", b"") == epoch
+        assert await session.campaign(NodeId(1)) == controller
+        await world.close()
+
+    run(scenario)
+
+
+@pytest.mark.zookeeper
+def test_closing_is_bounded_while_the_server_is_silent(zookeeper: str) -> None:
+    async def scenario() -> None:
+        world = ZookeeperWorld(zookeeper, session_timeout_s=20.0)
+        store = await world.connect()
+        session = await store.open_session()
+        world.proxy(store).swallows_answers = True
+        async with asyncio.timeout(15):  # kazoo alone would wait for the session timeout, twice.
+            await session.close()
+            await store.close()
+        await world.close()
+
+    run(scenario)
+
+
+async def _answers(store: ZookeeperStore) -> bool:
+    try:
+        await store.sync()
+    except Unavailable:
+        return False
+    return True
+
+
+# -- packets (hazard Z12) --------------------------------------------------------------------------
+
+
+@pytest.mark.zookeeper
+def test_twenty_thousand_topics_with_long_names_are_listed_in_small_packets(
+    zookeeper: str,
+) -> None:
+    async def scenario() -> None:
+        store = await ZookeeperStore.open(ZookeeperSettings(zookeeper, "/test-many"))
+        keys = [f"topics/{number:0249d}" for number in range(20_000)]
+        for first in range(0, len(keys), 1000):
+            puts = [Put(key, b"state") for key in keys[first : first + 1000]]
+            assert isinstance(await store.write(puts), Applied)
+        found = await store.read_all()
+        assert sorted(found.entries) == keys
+        lists = await store._connection.children(*Paths("/test-many").buckets())
+        for names, _ in lists:
+            assert sum(len(name) + 4 for name in names) < PACKET_BYTES_MAX / 2
+        await store.close()
+
+    run(scenario)
