@@ -67,7 +67,7 @@ def test_what_the_glossary_names_exists_and_is_in_the_file_map(row: str) -> None
             assert place in names
 
 
-_HAZARD = re.compile(r"[Hh]azards?[ _\n#]+((?:G?\d+(?:, |–| and | to )?)+)")
+_HAZARD = re.compile(r"[Hh]azards?[ _\n#]+((?:[GZ]?\d+(?:, |–| and | to )?)+)")
 _GROUP_HAZARD = re.compile(r"\b(G\d+)\b:")
 
 
@@ -79,13 +79,13 @@ def hazards_in(text: str) -> set[str]:
     for listed in _HAZARD.findall(text):
         for part in re.split(", | and ", listed):
             numbers = [int(number) for number in re.findall(r"\d+", part)]
-            letter = "G" if part.startswith("G") else ""
+            letter = part[0] if part[0] in "GZ" else ""
             found |= {f"{letter}{n}" for n in range(numbers[0], numbers[-1] + 1)}
     return found
 
 
 def hazard_rows() -> dict[str, str]:
-    rows = re.findall(r"^\| (G?\d+) \| (.*)$", HAZARDS.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| ([GZ]?\d+) \| (.*)$", HAZARDS.read_text(), re.MULTILINE)
     assert len(dict(rows)) == len(rows), "every number once"
     return dict(rows)
 

@@ -1,4 +1,4 @@
-"""Broker registration: when it succeeds, when it is lost, and that it is renewed."""
+"""Broker registration: when it succeeds (hazard Z4), when it is lost, and that it is renewed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""The metadata store is silent: what goes on, and what stops (hazard Z6); fencing (Z18)."""
+"""The metadata store is silent: what goes on, and what stops (hazard Z6); fencing (hazard Z18)."""
 
 import asyncio
 

@@ -21,7 +21,7 @@ from suwi.metadata.store import (
     Unknown,
     WriteResult,
 )
-from suwi.model.errors import RequestTimedOut, UnknownTopicOrPartition
+from suwi.model.errors import NotController, RequestTimedOut, UnknownTopicOrPartition
 from suwi.model.ids import NodeId
 from suwi.sim.random import SimRandom
 from tests.supervision import tasks_that_must_not_fail
@@ -57,6 +57,37 @@ def test_a_decision_of_a_cancelled_caller_finishes_before_the_next_one() -> None
 
     asyncio.run(scenario())
     assert events == ["delete begins", "delete is in the image", "alter looks at the image"]
+
+
+def test_decisions_that_wait_when_the_controller_resigns_are_refused() -> None:
+    """Hazard Z13; the one that runs ends before this broker may be elected again."""
+
+    async def scenario() -> None:
+        store = MemoryStore(SimRandom(1)).view()
+        writer = MetadataWriter(store, MetadataFollower(store, tasks_that_must_not_fail()), 1)
+        go_on = asyncio.Event()
+
+        async def write_late() -> None:
+            await go_on.wait()
+            await writer.write([Put("a", b"")])
+
+        async def never() -> None:
+            raise AssertionError
+
+        running = asyncio.create_task(writer.run_exclusively(write_late))
+        await asyncio.sleep(0)
+        waiting = asyncio.create_task(writer.run_exclusively(never))
+        await asyncio.sleep(0)
+        writer.close()
+        idle = asyncio.create_task(writer.wait_idle())
+        await asyncio.sleep(0)
+        assert not idle.done()
+        go_on.set()
+        outcomes = await asyncio.gather(running, waiting, idle, return_exceptions=True)
+        assert [type(each) for each in outcomes] == [NotController, NotController, type(None)]
+        assert await store.read("a") is None
+
+    asyncio.run(scenario())
 
 
 def test_a_refusal_after_the_caller_was_cancelled_is_not_logged(

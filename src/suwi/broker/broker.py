@@ -328,6 +328,7 @@ class Broker:
         self._prover.learn(peer_secret, cluster_id)
 
     async def _cluster_id(self) -> str:
+        await self._store.sync()  # A stale read must not be taken for lost data.
         while True:
             known = await self._store.read(CLUSTER)
             if known is not None:

@@ -33,7 +33,7 @@ _RESPONSE_S = 5.0
 _PAUSE_S_MIN = 0.05
 _PAUSE_S_MAX = 1.0
 _FENCED_S_MIN = 10.0
-"""A firewall that refuses connections now and then costs one election, not one each time (Z18)."""
+"""Hazard Z18: a firewall that refuses connections now and then costs one election, not many."""
 
 
 class FailureDetector:

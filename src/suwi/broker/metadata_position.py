@@ -49,7 +49,7 @@ class MetadataPosition:
             self.write()
 
     def write(self) -> None:
-        if not self._is_checked or self._written == self._seen:
+        if not self._is_checked or self._written == self._seen or not self._directories.usable():
             return
         self._written_s = asyncio.get_running_loop().time()
         try:

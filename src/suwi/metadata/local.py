@@ -39,13 +39,16 @@ class Committed(NamedTuple):
 
 class LocalView(abc.ABC):
     is_shared = False
-    is_overdue = False
-    """Whether the view has been disconnected for the session timeout."""
 
     def __init__(self) -> None:
         self._session: LocalSession | None = None
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._subscribed = 0
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the view has been disconnected for the session timeout."""
+        return False
 
     @abc.abstractmethod
     async def _look(self, look: Callable[[Ledger], T]) -> T:

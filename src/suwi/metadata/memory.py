@@ -131,7 +131,7 @@ class MemoryView(LocalView):
         return self._connection != 0
 
     @property
-    def is_overdue(self) -> bool:  # type: ignore[override]
+    def is_overdue(self) -> bool:
         if self.connected:
             return False
         silent_s = asyncio.get_running_loop().time() - self._disconnected_s

@@ -2,8 +2,8 @@
 
 kazoo has threads of its own. What they report is passed to the event loop (hazard Z8), and one
 thread of ours starts and stops the client, because kazoo's `stop` may wait for long and must not
-be called twice at once (Z10). `confirmed_s` is when the last answered `sync` was sent: until one
-session timeout after that, ZooKeeper has certainly not ended the session (Z6).
+be called twice at once (hazard Z10). `confirmed_s` is when the last answered `sync` was sent: until
+one session timeout after that, ZooKeeper has certainly not ended the session (hazard Z6).
 Invariant: a `sync` that is not answered for half the session timeout ends the connection, so that
 the next host is tried in time. (kazoo pings only when it has sent nothing else for a while, and so
 does not notice a silent server on a busy connection.)
@@ -412,6 +412,17 @@ class _Sockets(SequentialThreadingHandler):  # type: ignore[misc]
             plain.close()
             raise
         return self._current
+
+    def select(
+        self, readable: list[Any], writable: list[Any], errors: list[Any], *timeout: Any
+    ) -> Any:
+        """Also reports what OpenSSL has decrypted already: a select on the socket does not, and
+        kazoo would wait for its next ping."""
+        decrypted = [s for s in readable if isinstance(s, ssl.SSLSocket) and s.pending()]
+        if decrypted:
+            timeout = (0,)
+        found = super().select(readable, writable, errors, *timeout)
+        return [*decrypted, *(s for s in found[0] if s not in decrypted)], *found[1:]
 
     def disconnect(self) -> None:
         """Break the connection; kazoo reconnects."""

@@ -92,6 +92,7 @@ class ZookeeperSession(SessionBase):
             await self._connection.end_session()
 
     def _check_own(self) -> None:
-        """kazoo continues in a new session by itself; nodes created there do not belong to this."""
+        """Hazard Z9: kazoo continues in a new session by itself; nodes created there do not belong
+        to this one."""
         if self._connection.session_id not in (None, self._id):
             raise SessionLost(self._id)
