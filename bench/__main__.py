@@ -13,6 +13,7 @@ from bench.base_env import ROOT, base_python
 from bench.group_page import GROUPS_PAGE
 from bench.homes import why_no_kafka
 from bench.jobs import (
+    cluster_failover,
     connections,
     failover,
     fairness,
@@ -50,6 +51,7 @@ OWN: dict[str, Callable[[Plan, tuple[str, ...]], list[Figure]]] = {
     "memory": memory.measure,
     "replicated": replicated.measure,
     "failover": failover.measure,
+    "cluster-failover": cluster_failover.measure,
 }
 # Parts with their own page.
 PAGES: dict[str, tuple[pages.Page, Callable[[Plan, tuple[str, ...]], list[Figure]]]] = {

@@ -1,13 +1,15 @@
-"""Faults of one broker of a test cluster: the start, the duration and the end of each.
+"""Faults of a cluster, mostly of one broker: the start, the duration and the end of each.
 
-`plan` draws them from a seed. Invariant: one broker has one fault at a time; a machine loses power
+`KINDS` are those of a test cluster, `chaos.process_faults` has those of processes. `plan` draws
+them from a seed. Invariant: one broker has one fault at a time; a machine loses power
 only while all replicas are in sync: within that budget no acknowledged record may be lost.
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from suwi.testing import Cluster
 
@@ -16,15 +18,17 @@ _SLOW_MS = 250
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    begin: Callable[[Cluster, int], None]
-    end: Callable[[Cluster, int], None]
+    begin: Callable[[Any, int], None]
+    end: Callable[[Any, int], None]
     hold_s: tuple[float, float]
     needs_sync: bool = False
     """It starts only when all replicas are in sync, and the next only when they are again."""
+    has_target: bool = True
+    """It is a fault of one broker."""
 
 
-def _nothing(_cluster: Cluster, _broker: int) -> None:
-    """A broker recovers from this by itself."""
+def nothing(_cluster: object, _broker: int) -> None:
+    """For a fault that ends by itself."""
 
 
 def _isolate(cluster: Cluster, broker: int) -> None:
@@ -38,7 +42,7 @@ KINDS: dict[str, Kind] = {
     "kill": Kind(Cluster.kill, Cluster.restart, (0.1, 2.0)),
     "partition": Kind(_isolate, lambda cluster, _: cluster.heal(), (0.5, 4.0)),
     "slow": Kind(lambda c, b: c.slow(b, _SLOW_MS), lambda cluster, _: cluster.heal(), (0.5, 2.5)),
-    "expired session": Kind(Cluster.expire_session, _nothing, (0.0, 0.5)),
+    "expired session": Kind(Cluster.expire_session, nothing, (0.0, 0.5)),
     "power loss": Kind(Cluster.power_loss, Cluster.restart, (0.1, 2.0), needs_sync=True),
 }
 
@@ -62,10 +66,17 @@ class Fault:
     """The next fault starts at once."""
 
 
-def plan(faults: int, brokers: tuple[int, ...], partitions: int, seed: int) -> list[Fault]:
-    """The same for the same seed. Every kind is there once before any is there a third time."""
+def plan(
+    faults: int,
+    brokers: tuple[int, ...],
+    partitions: int,
+    seed: int,
+    kinds_of: Mapping[str, Kind] = KINDS,
+    bag: Sequence[str] = _BAG,
+) -> list[Fault]:
+    """The same for the same seed. Every kind is there before any comes again."""
     chance = random.Random(seed)
-    drawn = _kinds(chance)
+    drawn = _kinds(chance, bag)
     kinds = [next(drawn) for _ in range(faults + 1)]
     return [
         Fault(
@@ -73,15 +84,15 @@ def plan(faults: int, brokers: tuple[int, ...], partitions: int, seed: int) -> l
             kind,
             chance.choice(brokers) if chance.random() < _NOT_AIMED else None,
             chance.randrange(partitions),
-            chance.uniform(*KINDS[kind].hold_s),
+            chance.uniform(*kinds_of[kind].hold_s),
             chance.random() < _IN_HASTE
-            and not KINDS[kind].needs_sync
-            and not KINDS[after].needs_sync,
+            and not kinds_of[kind].needs_sync
+            and not kinds_of[after].needs_sync,
         )
         for number, (kind, after) in enumerate(pairwise(kinds))
     ]
 
 
-def _kinds(chance: random.Random) -> Iterator[str]:
+def _kinds(chance: random.Random, bag: Sequence[str]) -> Iterator[str]:
     while True:
-        yield from chance.sample(_BAG, len(_BAG))
+        yield from chance.sample(bag, len(bag))

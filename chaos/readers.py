@@ -5,6 +5,7 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
@@ -22,6 +23,10 @@ class Tail:
         self._ends: dict[int, int] | None = None
         self._ends_s = float("inf")
         self._error: BaseException | None = None
+        self._advanced_s = dict.fromkeys(range(partitions), time.monotonic())
+        self._silence_s = 0.0
+        self.started_s = time.monotonic()
+        self._per_second: Counter[int] = Counter()
         self._consumer = Consumer(
             {
                 "bootstrap.servers": servers,
@@ -51,6 +56,21 @@ class Tail:
             return True
         return False
 
+    def start_silence(self) -> None:
+        """Measure silences from now on."""
+        self._silence_s = 0.0
+        self._advanced_s = dict.fromkeys(self._next, time.monotonic())
+
+    def longest_silence_s(self) -> float:
+        """How long a partition at most had no new record for the reader, since the start."""
+        now_s = time.monotonic()
+        return max(self._silence_s, *(now_s - each for each in self._advanced_s.values()))
+
+    def per_second(self) -> list[int]:
+        """How many records arrived in each second since the reader was made."""
+        seconds = max(self._per_second, default=-1) + 1
+        return [self._per_second[second] for second in range(seconds)]
+
     def _is_done(self, ends: Mapping[int, int]) -> bool:
         return all(self._next[partition] >= end for partition, end in ends.items())
 
@@ -70,7 +90,9 @@ class Tail:
             self._consumer.close()
 
     def _take(self) -> None:
-        for message in self._consumer.consume(1_000, timeout=0.2):
+        messages = self._consumer.consume(1_000, timeout=0.1)
+        now_s = time.monotonic()
+        for message in messages:
             error = message.error()
             if error is not None:
                 if error.fatal() or not error.retriable():
@@ -80,3 +102,6 @@ class Tail:
             name = partition_name(self._topic, partition)
             self._reading.saw(name, offset, message.value())
             self._next[partition] = offset + 1
+            self._per_second[int(now_s - self.started_s)] += 1
+            self._silence_s = max(self._silence_s, now_s - self._advanced_s[partition])
+            self._advanced_s[partition] = now_s

@@ -2,7 +2,7 @@
 
 `python -m chaos.writer KIND NAME SERVERS TOPIC PARTITIONS JOURNAL` sends until its standard input
 ends, waits for outstanding responses and ends. Kinds: `librdkafka`, `librdkafka-impatient` (retries
-after two seconds), `aiokafka`.
+after two seconds), `librdkafka-bulk` (more records, in larger batches), `aiokafka`.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from typing import Any
 from chaos.journal import Journal, value_of
 
 _ROUND = 60
+_BULK_ROUND = 1_000
 _PAUSE_S = 0.5
 _OUTSTANDING_MAX = 2_000
 FLUSH_S = 120.0
@@ -26,12 +27,13 @@ FLUSH_S = 120.0
 class Numbers:
     """The records in the order of sending: each partition in turn, with its own numbers."""
 
-    def __init__(self, partitions: int) -> None:
+    def __init__(self, partitions: int, per_round: int = _ROUND) -> None:
         self._next = [0] * partitions
+        self._per_round = per_round
         self._turn = 0
 
     def round(self) -> Iterator[tuple[int, int]]:
-        for _ in range(_ROUND):
+        for _ in range(self._per_round):
             partition = self._turn % len(self._next)
             self._turn += 1
             yield partition, self._next[partition]
@@ -45,6 +47,7 @@ def write_with_librdkafka(
     journal: Journal,
     config: dict[str, Any],
     is_over: Callable[[], bool],
+    per_round: int = _ROUND,
 ) -> None:
     from confluent_kafka import KafkaError, Producer
 
@@ -70,7 +73,7 @@ def write_with_librdkafka(
             **config,
         }
     )
-    numbers = Numbers(partitions)
+    numbers = Numbers(partitions, per_round)
     while not is_over():
         for place in numbers.round():
             journal.sent(*place)
@@ -142,6 +145,9 @@ def main() -> None:
         case "librdkafka-impatient":
             config = {"bootstrap.servers": servers, "socket.timeout.ms": 2_000}
             write_with_librdkafka(*about, config, over.is_set)
+        case "librdkafka-bulk":
+            config = {"bootstrap.servers": servers, "batch.num.messages": 200, "linger.ms": 50}
+            write_with_librdkafka(*about, config, over.is_set, _BULK_ROUND)
         case _:
             raise ValueError(f"no such kind of writer: {kind}")
     journal.close()

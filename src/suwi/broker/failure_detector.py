@@ -214,8 +214,10 @@ class _PeerMonitor:
         try:
             while connection.is_open and self._epoch == known:
                 woken = asyncio.ensure_future(self._woken.wait())  # owner: this function
-                await asyncio.wait((lost, woken), return_when=asyncio.FIRST_COMPLETED)
-                woken.cancel()
+                try:
+                    await asyncio.wait((lost, woken), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    woken.cancel()
                 self._woken.clear()
         finally:
             lost.cancel()

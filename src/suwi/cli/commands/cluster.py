@@ -1,19 +1,23 @@
 """`suwi cluster`."""
 
+from typing import Annotated
+
 import typer
 
-from suwi.cli.options import DEFAULT_BROKER, Broker, CommandConfig, Json, Target
+from suwi.cli.options import DEFAULT_BROKER, Broker, CommandConfig, Json, Target, pairs
 
 app = typer.Typer(
     rich_markup_mode=None,
-    help="Inspect the cluster as a whole.",
+    help="Run a cluster on this machine and break it; inspect any cluster as a whole.",
     no_args_is_help=True,
 )
 
 
-@app.callback()
-def _cluster() -> None:
-    """Inspect the cluster as a whole."""
+_Data = Annotated[str, typer.Option(metavar="DIR", help="The cluster's directory.")]
+_DATA = "suwi-cluster"
+_Name = Annotated[
+    str, typer.Argument(metavar="N", help="A broker's id, or a process such as zookeeper-1.")
+]
 
 
 @app.command()
@@ -30,3 +34,126 @@ def events(
     from suwi.cli.events import show
 
     show(Target(broker, command_config), json=json)
+
+
+@app.command()
+def start(
+    brokers: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=30, help="How many brokers. Default: 3")
+    ] = None,
+    zookeepers: Annotated[
+        int | None,
+        typer.Option(metavar="1|3|5", help="How many ZooKeeper servers. Default: 1"),
+    ] = None,
+    zookeeper: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT,…/CHROOT", help="Use this ensemble instead."),
+    ] = None,
+    data: _Data = _DATA,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT", min=1024, max=64_000, help="The first of 700 ports. Default: 19092"
+        ),
+    ] = None,
+    links: Annotated[
+        bool | None,
+        typer.Option(help="Proxies between the brokers, which `isolate` needs. Default: yes"),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A key of every broker; repeatable."),
+    ] = None,
+) -> None:
+    """Start brokers and ZooKeeper servers as processes of this machine, and wait for them.
+
+    They run until `suwi cluster stop`. In a directory that holds a cluster, what does not run is
+    started; a larger --brokers adds brokers. All listen on 127.0.0.1 only.
+
+    \b
+    suwi cluster start --brokers 3 --zookeepers 3
+    """
+    from suwi.cli import local_cluster
+
+    given = local_cluster.Given(
+        brokers, zookeepers, zookeeper, port, links, pairs(settings or [], "--set")
+    )
+    local_cluster.start(data, given)
+
+
+@app.command()
+def stop(data: _Data = _DATA) -> None:
+    """Stop all processes: brokers with a controlled shutdown, then ZooKeeper. The data stays."""
+    from suwi.cli import local_cluster
+
+    local_cluster.stop(data)
+
+
+@app.command()
+def status(data: _Data = _DATA, json: Json = False) -> None:
+    """Show the processes: state, port, how many partitions each broker leads, the controller."""
+    from suwi.cli import local_cluster
+
+    local_cluster.status(data, json=json)
+
+
+@app.command()
+def kill(name: _Name, data: _Data = _DATA) -> None:
+    """Kill a process with SIGKILL."""
+    from suwi.cli import local_cluster
+
+    local_cluster.act(data, name, "kill", "killed")
+
+
+@app.command()
+def restart(name: _Name, data: _Data = _DATA) -> None:
+    """Start a process that was killed; one that runs is stopped first."""
+    from suwi.cli import local_cluster
+
+    local_cluster.act(data, name, "restart", "serves")
+
+
+@app.command()
+def pause(name: _Name, data: _Data = _DATA) -> None:
+    """Freeze a process (SIGSTOP) until `resume`."""
+    from suwi.cli import local_cluster
+
+    local_cluster.act(data, name, "pause", "paused")
+
+
+@app.command()
+def resume(name: _Name, data: _Data = _DATA) -> None:
+    """Let a paused process go on."""
+    from suwi.cli import local_cluster
+
+    local_cluster.act(data, name, "resume", "resumed")
+
+
+@app.command()
+def isolate(
+    broker: Annotated[int, typer.Argument(metavar="N", min=1, help="A broker's id.")],
+    data: _Data = _DATA,
+) -> None:
+    """Cut a broker off from the other brokers and from ZooKeeper until `heal`.
+
+    Nothing is refused and nothing is closed: packets seem to be lost. Clients still reach it.
+    """
+    from suwi.cli import local_cluster
+
+    local_cluster.isolate(data, broker)
+
+
+@app.command()
+def heal(data: _Data = _DATA) -> None:
+    """Restore all links."""
+    from suwi.cli import local_cluster
+
+    local_cluster.heal(data)
+
+
+@app.command()
+def roll(data: _Data = _DATA) -> None:
+    """Restart one broker after another; each waits until all replicas are in sync."""
+    from suwi.cli import local_cluster
+
+    local_cluster.roll(data)

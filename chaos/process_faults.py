@@ -1,0 +1,35 @@
+"""Faults of a cluster of processes: of a broker, of its links, of ZooKeeper, and restarts."""
+
+from chaos.faults import Kind, nothing
+from chaos.process_cluster import ProcessCluster as Target
+
+# The session has a timeout of 3 s.
+_BEYOND_SESSION_S = (3.5, 7.0)
+
+
+def _zookeeper(*modes: str, hold_s: tuple[float, float] = (1.0, 6.0)) -> Kind:
+    def kill(cluster: Target, _broker: int) -> None:
+        cluster.kill_zookeeper(modes)
+
+    return Kind(kill, Target.restart_all, hold_s, has_target=False)
+
+
+PROCESS_KINDS: dict[str, Kind] = {
+    "kill": Kind(Target.kill, Target.restart, (0.1, 3.0)),
+    "kill of the controller": Kind(
+        Target.kill_controller, Target.restart_all, (0.1, 3.0), has_target=False
+    ),
+    "pause": Kind(Target.pause, Target.resume, _BEYOND_SESSION_S),
+    "isolation": Kind(Target.isolate, Target.heal, _BEYOND_SESSION_S),
+    "one-way cut": Kind(Target.silence, Target.heal, _BEYOND_SESSION_S),
+    "cut between two brokers": Kind(Target.cut_from_one_broker, Target.heal, _BEYOND_SESSION_S),
+    "cut from ZooKeeper": Kind(Target.cut_from_zookeeper, Target.heal, _BEYOND_SESSION_S),
+    "loss of ZooKeeper's minority": _zookeeper("follower"),
+    "loss of ZooKeeper's leader": _zookeeper("leader"),
+    "loss of ZooKeeper's majority": _zookeeper("leader", "follower"),
+    "rolling restart": Kind(Target.roll, nothing, (0.0, 0.0), needs_sync=True, has_target=False),
+}
+BAG = (*PROCESS_KINDS, *["kill"] * 9, *["kill of the controller"] * 2)
+"""Kills are the most frequent."""
+PROCESS_KINDS["a minute without ZooKeeper"] = _zookeeper("leader", "follower", hold_s=(60, 60))
+"""Only on request: `--kinds`."""

@@ -1,0 +1,160 @@
+"""Implementation of `suwi cluster start`, `stop`, `status` and the faults."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import typer
+
+from suwi.cli.output import Failure, count_text, document, flush, say, table
+from suwi.cli.session import guarded
+from suwi.local_cluster.cluster import ClusterError, LocalCluster
+from suwi.local_cluster.layout import Layout, broker_name, read_state
+from suwi.local_cluster.zookeeper import CannotRun
+
+_COLUMNS = ("Process", "Pid", "State", "Port", "Leaders", "Role")
+
+
+class Given(NamedTuple):
+    """The options of `start`; None if not given."""
+
+    brokers: int | None
+    zookeepers: int | None
+    zookeeper: str | None
+    port: int | None
+    links: bool | None
+    settings: dict[str, str]
+
+
+def start(data: str, given: Given) -> None:
+    def work(cluster: LocalCluster) -> None:
+        try:
+            known = read_state(cluster.directory)
+        except ValueError as error:
+            raise Failure(str(error)) from None
+        cluster.start(_new_layout(given) if known is None else _changed(known.layout, given))
+        say(f"the cluster serves at {cluster.bootstrap_servers}")
+
+    _run(data, work)
+
+
+def _new_layout(given: Given) -> Layout:
+    if given.zookeeper and given.zookeepers:
+        raise Failure("--zookeepers and --zookeeper: give one of them")
+    if given.zookeepers not in (None, 1, 3, 5):
+        raise Failure(f"--zookeepers {given.zookeepers}: an ensemble has 1, 3 or 5 servers")
+    layout = Layout(
+        given.brokers or 3,
+        0 if given.zookeeper else given.zookeepers or 1,
+        given.zookeeper or "",
+        given.port or 19092,
+        given.links is not False,
+        given.settings,
+    )
+    try:
+        layout.ensemble()
+    except ValueError:
+        raise Failure(f"--zookeeper {given.zookeeper}: give HOST:PORT,…/CHROOT") from None
+    return layout
+
+
+def _changed(known: Layout, given: Given) -> Layout:
+    """The layout of an existing cluster; only brokers may be added to it."""
+    fixed = {
+        "--zookeepers": (given.zookeepers, known.zookeepers),
+        "--zookeeper": (given.zookeeper, known.zookeeper),
+        "--port": (given.port, known.port),
+        "--links": (given.links, known.has_links),
+        "--set": (given.settings or None, known.settings),
+    }
+    for option, (wanted, is_) in fixed.items():
+        if wanted not in (None, is_):
+            raise Failure(f"{option}: the cluster was made with {is_ or 'none'}, not {wanted}")
+    brokers = given.brokers or known.brokers
+    if brokers < known.brokers:
+        raise Failure(f"--brokers {brokers}: the cluster has {known.brokers}, which stay")
+    return replace(known, brokers=brokers)
+
+
+def stop(data: str) -> None:
+    def work(cluster: LocalCluster) -> None:
+        cluster.stop()
+        say("stopped")
+
+    _run(data, work)
+
+
+def status(data: str, *, json: bool) -> None:
+    def work(cluster: LocalCluster) -> None:
+        rows, view = cluster.status()
+        if json:
+            document(
+                {
+                    "processes": [row._asdict() for row in rows],
+                    "partitions": None if view is None else view.partitions,
+                    "not_in_sync": None if view is None else view.not_in_sync,
+                    "bootstrap_servers": cluster.bootstrap_servers,
+                }
+            )
+            return
+        cells = [
+            (r.name, r.pid or "-", r.state, r.port, "-" if r.leaders is None else r.leaders, r.role)
+            for r in rows
+        ]
+        table(_COLUMNS, cells, numbers="Pid Port Leaders")
+        say()
+        if view is None:
+            say("no broker answers")
+        else:
+            behind = ", ".join(view.not_in_sync)
+            say(
+                f"{count_text(view.partitions, 'partition')}, "
+                + (f"not in sync: {behind}" if behind else "all replicas in sync")
+            )
+
+    _run(data, work)
+
+
+def act(data: str, name: str, method: str, done: str) -> None:
+    """One of the methods that take the name of a process."""
+    full_name = broker_name(int(name)) if name.isascii() and name.isdigit() else name
+
+    def work(cluster: LocalCluster) -> None:
+        getattr(cluster, method)(full_name)
+        say(f"{full_name} {done}")
+
+    _run(data, work)
+
+
+def isolate(data: str, broker: int) -> None:
+    def work(cluster: LocalCluster) -> None:
+        cluster.isolate(broker)
+        say(f"{broker_name(broker)} is cut off; `suwi cluster heal` restores its links")
+
+    _run(data, work)
+
+
+def heal(data: str) -> None:
+    def work(cluster: LocalCluster) -> None:
+        cluster.heal()
+        say("all links are restored")
+
+    _run(data, work)
+
+
+def roll(data: str) -> None:
+    _run(data, LocalCluster.roll)
+
+
+def _run(data: str, work: Callable[[LocalCluster], None]) -> None:
+    def tell(text: str) -> None:
+        say(text)
+        flush()  # it may take a while until the next line
+
+    def job() -> None:
+        try:
+            work(LocalCluster(data, tell))
+        except (ClusterError, CannotRun) as error:
+            raise Failure(str(error)) from None
+
+    raise typer.Exit(guarded(job))

@@ -1,0 +1,426 @@
+"""Starts, stops and breaks the processes of a local cluster.
+
+Every method reads `cluster.json` anew and may be called from several processes; changes hold a
+lock. The processes run on when the caller ends.
+Invariant: a process is in `cluster.json` before the lock is released that was held at its start.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import suwi
+from suwi.client.addresses import Address
+from suwi.env import AlreadyLocked, LocalDisk, Lock
+from suwi.local_cluster import zookeeper
+from suwi.local_cluster.layout import (
+    LINKS,
+    ZOOKEEPER,
+    ClusterState,
+    Cut,
+    Layout,
+    broker_name,
+    read_state,
+    write_state,
+    zookeeper_name,
+)
+from suwi.local_cluster.process import ProcessId, ProcessState, spawn
+from suwi.local_cluster.view import View, views
+
+START_S = 120.0
+STOP_S = 60.0
+IN_SYNC_S = 120.0
+_LOCK_S = 30.0
+_PAUSE_S = 0.05
+_SHOWN_BYTES = 2_000
+_SESSION_TIMEOUT_MS = 3_000
+_REPLICAS = 3
+_SERVE = ("-c", "from suwi.cli.main import app; app()", "serve", "--config")
+
+Say = Callable[[str], None]
+
+
+class ClusterError(Exception):
+    """What went wrong, for the user."""
+
+
+class Status(NamedTuple):
+    name: str
+    pid: int | None
+    state: str
+    """`running`, `paused`, `isolated` or `dead`."""
+    port: int
+    role: str
+    leaders: int | None
+
+
+class LocalCluster:
+    def __init__(self, directory: str, say: Say = lambda _: None) -> None:
+        self.directory = os.path.abspath(directory)
+        self._say = say
+        self._disk = LocalDisk()
+
+    # -- what there is ---------------------------------------------------------------------------
+
+    @property
+    def state(self) -> ClusterState:
+        try:
+            found = read_state(self.directory)
+        except ValueError as error:
+            raise ClusterError(str(error)) from None
+        if found is None:
+            raise ClusterError(
+                f"there is no cluster in {self.directory}: `suwi cluster start` makes one"
+            )
+        return found
+
+    @property
+    def layout(self) -> Layout:
+        return self.state.layout
+
+    @property
+    def bootstrap_servers(self) -> str:
+        layout = self.layout
+        return ",".join(f"{zookeeper.HOST}:{layout.client_port(n)}" for n in layout.broker_ids)
+
+    def process_state(self, name: str) -> ProcessState:
+        process = self.state.processes.get(name)
+        return ProcessState.DEAD if process is None else process.state
+
+    def data_directory(self, broker: int) -> str:
+        return os.path.join(self.directory, broker_name(broker), "data")
+
+    def log_path(self, name: str) -> str:
+        if name == LINKS:
+            return os.path.join(self.directory, "links.log")
+        return os.path.join(self.directory, name, f"{name.partition('-')[0]}.log")
+
+    def views(self) -> dict[int, View | None]:
+        """What the brokers say that run and are not cut off."""
+        state = self.state
+        cut_off = set(state.cut_off())
+        return views(
+            {
+                broker: Address(zookeeper.HOST, state.layout.client_port(broker))
+                for broker in state.layout.broker_ids
+                if broker not in cut_off
+                and self.process_state(broker_name(broker)) is ProcessState.RUNNING
+            }
+        )
+
+    def status(self) -> tuple[list[Status], View | None]:
+        """All processes, and one broker's view."""
+        state, layout = self.state, self.layout
+        view = next((view for view in self.views().values() if view is not None), None)
+        cut_off = set(state.cut_off())
+        rows = []
+        for broker in layout.broker_ids:
+            pid, process_state = self._pid_and_state(state, broker_name(broker))
+            if broker in cut_off and process_state is ProcessState.RUNNING:
+                told = "isolated"
+            else:
+                told = process_state.value
+            is_controller = view is not None and view.controller == broker
+            leaders = None if view is None else view.led_by(broker)
+            role = "controller" if is_controller else ""
+            port = layout.client_port(broker)
+            rows.append(Status(broker_name(broker), pid, told, port, role, leaders))
+        for number, server in layout.servers().items():
+            pid, process_state = self._pid_and_state(state, zookeeper_name(number))
+            role = ""
+            if process_state is ProcessState.RUNNING:
+                role = zookeeper.mode(server.client_port) or "not serving"
+            name, port = zookeeper_name(number), server.client_port
+            rows.append(Status(name, pid, process_state.value, port, role, None))
+        return rows, view
+
+    def _pid_and_state(self, state: ClusterState, name: str) -> tuple[int | None, ProcessState]:
+        process = state.processes.get(name)
+        if process is None or process.state is ProcessState.DEAD:
+            return None, ProcessState.DEAD
+        return process.pid, process.state
+
+    # -- start and stop --------------------------------------------------------------------------
+
+    def start(self, layout: Layout | None = None) -> None:
+        """Start everything that does not run, and wait until all brokers serve.
+
+        `layout` is for a new cluster, or has more brokers than before.
+        """
+        if layout is not None:
+            if layout.zookeepers:
+                zookeeper.command("")  # before anything is written
+            self._disk.make_dirs(self.directory)
+            with self._locked():
+                state = read_state(self.directory) or ClusterState(layout)
+                state.layout = layout
+                write_state(self.directory, state)
+        layout = self.layout
+        self.start_processes(map(zookeeper_name, layout.servers()))
+        if layout.has_links:
+            self.start_processes([LINKS])
+        self.start_processes(map(broker_name, layout.broker_ids))
+
+    def start_processes(self, names: Iterable[str]) -> None:
+        """Start those that do not run, and wait until they serve."""
+        started = []
+        with self._changed() as state:
+            for name in names:
+                process = state.processes.get(name)
+                if process is None or process.state is ProcessState.DEAD:
+                    state.processes[name] = self._spawn(state.layout, name)
+                    started.append(name)
+        if started:
+            self._say(f"starting {', '.join(started)}")
+        _wait(lambda: self._serve(started), START_S, lambda: self._not_started(started))
+
+    def stop(self) -> None:
+        """Stop everything in order; what does not stop in time is killed."""
+        layout = self.layout
+        self.heal()
+        self._stop_processes([broker_name(broker) for broker in layout.broker_ids])
+        self._stop_processes([LINKS, *map(zookeeper_name, layout.servers())])
+
+    def _stop_processes(self, names: Sequence[str]) -> None:
+        processes = {n: p for n, p in self.state.processes.items() if n in names}
+        running = [name for name, process in processes.items() if process.send(signal.SIGTERM)]
+        for name in running:
+            processes[name].send(signal.SIGCONT)  # one that is paused would not stop
+        if running:
+            self._say(f"stopping {', '.join(running)}")
+
+        def all_ended() -> bool:
+            return all(processes[name].state is ProcessState.DEAD for name in running)
+
+        with contextlib.suppress(ClusterError):
+            _wait(all_ended, STOP_S, str)
+        for name in running:
+            if processes[name].send(signal.SIGKILL):
+                self._say(f"{name} did not stop within {STOP_S:.0f} s: killed")
+
+    def restart(self, name: str) -> None:
+        """Stop a process if it runs, start it, and wait until it serves."""
+        self._check_name(name)
+        self._stop_processes([name])
+        self.start_processes([name])
+
+    def roll(self) -> None:
+        """Restart one broker after another, each when all replicas are in sync."""
+        self.wait_in_sync()
+        for broker in self.layout.broker_ids:
+            started_s = _now_s()
+            self.restart(broker_name(broker))
+            self.wait_in_sync()
+            self._say(
+                f"{broker_name(broker)} restarted, all replicas in sync after "
+                f"{_now_s() - started_s:.1f} s"
+            )
+
+    def wait(self, is_done: Callable[[], bool], limit_s: float, why_not: str) -> None:
+        """Raises `ClusterError` with this reason if it takes longer."""
+        _wait(is_done, limit_s, lambda: f"{why_not} after {limit_s:.0f} s")
+
+    def wait_in_sync(self, limit_s: float = IN_SYNC_S) -> None:
+        """Wait until all brokers run, and each of them sees every replica in sync."""
+        wanted = frozenset(self.layout.broker_ids)
+        seen: dict[int, View | None] = {}
+
+        def are_in_sync() -> bool:
+            seen.clear()
+            seen.update(self.views())
+            return seen.keys() == wanted and all(
+                view is not None and view.is_in_sync(wanted) for view in seen.values()
+            )
+
+        _wait(are_in_sync, limit_s, lambda: _why_not_in_sync(seen, wanted, limit_s))
+
+    # -- faults ----------------------------------------------------------------------------------
+
+    def kill(self, name: str) -> None:
+        """SIGKILL, as a crash of the process."""
+        self._signal(name, signal.SIGKILL, ProcessState.DEAD)
+
+    def pause(self, name: str) -> None:
+        self._signal(name, signal.SIGSTOP, ProcessState.PAUSED)
+
+    def resume(self, name: str) -> None:
+        self._signal(name, signal.SIGCONT, ProcessState.RUNNING)
+
+    def isolate(self, broker: int) -> None:
+        """Cut a broker off from the other brokers and from ZooKeeper, in both directions."""
+        self._check_name(broker_name(broker))
+        ends = [str(other) for other in self.layout.broker_ids if other != broker]
+        self.cut([(str(broker), end) for end in [*ends, ZOOKEEPER]])
+
+    def cut(self, pairs: Iterable[Cut], *, one_way: bool = False) -> None:
+        """Cut links, beside those that are cut already."""
+        with self._changed() as state:
+            if not state.layout.has_links:
+                raise ClusterError("this cluster was started with --no-links: it cannot be cut")
+            for start, to in pairs:
+                new = [(start, to)] if one_way else [(start, to), (to, start)]
+                state.cuts += [pair for pair in new if pair not in state.cuts]
+
+    def heal(self) -> None:
+        with self._changed() as state:
+            state.cuts = []
+
+    def _signal(self, name: str, number: signal.Signals, wanted: ProcessState) -> None:
+        self._check_name(name)
+        process = self.state.processes.get(name)
+        if process is None or not process.send(number):
+            raise ClusterError(f"{name} does not run")
+        _wait(lambda: process.state is wanted, STOP_S, lambda: f"{name} is not {wanted.value}")
+
+    def _check_name(self, name: str) -> None:
+        layout = self.layout
+        names = [*map(broker_name, layout.broker_ids), *map(zookeeper_name, layout.servers())]
+        if name not in names:
+            raise ClusterError(f"there is no {name} here: there are {', '.join(names)}")
+
+    # -- processes -------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        locks: list[Lock] = []
+
+        def is_locked() -> bool:
+            with contextlib.suppress(AlreadyLocked):
+                locks.append(self._disk.lock(os.path.join(self.directory, "cluster.lock")))
+            return bool(locks)
+
+        _wait(is_locked, _LOCK_S, lambda: f"another command changes {self.directory}")
+        try:
+            yield
+        finally:
+            locks[0].release()
+
+    @contextlib.contextmanager
+    def _changed(self) -> Iterator[ClusterState]:
+        """The state, written back at the end."""
+        _ = self.state  # where there is no cluster nothing is locked
+        with self._locked():
+            state = self.state
+            yield state
+            write_state(self.directory, state)
+
+    def _spawn(self, layout: Layout, name: str) -> ProcessId:
+        kind, _, number = name.partition("-")
+        directory = os.path.join(self.directory, name)
+        if name == LINKS:
+            command = [sys.executable, "-m", "suwi.local_cluster.links", self.directory]
+        elif kind == ZOOKEEPER:
+            self._disk.make_dirs(directory)
+            config = zookeeper.write_config(directory, int(number), layout.servers())
+            command = zookeeper.command(config)
+        else:
+            self._disk.make_dirs(directory)
+            config = self._write_properties(layout, int(number), directory)
+            command = [sys.executable, *_SERVE, config]
+        return spawn(command, self.log_path(name), _environ())
+
+    def _write_properties(self, layout: Layout, broker: int, directory: str) -> str:
+        """The broker's server.properties; one that is there stays, it may have been edited."""
+        path = os.path.join(directory, "server.properties")
+        if self._disk.exists(path):
+            return path
+        settings = {**broker_settings(layout, broker, self.data_directory(broker))}
+        settings |= layout.settings
+        lines = "".join(f"{key}={value}\n" for key, value in settings.items())
+        self._disk.write_atomically(path, lines.encode(), sync=False)
+        return path
+
+    def _serve(self, names: Sequence[str]) -> bool:
+        state, layout = self.state, self.layout
+        for name in names:
+            if state.processes[name].state is ProcessState.DEAD:
+                raise ClusterError(f"{name} has ended:\n{self._log_end(name)}")
+        servers = layout.servers()
+        modes = [servers[int(n.partition("-")[2])] for n in names if n.startswith(ZOOKEEPER)]
+        if any(zookeeper.mode(server.client_port) is None for server in modes):
+            return False
+        brokers = [b for b in layout.broker_ids if broker_name(b) in names]
+        if not brokers:
+            return True
+        seen = self.views()
+        return all(
+            (view := seen.get(broker)) is not None
+            and view.controller is not None
+            and view.brokers >= set(brokers)
+            for broker in brokers
+        )
+
+    def _not_started(self, names: Sequence[str]) -> str:
+        return f"not everything serves after {START_S:.0f} s:\n" + "\n".join(
+            f"{name}: {self._log_end(name)}" for name in names
+        )
+
+    def _log_end(self, name: str) -> str:
+        try:
+            content = self._disk.read_bytes(self.log_path(name))
+        except OSError:
+            return ""
+        return content[-_SHOWN_BYTES:].decode(errors="replace")
+
+
+def broker_settings(layout: Layout, broker: int, data: str) -> dict[str, str]:
+    """The server.properties of a broker, with Kafka's keys."""
+    host, client_port = zookeeper.HOST, layout.client_port(broker)
+    client, peer_port = f"PLAINTEXT://{host}:{client_port}", layout.peer_port(broker)
+    advertised_port = layout.peer_link_port(broker) if layout.has_links else peer_port
+    replicas = min(_REPLICAS, layout.brokers)
+    return {
+        "broker.id": str(broker),
+        "broker.rack": socket.gethostname(),
+        "listeners": f"{client},PEERS://{host}:{peer_port}",
+        "advertised.listeners": f"{client},PEERS://{host}:{advertised_port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PEERS:PLAINTEXT",
+        "inter.broker.listener.name": "PEERS",
+        "log.dirs": data,
+        "zookeeper.connect": layout.zookeeper_connect(broker),
+        "zookeeper.session.timeout.ms": str(_SESSION_TIMEOUT_MS),
+        "default.replication.factor": str(replicas),
+        "offsets.topic.replication.factor": str(replicas),
+        "min.insync.replicas": str(max(1, replicas - 1)),
+    }
+
+
+def _why_not_in_sync(seen: dict[int, View | None], wanted: frozenset[int], limit_s: float) -> str:
+    silent = sorted(wanted - {broker for broker, view in seen.items() if view is not None})
+    if silent:
+        return f"brokers {silent} do not answer after {limit_s:.0f} s"
+    partitions = sorted({name for view in seen.values() if view for name in view.not_in_sync})
+    if partitions:
+        return f"not in sync after {limit_s:.0f} s: {', '.join(partitions)}"
+    return f"the brokers disagree about each other after {limit_s:.0f} s: {seen}"
+
+
+def _environ() -> dict[str, str]:
+    """Of a child that finds this source, without settings for a broker."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SUWI_", "KAFKA_"))}
+    source = os.path.dirname(os.path.dirname(suwi.__file__))
+    paths = [source, kept.get("PYTHONPATH", "")]
+    return {**kept, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+
+
+def _wait(is_done: Callable[[], bool], limit_s: float, why_not: Callable[[], str]) -> None:
+    """Raises `ClusterError` with the reason if it takes too long."""
+    until_s = _now_s() + limit_s
+    while not is_done():
+        if _now_s() > until_s:
+            raise ClusterError(why_not())
+        _pause()
+
+
+# Commands have no event loop: they may block.
+def _now_s() -> float:
+    return time.monotonic()  # noqa: TID251
+
+
+def _pause() -> None:
+    time.sleep(_PAUSE_S)  # noqa: TID251

@@ -1,0 +1,144 @@
+"""The parts of a local cluster, their ports, and the file that remembers them.
+
+`ClusterState` is `cluster.json` in the data directory, written atomically. The process of the links
+reads it too.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from suwi.env import LocalDisk
+from suwi.local_cluster.process import ProcessId
+from suwi.local_cluster.zookeeper import HOST, Server
+
+FILE = "cluster.json"
+LINKS = "links"
+ZOOKEEPER = "zookeeper"
+"""The end of a link: the ensemble as a whole."""
+BROKERS_MAX = 30
+PORTS = 700
+"""How many ports from the first on belong to the cluster."""
+_PEERS, _PEER_LINKS, _ENSEMBLE, _ENSEMBLE_LINKS = 100, 200, 300, 400
+_VERSION = 1
+_ZOOKEEPER_PORT = 2181
+
+Cut = tuple[str, str]
+"""From and to: a broker's id, or `zookeeper`."""
+
+
+def broker_name(broker: int) -> str:
+    return f"broker-{broker}"
+
+
+def zookeeper_name(number: int) -> str:
+    return f"zookeeper-{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What does not change while the cluster exists, except that brokers may be added."""
+
+    brokers: int
+    zookeepers: int
+    """Servers of its own; 0 with a given ensemble."""
+    zookeeper: str
+    """The given ensemble, as `host:2181,…/chroot`; empty if it has its own."""
+    port: int
+    has_links: bool
+    settings: dict[str, str] = field(default_factory=dict)
+    """Of every broker, from `--set`."""
+
+    @property
+    def broker_ids(self) -> range:
+        return range(1, self.brokers + 1)
+
+    def client_port(self, broker: int) -> int:
+        return self.port + broker - 1
+
+    def peer_port(self, broker: int) -> int:
+        """Where the broker listens for other brokers."""
+        return self.port + _PEERS + broker - 1
+
+    def peer_link_port(self, broker: int) -> int:
+        """Where other brokers reach it."""
+        return self.port + _PEER_LINKS + broker - 1
+
+    def servers(self) -> dict[int, Server]:
+        first = self.port + _ENSEMBLE
+        return {
+            number: Server(first + number - 1, first + 9 + number, first + 19 + number)
+            for number in range(1, self.zookeepers + 1)
+        }
+
+    def ensemble(self) -> list[tuple[str, int]]:
+        """The addresses of the ZooKeeper servers."""
+        if not self.zookeeper:
+            return [(HOST, server.client_port) for server in self.servers().values()]
+        found = []
+        for text in self.zookeeper.partition("/")[0].split(","):
+            host, colon, port = text.strip().rpartition(":")
+            found.append((host, int(port)) if colon else (port, _ZOOKEEPER_PORT))
+        return found
+
+    def ensemble_link_port(self, broker: int, server: int) -> int:
+        """Where a broker reaches a server of the ensemble, both counted from 1 and 0."""
+        return self.port + _ENSEMBLE_LINKS + (broker - 1) * len(self.ensemble()) + server
+
+    def zookeeper_connect(self, broker: int) -> str:
+        """The broker's `zookeeper.connect`."""
+        if not self.has_links and self.zookeeper:
+            return self.zookeeper
+        addresses = self.ensemble()
+        if self.has_links:
+            ports = [self.ensemble_link_port(broker, at) for at in range(len(addresses))]
+            addresses = [(HOST, port) for port in ports]
+        _, slash, chroot = self.zookeeper.partition("/")
+        return ",".join(f"{host}:{port}" for host, port in addresses) + slash + chroot
+
+
+@dataclass(slots=True)
+class ClusterState:
+    layout: Layout
+    processes: dict[str, ProcessId] = field(default_factory=dict)
+    """By name, of the last start of each."""
+    cuts: list[Cut] = field(default_factory=list)
+
+    def cut_off(self) -> Iterator[int]:
+        """The brokers that cannot reach any other."""
+        cuts = set(self.cuts)
+        for broker in self.layout.broker_ids:
+            others = {str(other) for other in self.layout.broker_ids if other != broker}
+            if others | {ZOOKEEPER} <= {to for start, to in cuts if start == str(broker)}:
+                yield broker
+
+
+def read_state(directory: str) -> ClusterState | None:
+    """None if there is no cluster. Raises ValueError with a text for the user."""
+    path = os.path.join(directory, FILE)
+    if not LocalDisk().exists(path):
+        return None
+    try:
+        found: Mapping[str, Any] = json.loads(LocalDisk().read_bytes(path))
+        if found["version"] != _VERSION:
+            raise ValueError(f"version {found['version']}, not {_VERSION}")
+        return ClusterState(
+            Layout(**found["layout"]),
+            {name: ProcessId(*process) for name, process in found["processes"].items()},
+            [(start, to) for start, to in found["cuts"]],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is not the description of a cluster: {error}") from None
+
+
+def write_state(directory: str, state: ClusterState) -> None:
+    content = {
+        "version": _VERSION,
+        "layout": asdict(state.layout),
+        "processes": state.processes,
+        "cuts": state.cuts,
+    }
+    path = os.path.join(directory, FILE)
+    LocalDisk().write_atomically(path, json.dumps(content, indent=2).encode())

@@ -1,0 +1,66 @@
+"""What each broker of a local cluster says about it: controller, leaders, in-sync replicas."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from suwi.client.addresses import Address
+from suwi.client.cluster import Cluster
+from suwi.client.connection import ConnectionLost
+from suwi.client.settings import ClientSettings
+from suwi.env import local_env
+from suwi.model.errors import BrokerError
+from suwi.model.ids import NO_NODE
+
+_SETTINGS = ClientSettings(connect_timeout_s=3, request_timeout_s=5)
+
+
+class View(NamedTuple):
+    """The cluster as one broker sees it."""
+
+    brokers: frozenset[int]
+    controller: int | None
+    leaders: dict[str, int]
+    """The leader of each partition that has one."""
+    partitions: int
+    not_in_sync: tuple[str, ...]
+    """Partitions without a leader, or with fewer in-sync replicas than replicas."""
+
+    def led_by(self, broker: int) -> int:
+        """How many partitions a broker leads."""
+        return sum(leader == broker for leader in self.leaders.values())
+
+    def is_in_sync(self, brokers: frozenset[int]) -> bool:
+        """Whether these brokers are there with a controller, and every replica is in sync."""
+        return self.brokers == brokers and self.controller is not None and not self.not_in_sync
+
+
+def views(addresses: Mapping[int, Address]) -> dict[int, View | None]:
+    """Ask each broker; None if it does not answer. Not for use on an event loop."""
+
+    async def ask_all() -> list[View | None]:
+        return await asyncio.gather(*map(_ask, addresses.values()))
+
+    return dict(zip(addresses, asyncio.run(ask_all()), strict=True))
+
+
+async def _ask(address: Address) -> View | None:
+    try:
+        async with Cluster([address], random=local_env().random, settings=_SETTINGS) as cluster:
+            topics = await cluster.topics()
+            brokers = frozenset(map(int, cluster.brokers))
+            controller = None if cluster.controller == NO_NODE else int(cluster.controller)
+    except (OSError, ConnectionLost, BrokerError, TimeoutError):
+        return None
+    partitions = [(topic.name, partition) for topic in topics for partition in topic.partitions]
+    return View(
+        brokers,
+        controller,
+        {f"{name}-{p.index}": int(p.leader) for name, p in partitions if p.leader != NO_NODE},
+        len(partitions),
+        tuple(
+            f"{name}-{p.index}"
+            for name, p in partitions
+            if p.leader == NO_NODE or set(p.isr) != set(p.replicas)
+        ),
+    )

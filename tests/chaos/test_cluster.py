@@ -1,0 +1,87 @@
+"""`make chaos-cluster`: its checks find what a group skips, its ledger adds up, and a short run."""
+
+from collections import Counter
+from pathlib import Path
+from xml.etree.ElementTree import fromstring
+
+import pytest
+
+from chaos.broker_faults import Report, complaints
+from chaos.cluster import process_plan, run
+from chaos.group_worker import read_work
+from chaos.journal import Notes
+from chaos.ledger import add_run, last_run, read_ledger, write_page
+from chaos.process_faults import BAG
+from chaos.time_line import draw
+from suwi.local_cluster.zookeeper import why_unavailable
+from tests.local_cluster.ports import free_ports
+
+
+def journals(tmp_path: Path, *contents: str) -> list[Path]:
+    paths = [tmp_path / f"member-{number}" for number in range(len(contents))]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_text(content)
+    return paths
+
+
+def test_records_that_members_processed_together_are_not_missing(tmp_path: Path) -> None:
+    work = read_work(journals(tmp_path, "0 0 5\n1 0 3\n", "0 5 9\n1 2 4\n"))
+    assert work.missing({0: 9, 1: 4}) == {}
+    assert (work.processed, work.again) == (13, 1)
+
+
+def test_a_gap_and_a_missing_end_are_found(tmp_path: Path) -> None:
+    work = read_work(journals(tmp_path, "0 0 5\n0 6 9\n"))
+    assert work.missing({0: 10, 1: 2}) == {0: [(5, 6), (9, 10)], 1: [(0, 2)]}
+
+
+def test_an_incomplete_line_is_not_read(tmp_path: Path) -> None:
+    assert read_work(journals(tmp_path, "0 0 5\n0 5 1")).missing({0: 7}) == {0: [(5, 7)]}
+
+
+def test_a_plan_can_be_resumed_after_any_fault() -> None:
+    whole = process_plan(7, 0, 30, 1, list(BAG)).faults
+    rest = process_plan(7, 12, 18, 1, list(BAG)).faults
+    assert [fault.number for fault in rest] == list(range(13, 31))
+    assert {fault.kind for fault in whole} == set(BAG)
+
+
+def test_a_run_without_a_fault_is_no_proof() -> None:
+    assert "there was no fault" in complaints(Report(0, 7))
+
+
+def test_the_ledger_adds_runs_up_and_tells_where_to_resume(tmp_path: Path) -> None:
+    ledger = tmp_path / "chaos" / "ledger.jsonl"
+    for first, faults in ((0, 4), (4, 3)):
+        report = Report(0, 7, Counter(kill=faults), {"kill": [2.0] * faults}, {"kill": [0.5]})
+        report.notes = Notes(acked=Counter(writer=1_000))
+        add_run(ledger, report, first, complaints(report))
+    assert last_run(ledger) == (7, 7)
+    assert [line["acked"] for line in read_ledger(ledger)] == [1_000, 1_000]
+    write_page(ledger)
+    page = (ledger.parent / "README.md").read_text()
+    assert "2 runs, 2 of them without a complaint, 7 faults" in page
+    assert "2,000 acknowledged records: **0 lost, 0 duplicated, 0 reordered**" in page
+    assert (ledger.parent / "last-run.svg").exists()
+    assert "| kill | 7 | 2.0 s | 2.0 s | 0.5 s | 0.5 s |" in page
+
+
+def test_a_time_line_shows_every_fault_in_the_row_of_its_kind() -> None:
+    spans = [("kill", 1.0, 2.0, 3.0), ("kill", 4.0, 4.0, 4.0), ("<pause>", 5.0, 6.0, 7.0)]
+    picture = fromstring(draw([10, 0, 5], spans))
+    texts = [text.text for text in picture.iterfind("{*}text")]
+    assert texts[1:3] == ["<pause>", "kill"]
+    boxes = Counter(box.get("fill") for box in picture.iterfind("{*}rect"))
+    assert boxes == {"white": 1, "#4878a8": 3, "#c44e52": 3, "#e8b9ba": 3}
+
+
+@pytest.mark.slow
+@pytest.mark.zookeeper
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(why_unavailable() is not None, reason="no ZooKeeper here")
+def test_a_short_run_with_processes_is_right(tmp_path: Path) -> None:
+    bag = ["kill", "isolation"]
+    report = run(process_plan(5, 0, 2, 5, bag), tmp_path, free_ports())
+    assert complaints(report) == []
+    assert report.faults.total() == 2
+    assert report.processed == report.records >= report.notes.acked.total() > 0
