@@ -15,6 +15,7 @@ from suwi.cli.commands import (
     pipeline,
     records,
     repair,
+    status,
     topics,
     users,
 )
@@ -127,6 +128,7 @@ def serve(
 app.command()(records.produce)
 app.command()(records.consume)
 app.command()(dump.dump)
+app.command()(status.status)
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
 app.add_typer(cluster.app, name="cluster")

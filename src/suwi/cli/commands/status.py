@@ -1,0 +1,43 @@
+"""`suwi status` and `suwi doctor`."""
+
+from typing import Annotated
+
+import typer
+
+from suwi.cli.options import DEFAULT_BROKER, Broker, CommandConfig, Json, Target
+
+Timeout = Annotated[
+    float,
+    typer.Option(metavar="S", min=0.1, help="How long a broker may take to respond."),
+]
+
+
+def status(
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Update until Ctrl-C.")] = False,
+    lag: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Show groups this many records behind.")
+    ] = 1000,
+    brokers: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Degraded unless so many brokers are alive."),
+    ] = None,
+    node: Annotated[
+        int | None,
+        typer.Option(metavar="ID", min=0, help="Only this broker's health counts."),
+    ] = None,
+    timeout: Timeout = 5.0,
+    json: Json = False,
+    broker: Broker = DEFAULT_BROKER,
+    command_config: CommandConfig = None,
+) -> None:
+    """Show the health of the cluster: brokers, partitions, groups, events, disks.
+
+    Exit code 0: healthy. 1: degraded, that is, a broker is not alive, a data directory is offline,
+    a broker is not connected to ZooKeeper, there is no controller, or a partition is
+    under-replicated or offline. 2: no broker responds. Groups that are behind and past events
+    are shown and do not count.
+    """
+    from suwi.cli.status import Wanted, show
+
+    wanted = Wanted(lag, timeout, brokers, node)
+    show(Target(broker, command_config), wanted, watch=watch, json=json)
