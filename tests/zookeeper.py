@@ -6,10 +6,11 @@ pyspark's jars contain Apache ZooKeeper with all it needs; Java comes from the m
 import importlib.util
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -49,13 +50,62 @@ def why_unavailable() -> str | None:
     return None
 
 
+class ZookeeperProcess:
+    """One server that keeps its data in `folder`; it may be killed, suspended and started again."""
+
+    def __init__(self, folder: Path, *settings: str) -> None:
+        self.port = _free_port()
+        self._folder = folder
+        self._settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        self._process = _start_server(self._folder, self.port, self._settings)
+        _wait_until_ready(self._process, self.port, self._folder / "zookeeper.log")
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def suspend(self) -> None:
+        """Silent: connections stay open and nothing is answered."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def wipe(self) -> None:
+        """Lose all data, while it does not run."""
+        shutil.rmtree(self._folder / "data")
+
+    def __enter__(self) -> "ZookeeperProcess":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
 @contextmanager
 def running_zookeeper(folder: Path) -> Iterator[str]:
     """Run a server that keeps its data in `folder`; gives its host:port."""
+    with ZookeeperProcess(folder) as process:
+        yield process.address
+
+
+def _start_server(folder: Path, port: int, settings: Sequence[str]) -> "subprocess.Popen[bytes]":
     java, jars = find_java(), find_jars()
     assert java is not None
     assert jars is not None
-    port = _free_port()
+    folder.mkdir(exist_ok=True)
     config = folder / "zoo.cfg"
     config.write_text(
         f"tickTime={_TICK_MS}\n"
@@ -64,10 +114,10 @@ def running_zookeeper(folder: Path) -> Iterator[str]:
         "clientPortAddress=127.0.0.1\n"
         "admin.enableServer=false\n"
         "maxClientCnxns=0\n"
-        "4lw.commands.whitelist=ruok\n"
+        "4lw.commands.whitelist=ruok\n" + "".join(f"{setting}\n" for setting in settings)
     )
-    with (folder / "zookeeper.log").open("wb") as log:
-        process = subprocess.Popen(
+    with (folder / "zookeeper.log").open("ab") as log:
+        return subprocess.Popen(
             [
                 java,
                 "-Xmx256m",
@@ -82,12 +132,6 @@ def running_zookeeper(folder: Path) -> Iterator[str]:
             stdout=log,
             stderr=log,
         )
-        try:
-            _wait_until_ready(process, port, folder / "zookeeper.log")
-            yield f"127.0.0.1:{port}"
-        finally:
-            process.kill()
-            process.wait()
 
 
 def _free_port() -> int:

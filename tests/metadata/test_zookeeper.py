@@ -7,6 +7,7 @@ import pytest
 
 from suwi.metadata.store import Applied, Change, Put, Unavailable, Unknown, values_of
 from suwi.metadata.zookeeper import ZookeeperStore
+from suwi.metadata.zookeeper_connection import ZookeeperSettings
 from suwi.metadata.zookeeper_format import decode_change, encode_change
 from suwi.model.ids import NodeId
 from tests.metadata.worlds import PATIENCE_S, ZookeeperWorld, until
@@ -59,7 +60,9 @@ def test_a_write_whose_response_is_lost_is_unknown_and_found_by_comparing(zookee
 def test_an_event_loop_that_hangs_loses_its_session(zookeeper: str) -> None:
     async def scenario() -> None:
         root, timeout_s = "/test-hang", 1.0
-        store = await ZookeeperStore.open(zookeeper, root=root, session_timeout_s=timeout_s)
+        store = await ZookeeperStore.open(
+            ZookeeperSettings(zookeeper, root=root, session_timeout_s=timeout_s)
+        )
         session = await store.open_session()
         epoch = await session.register("brokers/1", b"")
         await session.campaign(NodeId(1))
@@ -91,13 +94,13 @@ def test_an_event_loop_that_hangs_loses_its_session(zookeeper: str) -> None:
 @pytest.mark.zookeeper
 def test_roots_are_separate_and_data_survives_connections(zookeeper: str) -> None:
     async def scenario() -> None:
-        one = await ZookeeperStore.open(zookeeper, root="/test-roots/one")
-        two = await ZookeeperStore.open(zookeeper, root="/test-roots/two")
+        one = await ZookeeperStore.open(ZookeeperSettings(zookeeper, root="/test-roots/one"))
+        two = await ZookeeperStore.open(ZookeeperSettings(zookeeper, root="/test-roots/two"))
         assert await one.write([Put("a", b"1")]) == Applied(1)
         assert (await two.read_all()).entries == {}
         await one.close()
         await two.close()
-        again = await ZookeeperStore.open(zookeeper, root="/test-roots/one")
+        again = await ZookeeperStore.open(ZookeeperSettings(zookeeper, root="/test-roots/one"))
         assert (await again.read_all()).sequence == 1
         assert await again.write([Put("a", b"2")]) == Applied(2)
         await again.close()
@@ -108,7 +111,7 @@ def test_roots_are_separate_and_data_survives_connections(zookeeper: str) -> Non
 def test_opening_without_a_zookeeper_server_raises_unavailable() -> None:
     async def scenario() -> None:
         with pytest.raises(Unavailable, match="no ZooKeeper at"):
-            await ZookeeperStore.open("127.0.0.1:1", connect_timeout_s=0.2)
+            await ZookeeperStore.open(ZookeeperSettings("127.0.0.1:1"), connect_timeout_s=0.2)
 
     asyncio.run(scenario())
 

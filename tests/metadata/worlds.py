@@ -15,6 +15,7 @@ from suwi.metadata.embedded import EmbeddedStore
 from suwi.metadata.memory import MemoryStore
 from suwi.metadata.store import MetadataStore
 from suwi.metadata.zookeeper import ZookeeperStore
+from suwi.metadata.zookeeper_connection import ZookeeperSettings
 
 PATIENCE_S = 30.0
 """Time limit for waiting."""
@@ -180,9 +181,11 @@ class ZookeeperWorld:
         proxy = Proxy(host, int(port))
         await proxy.open()
         store = await ZookeeperStore.open(
-            f"127.0.0.1:{proxy.port}",
-            root=self._root,
-            session_timeout_s=self._session_timeout_s,
+            ZookeeperSettings(
+                f"127.0.0.1:{proxy.port}",
+                root=self._root,
+                session_timeout_s=self._session_timeout_s,
+            )
         )
         self._stores[store] = (proxy, store._client.client_id)
         return store

@@ -77,6 +77,17 @@ def serve(
             show_default=False,
         ),
     ] = 1,
+    zookeeper: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="HOST:PORT,...[/PATH]",
+            help="The ZooKeeper ensemble of the cluster that this broker belongs to.",
+        ),
+    ] = None,
+    node_id: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--id", metavar="N", min=0, help="The id of this broker in its cluster."),
+    ] = None,
     insecure: Annotated[
         bool,
         typer.Option(
@@ -103,7 +114,9 @@ def serve(
 
     No configuration is required. Settings have Kafka's names and come from --config, then the
     environment (SUWI_LOG_RETENTION_MS or KAFKA_LOG_RETENTION_MS for log.retention.ms), then --set,
-    --listen and --data; later sources override earlier ones.
+    --zookeeper, --id, --listen and --data; later sources override earlier ones.
+
+    With --zookeeper, the process is one broker of a cluster: start one with each --id.
     """
     gc.disable()  # imported modules stay: exclude them from garbage collection
     from suwi.cli.serve import serve as run
@@ -117,6 +130,8 @@ def serve(
             config=config,
             settings=settings or [],
             brokers=brokers,
+            zookeeper=zookeeper,
+            node_id=node_id,
             insecure=insecure,
             adopt=adopt,
             metrics_port=metrics_port,

@@ -5,9 +5,8 @@ import contextlib
 import logging
 import os
 import signal
-import sqlite3
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from suwi import __version__
@@ -22,6 +21,7 @@ from suwi.broker.listeners import (
     refuse_plain_text_beyond_loopback,
 )
 from suwi.cli.log_format import set_up_logging
+from suwi.cli.metadata_stores import CannotStart, open_stores, reason_of
 from suwi.cli.properties import (
     Setting,
     combine,
@@ -33,9 +33,8 @@ from suwi.cli.properties import (
 from suwi.env import Env, local_env
 from suwi.env.tasks import cancel_and_wait
 from suwi.log.directory_identity import ForeignDirectory
-from suwi.log.log_directory import DirectoryInUse, make_lasting_dirs
-from suwi.log.names import META_PROPERTIES, parse_partition_dir_name
-from suwi.metadata.embedded import EmbeddedStore, StoreInUse
+from suwi.log.log_directory import DirectoryInUse
+from suwi.metadata.store import MetadataStore
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import BadConfig
 from suwi.model.ids import NodeId
@@ -47,19 +46,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _METRICS_HOST = "127.0.0.1"
-_METADATA_FILE = "suwi-metadata.sqlite"
 _STOPPED_UNCLEANLY = (
     "stopped, but not everything could be written: the next start checks the logs\n"
 )
+_OPTION_KEYS = {
+    "--zookeeper": "zookeeper.connect",
+    "--id": "node.id",
+    "--listen": "listeners",
+    "--data": "log.dirs",
+}
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 class BrokersFailed(Exception):
     """Brokers stopped by themselves because of an unexpected error."""
-
-
-class CannotStart(Exception):
-    """The reason why the broker cannot start, for the user."""
 
 
 def serve(
@@ -69,6 +69,8 @@ def serve(
     config: str | None,
     settings: list[str],
     brokers: int,
+    zookeeper: str | None,
+    node_id: int | None,
     insecure: bool,
     adopt: bool,
     metrics_port: int | None,
@@ -80,7 +82,12 @@ def serve(
         if log_level.lower() not in _LOG_LEVELS:
             raise BadConfig(f"--log-level {log_level}: allowed: {', '.join(_LOG_LEVELS)}")
         set_up_logging(log_level)
-        broker_config = _configure(env, listen, data, config, settings)
+        broker_config = _configure(
+            env,
+            config,
+            settings,
+            {"--zookeeper": zookeeper, "--id": node_id, "--listen": listen, "--data": data},
+        )
         if not insecure:
             refuse_plain_text_beyond_loopback(parse_listeners(broker_config))
         configs = [broker_config]
@@ -100,7 +107,7 @@ def serve(
     ) as error:
         return _complain(str(error))
     except OSError as error:
-        return _complain(_reason(error))
+        return _complain(reason_of(error))
     return 0
 
 
@@ -109,33 +116,32 @@ def _complain(message: str) -> int:
     return 1
 
 
-def _reason(error: OSError) -> str:
-    """The text of an OSError without errno: `data/x: Permission denied`."""
-    reason = error.strerror or str(error)
-    return f"{error.filename}: {reason}" if error.filename else reason
-
-
 def _configure(
-    env: Env, listen: str | None, data: str | None, config: str | None, settings: list[str]
+    env: Env, config: str | None, settings: list[str], options: Mapping[str, object]
 ) -> BrokerConfig:
     layers: list[list[Setting]] = []
     if config is not None:
         layers.append(from_file(config, _read_config(env, config)))
     layers.append(from_environment(os.environ))
     layers.append(from_options(settings))
-    if listen is not None:
-        _, colon, port = listen.rpartition(":")
-        if not (colon and port.isascii() and port.isdigit()):
-            raise BadConfig(f"--listen {listen}: give it as HOST:PORT, like 127.0.0.1:9092")
-        layers.append([Setting("--listen", "listeners", f"PLAINTEXT://{listen}")])
-    if data is not None:
-        layers.append([Setting("--data", "log.dirs", data)])
+    for option, value in options.items():
+        if value is not None:
+            layers.append([Setting(option, _OPTION_KEYS[option], _option_value(option, value))])
     parsed = parse_settings(combine(layers))
     for key in parsed.ignored:
         log.warning("configuration has no effect here", extra={"key": key})
     if not parsed.config.log_dirs:
         raise BadConfig("log.dirs is empty: name a directory for the data")
     return parsed.config
+
+
+def _option_value(option: str, value: object) -> str:
+    if option != "--listen":
+        return str(value)
+    _, colon, port = str(value).rpartition(":")
+    if not (colon and port.isascii() and port.isdigit()):
+        raise BadConfig(f"--listen {value}: give it as HOST:PORT, like 127.0.0.1:9092")
+    return f"PLAINTEXT://{value}"
 
 
 def _read_config(env: Env, path: str) -> str:
@@ -157,27 +163,14 @@ async def _run(
 ) -> None:
     loop = asyncio.get_running_loop()
     started_s = loop.time()
-    stop = asyncio.Event()
     _on_signals(_exit_at_once)
     broker_dirs = [path for config in configs for path in config.log_dirs]
-    store = await _open_store(env, directories, broker_dirs, adopt=adopt)
-    _warn_of_open_directories(env, [directories[0], *broker_dirs])
-    try:
+    async with open_stores(env, directories, configs, adopt=adopt) as stores:
+        _warn_of_open_directories(env, [directories[0], *broker_dirs])
         stats = [NetStats() if metrics_port is not None else None for _ in configs]
-        ids = [NodeId(config.node_id) for config in configs]
-        brokers = [
-            Broker(
-                env,
-                config,
-                store.view(),
-                stats=counts,
-                adopts=adopt,
-                brokers_in_process=len(configs),
-                start_together=ids,
-            )
-            for config, counts in zip(configs, stats, strict=True)
-        ]
+        brokers = _make_brokers(env, configs, stores, stats, adopt=adopt)
         await _start(brokers)
+        stop = asyncio.Event()
         _on_signals(lambda _: stop.set())
         metrics = []
         if metrics_port is not None:
@@ -189,13 +182,34 @@ async def _run(
         _print("stopping ...\n")
         clean = await stop_all(brokers)
         _print("stopped cleanly\n" if clean else _STOPPED_UNCLEANLY)
-    finally:
-        await store.close()
     failures = [
         f"broker {broker.node_id}: {broker.failure}" for broker in brokers if broker.failure
     ]
     if failures:
         raise BrokersFailed("; ".join(failures))
+
+
+def _make_brokers(
+    env: Env,
+    configs: Sequence[BrokerConfig],
+    stores: Sequence[MetadataStore],
+    stats: Sequence[NetStats | None],
+    *,
+    adopt: bool,
+) -> list[Broker]:
+    ids = [NodeId(config.node_id) for config in configs]
+    return [
+        Broker(
+            env,
+            config,
+            store,
+            stats=counts,
+            adopts=adopt,
+            brokers_in_process=len(configs),
+            start_together=ids,
+        )
+        for config, store, counts in zip(configs, stores, stats, strict=True)
+    ]
 
 
 async def _wait_for_stop_or_failure(stop: asyncio.Event, brokers: Sequence[Broker]) -> None:
@@ -229,33 +243,6 @@ def _exit_at_once(signal_number: int) -> None:
     os._exit(128 + signal_number)
 
 
-async def _open_store(
-    env: Env, directories: Sequence[str], broker_dirs: Sequence[str], *, adopt: bool
-) -> EmbeddedStore:
-    """The metadata store is in the first given directory; broker data is there or below it."""
-    first = directories[0]
-    _refuse_other_layout(env, first, broker_dirs[0])
-    path = f"{first}/{_METADATA_FILE}"
-    try:
-        make_lasting_dirs(env.disk, first)
-        if not env.disk.exists(path) and not adopt:
-            _refuse_data_without_metadata(env, [*directories, *broker_dirs])
-        env.disk.open(path, create=True).close()  # for a clear error, which SQLite does not give
-    except (FileExistsError, NotADirectoryError):
-        raise CannotStart(f"cannot keep data in {first}: it is not a directory") from None
-    except OSError as error:
-        raise CannotStart(f"cannot keep data in {_reason(error)}") from error
-    try:
-        return await EmbeddedStore.open(path)
-    except StoreInUse:
-        raise CannotStart(
-            f"{first} is in use by another broker; stop it, or choose another directory with --data"
-        ) from None
-    except (sqlite3.Error, ValueError) as error:
-        # ValueError: written by another version of Suwi.
-        raise CannotStart(f"cannot use {path}: {error}") from error
-
-
 def _warn_of_open_directories(env: Env, directories: Sequence[str]) -> None:
     """New directories are readable only by their owner; older versions made them public."""
     found = [path for path in dict.fromkeys(directories) if env.disk.is_dir(path)]
@@ -265,31 +252,6 @@ def _warn_of_open_directories(env: Env, directories: Sequence[str]) -> None:
             "other users can read the data, password hashes included: chmod 700",
             extra={"dirs": is_open},
         )
-
-
-def _refuse_other_layout(env: Env, first: str, of_first_broker: str) -> None:
-    """One broker and several use different directories: the existing data would not be found."""
-    if first != of_first_broker and env.disk.exists(f"{first}/{META_PROPERTIES}"):
-        raise CannotStart(f"{first} holds the data of a single broker: start without --brokers")
-    if first == of_first_broker and env.disk.exists(f"{first}/1/{META_PROPERTIES}"):
-        raise CannotStart(f"{first} holds the data of several brokers: start with --brokers")
-
-
-def _refuse_data_without_metadata(env: Env, directories: Sequence[str]) -> None:
-    """With new metadata the existing partitions would be strays, and be set aside."""
-    for directory in directories:
-        if not env.disk.is_dir(directory):
-            continue
-        found = env.disk.list_dir(directory)
-        if _METADATA_FILE in found:
-            raise CannotStart(f"{directory} holds the metadata: name it first in log.dirs")
-        partitions = [name for name in found if parse_partition_dir_name(name) is not None]
-        if partitions:
-            raise CannotStart(
-                f"{directory} holds partitions ({partitions[0]}) but no {_METADATA_FILE} describes "
-                "them; restore the file, choose another directory, or, if Apache Kafka "
-                "wrote them, adopt them with --adopt"
-            )
 
 
 async def _start(brokers: Sequence[Broker]) -> None:
@@ -303,7 +265,7 @@ async def _start(brokers: Sequence[Broker]) -> None:
         # The broker's list has the listeners that are bound; the next one failed.
         specs = parse_listeners(broker.config)[len(broker.listeners) :]
         problem = bind_problem(specs[0], error) if specs else None
-        raise CannotStart(problem or _reason(error)) from error
+        raise CannotStart(problem or reason_of(error)) from error
 
 
 async def _start_metrics(
@@ -321,7 +283,7 @@ async def _start_metrics(
         except OSError as error:
             await stop_all(brokers)
             problem = bind_problem(ListenerSpec("METRICS", _METRICS_HOST, server.port), error)
-            raise CannotStart(f"--metrics-port {port}: {problem or _reason(error)}") from error
+            raise CannotStart(f"--metrics-port {port}: {problem or reason_of(error)}") from error
         servers.append(server)
     return servers
 

@@ -14,21 +14,8 @@ than the session timeout.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
-
-from kazoo.client import KazooClient, KazooState
-from kazoo.exceptions import (
-    ConnectionClosedError,
-    ConnectionLoss,
-    NodeExistsError,
-    NoNodeError,
-    OperationTimeoutError,
-    SessionExpiredError,
-    SessionMovedError,
-)
 
 from suwi.metadata import zookeeper_format as fmt
 from suwi.metadata.loop_guard import LoopGuard
@@ -39,7 +26,6 @@ from suwi.metadata.store import (
     HISTORY_CHANGES,
     Applied,
     Change,
-    Closed,
     Conflict,
     Controller,
     Entry,
@@ -57,105 +43,28 @@ from suwi.metadata.store import (
     check_write,
     values_of,
 )
+from suwi.metadata.zookeeper_connection import Connection, ZookeeperSettings
 from suwi.metadata.zookeeper_format import Node, Step, registration_of
 from suwi.metadata.zookeeper_session import ZookeeperSession
 
-_DISCONNECTED = (
-    ConnectionClosedError,
-    ConnectionLoss,
-    OperationTimeoutError,
-    SessionExpiredError,
-    SessionMovedError,
-)
-_RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
-_RESTART_WAIT_S = 5.0
-
-
-class Connection:
-    """kazoo's requests as futures of the event loop."""
-
-    def __init__(self, hosts: str, session_timeout_s: float) -> None:
-        self.client = KazooClient(
-            hosts, timeout=session_timeout_s, connection_retry=dict(_RECONNECT)
-        )
-        self._loop = asyncio.get_running_loop()
-        self.closed = False
-
-    def call_on_loop(self, callback: Callable[..., None], *args: Any) -> None:
-        """Call `callback` on the event loop, from one of kazoo's threads."""
-        with contextlib.suppress(RuntimeError):  # The loop has been closed.
-            self._loop.call_soon_threadsafe(callback, *args)
-
-    def check(self) -> None:
-        if self.closed:
-            raise Closed("closed")
-        if not self.client.connected:
-            raise Unavailable("disconnected from ZooKeeper")
-
-    @property
-    def session_id(self) -> int | None:
-        client_id = self.client.client_id
-        return client_id[0] if client_id and self.client.connected else None
-
-    async def request(self, *requests: Callable[[], Any]) -> list[Any]:
-        """Send the requests in order; the result of a missing znode is None."""
-        self.check()
-        futures = [self._send(request) for request in requests]
-        responses: list[Any] = await asyncio.gather(*futures, return_exceptions=True)
-        for at, response in enumerate(responses):
-            if isinstance(response, NoNodeError):
-                responses[at] = None
-            elif isinstance(response, _DISCONNECTED):
-                raise Unavailable("disconnected from ZooKeeper") from response
-            elif isinstance(response, BaseException):
-                raise response
-        return responses
-
-    async def get(self, *paths: str) -> list[Node | None]:
-        return await self.request(*(partial(self.client.get_async, path) for path in paths))
-
-    async def multi(self, steps: Sequence[Step]) -> bool | None:
-        """Whether it was applied; None if the response was lost.
-
-        Raises `Unavailable` if it was not sent.
-        """
-        self.check()
-        transaction = self.client.transaction()
-        for method, path, args in steps:
-            getattr(transaction, method)(path, *args)
-        try:
-            responses = await self._send(transaction.commit_async)
-        except _DISCONNECTED:
-            return None
-        return not any(isinstance(response, Exception) for response in responses)
-
-    def _send(self, request: Callable[[], Any]) -> asyncio.Future[Any]:
-        future: asyncio.Future[Any] = self._loop.create_future()
-        request().rawlink(lambda result: self.call_on_loop(_complete, future, result))
-        return future
-
-
-def _complete(future: asyncio.Future[Any], result: Any) -> None:
-    if future.done():
-        return
-    if result.exception is not None:
-        future.set_exception(result.exception)
-    else:
-        future.set_result(result.value)
+_RETRY_S = 0.2
 
 
 class ZookeeperStore:
     is_shared = True
 
-    def __init__(self, connection: Connection, root: str, session_timeout_s: float) -> None:
-        self._connection = connection
-        self._client = connection.client
-        self._loop = asyncio.get_running_loop()
-        self._paths = fmt.Paths(root)
+    def __init__(self, settings: ZookeeperSettings) -> None:
+        self._connection = Connection(settings, self._on_state)
+        self._client = self._connection.client
+        self._paths = fmt.Paths(settings.root)
         self._session: ZookeeperSession | None = None
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._subscribed = 0
-        self._guard = LoopGuard(session_timeout_s, self._client.stop, self._client.start_async)
+        self._guard = LoopGuard(
+            settings.session_timeout_s,
+            self._connection.stop_from_thread,
+            self._connection.start_from_thread,
+        )
         # kazoo keeps watchers in sets: always pass the same objects, so that none is added twice.
         self._watches = {
             self._paths.head: self._client.get_async,
@@ -166,24 +75,21 @@ class ZookeeperStore:
 
     @classmethod
     async def open(
-        cls,
-        hosts: str,
-        *,
-        root: str = "/suwi",
-        session_timeout_s: float = 6.0,
-        connect_timeout_s: float = 15.0,
+        cls, settings: ZookeeperSettings, *, connect_timeout_s: float | None = None
     ) -> "ZookeeperStore":
-        """Connect to the ensemble and create Suwi's znodes if they are missing."""
-        connection = Connection(hosts, session_timeout_s)
-        store = cls(connection, root, session_timeout_s)
-        connection.client.add_listener(store._state_listener)
-        start = connection.client.start
+        """Connect to the ensemble and create Suwi's znodes if they are missing.
+
+        Waits until that is possible; with a time limit it raises `Unavailable`. Raises
+        `AccessDenied`.
+        """
+        store = cls(settings)
+        store._connection.start()
         try:
-            await asyncio.get_running_loop().run_in_executor(None, start, connect_timeout_s)
-        except connection.client.handler.timeout_exception as error:
-            raise Unavailable(f"no ZooKeeper at {hosts}") from error
-        try:
-            await store._make_nodes()
+            async with asyncio.timeout(connect_timeout_s):
+                await store._prepare()
+        except TimeoutError:
+            await store.close()
+            raise Unavailable(f"no ZooKeeper at {settings.hosts}") from None
         except BaseException:
             await store.close()
             raise
@@ -194,35 +100,37 @@ class ZookeeperStore:
     async def close(self) -> None:
         if self._connection.closed:
             return
-        self._connection.closed = True
         self._callbacks.clear()
         self._guard.stop()
         if self._session is not None:
             self._session.move_to(SessionState.EXPIRED)
+        await self._connection.close()
 
-        def stop() -> None:
-            self._client.stop()
-            self._client.close()
-
-        await self._loop.run_in_executor(None, stop)
+    async def _prepare(self) -> None:
+        while True:
+            await self._connection.wait_connected()
+            try:
+                return await self._make_nodes()
+            except Unavailable:
+                await asyncio.sleep(_RETRY_S)
 
     async def _make_nodes(self) -> None:
         paths = self._paths
-        await self._connection.request(lambda: self._client.ensure_path_async(paths.root))
-        nodes = {
-            paths.entries: b"",
-            paths.ring: b"",
-            **{paths.slot(number): b"" for number in range(HISTORY_CHANGES)},
-            paths.registrations: b"",
-            paths.controller_epoch: fmt.encode_number(0),
-            paths.head: fmt.encode_number(0),
-        }
+        await self._connection.ensure_path(paths.root)
         (head,) = await self._connection.get(paths.head)
-        if head is not None:
-            return
-        for path, data in nodes.items():
-            with contextlib.suppress(NodeExistsError):
-                await self._connection.request(partial(self._client.create_async, path, data))
+        if head is None:
+            await self._connection.create(
+                [
+                    (paths.entries, b""),
+                    *((bucket, b"") for bucket in paths.buckets()),
+                    (paths.ring, b""),
+                    *((paths.slot(number), b"") for number in range(HISTORY_CHANGES)),
+                    (paths.registrations, b""),
+                    (paths.controller_epoch, fmt.encode_number(0)),
+                    # The last one: where it exists, the others do.
+                    (paths.head, fmt.encode_number(0)),
+                ]
+            )
 
     # Entries
 
@@ -234,9 +142,8 @@ class ZookeeperStore:
     async def read_all(self, prefix: str = "") -> Snapshot:
         while True:
             before = await self._head()
-            (names,) = await self._connection.request(
-                lambda: self._client.get_children_async(self._paths.entries)
-            )
+            buckets = await self._connection.children(*self._paths.buckets())
+            names = (name for names, _ in buckets for name in names)
             keys = [key for key in map(fmt.key_of, names) if key.startswith(prefix)]
             nodes = await self._connection.get(*map(self._paths.entry, keys))
             entries = {
@@ -333,7 +240,7 @@ class ZookeeperStore:
         return sequence, steps
 
     async def sync(self) -> None:
-        await self._connection.request(lambda: self._client.sync_async(self._paths.root))
+        await self._connection.sync()
 
     # Registrations and the controller
 
@@ -351,10 +258,7 @@ class ZookeeperStore:
 
     async def _registration_names(self) -> tuple[int, list[str]]:
         """The zxid of the last registration or unregistration, and the names of the znodes."""
-        (response,) = await self._connection.request(
-            lambda: self._client.get_children_async(self._paths.registrations, include_data=True)
-        )
-        names, stat = response
+        ((names, stat),) = await self._connection.children(self._paths.registrations)
         return stat.pzxid, names
 
     async def deregister(
@@ -407,15 +311,6 @@ class ZookeeperStore:
         self._session = ZookeeperSession(session_id, self, self._connection, self._paths)
         return self._session
 
-    async def end_session(self) -> None:
-        """End the session with ZooKeeper, and start another so that reads still work."""
-
-        def restart() -> None:
-            self._client.stop()
-            self._client.start_async().wait(_RESTART_WAIT_S)
-
-        await self._loop.run_in_executor(None, restart)
-
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
         self._subscribed += 1
         number = self._subscribed
@@ -426,20 +321,13 @@ class ZookeeperStore:
         for callback in list(self._callbacks.values()):
             callback()
 
-    def _state_listener(self, state: str) -> None:
-        """Called by kazoo's connection thread."""
-        self._connection.call_on_loop(self._on_state, state, self._connection.session_id)
-
-    def _on_state(self, state: str, session_id: int | None) -> None:
+    def _on_state(self, state: SessionState, session_id: int | None) -> None:
         session = self._session
         if session is not None:
-            if state == KazooState.SUSPENDED:
-                session.move_to(SessionState.DISCONNECTED)
-            elif session.id == session_id:
-                session.move_to(SessionState.CONNECTED)
-            else:
-                session.move_to(SessionState.EXPIRED)
-        if state == KazooState.CONNECTED:
+            if state is SessionState.CONNECTED and session.id != session_id:
+                state = SessionState.EXPIRED
+            session.move_to(state)
+        if self._client.connected:
             self._watch_all()
         self._notify()
 

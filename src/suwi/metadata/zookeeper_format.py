@@ -1,13 +1,14 @@
 """Names and contents of Suwi's znodes.
 
-    <root>/entries/<key>        one entry: version, value (compressed)
+    <root>/entries/<00…3f>/<key>  one entry: version, value (compressed)
     <root>/ring/<0…63>          a change, at its sequence modulo 64 (compressed)
     <root>/head                 the sequence of the latest change
     <root>/registrations/<key>  a registration; each registration also sets the parent node
     <root>/controller           the elected controller
     <root>/controller-epoch     the greatest controller epoch so far
 
-A key is escaped into one node name, so that one request lists all entries.
+A key is escaped into one node name. Entries are spread over 64 nodes by a hash of it, because
+ZooKeeper lists the children of a node in one packet (hazard Z12).
 """
 
 import struct
@@ -24,6 +25,7 @@ _SEQUENCE = struct.Struct(">q")
 _FIELD = struct.Struct(">i")
 _DELETED = -1
 _COMPRESSION_LEVEL = 1
+_BUCKETS = 64
 
 Node = tuple[bytes, Any]
 """A znode's data and its stat."""
@@ -59,8 +61,12 @@ class Paths:
     def controller_epoch(self) -> str:
         return f"{self.root}/controller-epoch"
 
+    def buckets(self) -> list[str]:
+        return [f"{self.entries}/{number:02x}" for number in range(_BUCKETS)]
+
     def entry(self, key: str) -> str:
-        return f"{self.entries}/{name_of(key)}"
+        name = name_of(key)
+        return f"{self.entries}/{zlib.crc32(name.encode()) % _BUCKETS:02x}/{name}"
 
     def registration(self, key: str) -> str:
         return f"{self.registrations}/{name_of(key)}"

@@ -3,27 +3,24 @@
 Both send a multi and then read whose node exists, which also covers a lost response.
 """
 
-from typing import TYPE_CHECKING
-
 from suwi.metadata import zookeeper_format as fmt
 from suwi.metadata.session import SessionBase
 from suwi.metadata.store import (
     AlreadyRegistered,
     Controller,
+    MetadataStore,
     SessionLost,
     SessionState,
     check_key,
 )
+from suwi.metadata.zookeeper_connection import Connection
 from suwi.metadata.zookeeper_format import registration_of
 from suwi.model.ids import NodeId
-
-if TYPE_CHECKING:
-    from suwi.metadata.zookeeper import Connection, ZookeeperStore
 
 
 class ZookeeperSession(SessionBase):
     def __init__(
-        self, session_id: int, store: "ZookeeperStore", connection: "Connection", paths: fmt.Paths
+        self, session_id: int, store: MetadataStore, connection: Connection, paths: fmt.Paths
     ) -> None:
         super().__init__(session_id, store.subscribe)
         self._store = store
@@ -88,7 +85,7 @@ class ZookeeperSession(SessionBase):
     async def close(self) -> None:
         if self._state is not SessionState.EXPIRED:
             self.move_to(SessionState.EXPIRED)
-            await self._store.end_session()
+            await self._connection.end_session()
 
     def _check_own(self) -> None:
         """kazoo continues in a new session by itself; nodes created there do not belong to this."""

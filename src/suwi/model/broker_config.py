@@ -26,7 +26,7 @@ from suwi.model.config_kinds import (
     list_of,
     text,
 )
-from suwi.model.coordinator_config import CoordinatorConfig, check_consumer_groups
+from suwi.model.coordinator_config import check_consumer_groups
 from suwi.model.security_config import (
     LISTENER_PREFIX,
     SECURITY_KEYS,
@@ -35,10 +35,11 @@ from suwi.model.security_config import (
     split_scope,
 )
 from suwi.model.topic_config import TOPIC_KEYS, TopicConfig
+from suwi.model.zookeeper_config import ZookeeperConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(CoordinatorConfig):
+class BrokerConfig(ZookeeperConfig):
     node_id: int = key("node.id", int32(0), 0, "The id of this broker in its cluster.")
     broker_rack: str = key(
         "broker.rack",
@@ -321,8 +322,8 @@ IGNORED_BROKER_KEYS = KEYS_WITHOUT_EFFECT.keys() | frozenset(
     socket.listen.backlog.size socket.receive.buffer.bytes socket.send.buffer.bytes
     ssl.keymanager.algorithm ssl.protocol ssl.provider
     ssl.secure.random.implementation ssl.trustmanager.algorithm
-    transaction.state.log.min.isr transaction.state.log.replication.factor zookeeper.connect
-    zookeeper.connection.timeout.ms
+    transaction.state.log.min.isr transaction.state.log.replication.factor
+    zookeeper.clientCnxnSocket zookeeper.max.in.flight.requests zookeeper.set.acl
     """.split()
 )
 

@@ -1,0 +1,74 @@
+"""The settings of the connection to ZooKeeper, from the broker's configuration."""
+
+import ssl
+from functools import partial
+
+from suwi.env import Env
+from suwi.metadata.zookeeper_connection import ZookeeperSettings
+from suwi.model.broker_config import BrokerConfig
+from suwi.model.config_kinds import BadConfig
+from suwi.security.tls import BadTls, Store, TlsSettings, make_client_context
+
+_SCHEMES = ("digest",)
+
+
+def zookeeper_settings(config: BrokerConfig, env: Env) -> ZookeeperSettings:
+    """Raises `BadConfig`."""
+    hosts, _, path = config.zookeeper_connect.partition("/")
+    path = path.strip("/")
+    for host in hosts.split(","):
+        name, colon, port = host.strip().rpartition(":")
+        if not (colon and name and port.isascii() and port.isdigit()):
+            raise BadConfig(
+                f"zookeeper.connect {config.zookeeper_connect}: give it as HOST:PORT, several "
+                "separated by commas, then optionally a path, like zk1:2181,zk2:2181/prod"
+            )
+    return ZookeeperSettings(
+        hosts.replace(" ", ""),
+        root=f"/{path}/suwi" if path else "/suwi",
+        session_timeout_s=config.zookeeper_session_timeout_ms / 1000,
+        auth=_credentials(config, env),
+        make_tls_context=_tls(config, env),
+    )
+
+
+def _credentials(config: BrokerConfig, env: Env) -> tuple[str, str] | None:
+    given, source = config.zookeeper_auth.secret, "zookeeper.auth"
+    if config.zookeeper_auth_file:
+        source = f"zookeeper.auth.file {config.zookeeper_auth_file}"
+        try:
+            given = env.disk.read_bytes(config.zookeeper_auth_file).decode().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadConfig(f"{source}: {getattr(error, 'strerror', None) or error}") from None
+    if not given:
+        return None
+    scheme, _, credentials = given.partition(":")
+    user, colon, _ = credentials.partition(":")
+    if scheme not in _SCHEMES or not (user and colon):
+        raise BadConfig(f"{source}: give it as digest:USER:PASSWORD")
+    return scheme, credentials
+
+
+def _tls(config: BrokerConfig, env: Env) -> partial[ssl.SSLContext] | None:
+    if not config.zookeeper_ssl_client_enable:
+        return None
+    # Made for each connection: certificates may be replaced while the broker runs.
+    make_context = partial(
+        make_client_context,
+        TlsSettings(
+            Store(
+                "zookeeper.ssl.keystore",
+                location=config.zookeeper_ssl_keystore_location,
+                key_password=config.zookeeper_ssl_keystore_password.secret,
+            ),
+            Store("zookeeper.ssl.truststore", location=config.zookeeper_ssl_truststore_location),
+            versions=config.zookeeper_ssl_enabled_protocols,
+        ),
+        env.disk,
+        check_host_name=bool(config.zookeeper_ssl_endpoint_identification_algorithm),
+    )
+    try:
+        make_context()
+    except BadTls as error:
+        raise BadConfig(str(error)) from None
+    return make_context

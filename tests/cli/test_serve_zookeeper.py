@@ -1,0 +1,170 @@
+"""`suwi serve --zookeeper`: brokers as processes of their own, on a real ZooKeeper."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.broker_process import BrokerProcess
+from tests.zookeeper import ZookeeperProcess, why_unavailable
+
+PATIENCE_S = 60
+SESSION_MS = 4000
+REASON = why_unavailable()
+pytestmark = [
+    pytest.mark.zookeeper,
+    pytest.mark.skipif(REASON is not None, reason=REASON or ""),
+]
+
+
+@pytest.fixture
+def zookeeper(tmp_path: Path) -> Iterator[ZookeeperProcess]:
+    with ZookeeperProcess(tmp_path / "zookeeper") as process:
+        yield process
+
+
+def make_broker(
+    folder: Path, zookeeper: ZookeeperProcess, number: int, *settings: str
+) -> BrokerProcess:
+    return BrokerProcess(
+        folder / f"broker-{number}",
+        "default.replication.factor=3",
+        "min.insync.replicas=2",
+        "group.initial.rebalance.delay.ms=0",
+        f"zookeeper.session.timeout.ms={SESSION_MS}",
+        *settings,
+        options=("--zookeeper", f"{zookeeper.address}/test", "--id", str(number)),
+    )
+
+
+@contextmanager
+def cluster(folder: Path, zookeeper: ZookeeperProcess) -> Iterator[list[BrokerProcess]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(make_broker(folder, zookeeper, n)) for n in (1, 2, 3)]
+
+
+def bootstrap(brokers: list[BrokerProcess]) -> str:
+    return ",".join(broker.address for broker in brokers if broker.port)
+
+
+def create_topic(brokers: list[BrokerProcess], name: str, partitions: int = 3) -> AdminClient:
+    admin = AdminClient({"bootstrap.servers": bootstrap(brokers)})
+    admin.create_topics([NewTopic(name, partitions, 3)])[name].result(PATIENCE_S)
+    return admin
+
+
+def produce(
+    brokers: list[BrokerProcess], topic: str, *values: str, partition: int = 0
+) -> list[int]:
+    """The offsets of the records, all acknowledged by the in-sync replicas."""
+    producer = Producer(
+        {"bootstrap.servers": bootstrap(brokers), "acks": "all", "enable.idempotence": True}
+    )
+    offsets: list[int] = []
+
+    def acked(error: KafkaError | None, message: Message) -> None:
+        assert error is None, error
+        offsets.append(message.offset())
+
+    for value in values:
+        producer.produce(topic, value, partition=partition, on_delivery=acked)
+    assert producer.flush(PATIENCE_S) == 0
+    return offsets
+
+
+def consume(brokers: list[BrokerProcess], topic: str, count: int, partition: int = 0) -> list[str]:
+    consumer = Consumer({"bootstrap.servers": bootstrap(brokers), "group.id": "none"})
+    consumer.assign([TopicPartition(topic, partition, 0)])
+    found = [message.value().decode() for message in consumer.consume(count, PATIENCE_S)]
+    consumer.close()
+    return found
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+def leader_of(admin: AdminClient, topic: str, partition: int = 0) -> int:
+    return int(admin.list_topics(topic, PATIENCE_S).topics[topic].partitions[partition].leader)
+
+
+def test_three_processes_are_a_cluster_that_survives_the_kill_of_a_leader(
+    tmp_path: Path, zookeeper: ZookeeperProcess
+) -> None:
+    with cluster(tmp_path, zookeeper) as brokers:
+        admin = create_topic(brokers, "orders")
+        assert len(admin.list_topics(timeout=PATIENCE_S).brokers) == 3
+        assert produce(brokers, "orders", "a", "b") == [0, 1]
+        killed = leader_of(admin, "orders")
+        brokers[killed - 1].kill()
+        others = [broker for number, broker in enumerate(brokers, 1) if number != killed]
+        assert produce(others, "orders", "c") == [2]
+        assert consume(others, "orders", 3) == ["a", "b", "c"]
+        assert leader_of(admin, "orders") != killed
+
+        brokers[killed - 1].start()
+        wait_for(
+            lambda: (
+                len(admin.list_topics("orders", PATIENCE_S).topics["orders"].partitions[0].isrs)
+                == 3
+            ),
+            "the killed broker is in sync again",
+        )
+        assert produce(brokers, "orders", "d") == [3]
+        for broker in brokers:
+            assert "stopped cleanly" in broker.stop()
+            assert "Traceback" not in broker.log
+    for broker in brokers:
+        assert [record.value for record in broker.stored_records("orders")] == [
+            b"a",
+            b"b",
+            b"c",
+            b"d",
+        ]
+
+
+def test_a_group_goes_on_with_another_coordinator(
+    tmp_path: Path, zookeeper: ZookeeperProcess
+) -> None:
+    with cluster(tmp_path, zookeeper) as brokers:
+        admin = create_topic(brokers, "orders", 1)
+        produce(brokers, "orders", "a")
+        settings = {
+            "bootstrap.servers": bootstrap(brokers),
+            "group.id": "readers",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+        consumer = Consumer(settings)
+        consumer.subscribe(["orders"])
+        (message,) = consumer.consume(1, PATIENCE_S)
+        assert message.value() == b"a"
+        consumer.commit(asynchronous=False)
+
+        group = admin.describe_consumer_groups(["readers"])["readers"].result(PATIENCE_S)
+        brokers[group.coordinator.id - 1].kill()
+        produce(brokers, "orders", "b")
+        (message,) = consumer.consume(1, PATIENCE_S)
+        assert message.value() == b"b"
+        wait_for(lambda: _commits(consumer), "an offset is committed to another coordinator")
+        consumer.close()
+        after = Consumer(settings)
+        (position,) = after.committed([TopicPartition("orders", 0)], PATIENCE_S)
+        assert position.offset == 2
+        after.close()
+
+
+def _commits(consumer: Consumer) -> bool:
+    try:
+        consumer.commit(asynchronous=False)
+    except KafkaException:
+        consumer.poll(0.1)
+        return False
+    return True
