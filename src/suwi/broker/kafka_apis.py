@@ -178,6 +178,6 @@ class KafkaApis:
         }
 
     def _describe_broker(self) -> DescribeBroker:
-        ensemble = self.config.given.get("zookeeper.connect", "")
-        store = f"ZooKeeper {ensemble}".rstrip() if self.store.is_shared else "embedded"
+        ensemble = self.config.zookeeper_connect
+        store = f"ZooKeeper {ensemble}" if self.store.is_shared else "embedded"
         return DescribeBroker(self.incarnation, self.env.clock, store, self.store_state)

@@ -22,6 +22,9 @@ class BrokerIncarnation(NamedTuple):
     stopping: bool
 
 
+_FIELDS = frozenset(BrokerIncarnation._fields)
+
+
 class DescribeBroker:
     def __init__(
         self,
@@ -51,6 +54,7 @@ class DescribeBroker:
 def decode_incarnation(body: bytes) -> BrokerIncarnation:
     """Raises ValueError."""
     try:
-        return BrokerIncarnation(**json.loads(body))
+        told = json.loads(body)
+        return BrokerIncarnation(**{key: told[key] for key in told if key in _FIELDS})
     except TypeError as error:
         raise ValueError(str(error)) from error

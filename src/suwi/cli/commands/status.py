@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from suwi.cli.options import DEFAULT_BROKER, Broker, CommandConfig, Json, Target
+from suwi.cli.options import BROKER_VARIABLE, DEFAULT_BROKER, Broker, CommandConfig, Json, Target
 
 Timeout = Annotated[
     float,
@@ -41,3 +41,39 @@ def status(
 
     wanted = Wanted(lag, timeout, brokers, node)
     show(Target(broker, command_config), wanted, watch=watch, json=json)
+
+
+def doctor(
+    config: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Check a server.properties.")
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DIR", help="Check a broker's data directory; repeatable."),
+    ] = None,
+    timeout: Timeout = 5.0,
+    json: Json = False,
+    broker: Annotated[
+        str | None,
+        typer.Option(
+            "--broker",
+            "-b",
+            "--bootstrap-server",
+            metavar="HOST:PORT",
+            envvar=BROKER_VARIABLE,
+            help="Check the running cluster of this broker.",
+        ),
+    ] = None,
+    command_config: CommandConfig = None,
+) -> None:
+    """Check a configuration, a data directory or a running cluster, and say what to do.
+
+    Without --config and --data, the cluster at 127.0.0.1:9092 is checked. Nothing is changed.
+    Exit code 0: nothing was found. 1: something was found. 2: no broker responds.
+    """
+    from suwi.cli.doctor.command import check
+
+    if broker is None and not (config or data):
+        broker = DEFAULT_BROKER
+    target = None if broker is None else Target(broker, command_config)
+    check(target, config, data or [], timeout_s=timeout, json=json)
