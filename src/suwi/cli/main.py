@@ -103,9 +103,12 @@ def serve(
     metrics_port: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(
-            metavar="PORT", min=0, max=65535, help="Serve Prometheus metrics on 127.0.0.1:PORT."
+            metavar="PORT", min=0, max=65535, help="Serve Prometheus metrics on this port."
         ),
     ] = None,
+    metrics_host: Annotated[
+        str, typer.Option(metavar="HOST", help="The address of the metrics.")
+    ] = "127.0.0.1",
     log_level: Annotated[
         str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")
     ] = "info",
@@ -134,7 +137,7 @@ def serve(
             node_id=node_id,
             insecure=insecure,
             adopt=adopt,
-            metrics_port=metrics_port,
+            metrics=None if metrics_port is None else (metrics_host, metrics_port),
             log_level=log_level,
         )
     )
