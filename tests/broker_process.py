@@ -30,12 +30,15 @@ class BrokerProcess:
         *settings: str,
         options: Sequence[str] = (),
         in_child: Callable[[], None] | None = None,
+        wait: bool = True,
     ) -> None:
+        """`wait`: as a context manager it is entered when clients are served."""
         self.data = data
         self.port = 0
         self._settings = settings
         self._options = options
         self._in_child = in_child
+        self._wait = wait
         self._process: subprocess.Popen[str] | None = None
         self._log = data.with_name(data.name + ".log")
 
@@ -59,6 +62,10 @@ class BrokerProcess:
 
     def start(self) -> "BrokerProcess":
         """Returns when clients are served. A broker that comes back keeps its port."""
+        self.launch()
+        return self.wait_until_ready()
+
+    def launch(self) -> None:
         assert not self.is_running
         with self._log.open("a") as log:
             self._process = subprocess.Popen(
@@ -69,6 +76,9 @@ class BrokerProcess:
                 text=True,
                 preexec_fn=self._in_child,
             )
+
+    def wait_until_ready(self) -> "BrokerProcess":
+        assert self._process is not None
         assert self._process.stdout is not None
         for line in self._process.stdout:
             listening = _ADDRESS.match(line)
@@ -91,6 +101,13 @@ class BrokerProcess:
         assert ended.returncode != 0, ended.stdout
         return ended.stderr
 
+    def interrupt(self) -> int:
+        """SIGINT, as by Ctrl-C; the exit code."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGINT)
+        self._process.communicate(timeout=_STOP_S)
+        return self._process.returncode
+
     def stop(self) -> str:
         """SIGTERM; what it says while it stops."""
         assert self._process is not None
@@ -108,7 +125,8 @@ class BrokerProcess:
             self._process.communicate()
 
     def __enter__(self) -> "BrokerProcess":
-        return self.start()
+        self.launch()
+        return self.wait_until_ready() if self._wait else self
 
     def __exit__(
         self,

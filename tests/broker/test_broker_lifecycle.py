@@ -5,26 +5,39 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from suwi.broker.broker_lifecycle import (
-    BrokerLifecycle,
+from suwi.broker.broker_lifecycle import BrokerLifecycle
+from suwi.broker.registration import (
     IdInUse,
+    Origin,
+    OwnRegistration,
+    decode_origin,
     decode_registration,
     encode_registration,
 )
+from suwi.client.connection import PeerConnection
+from suwi.handlers.describe_broker import BrokerIncarnation, DescribeBroker
 from suwi.metadata.image import BrokerInfo, Endpoint
 from suwi.metadata.memory import MemoryStore, MemoryView
 from suwi.metadata.store import Registration, Session
 from suwi.model.ids import NodeId
+from suwi.net.dispatch import Dispatcher
+from suwi.net.limits import Limits
+from suwi.net.listener import Budget, Listener
 from suwi.replica.leader_state import UNKNOWN_EPOCH
 from suwi.sim import Simulation
+from suwi.wire.versions import ApiKey
 from tests.supervision import tasks_that_must_not_fail
 
 B1 = NodeId(1)
 SESSION_S = 6.0
 
 
-def broker_at(host: str) -> BrokerInfo:
-    return BrokerInfo(B1, (Endpoint("PLAINTEXT", host, 9092),))
+OLD = Origin(("old-dir",), "boot-1", int(SESSION_S * 1000))
+NEW = Origin(("new-dir",), "boot-1", int(SESSION_S * 1000))
+
+
+def broker_at(host: str, origin: Origin) -> OwnRegistration:
+    return OwnRegistration(BrokerInfo(B1, (Endpoint("PLAINTEXT", host, 9092),)), False, origin)
 
 
 class World:
@@ -37,29 +50,42 @@ class World:
         self.old = simulation.machine("old")
         self.new = simulation.machine("new")
 
-    async def begin_old(self) -> tuple[MemoryView, Session]:
+    async def begin_old(self, answers_as: Origin | None = OLD) -> tuple[MemoryView, Session]:
+        """A registered broker on `old`; it listens, and answers as what is there."""
         self.old.start()
-
-        async def listen() -> None:
-            loop = asyncio.get_running_loop()
-            await loop.create_server(asyncio.Protocol, "old", 9092)
-
-        await self.old.spawn(listen())
+        await self.old.spawn(listen("old", answers_as))
         view = self.store.view()
         session = await view.open_session()
-        value = encode_registration(broker_at("old"), was_unclean_shutdown=False)
-        await session.register("brokers/1", value)
+        await session.register("brokers/1", encode_registration(broker_at("old", OLD)))
         return view, session
 
-    def broker_lifecycle(self, view: MemoryView, host: str = "new") -> BrokerLifecycle:
+    def broker_lifecycle(
+        self, view: MemoryView, host: str = "new", origin: Origin = NEW
+    ) -> BrokerLifecycle:
         return BrokerLifecycle(
             B1,
             view,
-            lambda: broker_at(host),
-            lambda: False,
+            lambda: broker_at(host, origin),
+            lambda endpoint: PeerConnection.open(endpoint.host, endpoint.port),
             self.epochs.append,
             tasks_that_must_not_fail(),
         )
+
+
+async def listen(host: str, answers_as: Origin | None) -> None:
+    if answers_as is None:
+        loop = asyncio.get_running_loop()
+        await loop.create_server(asyncio.Protocol, host, 9092)
+        return
+    incarnation = BrokerIncarnation(B1, False, answers_as.directory_ids)
+    listener = Listener(
+        "PLAINTEXT",
+        host,
+        9092,
+        Dispatcher({ApiKey.DESCRIBE_BROKER: DescribeBroker(lambda: incarnation)}),
+        Budget(Limits()),
+    )
+    await listener.start()
 
 
 def run(scenario: Callable[[World], Awaitable[None]], seed: int = 1) -> None:
@@ -71,12 +97,12 @@ def run(scenario: Callable[[World], Awaitable[None]], seed: int = 1) -> None:
     simulation.run(main())
 
 
-def test_an_id_in_use_by_a_listening_broker_cannot_be_registered() -> None:
+def test_an_id_whose_broker_answers_cannot_be_registered_and_the_other_is_named() -> None:
     async def scenario(world: World) -> None:
         await world.begin_old()
         world.new.start()
         broker_lifecycle = world.broker_lifecycle(world.store.view())
-        with pytest.raises(IdInUse, match="broker id 1 is in use: a broker with it listens on old"):
+        with pytest.raises(IdInUse, match="data directory old-dir answers at old:9092"):
             await world.new.spawn(broker_lifecycle.join())
         assert world.store.ledger.registrations["brokers/1"].session_id == 1
         await broker_lifecycle.stop()
@@ -84,14 +110,29 @@ def test_an_id_in_use_by_a_listening_broker_cannot_be_registered() -> None:
     run(scenario)
 
 
-def test_an_id_whose_broker_refuses_connections_is_registered_at_once() -> None:
+def test_a_broker_with_the_same_address_is_refused_and_never_removes_the_other() -> None:
+    """Both advertise one address, and what answers there is the later one itself."""
+
+    async def scenario(world: World) -> None:
+        await world.begin_old(answers_as=NEW)
+        before = world.store.ledger.registrations["brokers/1"]
+        broker_lifecycle = world.broker_lifecycle(world.store.view(), host="old")
+        with pytest.raises(IdInUse, match=r"old-dir .* old:9092 keeps its session alive"):
+            await world.old.spawn(broker_lifecycle.join())
+        assert world.store.ledger.registrations["brokers/1"] == before
+        await broker_lifecycle.stop()
+
+    run(scenario)
+
+
+def test_a_broker_that_restarts_on_its_directory_takes_over_its_registration_at_once() -> None:
     async def scenario(world: World) -> None:
         view, _ = await world.begin_old()
         before = world.store.ledger.registrations["brokers/1"].epoch
         world.old.kill()
         view.kill()
         world.new.start()
-        broker_lifecycle = world.broker_lifecycle(world.store.view())
+        broker_lifecycle = world.broker_lifecycle(world.store.view(), origin=OLD)
         began_s = world.simulation.loop.time()
         epoch = await world.new.spawn(broker_lifecycle.join())
         assert epoch > before
@@ -102,13 +143,28 @@ def test_an_id_whose_broker_refuses_connections_is_registered_at_once() -> None:
     run(scenario)
 
 
-def test_registration_waits_for_the_other_session_while_its_broker_is_unreachable() -> None:
+@pytest.mark.parametrize(
+    ("how", "origin"),
+    [
+        ("refused", NEW),
+        ("silent", NEW),
+        ("unreachable", NEW),
+        ("refused", OLD._replace(boot_id="boot-2")),
+        ("refused", OLD._replace(boot_id="")),
+    ],
+)
+def test_a_registration_that_may_be_another_brokers_is_left_to_its_session(
+    how: str, origin: Origin
+) -> None:
     async def scenario(world: World) -> None:
-        view, _ = await world.begin_old()
-        world.old.power_off()
+        view, _ = await world.begin_old(answers_as=None if how == "silent" else OLD)
+        if how == "refused":
+            world.old.kill()
+        elif how == "unreachable":
+            world.old.power_off()
         view.kill()
         world.new.start()
-        broker_lifecycle = world.broker_lifecycle(world.store.view())
+        broker_lifecycle = world.broker_lifecycle(world.store.view(), origin=origin)
         began_s = world.simulation.loop.time()
         await world.new.spawn(broker_lifecycle.join())
         assert world.simulation.loop.time() - began_s > SESSION_S / 2
@@ -117,13 +173,17 @@ def test_registration_waits_for_the_other_session_while_its_broker_is_unreachabl
     run(scenario)
 
 
-def test_a_registration_with_the_brokers_own_address_is_stale() -> None:
+def test_a_broker_joins_once_its_store_is_available() -> None:
     async def scenario(world: World) -> None:
-        view, _ = await world.begin_old()
-        view.kill()
-        broker_lifecycle = world.broker_lifecycle(world.store.view(), host="old")
-        epoch = await world.old.spawn(broker_lifecycle.join())
-        assert world.store.ledger.registrations["brokers/1"].epoch == epoch
+        world.new.start()
+        view = world.store.view()
+        view.disconnect()
+        broker_lifecycle = world.broker_lifecycle(view)
+        joining = asyncio.ensure_future(world.new.spawn(broker_lifecycle.join()))
+        await asyncio.sleep(5)
+        assert not joining.done()
+        view.reconnect()
+        assert await joining == broker_lifecycle.epoch
         await broker_lifecycle.stop()
 
     run(scenario)
@@ -179,8 +239,10 @@ def test_stale_reads_do_not_end_a_registration() -> None:
     run(scenario)
 
 
-def test_a_registration_is_decoded_with_its_epoch() -> None:
-    value = encode_registration(broker_at("new"), was_unclean_shutdown=True)
-    found = decode_registration(B1, Registration("brokers/1", value, 42, 1))
+def test_a_registration_is_decoded_with_its_epoch_and_origin() -> None:
+    value = encode_registration(broker_at("new", NEW)._replace(was_unclean_shutdown=True))
+    registration = Registration("brokers/1", value, 42, 1)
+    found = decode_registration(B1, registration)
     assert found.was_unclean_shutdown
-    assert (found.broker.epoch, found.broker.endpoints) == (42, broker_at("new").endpoints)
+    assert (found.broker.epoch, found.broker.endpoints[0].host) == (42, "new")
+    assert decode_origin(registration) == NEW

@@ -1,5 +1,6 @@
 """`suwi serve --zookeeper`: brokers as processes of their own, on a real ZooKeeper."""
 
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -28,7 +29,7 @@ def zookeeper(tmp_path: Path) -> Iterator[ZookeeperProcess]:
 
 
 def make_broker(
-    folder: Path, zookeeper: ZookeeperProcess, number: int, *settings: str
+    folder: Path, zookeeper: ZookeeperProcess, number: int, *settings: str, wait: bool = True
 ) -> BrokerProcess:
     return BrokerProcess(
         folder / f"broker-{number}",
@@ -38,6 +39,7 @@ def make_broker(
         f"zookeeper.session.timeout.ms={SESSION_MS}",
         *settings,
         options=("--zookeeper", f"{zookeeper.address}/test", "--id", str(number)),
+        wait=wait,
     )
 
 
@@ -168,3 +170,55 @@ def _commits(consumer: Consumer) -> bool:
         consumer.poll(0.1)
         return False
     return True
+
+
+def test_a_broker_started_before_zookeeper_waits_and_says_for_what(tmp_path: Path) -> None:
+    zookeeper = ZookeeperProcess(tmp_path / "zookeeper")
+    with make_broker(tmp_path, zookeeper, 1, wait=False) as broker:
+        line = f"waiting for ZooKeeper at {zookeeper.address}"
+        wait_for(lambda: line in broker.log, "it says what it waits for")
+        assert broker.is_running
+        with zookeeper:
+            broker.wait_until_ready()
+            assert "stopped cleanly" in broker.stop()
+
+
+def test_ctrl_c_ends_a_broker_that_waits_for_zookeeper(tmp_path: Path) -> None:
+    zookeeper = ZookeeperProcess(tmp_path / "zookeeper")
+    with make_broker(tmp_path, zookeeper, 1, wait=False) as broker:
+        wait_for(lambda: "waiting for ZooKeeper" in broker.log, "it waits")
+        assert broker.interrupt() == 128 + signal.SIGINT
+
+
+def test_a_connection_timeout_ends_the_wait(tmp_path: Path) -> None:
+    zookeeper = ZookeeperProcess(tmp_path / "zookeeper")
+    broker = make_broker(tmp_path, zookeeper, 1, "zookeeper.connection.timeout.ms=500")
+    assert f"suwi: no ZooKeeper at {zookeeper.address}" in broker.refused_start()
+
+
+def test_a_second_process_with_the_same_id_and_address_exits_and_the_first_stays(
+    tmp_path: Path, zookeeper: ZookeeperProcess
+) -> None:
+    with make_broker(tmp_path, zookeeper, 1) as first:
+        (directory_id,) = [
+            line.removeprefix("directory.id=")
+            for line in (first.data / "meta.properties").read_text().splitlines()
+            if line.startswith("directory.id=")
+        ]
+        advertised = f"advertised.listeners=PLAINTEXT://{first.address}"
+        second = make_broker(tmp_path / "second", zookeeper, 1, advertised)
+        second.data.parent.mkdir()
+        said = second.refused_start()
+        assert f"broker id 1 is in use: a broker with data directory {directory_id}" in said
+        assert first.address in said
+        assert first.log.count("broker registered") == 2  # once by itself, once as the controller
+        assert "registration lost" not in first.log
+
+
+def test_a_broker_killed_and_started_again_takes_over_its_registration_at_once(
+    tmp_path: Path, zookeeper: ZookeeperProcess
+) -> None:
+    with make_broker(tmp_path, zookeeper, 1, "zookeeper.session.timeout.ms=10000") as broker:
+        broker.kill()
+        broker.start()
+        assert "waiting for the end of an earlier registration" not in broker.log

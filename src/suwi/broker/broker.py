@@ -9,6 +9,7 @@ direction go through subscriptions.
 import asyncio
 import logging
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 from suwi.broker.broker_lifecycle import BrokerLifecycle
@@ -32,6 +33,7 @@ from suwi.broker.peer_security import (
     peer_log_in,
     prove_to_peers,
 )
+from suwi.broker.registration import Origin, OwnRegistration
 from suwi.broker.replica_state_query import ReplicaStateQuery
 from suwi.broker.socket_server import SocketServer
 from suwi.env import Env
@@ -53,7 +55,7 @@ from suwi.metadata.image import (
     Endpoint,
 )
 from suwi.metadata.metadata_follower import MetadataFollower
-from suwi.metadata.store import ABSENT, MetadataStore, Put
+from suwi.metadata.store import ABSENT, MetadataStore, Put, until_available
 from suwi.model.broker_config import BrokerConfig, rack_of
 from suwi.model.ids import NodeId
 from suwi.net.dispatch import Dispatcher
@@ -113,6 +115,7 @@ class Broker:
         self._adopts = adopts
         self._start_together = start_together
         self._brokers_in_process = brokers_in_process
+        self._origin = Origin()
         self._specs = parse_listeners(config)
         self._inter_broker_listener = find_inter_broker_listener(config, self._specs)
         self._dynamic = DynamicBrokerConfig(config)
@@ -164,8 +167,8 @@ class Broker:
         self._lifecycle = BrokerLifecycle(
             self.node_id,
             store,
-            self._describe,
-            lambda: self.directories.lost_power,
+            self._registration,
+            connect_to_peers(self.config, self._inter_broker_listener, self._env),
             self.replicas.set_broker_epoch,
             tasks,
         )
@@ -229,9 +232,10 @@ class Broker:
         """The advertised endpoints."""
         return self._socket_server.endpoints
 
-    def _describe(self) -> BrokerInfo:
+    def _registration(self) -> OwnRegistration:
         rack = rack_of(self.config.broker_rack, self.node_id)
-        return BrokerInfo(self.node_id, tuple(self.endpoints), rack or None)
+        broker = BrokerInfo(self.node_id, tuple(self.endpoints), rack or None)
+        return OwnRegistration(broker, self.directories.lost_power, self._origin)
 
     @property
     def log_cleaner(self) -> LogCleaner:
@@ -260,11 +264,11 @@ class Broker:
             raise
 
     async def _start(self) -> None:
-        identity = await self._identify()
-        await self._load_secrets(identity.cluster_id)
-        await self._follower.start()
+        identity = await until_available(self._identify)
+        await until_available(partial(self._load_secrets, identity.cluster_id))
+        await until_available(self._follower.start)
         # The image must include every leader epoch under which this broker has written records.
-        await self._follower.synced()
+        await until_available(self._follower.synced)
         await LogLoader(
             self.node_id, self.directories, self.replicas, self._mark_for_deletion, self._adopts
         ).load()
@@ -302,6 +306,11 @@ class Broker:
                 f"{self.config.log_dirs[0]} belongs to cluster {identity.cluster_id}, "
                 f"the metadata to {cluster_id}"
             )
+        self._origin = Origin(
+            self.directories.ids(),
+            self._env.disk.boot_id(),
+            self.config.zookeeper_session_timeout_ms,
+        )
         return identity
 
     async def _load_secrets(self, cluster_id: str) -> None:
@@ -365,7 +374,9 @@ class Broker:
         )
 
     def _incarnation(self) -> BrokerIncarnation:
-        return BrokerIncarnation(self.node_id, self._lifecycle.epoch, self._stopping is not None)
+        is_stopping = self._stopping is not None
+        directories = self._origin.directory_ids
+        return BrokerIncarnation(self.node_id, is_stopping, directories, self._lifecycle.epoch)
 
     # -- stopping ------------------------------------------------------------------------------
 

@@ -9,14 +9,20 @@ Invariant: the epoch reported last belongs to a registration that is not known t
 
 import asyncio
 import contextlib
-import json
 import logging
 from collections.abc import Callable
 
-from suwi.client.connection import PeerConnection, is_refusal
-from suwi.controller.replication_control import Registered
+from suwi.broker.registration import (
+    IdInUse,
+    OwnRegistration,
+    address_of,
+    decode_origin,
+    decode_registration,
+    encode_registration,
+    in_use,
+    refuse_if_answered,
+)
 from suwi.env.tasks import STOP_BROKER, Tasks, cancel_and_wait
-from suwi.metadata.image import BrokerInfo, Endpoint, decode_broker, encode_broker
 from suwi.metadata.metadata_follower import BROKERS
 from suwi.metadata.store import (
     AlreadyRegistered,
@@ -26,20 +32,19 @@ from suwi.metadata.store import (
     Session,
     SessionLost,
     Unavailable,
+    until_available,
 )
 from suwi.model.ids import NodeId
 from suwi.replica.leader_state import UNKNOWN_EPOCH
+from suwi.replica.peers import Connect
 
 log = logging.getLogger(__name__)
 
 _CHECK_INTERVAL_S = 1.0
 """Notifications of the store may be late, and a check is cheap."""
 _RETRY_S = 0.2
-_PROBE_S = 2.0
-
-
-class IdInUse(Exception):
-    """Another running broker is registered with this broker's id."""
+_TIMEOUTS_WAITED = 2
+"""A registration that outlives this many timeouts of its session has a session that is alive."""
 
 
 class BrokerLifecycle:
@@ -47,8 +52,8 @@ class BrokerLifecycle:
         self,
         node_id: NodeId,
         store: MetadataStore,
-        describe: Callable[[], BrokerInfo],
-        was_unclean_shutdown: Callable[[], bool],
+        describe: Callable[[], OwnRegistration],
+        connect: Connect,
         on_epoch_change: Callable[[int], None],
         tasks: Tasks,
     ) -> None:
@@ -57,17 +62,19 @@ class BrokerLifecycle:
         self._key = f"{BROKERS}{node_id}"
         self._store = store
         self._describe = describe
-        self._was_unclean_shutdown = was_unclean_shutdown
+        self._connect = connect
         self._on_epoch_change = on_epoch_change
         self._tasks = tasks
         self._session: Session | None = None
+        self._loop = asyncio.get_running_loop()
         self._joined = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def join(self) -> int:
-        """Register the broker; returns the broker epoch. Raises IdInUse."""
-        self._session = await self._store.open_session()
-        self._set_epoch(await self._register(self._session))
+        """Register the broker; returns the broker epoch. Waits for the store. Raises IdInUse."""
+        while self.epoch == UNKNOWN_EPOCH:
+            with contextlib.suppress(SessionLost):
+                await until_available(self._check_registration)
         self._task = self._tasks.start(
             self._keep_registered, name="broker registration", on_failure=STOP_BROKER
         )
@@ -129,8 +136,9 @@ class BrokerLifecycle:
             unsubscribe()
 
     async def _check_registration(self) -> None:
-        assert self._session is not None
-        if self._session.lost.is_set():
+        if self._session is None:
+            self._session = await self._store.open_session()
+        elif self._session.lost.is_set():
             self._clear_epoch()
             log.warning("metadata session lost", extra={"broker": self._node_id})
             self._session = await self._store.open_session()
@@ -165,54 +173,42 @@ class BrokerLifecycle:
     # -- registering -----------------------------------------------------------------------------
 
     async def _register(self, session: Session) -> int:
-        value = encode_registration(
-            self._describe(), was_unclean_shutdown=self._was_unclean_shutdown()
-        )
+        """Raises IdInUse."""
+        value = encode_registration(self._describe())
+        first: Registration | None = None
+        deadline_s = 0.0
         while True:
             try:
                 return await session.register(self._key, value)
             except AlreadyRegistered as error:
-                if await self._is_stale(error.registration, session):
-                    await self._store.deregister(self._key, error.registration.epoch)
-                else:
-                    await asyncio.sleep(_RETRY_S)
-
-    async def _is_stale(self, held: Registration, session: Session) -> bool:
-        """Whether the registration belongs to an incarnation that has ended. Raises IdInUse."""
-        other = decode_registration(self._node_id, held).broker
-        if held.session_id == session.id or other.endpoints == self._describe().endpoints:
-            return True  # It is this broker's own: this process listens on that address now.
-        for endpoint in other.endpoints:
-            is_listening = await _is_listening(endpoint)
-            if is_listening:
-                raise IdInUse(
-                    f"broker id {self._node_id} is in use: a broker with it listens on "
-                    f"{endpoint.host}:{endpoint.port}"
+                held = error.registration
+            if self._is_own(held, session):
+                await self._store.deregister(self._key, held.epoch)
+                continue
+            if first is None or held.epoch != first.epoch:
+                first = held
+                deadline_s = self._loop.time() + self._session_limit_s(held)
+                log.warning(
+                    "waiting for the end of an earlier registration",
+                    extra={"broker": self._node_id, "epoch": held.epoch},
                 )
-            if is_listening is None:
-                return False
-        return True
+            await self._refuse_if_in_use(held, is_overdue=self._loop.time() > deadline_s)
+            await asyncio.sleep(_RETRY_S)
 
+    def _is_own(self, held: Registration, session: Session) -> bool:
+        """Whether the registration certainly is an earlier one of this broker."""
+        is_same = self._describe().origin.is_same(decode_origin(held))
+        return held.session_id == session.id or is_same
 
-async def _is_listening(endpoint: Endpoint) -> bool | None:
-    """Whether a process listens on the endpoint; None if that is unknown."""
-    try:
-        async with asyncio.timeout(_PROBE_S):
-            connection = await PeerConnection.open(endpoint.host, endpoint.port)
-    except OSError as error:  # includes TimeoutError
-        return False if is_refusal(error) else None
-    connection.abort()
-    return True
+    async def _refuse_if_in_use(self, held: Registration, *, is_overdue: bool) -> None:
+        """Raises IdInUse. Otherwise the registration's broker has ended or is unreachable: wait
+        for the end of its session."""
+        other, origin = decode_registration(self._node_id, held).broker, decode_origin(held)
+        await refuse_if_answered(other, self._describe().origin, self._connect)
+        if is_overdue:
+            how = f"registered with the address {address_of(other)} keeps its session alive"
+            raise IdInUse(in_use(other, origin.directory_ids, how))
 
-
-def encode_registration(broker: BrokerInfo, *, was_unclean_shutdown: bool) -> bytes:
-    """The value of a broker's registration."""
-    return json.dumps(
-        {**json.loads(encode_broker(broker)), "suspect": was_unclean_shutdown}
-    ).encode()
-
-
-def decode_registration(node_id: NodeId, registration: Registration) -> Registered:
-    value = json.loads(registration.value)
-    broker = decode_broker(node_id, json.dumps({**value, "epoch": registration.epoch}).encode())
-    return Registered(broker, value["suspect"])
+    def _session_limit_s(self, held: Registration) -> float:
+        timeouts_ms = (decode_origin(held), self._describe().origin)
+        return _TIMEOUTS_WAITED * max(each.session_timeout_ms for each in timeouts_ms) / 1000

@@ -15,7 +15,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
-from suwi.broker.broker_lifecycle import BrokerLifecycle, decode_registration
+from suwi.broker.broker_lifecycle import BrokerLifecycle
+from suwi.broker.registration import decode_registration
 from suwi.controller.configuration_control import ConfigurationControl
 from suwi.controller.controller_api import ActiveController
 from suwi.controller.elections import Rules

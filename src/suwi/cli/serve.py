@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from suwi import __version__
 from suwi.broker.broker import Broker, BrokerFailed
-from suwi.broker.broker_lifecycle import IdInUse
 from suwi.broker.in_process import CannotStartBroker, configs_of, start_all, stop_all
 from suwi.broker.listeners import (
     ListenerSpec,
@@ -20,6 +19,7 @@ from suwi.broker.listeners import (
     parse_listeners,
     refuse_plain_text_beyond_loopback,
 )
+from suwi.broker.registration import IdInUse
 from suwi.cli.log_format import set_up_logging
 from suwi.cli.metadata_stores import CannotStart, open_stores, reason_of
 from suwi.cli.properties import (

@@ -1,12 +1,13 @@
 """DescribeBroker v0, Suwi's own and never advertised: the broker's id and broker epoch.
 
-The response is JSON. To brokers: `{"node": 1, "epoch": 17, "stopping": false}`; the epoch is -1
-while the broker is not registered. To clients, instead of the epoch: `version`, `now_ms` (the
-broker's clock), `store` (where the metadata is) and `store_state` (of the session with it).
+The response is JSON: `{"node": 1, "stopping": false, "directories": ["eJw..."], "epoch": 17}`, with
+the ids of the data directories. The epoch is -1 while the broker is not registered; only brokers
+receive it. Clients receive instead: `version`, `now_ms` (the broker's clock), `store` (where the
+metadata is) and `store_state` (of the session with it).
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from suwi import __version__
@@ -18,11 +19,9 @@ from suwi.net.dispatch import Request
 
 class BrokerIncarnation(NamedTuple):
     node: NodeId
-    epoch: int
     stopping: bool
-
-
-_FIELDS = frozenset(BrokerIncarnation._fields)
+    directories: Sequence[str] = ()
+    epoch: int = -1
 
 
 class DescribeBroker:
@@ -52,9 +51,13 @@ class DescribeBroker:
 
 
 def decode_incarnation(body: bytes) -> BrokerIncarnation:
-    """Raises ValueError."""
+    """The fields that brokers use; of a client's response the others are skipped. Raises
+    ValueError."""
     try:
         told = json.loads(body)
         return BrokerIncarnation(**{key: told[key] for key in told if key in _FIELDS})
     except TypeError as error:
         raise ValueError(str(error)) from error
+
+
+_FIELDS = frozenset(BrokerIncarnation._fields)

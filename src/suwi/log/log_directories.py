@@ -73,6 +73,11 @@ class LogDirectories:
         assert first is not None
         return first
 
+    def ids(self) -> tuple[str, ...]:
+        """The directory ids of those that are usable and have one."""
+        identities = (directory.read_identity() for directory in self.usable())
+        return tuple(found.directory_id for found in identities if found and found.directory_id)
+
     @property
     def lost_power(self) -> bool:
         """Whether written records may be missing: after a power loss, or if all are new."""

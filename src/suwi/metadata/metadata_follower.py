@@ -48,8 +48,9 @@ class MetadataFollower:
         self._subscribers.append(apply_image)
 
     async def start(self) -> None:
-        """Load the first image and follow from there."""
-        self._unsubscribe = self._store.subscribe(self._changed.set)
+        """Load the first image and follow from there. May be repeated after `Unavailable`."""
+        if self._unsubscribe is None:
+            self._unsubscribe = self._store.subscribe(self._changed.set)
         await self._load()
         self._task = self._tasks.start(self._run, name="metadata follower", on_failure=STOP_BROKER)
 

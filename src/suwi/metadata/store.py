@@ -32,11 +32,14 @@ controller is deposed, resigns or loses its session, even before another one is 
 
 import asyncio
 import enum
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from suwi.model.ids import NodeId
+
+log = logging.getLogger(__name__)
 
 ANY = -1
 """Expected version: any, or no entry."""
@@ -54,6 +57,9 @@ CONTROLLER_KEY = "controller"
 """The key of a Conflict if the controller epoch is not the current one."""
 
 _CHANGE_OVERHEAD_BYTES = 64
+_RETRY_S = 0.2
+
+T = TypeVar("T")
 
 
 class Unavailable(Exception):
@@ -296,6 +302,21 @@ def values_of(operations: Sequence[Operation]) -> dict[str, bytes | None]:
         for operation in operations
         if not isinstance(operation, Check)
     }
+
+
+async def until_available(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Repeat the attempt until the store is available. Raises `Closed`."""
+    last_reason = ""
+    while True:
+        try:
+            return await attempt()
+        except Closed:
+            raise
+        except Unavailable as error:
+            if str(error) != last_reason:
+                last_reason = str(error)
+                log.warning("metadata store unavailable, retrying", extra={"reason": last_reason})
+        await asyncio.sleep(_RETRY_S)
 
 
 async def allocate(

@@ -31,8 +31,8 @@ def _writes_in_no_name(self: MetadataWriter, *arguments: Any, **options: Any) ->
 _encode = broker_lifecycle.encode_registration
 
 
-def _registers_without_suspicion(broker: Any, *, was_unclean_shutdown: bool) -> bytes:
-    return _encode(broker, was_unclean_shutdown=False)
+def _registers_without_suspicion(own: Any) -> bytes:
+    return _encode(own._replace(was_unclean_shutdown=False))
 
 
 MUTANTS = (
