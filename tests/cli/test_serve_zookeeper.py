@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.broker_process import BrokerProcess
+from tests.broker_process import BrokerProcess, unique_name
 from tests.zookeeper import ZookeeperProcess, why_unavailable
 
 PATIENCE_S = 60
@@ -222,3 +222,103 @@ def test_a_broker_killed_and_started_again_takes_over_its_registration_at_once(
         broker.kill()
         broker.start()
         assert "waiting for the end of an earlier registration" not in broker.log
+
+
+# -- ZooKeeper is away (hazard Z6) -----------------------------------------------------------------
+
+
+def test_while_zookeeper_is_down_writers_and_groups_go_on_and_nothing_changes(
+    tmp_path: Path, zookeeper: ZookeeperProcess
+) -> None:
+    with cluster(tmp_path, zookeeper) as brokers, writer_and_group(brokers) as work:
+        before = [broker.log.count("broker registered") for broker in brokers]
+        zookeeper.kill()
+        work.go_on(3 * SESSION_MS / 1000)
+        wait_for(
+            lambda: any("resigned as controller" in broker.log for broker in brokers),
+            "the controller has resigned",
+        )
+        zookeeper.start()
+        wait_for(lambda: can_create_topic(brokers), "there is a controller again")
+        work.go_on(1)
+        assert [broker.log.count("broker registered") for broker in brokers] == before
+        assert not any("session lost" in broker.log for broker in brokers)
+
+
+def test_while_zookeeper_is_silent_writers_and_groups_go_on(
+    tmp_path: Path, zookeeper: ZookeeperProcess
+) -> None:
+    with cluster(tmp_path, zookeeper) as brokers, writer_and_group(brokers) as work:
+        zookeeper.suspend()
+        work.go_on(3 * SESSION_MS / 1000)
+        zookeeper.resume()
+        wait_for(lambda: can_create_topic(brokers), "there is a controller again")
+        work.go_on(1)
+
+
+def test_a_broker_stops_in_bounded_time_while_zookeeper_is_silent(
+    tmp_path: Path, zookeeper: ZookeeperProcess
+) -> None:
+    with make_broker(tmp_path, zookeeper, 1) as broker:
+        zookeeper.suspend()
+        assert "stopped cleanly" in broker.stop()
+
+
+def can_create_topic(brokers: list[BrokerProcess]) -> bool:
+    name = unique_name("topic")
+    admin = AdminClient({"bootstrap.servers": bootstrap(brokers)})
+    try:
+        admin.create_topics([NewTopic(name, 1, 3)])[name].result(PATIENCE_S)
+    except KafkaException:
+        return False
+    return True
+
+
+class Work:
+    """A writer with acks=all and idempotence, and a group that commits what it has read."""
+
+    def __init__(self, brokers: list[BrokerProcess]) -> None:
+        self._acked = self._read = 0
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap(brokers),
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 0,
+            }
+        )
+        self.consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap(brokers),
+                "group.id": "work",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+            }
+        )
+        self.consumer.subscribe(["work"])
+
+    def go_on(self, seconds: float) -> None:
+        """Write, read and commit for this long: each record within the patience of the test."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self._producer.produce("work", str(self._acked), on_delivery=self._delivered)
+            assert self._producer.flush(PATIENCE_S) == 0
+            (message,) = self.consumer.consume(1, PATIENCE_S)
+            assert message.error() is None, message.error()
+            assert message.value() == str(self._read).encode()
+            self._read += 1
+            self.consumer.commit(message, asynchronous=False)
+        assert self._acked == self._read
+
+    def _delivered(self, error: KafkaError | None, _: Message) -> None:
+        assert error is None, error
+        self._acked += 1
+
+
+@contextmanager
+def writer_and_group(brokers: list[BrokerProcess]) -> Iterator[Work]:
+    create_topic(brokers, "work", 1)
+    work = Work(brokers)
+    work.go_on(1)
+    yield work
+    work.consumer.close()

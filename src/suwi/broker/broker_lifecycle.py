@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 _CHECK_INTERVAL_S = 1.0
 """Notifications of the store may be late, and a check is cheap."""
 _RETRY_S = 0.2
+_RESIGN_S_MAX = 2.0
 _TIMEOUTS_WAITED = 2
 """A registration that outlives this many timeouts of its session has a session that is alive."""
 
@@ -66,7 +67,6 @@ class BrokerLifecycle:
         self._on_epoch_change = on_epoch_change
         self._tasks = tasks
         self._session: Session | None = None
-        self._loop = asyncio.get_running_loop()
         self._joined = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -97,8 +97,9 @@ class BrokerLifecycle:
     async def resign(self) -> None:
         """Resign as controller, if this session is the controller's."""
         if self._session is not None and not self._session.lost.is_set():
-            with contextlib.suppress(Unavailable):
-                await self._session.resign()
+            with contextlib.suppress(Unavailable, TimeoutError):
+                async with asyncio.timeout(_RESIGN_S_MAX):
+                    await self._session.resign()
 
     async def stop(self) -> None:
         """Close the session, which removes the registration."""
@@ -174,6 +175,7 @@ class BrokerLifecycle:
 
     async def _register(self, session: Session) -> int:
         """Raises IdInUse."""
+        loop = asyncio.get_running_loop()
         value = encode_registration(self._describe())
         first: Registration | None = None
         deadline_s = 0.0
@@ -187,12 +189,12 @@ class BrokerLifecycle:
                 continue
             if first is None or held.epoch != first.epoch:
                 first = held
-                deadline_s = self._loop.time() + self._session_limit_s(held)
+                deadline_s = loop.time() + self._session_limit_s(held)
                 log.warning(
                     "waiting for the end of an earlier registration",
                     extra={"broker": self._node_id, "epoch": held.epoch},
                 )
-            await self._refuse_if_in_use(held, is_overdue=self._loop.time() > deadline_s)
+            await self._refuse_if_in_use(held, is_overdue=loop.time() > deadline_s)
             await asyncio.sleep(_RETRY_S)
 
     def _is_own(self, held: Registration, session: Session) -> bool:

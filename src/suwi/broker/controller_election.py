@@ -30,7 +30,14 @@ from suwi.env.tasks import RESTART, STOP_BROKER, Tasks, cancel_and_wait
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.metadata.image import Topic
 from suwi.metadata.metadata_follower import BROKERS, MetadataFollower
-from suwi.metadata.store import Closed, MetadataStore, Session, SessionLost, Unavailable
+from suwi.metadata.store import (
+    Closed,
+    MetadataStore,
+    Session,
+    SessionLost,
+    Unavailable,
+    until_available,
+)
 from suwi.model.errors import BrokerError, NotController
 from suwi.model.ids import NodeId
 from suwi.model.topic_config import parse_topic_config
@@ -64,6 +71,7 @@ class ControllerElection:
         self._tasks = tasks
         self._listeners: list[Callable[[], None]] = []
         self._active: ActiveController | None = None
+        self._session: Session | None = None
         self._is_active = asyncio.Event()
         self._registered_event = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -72,7 +80,7 @@ class ControllerElection:
 
     @property
     def active_controller(self) -> ActiveController:
-        if self._active is None:
+        if self._active is None or self._is_overdue:
             raise NotController(f"broker {self._node_id} is not the controller")
         return self._active
 
@@ -94,7 +102,13 @@ class ControllerElection:
 
     @property
     def is_active_controller(self) -> bool:
-        return self._active is not None
+        return self._active is not None and not self._is_overdue
+
+    @property
+    def _is_overdue(self) -> bool:
+        """Whether another broker may be the controller: the store has been silent for the session
+        timeout (hazard Z6)."""
+        return self._session is None or self._session.is_overdue
 
     def subscribe(self, listener: Callable[[], None]) -> None:
         """Call `listener` when this broker becomes the active controller or resigns."""
@@ -129,34 +143,35 @@ class ControllerElection:
                 except Unavailable:
                     await asyncio.sleep(_RETRY_S)
                     continue
-                await self._serve(controller.epoch, session)
+                writer = await self._serve(controller.epoch, session)
+                await writer.wait_idle()
         except Closed:
             pass
 
-    async def _serve(self, epoch: int, session: Session) -> None:
-        changed = asyncio.Event()
-        active_controller, deposed = self._new_controller(epoch, changed)
+    async def _serve(self, epoch: int, session: Session) -> MetadataWriter:
+        """Act as the controller until deposed; returns the writer, which is closed."""
+        changed, deposed = asyncio.Event(), asyncio.Event()
+
+        def refused() -> None:
+            deposed.set()
+            changed.set()
+
+        writer = MetadataWriter(self._store, self._follower, epoch, refused)
+        self._session = session
         log.info("elected controller", extra={"broker": self._node_id, "epoch": epoch})
         unsubscribe = self._store.subscribe(changed.set)
         background: list[asyncio.Task[None]] = []
+        active_controller = self._new_controller(epoch, writer)
         try:
-            is_caught_up, last_reason = False, ""
-            while not deposed.is_set() and not session.lost.is_set():
+            await until_available(self._follower.synced)
+            last_reason = ""
+            while not deposed.is_set() and not session.is_overdue:
                 changed.clear()
                 try:
-                    if not is_caught_up:
-                        await self._follower.synced()
-                        is_caught_up = True
-                    if not await self._is_still_controller(epoch):
+                    if not await self._act(active_controller, background):
                         break
-                    await self._process_registrations(active_controller)
-                    if self._active is None:
-                        await self._unfence_itself(active_controller)
-                        self._activate(active_controller, background)
                 except Closed:
                     raise
-                except NotController:
-                    break
                 except (Unavailable, BrokerError) as error:
                     if str(error) != last_reason:
                         last_reason = str(error)
@@ -170,23 +185,32 @@ class ControllerElection:
                         await changed.wait()
         finally:
             unsubscribe()
+            writer.close()
             self._active = None
             self._is_active.clear()
             self._notify_listeners()
             for task in background:
                 task.cancel()
             log.info("resigned as controller", extra={"broker": self._node_id, "epoch": epoch})
+        return writer
 
-    def _new_controller(
-        self, epoch: int, changed: asyncio.Event
-    ) -> tuple[ActiveController, asyncio.Event]:
-        deposed = asyncio.Event()
+    async def _act(
+        self, active_controller: ActiveController, background: list[asyncio.Task[None]]
+    ) -> bool:
+        """Write registrations that are new, and begin to serve; whether this broker still is the
+        controller. Raises Unavailable, BrokerError."""
+        try:
+            if not await self._is_still_controller(active_controller.epoch):
+                return False
+            await self._process_registrations(active_controller)
+            if self._active is None:
+                await self._unfence_itself(active_controller)
+                self._activate(active_controller, background)
+        except NotController:
+            return False
+        return True
 
-        def refused() -> None:
-            deposed.set()
-            changed.set()
-
-        writer = MetadataWriter(self._store, self._follower, epoch, refused)
+    def _new_controller(self, epoch: int, writer: MetadataWriter) -> ActiveController:
         follower = self._follower
         return ActiveController(
             epoch,
@@ -201,7 +225,7 @@ class ControllerElection:
                 self._query_replica_states,
                 self._env.clock,
             ),
-        ), deposed
+        )
 
     def _activate(
         self, active_controller: ActiveController, background: list[asyncio.Task[None]]

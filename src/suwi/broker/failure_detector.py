@@ -12,6 +12,7 @@ this broker before.
 
 import asyncio
 import logging
+import math
 
 from suwi.broker.controller_election import ControllerElection
 from suwi.client.connection import PeerConnection, is_refusal
@@ -31,6 +32,8 @@ _CONNECT_S = 5.0
 _RESPONSE_S = 5.0
 _PAUSE_S_MIN = 0.05
 _PAUSE_S_MAX = 1.0
+_FENCED_S_MIN = 10.0
+"""A firewall that refuses connections now and then costs one election, not one each time (Z18)."""
 
 
 class FailureDetector:
@@ -53,6 +56,8 @@ class FailureDetector:
         self._seen: dict[NodeId, int] = {}
         """Broker epoch of each broker's last answer to this one."""
         self._fenced: set[NodeId] = set()
+        self._fenced_s: dict[NodeId, float] = {}
+        """When this broker last fenced each broker."""
         self._deposed: set[NodeId] = set()
         """Fenced or deposed once, and not again before they have answered: otherwise brokers
         separated by a firewall that refuses connections would fence and depose each other for
@@ -97,10 +102,11 @@ class FailureDetector:
         async with asyncio.timeout(_CONNECT_S):
             return await self._peers.connect(node)
 
-    async def answered(self, incarnation: BrokerIncarnation) -> None:
-        """A broker has reported its broker epoch."""
+    async def answered(self, incarnation: BrokerIncarnation) -> float:
+        """A broker has reported its broker epoch: unfence it. Returns how long to wait before the
+        next try, if it was fenced a short time ago."""
         if incarnation.epoch == UNKNOWN_EPOCH:
-            return
+            return 0
         self._seen[incarnation.node] = incarnation.epoch
         self._fenced.discard(incarnation.node)
         self._deposed.discard(incarnation.node)
@@ -110,10 +116,14 @@ class FailureDetector:
             or known.epoch != incarnation.epoch
             or not known.fenced
             or incarnation.stopping
+            or not self._controller_election.is_active_controller
         ):
-            return
-        if self._controller_election.is_active_controller:
+            return 0
+        fenced_s = self._fenced_s.get(incarnation.node, -math.inf)
+        wait_s = fenced_s + _FENCED_S_MIN - asyncio.get_running_loop().time()
+        if wait_s <= 0:
             await self._controller_election.partitions.unfence(incarnation.node, incarnation.epoch)
+        return max(0, wait_s)
 
     async def controller_epoch(self, node: NodeId) -> int | None:
         """The controller epoch, if `node` is the controller."""
@@ -130,6 +140,7 @@ class FailureDetector:
                 log.info("broker failed, fencing", extra={"broker": node, "epoch": known.epoch})
                 await self._controller_election.partitions.fence(node, known.epoch)
                 self._fenced.add(node)
+                self._fenced_s[node] = asyncio.get_running_loop().time()
         elif controller_epoch is not None and node not in self._deposed:
             log.info(
                 "controller failed, deposing", extra={"broker": node, "epoch": controller_epoch}
@@ -187,8 +198,11 @@ class _PeerMonitor:
         try:
             while connection.is_open:
                 self._woken.clear()
-                await self._owner.answered(await _describe(connection))
-                await self._wait_for_change(connection)
+                wait_s = await self._owner.answered(await _describe(connection))
+                if wait_s:
+                    await self._pause(wait_s)
+                else:
+                    await self._wait_for_change(connection)
             return True
         finally:
             connection.abort()

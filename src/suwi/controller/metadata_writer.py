@@ -43,6 +43,7 @@ class MetadataWriter:
         self._controller_epoch = controller_epoch
         self._on_refusal = on_refusal
         self._lock = asyncio.Lock()
+        self._is_closed = False
         self._is_uncertain = False
         """Whether the store may have a write that the image does not have."""
 
@@ -59,8 +60,24 @@ class MetadataWriter:
             task.add_done_callback(_log_unexpected_error)
             raise
 
+    def close(self) -> None:
+        """This broker is not the active controller any more: decisions that wait for their turn,
+        and further writes, raise NotController (hazard Z13)."""
+        self._is_closed = True
+
+    async def wait_idle(self) -> None:
+        """Wait for the end of the decision that runs now: the next active controller may be this
+        broker again, with the same epoch."""
+        async with self._lock:
+            pass
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise NotController("this broker has resigned as controller")
+
     async def _run_locked(self, decide: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         async with self._lock:
+            self._check_open()
             if self._is_uncertain:
                 await self._catch_up()
             return await decide()
@@ -83,6 +100,7 @@ class MetadataWriter:
             await self._write(part)
 
     async def _write(self, operations: Sequence[Operation]) -> None:
+        self._check_open()
         if self._is_uncertain:
             raise RequestTimedOut("the result of the last metadata write is unknown")
         try:

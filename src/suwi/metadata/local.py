@@ -39,6 +39,8 @@ class Committed(NamedTuple):
 
 class LocalView(abc.ABC):
     is_shared = False
+    is_overdue = False
+    """Whether the view has been disconnected for the session timeout."""
 
     def __init__(self) -> None:
         self._session: LocalSession | None = None
@@ -130,6 +132,10 @@ class LocalSession(SessionBase):
     def __init__(self, session_id: int, view: LocalView) -> None:
         super().__init__(session_id, view.subscribe)
         self._view = view
+
+    @property
+    def is_overdue(self) -> bool:
+        return self._lost.is_set() or self._view.is_overdue
 
     async def register(self, key: str, value: bytes) -> int:
         check_key(key)

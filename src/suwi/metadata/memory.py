@@ -116,6 +116,7 @@ class MemoryView(LocalView):
         self._connection = 1
         """The number of the current connection; 0 while disconnected."""
         self._connections = 1
+        self._disconnected_s = 0.0
         self._closed = False
         self._context = copy_context()
         self._notice: asyncio.TimerHandle | None = None
@@ -128,6 +129,13 @@ class MemoryView(LocalView):
     @property
     def connected(self) -> bool:
         return self._connection != 0
+
+    @property
+    def is_overdue(self) -> bool:  # type: ignore[override]
+        if self.connected:
+            return False
+        silent_s = asyncio.get_running_loop().time() - self._disconnected_s
+        return silent_s >= self._store.session_timeout_s
 
     def disconnect(self) -> None:
         """Disconnect the view. The store ends its session after the timeout."""
@@ -143,6 +151,7 @@ class MemoryView(LocalView):
         if not self.connected:
             return
         self._connection = 0
+        self._disconnected_s = asyncio.get_running_loop().time()
         if self._session is not None and not self._session.lost.is_set():
             self._expiry = asyncio.get_running_loop().call_later(
                 self._store.session_timeout_s,
@@ -151,15 +160,19 @@ class MemoryView(LocalView):
                 context=Context(),
             )
 
+    def keep_session(self) -> None:
+        """Of a disconnected view: the store does not end its session."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+
     def reconnect(self) -> None:
         """Reconnect the view. It notices only now if its session has ended."""
         if self.connected or self._closed:
             return
         self._connections += 1
         self._connection = self._connections
-        if self._expiry is not None:
-            self._expiry.cancel()
-            self._expiry = None
+        self.keep_session()
         if self._session is not None:
             alive = self._session.id in self._store.ledger.sessions
             self._session.move_to(SessionState.CONNECTED if alive else SessionState.EXPIRED)

@@ -39,6 +39,10 @@ class SessionBase:
     def lost(self) -> asyncio.Event:
         return self._lost
 
+    @property
+    def is_overdue(self) -> bool:
+        return self._lost.is_set()
+
     def move_to(self, state: SessionState) -> None:
         """Called by the store on the event loop, before it notifies the subscribers."""
         if self._state is SessionState.EXPIRED:

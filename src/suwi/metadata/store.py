@@ -195,6 +195,11 @@ class Session(Protocol):
     def lost(self) -> asyncio.Event:
         """Set once the session is known to have ended; that is final."""
 
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the store has not confirmed the session for its timeout. It may have ended it
+        since, and another broker may be the controller; only the store can tell (hazard Z6)."""
+
     async def register(self, key: str, value: bytes) -> int:
         """Create an entry that is removed with this session; returns its epoch (the broker epoch).
 

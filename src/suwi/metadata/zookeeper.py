@@ -306,7 +306,8 @@ class ZookeeperStore:
         self._connection.check()
         assert self._session is None or self._session.lost.is_set(), "one session at a time"
         session_id = self._connection.session_id
-        if session_id is None:
+        await self.sync()  # It confirms the session from now on.
+        if session_id is None or session_id != self._connection.session_id:
             raise Unavailable("disconnected from ZooKeeper")
         self._session = ZookeeperSession(session_id, self, self._connection, self._paths)
         return self._session

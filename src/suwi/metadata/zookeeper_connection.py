@@ -309,6 +309,11 @@ class Connection:
         if result.exception is None:
             self._confirmed(sent_s, session_id)
 
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether ZooKeeper certainly has not ended the session yet."""
+        return self._loop.time() < self.confirmed_s + self.timeout_s
+
     def _confirmed(self, sent_s: float, session_id: int | None) -> None:
         if session_id is not None and session_id == self.session_id:
             self.confirmed_s = max(self.confirmed_s, sent_s)

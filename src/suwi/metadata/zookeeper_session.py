@@ -27,6 +27,10 @@ class ZookeeperSession(SessionBase):
         self._connection = connection
         self._paths = paths
 
+    @property
+    def is_overdue(self) -> bool:
+        return self._lost.is_set() or not self._connection.is_confirmed
+
     async def register(self, key: str, value: bytes) -> int:
         check_key(key)
         path = self._paths.registration(key)

@@ -196,6 +196,7 @@ class SimCluster:
             "node.id": str(node_id),
             "listeners": f"PLAINTEXT://b{node_id}:{PORT}",
             "log.dirs": DATA,
+            "zookeeper.session.timeout.ms": str(round(self.store.session_timeout_s * 1000)),
             **self._settings,
         }
         return parse_broker_config(properties).config
@@ -203,6 +204,17 @@ class SimCluster:
     async def start(self) -> None:
         """Start all brokers and wait until they are in service."""
         await asyncio.gather(*(node.start() for node in self.nodes.values()))
+
+    def begin_store_outage(self) -> None:
+        """The store is away, as when ZooKeeper has no majority: it ends no session meanwhile."""
+        for node in self.nodes.values():
+            node.cut_store()
+            if node.view is not None:
+                node.view.keep_session()
+
+    def end_store_outage(self) -> None:
+        for node in self.nodes.values():
+            node.heal_store()
 
     def client(self, name: str, settings: ClientSettings | None = None) -> Cluster:
         """A client on the calling machine."""

@@ -56,6 +56,7 @@ class Brokers:
             "group.consumer.min.session.timeout.ms": "6000",
             "group.consumer.heartbeat.interval.ms": "300",
             "group.consumer.min.heartbeat.interval.ms": "300",
+            "zookeeper.session.timeout.ms": str(max(1000, round(session_timeout_s * 1000))),
             **settings,
         }
         self._session_timeout_s = session_timeout_s
