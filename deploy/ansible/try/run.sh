@@ -77,11 +77,13 @@ play site.yaml -e "wheel=$wheel" | tee "$work/second" | tail -n 8
 ! grep -E 'changed=[1-9]' "$work/second"
 
 suwi topics create water --partitions 6
-(seq 1 200000 | while read -r line; do
-    [ -e "$work/stop" ] && break
-    echo "$line"
-    sleep 0.01
-done) | suwi produce water >"$work/produced" &
+(
+    number=0
+    while [ ! -e "$work/stop" ]; do
+        echo $((number += 1))
+        sleep 0.01
+    done
+) | suwi produce water >"$work/produced" &
 writer=$!
 echo "--- rolling upgrade, with a writer"
 new=$work/suwi-0.1.0-1-py3-none-any.whl # the same code under another name
