@@ -51,7 +51,8 @@ Table: TypeAlias = tuple[str, list[tuple[object, ...]], str]
 
 
 class Wanted(NamedTuple):
-    lag_min: int
+    lag_min: int | None
+    """From which lag on a group is behind; None: groups are not read."""
     timeout_s: float
     brokers: int | None = None
     """How many brokers should be alive."""
@@ -156,7 +157,8 @@ def sections(status: ClusterStatus, found: Sequence[str], wanted: Wanted) -> Ite
     yield f"Controller  {controller}"
     yield f"Metadata    {', '.join(stores) or 'unknown'}"
     yield f"Partitions  {status.partitions} of {count_text(status.topics, 'topic')}"
-    yield f"Groups      {status.groups}"
+    if wanted.lag_min is not None:
+        yield f"Groups      {status.groups}"
     yield ""
     yield _COLUMNS, [_row(broker) for broker in status.brokers], _NUMBERS
     if found:

@@ -104,9 +104,9 @@ class ClusterStatus:
 
 
 async def read_status(
-    cluster: Cluster, clock: Clock, *, lag_min: int, timeout_s: float
+    cluster: Cluster, clock: Clock, *, lag_min: int | None, timeout_s: float
 ) -> ClusterStatus:
-    """Raises OSError if the cluster's metadata cannot be read from any broker."""
+    """With `lag_min` None the groups are not read. Raises OSError if no broker responds."""
     try:
         topics = await cluster.topics()
     except ConnectionLost:
@@ -247,9 +247,11 @@ class _Reader:
     # -- groups ----------------------------------------------------------------------------------
 
     async def groups(
-        self, readable: set[TopicPartition], lag_min: int
+        self, readable: set[TopicPartition], lag_min: int | None
     ) -> tuple[int, list[GroupStatus]]:
         """`readable`: the partitions whose leader responds."""
+        if lag_min is None:
+            return 0, []
         listed = await self.part(
             "groups", list_groups(self.cluster, timeout_s=self.timeout_s), None
         )

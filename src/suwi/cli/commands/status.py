@@ -39,7 +39,8 @@ def status(
     """
     from suwi.cli.status import Wanted, show
 
-    wanted = Wanted(lag, timeout, brokers, node)
+    # The health of one broker is asked for often, by probes: without the groups.
+    wanted = Wanted(lag if node is None else None, timeout, brokers, node)
     show(Target(broker, command_config), wanted, watch=watch, json=json)
 
 

@@ -75,7 +75,7 @@ def _causes(found: Found) -> Iterator[Finding]:
             for state in each.states.values()
             for follower in state["followers"]
         }
-        for node in set(partition.replicas) - set(partition.isr):
+        for node in sorted(set(partition.replicas) - set(partition.isr)):
             about, own = f"{each.topic.name}-{partition.index}", each.states.get(node)
             if states.get(node) != ALIVE:
                 continue  # reported as a broker

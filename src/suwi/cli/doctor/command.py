@@ -38,7 +38,7 @@ def check(
         return int(bool(found))
 
     async def work(cluster: Cluster) -> int:
-        wanted = Wanted(lag_min=0, timeout_s=timeout_s)
+        wanted = Wanted(lag_min=None, timeout_s=timeout_s)
         found.extend(await check_cluster(cluster, wanted))
         _print(found, json=json)
         return int(bool(found))

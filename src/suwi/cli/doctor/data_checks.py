@@ -49,6 +49,8 @@ def _is_in_use(disk: Disk, path: str, entries: tuple[str, ...]) -> bool:
         disk.lock(f"{path}/{names.LOCK}").release()
     except AlreadyLocked:
         return True
+    except OSError:
+        return True  # not known: then nothing is said of a broker that was killed
     return False
 
 
