@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from suwi.cli.events import recorded_events
+from suwi.client.cluster_status import describe_events
 from suwi.client.addresses import parse_addresses
 from suwi.client.admin import Admin
 from suwi.client.cluster import Cluster
@@ -83,7 +83,7 @@ class ProcessCluster:
         return self._ask(describe)
 
     def events(self) -> list[dict[str, Any]]:
-        return self._ask(recorded_events)
+        return self._ask(describe_events)
 
     def controller(self) -> int | None:
         views = [view for view in self.local.views().values() if view is not None]

@@ -88,6 +88,15 @@ class BrokerProcess:
         self.kill()
         raise AssertionError(f"the broker did not start:\n{self.log}")
 
+    def metrics_url(self) -> str:
+        """Where its metrics are; it must have been started with --metrics-port."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("metrics at"):
+                return line.split()[2]
+        raise AssertionError("the broker serves no metrics")
+
     def refused_start(self) -> str:
         """Start where it must be refused; what the broker says on its way out."""
         ended = subprocess.run(

@@ -373,3 +373,11 @@ def test_consume_in_a_group_shares_the_partitions_with_other_clients(
 
 def test_a_group_knows_the_offsets_itself(suwi: Suwi, topic: str, group: str) -> None:
     assert "groups reset" in suwi.misuse("consume", topic, "--group", group, "--offset", 3)
+
+
+def test_a_static_member_keeps_its_place_when_it_ends(suwi: Suwi, topic: str, group: str) -> None:
+    assert "requires --group" in suwi.misuse("consume", topic, "--instance-id", "pod-0")
+    words = ("consume", topic, "--group", group, "--instance-id", "pod-0", "--from-beginning")
+    suwi.ok(*words, "--no-follow")
+    (described,) = suwi.json("groups", "describe", group)
+    assert [member["instance_id"] for member in described["members"]] == ["pod-0"]

@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -87,6 +88,16 @@ def test_each_broker_has_its_own_metrics_port(tmp_path: Path) -> None:
     with cluster(tmp_path / "data", *options) as (startup, _):
         (line,) = [line for line in startup if line.startswith("metrics at")]
         assert len(set(re.findall(r"http://127\.0\.0\.1:\d+/metrics", line))) == 2
+
+
+def test_metrics_are_served_on_the_given_address(tmp_path: Path) -> None:
+    options = ("--metrics-host", "127.0.0.2", "--metrics-port", "0")
+    with cluster(tmp_path / "data", *options) as (startup, _):
+        (line,) = [line for line in startup if line.startswith("metrics at")]
+        url = line.split()[2]
+        assert url.startswith("http://127.0.0.2:")
+        with urllib.request.urlopen(url) as response:
+            assert b"suwi_live_brokers 1.0" in response.read()
 
 
 def test_the_data_of_one_broker_is_not_used_by_several_and_vice_versa(tmp_path: Path) -> None:

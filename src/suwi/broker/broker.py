@@ -385,6 +385,7 @@ class Broker:
             self.groups,
             PeerHandshake(self._prover, proof_listener),
             self._incarnation,
+            lambda: self._lifecycle.session_state,
         )
 
     def _incarnation(self) -> BrokerIncarnation:

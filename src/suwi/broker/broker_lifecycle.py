@@ -81,6 +81,11 @@ class BrokerLifecycle:
         )
         return self.epoch
 
+    @property
+    def session_state(self) -> str:
+        """A `SessionState`'s value, or `none` before there is a session."""
+        return "none" if self._session is None else self._session.state.value
+
     async def session(self) -> Session:
         """The session in which the broker is registered; waits until there is one."""
         while True:

@@ -78,6 +78,7 @@ class KafkaApis:
     groups: GroupCoordinator
     handshake: PeerHandshake
     incarnation: Callable[[], BrokerIncarnation]
+    store_state: Callable[[], str]
 
     def handlers(self) -> dict[int, Handler]:
         """By API key; requests that only the controller can serve are forwarded to it."""
@@ -165,7 +166,7 @@ class KafkaApis:
         return {
             ApiKey.ALTER_PARTITION: AlterPartition(controller),
             ApiKey.BROKER_HEARTBEAT: BrokerHeartbeat(controller),
-            ApiKey.DESCRIBE_BROKER: DescribeBroker(self.incarnation),
+            ApiKey.DESCRIBE_BROKER: self._describe_broker(),
             ApiKey.DESCRIBE_EVENTS: DescribeEvents(replicas),
             ApiKey.DESCRIBE_GROUP_HISTORY: DescribeGroupHistory(
                 self.groups.runtime, self.groups.history
@@ -175,3 +176,8 @@ class KafkaApis:
             ApiKey.PEER_CHALLENGE: self.handshake.challenge,
             ApiKey.PEER_PROOF: self.handshake.prove,
         }
+
+    def _describe_broker(self) -> DescribeBroker:
+        ensemble = self.config.zookeeper_connect
+        store = f"ZooKeeper {ensemble}" if self.store.is_shared else "embedded"
+        return DescribeBroker(self.incarnation, self.env.clock, store, self.store_state)

@@ -8,42 +8,32 @@ from suwi.cli.options import Target
 from suwi.cli.output import Failure, document, say, table, time_text
 from suwi.cli.session import run
 from suwi.client.cluster import Cluster
+from suwi.client.cluster_status import describe_events
 from suwi.client.connection import ConnectionLost
 from suwi.controller.events import LOSS_UNKNOWN, RECORDS_LOST, SUSPECT_ELECTION, UNCLEAN_ELECTION
-from suwi.wire.versions import ApiKey
 
-_TIMEOUT_S = 5.0
+COLUMNS = ("Time", "Event", "Partition", "Details")
 
 
 def show(target: Target, *, json: bool) -> None:
     async def work(cluster: Cluster) -> None:
-        recorded = await recorded_events(cluster)
+        try:
+            recorded = await describe_events(cluster)
+        except ConnectionLost as error:
+            raise Failure(f"{error}; only Suwi's brokers record events") from None
         if json:
             document(recorded)
         elif recorded:
-            rows = [
-                (
-                    time_text(event["at_ms"]),
-                    event["kind"],
-                    event["facts"].get("partition", "-"),
-                    event_text(event["kind"], event["facts"]),
-                )
-                for event in recorded
-            ]
-            table(("Time", "Event", "Partition", "Details"), rows)
+            table(COLUMNS, map(row, recorded))
         else:
             say("no election has lost records")
 
     run(target, work)
 
 
-async def recorded_events(cluster: Cluster) -> list[dict[str, Any]]:
-    link = await cluster.any_link()
-    try:
-        answer = await link.send(ApiKey.DESCRIBE_EVENTS, 0, [b"{}"], timeout_s=_TIMEOUT_S)
-    except ConnectionLost as error:
-        raise Failure(f"{error}; only Suwi's brokers record events") from None
-    return list(json_format.loads(bytes(answer))["events"])
+def row(event: Mapping[str, Any]) -> tuple[object, ...]:
+    kind, facts = event["kind"], event["facts"]
+    return time_text(event["at_ms"]), kind, facts.get("partition", "-"), event_text(kind, facts)
 
 
 def event_text(kind: str, facts: Mapping[str, Any]) -> str:

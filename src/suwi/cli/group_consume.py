@@ -20,6 +20,7 @@ def consume_in_group(
     group: str,
     form: RecordForm,
     *,
+    instance_id: str | None,
     from_beginning: bool,
     count: int | None,
     follow: bool,
@@ -34,6 +35,7 @@ def consume_in_group(
             cluster, dict.fromkeys(partitions, LATEST), committed_only=committed
         )
         settings = GroupSettings(
+            instance_id=instance_id,
             offset_reset="earliest" if from_beginning else "latest",
             read=ReadSettings(committed_only=committed),
         )

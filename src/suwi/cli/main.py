@@ -15,6 +15,7 @@ from suwi.cli.commands import (
     pipeline,
     records,
     repair,
+    status,
     topics,
     users,
 )
@@ -102,9 +103,12 @@ def serve(
     metrics_port: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(
-            metavar="PORT", min=0, max=65535, help="Serve Prometheus metrics on 127.0.0.1:PORT."
+            metavar="PORT", min=0, max=65535, help="Serve Prometheus metrics on this port."
         ),
     ] = None,
+    metrics_host: Annotated[
+        str, typer.Option(metavar="HOST", help="The address of the metrics.")
+    ] = "127.0.0.1",
     log_level: Annotated[
         str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")
     ] = "info",
@@ -133,7 +137,7 @@ def serve(
             node_id=node_id,
             insecure=insecure,
             adopt=adopt,
-            metrics_port=metrics_port,
+            metrics=None if metrics_port is None else (metrics_host, metrics_port),
             log_level=log_level,
         )
     )
@@ -142,6 +146,8 @@ def serve(
 app.command()(records.produce)
 app.command()(records.consume)
 app.command()(dump.dump)
+app.command()(status.status)
+app.command()(status.doctor)
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
 app.add_typer(cluster.app, name="cluster")

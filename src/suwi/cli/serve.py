@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_METRICS_HOST = "127.0.0.1"
 _STOPPED_UNCLEANLY = (
     "stopped, but not everything could be written: the next start checks the logs\n"
 )
@@ -73,7 +72,7 @@ def serve(
     node_id: int | None,
     insecure: bool,
     adopt: bool,
-    metrics_port: int | None,
+    metrics: tuple[str, int] | None,
     log_level: str,
 ) -> int:
     """Run brokers until a signal stops them. Returns the exit code of the process."""
@@ -95,7 +94,7 @@ def serve(
             if adopt:
                 raise BadConfig("--adopt works with one broker only")
             configs = configs_of(broker_config, brokers)
-        asyncio.run(_run(env, broker_config.log_dirs, configs, metrics_port, adopt=adopt))
+        asyncio.run(_run(env, broker_config.log_dirs, configs, metrics, adopt=adopt))
     except (
         BadConfig,
         BrokerFailed,
@@ -158,7 +157,7 @@ async def _run(
     env: Env,
     directories: Sequence[str],
     configs: Sequence[BrokerConfig],
-    metrics_port: int | None,
+    metrics: tuple[str, int] | None,
     *,
     adopt: bool,
 ) -> None:
@@ -168,15 +167,15 @@ async def _run(
     broker_dirs = [path for config in configs for path in config.log_dirs]
     async with open_stores(env, directories, configs, adopt=adopt) as stores:
         _warn_of_open_directories(env, [directories[0], *broker_dirs])
-        stats = [NetStats() if metrics_port is not None else None for _ in configs]
+        stats = [NetStats() if metrics is not None else None for _ in configs]
         brokers = _make_brokers(env, configs, stores, stats, adopt=adopt)
         await _start(brokers)
         stop = asyncio.Event()
         _on_signals(lambda _: stop.set())
-        metrics = []
-        if metrics_port is not None:
-            metrics = await _start_metrics(brokers, stats, metrics_port)
-        _print_startup_message(brokers, metrics, loop.time() - started_s)
+        servers = []
+        if metrics is not None:
+            servers = await _start_metrics(brokers, stats, *metrics)
+        _print_startup_message(brokers, servers, loop.time() - started_s)
         for broker in brokers:
             log.info("broker started", extra={"node": broker.node_id, "cluster": broker.cluster_id})
         await _wait_for_stop_or_failure(stop, brokers)
@@ -270,7 +269,7 @@ async def _start(brokers: Sequence[Broker]) -> None:
 
 
 async def _start_metrics(
-    brokers: Sequence[Broker], stats: Sequence[NetStats | None], port: int
+    brokers: Sequence[Broker], stats: Sequence[NetStats | None], host: str, port: int
 ) -> "list[MetricsServer]":
     """Start a metrics server for each broker, on consecutive ports."""
     from suwi.broker.metrics import MetricsServer
@@ -278,12 +277,12 @@ async def _start_metrics(
     servers: list[MetricsServer] = []
     for broker, counts in zip(brokers, stats, strict=True):
         assert counts is not None
-        server = MetricsServer(broker, counts, _METRICS_HOST, port + len(servers) if port else 0)
+        server = MetricsServer(broker, counts, host, port + len(servers) if port else 0)
         try:
             await server.start()
         except OSError as error:
             await stop_all(brokers)
-            problem = bind_problem(ListenerSpec("METRICS", _METRICS_HOST, server.port), error)
+            problem = bind_problem(ListenerSpec("METRICS", host, server.port), error)
             raise CannotStart(f"--metrics-port {port}: {problem or reason_of(error)}") from error
         servers.append(server)
     return servers

@@ -30,8 +30,16 @@ _OK, _FAILED, _INTERRUPTED = 0, 1, 130
 Work = Callable[[Cluster], Awaitable[int | None]]
 
 
-def run(target: Target, work: Work, *, interrupted: int = _INTERRUPTED) -> None:
-    """Do the work and exit; `interrupted` is the exit code after Ctrl-C."""
+def run(
+    target: Target,
+    work: Work,
+    *,
+    interrupted: int = _INTERRUPTED,
+    unreachable: int = _FAILED,
+    settings: ClientSettings | None = None,
+) -> None:
+    """Do the work and exit; `interrupted` is the exit code after Ctrl-C, `unreachable` the one if
+    no broker responds."""
     try:
         addresses = parse_addresses(target.broker)
     except ValueError as error:
@@ -42,9 +50,10 @@ def run(target: Target, work: Work, *, interrupted: int = _INTERRUPTED) -> None:
 
     def job() -> int | None:
         try:
-            return asyncio.run(_work(addresses, connect, work))
+            return asyncio.run(_work(addresses, connect, settings, work))
         except Unreachable as error:
-            raise Failure(explain(error, access)) from None
+            complain(explain(error, access))
+            return unreachable
 
     raise typer.Exit(guarded(job, interrupted))
 
@@ -106,8 +115,11 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # noqa: TID251
 
 
-async def _work(addresses: list[Address], connect: Connect | None, work: Work) -> int | None:
-    async with Cluster(addresses, random=local_env().random, connect=connect) as cluster:
+async def _work(
+    addresses: list[Address], connect: Connect | None, settings: ClientSettings | None, work: Work
+) -> int | None:
+    random = local_env().random
+    async with Cluster(addresses, random=random, settings=settings, connect=connect) as cluster:
         try:
             return await work(cluster)
         except ConnectionLost:

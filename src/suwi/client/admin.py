@@ -26,6 +26,7 @@ from suwi.wire.versions import ApiKey
 
 _TIMEOUT_MS = 30_000
 _DEFAULT = -1
+_TOPICS_PER_REQUEST = 500
 _BY_ID_FROM = 6  # DeleteTopics
 
 
@@ -172,6 +173,29 @@ class Admin:
         (result,) = answer.results
         _check(result)
         return [_config_entry(config) for config in result.configs]
+
+    async def topic_settings(self, names: Sequence[str], key: str) -> dict[str, str]:
+        """The effective value of one key for each topic that still exists."""
+        values: dict[str, str] = {}
+        for first in range(0, len(names), _TOPICS_PER_REQUEST):
+            asked = [
+                {"resource_type": ResourceType.TOPIC, "resource_name": name}
+                | {"configuration_keys": [key]}
+                for name in names[first : first + _TOPICS_PER_REQUEST]
+            ]
+            answer = await self._cluster.call(
+                ApiKey.DESCRIBE_CONFIGS,
+                {
+                    "resources": asked,
+                    "include_synonyms": False,
+                    "include_documentation": False,
+                },
+            )
+            for result in answer.results:
+                for config in result.configs:
+                    if not result.error_code and config.value is not None:
+                        values[result.resource_name] = config.value
+        return values
 
     async def alter_configs(
         self,

@@ -85,12 +85,14 @@ class NoHistory(BrokerError):
 # -- looking ---------------------------------------------------------------------------------------
 
 
-async def list_groups(cluster: Cluster, states: Sequence[str] = ()) -> GroupList:
+async def list_groups(
+    cluster: Cluster, states: Sequence[str] = (), *, timeout_s: float = _ANSWER_S
+) -> GroupList:
     """All groups by name; one broker that does not answer keeps back only its own."""
     if not cluster.brokers:
         await cluster.refresh([])
     nodes = sorted(cluster.brokers)
-    answers = await asyncio.gather(*(_list_of(cluster, node, states) for node in nodes))
+    answers = await asyncio.gather(*(_list_of(cluster, node, states, timeout_s) for node in nodes))
     groups: dict[str, ListedGroup] = {}
     silent: dict[NodeId, str] = {}
     for node, answer in zip(nodes, answers, strict=True):
@@ -102,9 +104,9 @@ async def list_groups(cluster: Cluster, states: Sequence[str] = ()) -> GroupList
 
 
 async def _list_of(
-    cluster: Cluster, node: NodeId, states: Sequence[str]
+    cluster: Cluster, node: NodeId, states: Sequence[str], timeout_s: float
 ) -> list[ListedGroup] | str:
-    retry = Retry(cluster.settings, cluster.random, retry_timeout_s=_ANSWER_S)
+    retry = Retry(cluster.settings, cluster.random, retry_timeout_s=timeout_s)
     while True:
         try:
             link = await cluster.link(node)

@@ -2,13 +2,16 @@
 
 The response is JSON: `{"node": 1, "stopping": false, "directories": ["eJw..."], "epoch": 17}`, with
 the ids of the data directories. The epoch is -1 while the broker is not registered; only brokers
-receive it.
+receive it. Clients receive instead: `version`, `now_ms` (the broker's clock), `store` (where the
+metadata is) and `store_state` (of the session with it).
 """
 
 import json
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from suwi import __version__
+from suwi.env import Clock
 from suwi.model.ids import NodeId
 from suwi.net.answers import Answer, Reply
 from suwi.net.dispatch import Request
@@ -22,19 +25,39 @@ class BrokerIncarnation(NamedTuple):
 
 
 class DescribeBroker:
-    def __init__(self, incarnation: Callable[[], BrokerIncarnation]) -> None:
+    def __init__(
+        self,
+        incarnation: Callable[[], BrokerIncarnation],
+        clock: Clock,
+        store: str,
+        store_state: Callable[[], str],
+    ) -> None:
         self._incarnation = incarnation
+        self._clock = clock
+        self._store = store
+        self._store_state = store_state
 
     def __call__(self, request: Request) -> Answer:
-        incarnation = self._incarnation()._asdict()
+        fields = self._incarnation()._asdict()
         if not request.client.is_peer:
-            del incarnation["epoch"]
-        return Reply([json.dumps(incarnation).encode()])
+            del fields["epoch"]
+            fields |= {
+                "version": __version__,
+                "now_ms": self._clock.now_ms(),
+                "store": self._store,
+                "store_state": self._store_state(),
+            }
+        return Reply([json.dumps(fields).encode()])
 
 
 def decode_incarnation(body: bytes) -> BrokerIncarnation:
-    """Raises ValueError."""
+    """The fields that brokers use; of a client's response the others are skipped. Raises
+    ValueError."""
     try:
-        return BrokerIncarnation(**json.loads(body))
+        told = json.loads(body)
+        return BrokerIncarnation(**{key: told[key] for key in told if key in _FIELDS})
     except TypeError as error:
         raise ValueError(str(error)) from error
+
+
+_FIELDS = frozenset(BrokerIncarnation._fields)

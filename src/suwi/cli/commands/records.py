@@ -105,6 +105,13 @@ def consume(
             help="Read as a member of a consumer group, from where it left off, and commit.",
         ),
     ] = None,
+    instance_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="With --group: be a static member (group.instance.id), which a restart keeps.",
+        ),
+    ] = None,
     partition: Annotated[
         list[int] | None,
         typer.Option("--partition", "-p", metavar="N", min=0, help="Default: all; repeatable."),
@@ -187,12 +194,15 @@ def consume(
             topic,
             group,
             form,
+            instance_id=instance_id,
             from_beginning=from_beginning,
             count=count,
             follow=follow,
             committed=committed,
         )
         return
+    if instance_id is not None:
+        raise typer.BadParameter("requires --group", param_hint="--instance-id")
     start = work.parse_start("earliest" if from_beginning else offset, from_time)
     work.consume(
         target,

@@ -30,7 +30,7 @@ _NAMED_BY_OFFSET = re.compile(
     r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?"
 )
 _CLEANER_OFFSETS = "cleaner-offset-checkpoint"
-_BY_NAME: dict[str, tuple[str, Reader]] = {
+SMALL_FILES: dict[str, tuple[str, Reader]] = {
     names.LEADER_EPOCHS: ("leader epochs", read_epochs),
     names.PARTITION_METADATA: ("partition metadata", read_partition_metadata),
     names.META_PROPERTIES: ("broker and cluster id", read_meta_properties),
@@ -89,8 +89,8 @@ def _files(paths: Sequence[str]) -> Iterator[str]:
 def _reader(path: str, records: bool) -> tuple[str, Reader] | None:
     """The type of a file by its name, and its reader."""
     name = os.path.basename(path)
-    if name in _BY_NAME:
-        return _BY_NAME[name]
+    if name in SMALL_FILES:
+        return SMALL_FILES[name]
     found = _NAMED_BY_OFFSET.fullmatch(name)
     if found is None:
         return None

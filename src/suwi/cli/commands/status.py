@@ -1,0 +1,80 @@
+"""`suwi status` and `suwi doctor`."""
+
+from typing import Annotated
+
+import typer
+
+from suwi.cli.options import BROKER_VARIABLE, DEFAULT_BROKER, Broker, CommandConfig, Json, Target
+
+Timeout = Annotated[
+    float,
+    typer.Option(metavar="S", min=0.1, help="How long a broker may take to respond."),
+]
+
+
+def status(
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Update until Ctrl-C.")] = False,
+    lag: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Show groups this many records behind.")
+    ] = 1000,
+    brokers: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Degraded unless so many brokers are alive."),
+    ] = None,
+    node: Annotated[
+        int | None,
+        typer.Option(metavar="ID", min=0, help="Only this broker's health counts."),
+    ] = None,
+    timeout: Timeout = 5.0,
+    json: Json = False,
+    broker: Broker = DEFAULT_BROKER,
+    command_config: CommandConfig = None,
+) -> None:
+    """Show the health of the cluster: brokers, partitions, groups, events, disks.
+
+    Exit code 0: healthy. 1: degraded, that is, a broker is not alive, a data directory is offline,
+    a broker is not connected to ZooKeeper, there is no controller, or a partition is
+    under-replicated or offline. 2: no broker responds. Groups that are behind and past events
+    are shown and do not count.
+    """
+    from suwi.cli.status import Wanted, show
+
+    # The health of one broker is asked for often, by probes: without the groups.
+    wanted = Wanted(lag if node is None else None, timeout, brokers, node)
+    show(Target(broker, command_config), wanted, watch=watch, json=json)
+
+
+def doctor(
+    config: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Check a server.properties.")
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DIR", help="Check a broker's data directory; repeatable."),
+    ] = None,
+    timeout: Timeout = 5.0,
+    json: Json = False,
+    broker: Annotated[
+        str | None,
+        typer.Option(
+            "--broker",
+            "-b",
+            "--bootstrap-server",
+            metavar="HOST:PORT",
+            envvar=BROKER_VARIABLE,
+            help="Check the running cluster of this broker.",
+        ),
+    ] = None,
+    command_config: CommandConfig = None,
+) -> None:
+    """Check a configuration, a data directory or a running cluster, and say what to do.
+
+    Without --config and --data, the cluster at 127.0.0.1:9092 is checked. Nothing is changed.
+    Exit code 0: nothing was found. 1: something was found. 2: no broker responds.
+    """
+    from suwi.cli.doctor.command import check
+
+    if broker is None and not (config or data):
+        broker = DEFAULT_BROKER
+    target = None if broker is None else Target(broker, command_config)
+    check(target, config, data or [], timeout_s=timeout, json=json)

@@ -1,0 +1,14 @@
+"""What a check finds: what is wrong, how bad it is, and what to do."""
+
+from typing import NamedTuple
+
+ERROR, WARNING = "error", "warning"
+
+
+class Finding(NamedTuple):
+    level: str
+    """`error`: it does not work or loses records. `warning`: it will, or is not what is meant."""
+    about: str
+    """A file, a directory, a broker or a partition."""
+    problem: str
+    advice: str

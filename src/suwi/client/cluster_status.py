@@ -1,0 +1,303 @@
+"""The state of the whole cluster: brokers and disks, partitions, events, groups that are behind.
+
+`read_status` asks all brokers concurrently, each with the client's time limits: a broker that does
+not respond is `silent`, and what only it knows is listed in `unknown`. Raises `Unreachable` only
+if no broker responds. Works with Apache Kafka too, without what only Suwi's brokers report.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from suwi.client.admin import Admin
+from suwi.client.cluster import Cluster
+from suwi.client.connection import ConnectionLost
+from suwi.client.errors import error_from, reason
+from suwi.client.group_lag import find_lags
+from suwi.client.groups import ListedGroup, committed_offsets, list_groups
+from suwi.client.topology import PartitionInfo
+from suwi.env import Clock
+from suwi.model.errors import BrokerError
+from suwi.model.ids import NO_NODE, NodeId, Offset, TopicPartition
+from suwi.wire.versions import ApiKey
+
+_T = TypeVar("_T")
+
+ALIVE, STOPPING, FENCED = "alive", "stopping", "fenced"
+SILENT = "silent"
+"""It is registered and does not respond."""
+MISSING = "missing"
+"""It has replicas and is not registered."""
+_GROUPS_AT_ONCE = 20
+_CONNECTED = "connected"
+
+
+@dataclass(frozen=True, slots=True)
+class DiskStatus:
+    directory: str
+    is_offline: bool
+    total_bytes: int | None
+    """None: the broker does not report it; the same for the free bytes."""
+    free_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatus:
+    node: int
+    address: str | None
+    rack: str | None
+    state: str
+    is_controller: bool
+    leaders: int
+    replicas: int
+    out_of_sync: int
+    """How many of its replicas are not in the ISR."""
+    version: str | None = None
+    store: str | None = None
+    is_store_connected: bool | None = None
+    clock_ahead_ms: int | None = None
+    """How far its clock is ahead of this machine's; the time of the request is the error."""
+    disks: tuple[DiskStatus, ...] = ()
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    topic: str
+    partition: int
+    leader: int | None
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    group: str
+    state: str
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    cluster_id: str | None
+    controller: int | None
+    brokers: tuple[BrokerStatus, ...]
+    topics: int
+    partitions: int
+    under_replicated: tuple[PartitionStatus, ...]
+    under_min_isr: tuple[PartitionStatus, ...]
+    offline: tuple[PartitionStatus, ...]
+    events: tuple[dict[str, Any], ...]
+    """The recorded events, above all losses, the oldest first."""
+    groups: int
+    groups_behind: tuple[GroupStatus, ...]
+    """The groups with at least the given lag, the largest first."""
+    unknown: tuple[str, ...] = ()
+    """What could not be read, and why."""
+
+
+async def read_status(
+    cluster: Cluster, clock: Clock, *, lag_min: int | None, timeout_s: float
+) -> ClusterStatus:
+    """With `lag_min` None the groups are not read. Raises OSError if no broker responds."""
+    try:
+        topics = await cluster.topics()
+    except ConnectionLost:
+        topics = await cluster.topics()  # the broker is silent: from another one
+    reader = _Reader(cluster, clock, timeout_s)
+    placed = {TopicPartition(t.name, p.index): p for t in topics for p in t.partitions}
+    brokers = await reader.brokers(list(placed.values()))
+    answering = {NodeId(b.node) for b in brokers if b.state in (ALIVE, STOPPING)}
+    short = [tp for tp, info in placed.items() if len(info.isr) < len(info.replicas)]
+    events, min_isrs, (groups, behind) = await asyncio.gather(
+        reader.part("events", describe_events(cluster), ()),
+        reader.part("min.insync.replicas", _min_isrs(cluster, short), {}),
+        reader.groups({tp for tp, info in placed.items() if info.leader in answering}, lag_min),
+    )
+    is_led = {tp: info.leader in cluster.brokers for tp, info in placed.items()}
+    return ClusterStatus(
+        cluster.id,
+        None if cluster.controller == NO_NODE else cluster.controller,
+        tuple(brokers),
+        len(topics),
+        len(placed),
+        tuple(_partition(tp, placed[tp]) for tp in short),
+        tuple(
+            _partition(tp, info)
+            for tp, info in ((tp, placed[tp]) for tp in short)
+            if len(info.isr) < min(min_isrs.get(tp.topic, 0), len(info.replicas))
+        ),
+        tuple(_partition(tp, info) for tp, info in placed.items() if not is_led[tp]),
+        tuple(events),
+        groups,
+        tuple(behind),
+        tuple(reader.unknown),
+    )
+
+
+def _partition(tp: TopicPartition, info: PartitionInfo) -> PartitionStatus:
+    leader = None if info.leader == NO_NODE else info.leader
+    return PartitionStatus(tp.topic, tp.partition, leader, info.replicas, info.isr)
+
+
+async def describe_events(cluster: Cluster) -> list[dict[str, Any]]:
+    """The cluster's recorded events. Raises ConnectionLost if the broker is not Suwi's."""
+    link = await cluster.any_link()
+    answer = await link.send(ApiKey.DESCRIBE_EVENTS, 0, [b"{}"])
+    return list(json.loads(bytes(answer))["events"])
+
+
+async def _min_isrs(cluster: Cluster, short: Sequence[TopicPartition]) -> dict[str, int]:
+    names = list(dict.fromkeys(tp.topic for tp in short))
+    values = await Admin(cluster).topic_settings(names, "min.insync.replicas")
+    return {name: int(value) for name, value in values.items()}
+
+
+@dataclass(slots=True)
+class _Reader:
+    cluster: Cluster
+    clock: Clock
+    timeout_s: float
+    unknown: list[str] = field(default_factory=list)
+
+    async def part(self, name: str, work: Awaitable[_T], otherwise: _T) -> _T:
+        """One part of the status; if it cannot be read, that is noted in `unknown`."""
+        try:
+            async with asyncio.timeout(2 * self.timeout_s):
+                return await work
+        except (BrokerError, OSError) as error:
+            self.unknown.append(f"{name}: {reason(error)}")
+            return otherwise
+
+    # -- brokers ---------------------------------------------------------------------------------
+
+    async def brokers(self, partitions: Sequence[PartitionInfo]) -> list[BrokerStatus]:
+        registered = list(self.cluster.brokers)
+        unfenced, *answers = await asyncio.gather(
+            self.part("fenced brokers", self._unfenced(), set(registered)),
+            *(self._ask(node) for node in registered),
+        )
+        found: dict[NodeId, dict[str, Any]] = dict(zip(registered, answers, strict=True))
+        for node in {n for p in partitions for n in p.replicas} - found.keys():
+            found[node] = {"state": MISSING, "problem": "not registered"}
+        for node in found.keys() & set(registered) - unfenced:
+            found[node]["state"] = FENCED
+        for info in partitions:
+            for node in info.replicas:
+                for name, counts in (("replicas", True), ("out_of_sync", node not in info.isr)):
+                    found[node][name] = found[node].get(name, 0) + counts
+            if info.leader in found:
+                found[info.leader]["leaders"] = found[info.leader].get("leaders", 0) + 1
+        return [self._broker(node, found[node]) for node in sorted(found)]
+
+    def _broker(self, node: NodeId, found: Mapping[str, Any]) -> BrokerStatus:
+        known = self.cluster.brokers.get(node)
+        return BrokerStatus(
+            node,
+            None if known is None else str(known.address),
+            None if known is None else known.rack,
+            is_controller=node == self.cluster.controller,
+            **{"leaders": 0, "replicas": 0, "out_of_sync": 0, **found},
+        )
+
+    async def _unfenced(self) -> set[NodeId]:
+        """Metadata lists the fenced brokers too, DescribeCluster does not."""
+        fields = {
+            "include_cluster_authorized_operations": False,
+            "include_fenced_brokers": False,
+            "endpoint_type": 1,
+        }
+        answer = await self.cluster.call(ApiKey.DESCRIBE_CLUSTER, fields)
+        if answer.error_code:
+            raise error_from(answer.error_code, answer.error_message)
+        return {NodeId(broker.broker_id) for broker in answer.brokers}
+
+    async def _ask(self, node: NodeId) -> dict[str, Any]:
+        """What a broker reports of itself and of its disks."""
+        try:
+            async with asyncio.timeout(2 * self.timeout_s):
+                link = await self.cluster.link(node)
+                answer = await link.call(ApiKey.DESCRIBE_LOG_DIRS, {"topics": []})
+        except (BrokerError, OSError) as error:
+            return {"state": SILENT, "problem": reason(error)}
+        fields: dict[str, Any] = {"state": ALIVE, "disks": tuple(map(_disk, answer.results))}
+        try:
+            # A connection of its own: a broker that is not Suwi's closes it.
+            link = await self.cluster.open_link(node)
+            sent_ms = self.clock.now_ms()
+            told = json.loads(bytes(await link.send(ApiKey.DESCRIBE_BROKER, 0, [b"{}"])))
+            between_ms = (sent_ms + self.clock.now_ms()) // 2
+            await link.close()
+            if told["stopping"]:
+                fields["state"] = STOPPING
+            fields |= {"version": told["version"], "store": told["store"]}
+            fields["is_store_connected"] = told["store_state"] == _CONNECTED
+            fields["clock_ahead_ms"] = told["now_ms"] - between_ms
+        except (BrokerError, OSError, KeyError):
+            pass  # Apache Kafka, or a version that does not report them
+        return fields
+
+    # -- groups ----------------------------------------------------------------------------------
+
+    async def groups(
+        self, readable: set[TopicPartition], lag_min: int | None
+    ) -> tuple[int, list[GroupStatus]]:
+        """`readable`: the partitions whose leader responds."""
+        if lag_min is None:
+            return 0, []
+        listed = await self.part(
+            "groups", list_groups(self.cluster, timeout_s=self.timeout_s), None
+        )
+        if listed is None:
+            return 0, []
+        self.unknown += [f"groups of broker {n}: {why}" for n, why in listed.silent.items()]
+        committed: dict[str, dict[TopicPartition, Offset]] = {}
+        await self.part("offsets of groups", self._committed(listed.groups, committed), None)
+        wanted = sorted({tp for offsets in committed.values() for tp in offsets} & readable)
+        nothing: dict[TopicPartition, Offset | None] = dict.fromkeys(wanted)
+        lags = await self.part("ends of logs", find_lags(self.cluster, nothing, with_age=False), {})
+        ends = {tp: lag.end for tp, lag in lags.items() if lag.end is not None}
+        behind = [
+            GroupStatus(group.name, group.state, lag)
+            for group in listed.groups
+            if (lag := _lag(committed.get(group.name, {}), ends)) >= lag_min
+        ]
+        return len(listed.groups), sorted(behind, key=lambda group: (-group.lag, group.group))
+
+    async def _committed(
+        self,
+        groups: Sequence[ListedGroup],
+        committed: dict[str, dict[TopicPartition, Offset]],
+    ) -> None:
+        """Fills `committed`, so that a timeout keeps what was read until then."""
+        turns = asyncio.Semaphore(_GROUPS_AT_ONCE)
+
+        async def read(name: str) -> None:
+            async with turns:
+                try:
+                    committed[name] = await committed_offsets(self.cluster, name)
+                except (BrokerError, OSError) as error:
+                    self.unknown.append(f"offsets of group {name}: {reason(error)}")
+
+        await asyncio.gather(*(read(group.name) for group in groups))
+
+
+def _lag(committed: Mapping[TopicPartition, Offset], ends: Mapping[TopicPartition, Offset]) -> int:
+    return sum(max(0, ends[tp] - offset) for tp, offset in committed.items() if tp in ends)
+
+
+def _disk(result: Any) -> DiskStatus:
+    total, free = getattr(result, "total_bytes", -1), getattr(result, "usable_bytes", -1)
+    return DiskStatus(
+        result.log_dir,
+        result.error_code != ErrorCode.none,
+        None if total < 0 else total,
+        None if free < 0 else free,
+    )

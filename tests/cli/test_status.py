@@ -1,0 +1,172 @@
+"""`suwi status`: the health of a cluster, for people and for scripts."""
+
+import json
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from suwi.cli.status import Wanted, problems
+from suwi.client.cluster_status import ALIVE, BrokerStatus, ClusterStatus, DiskStatus
+from suwi.testing import Cluster
+from tests.broker_process import environment
+from tests.cli.support import COMMAND, Suwi
+from tests.testing.clients import send, until
+
+TOPIC = "water"
+WANTED = Wanted(lag_min=1000, timeout_s=5)
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=3) as running:
+        running.create_topic(TOPIC, partitions=6)
+        running.wait_until_healthy()
+        yield running
+
+
+@pytest.fixture
+def suwi(cluster: Cluster) -> Suwi:
+    return Suwi(cluster.bootstrap_servers)
+
+
+def fields(suwi: Suwi, *arguments: object, exit_code: int) -> Any:
+    result = suwi("status", "--json", *arguments)
+    assert result.exit_code == exit_code, result.output
+    return json.loads(result.stdout)
+
+
+def test_a_healthy_cluster_has_exit_code_0_and_a_line_for_each_broker(
+    cluster: Cluster, suwi: Suwi
+) -> None:
+    lines = suwi.ok("status", "--brokers", 3).splitlines()
+    assert lines[0].startswith("Cluster ")
+    assert lines[0].endswith(": healthy")
+    assert lines[2].split() == ["Metadata", "embedded"]
+    assert lines[3].split() == ["Partitions", "6", "of", "1", "topic"]
+    rows = [line.split() for line in lines[-3:]]
+    assert [row[:2] for row in rows] == [[str(node), "alive"] for node in cluster.brokers]
+    assert [row[2] for row in rows].count("yes") == 1  # the controller
+    told = fields(suwi, exit_code=0)
+    assert (told["health"], told["problems"], told["unknown"]) == ("healthy", [], [])
+    assert [len(broker["disks"]) for broker in told["brokers"]] == [1, 1, 1]
+    assert all(b["disks"][0]["free_bytes"] > 0 for b in told["brokers"])
+
+
+def test_a_killed_broker_makes_the_cluster_degraded(cluster: Cluster, suwi: Suwi) -> None:
+    cluster.create_topic("one", replication_factor=1)
+    leader = cluster.wait_leader("one")
+    suwi.ok("topics", "alter", TOPIC, "--config", "min.insync.replicas=3")
+    cluster.kill(leader)
+    until(lambda: len(fields(suwi, exit_code=1)["under_replicated"]) == 6)
+    told = fields(suwi, exit_code=1)
+    states = {broker["node"]: broker["state"] for broker in told["brokers"]}
+    assert states.pop(leader) in ("silent", "fenced", "missing")
+    assert set(states.values()) == {"alive"}
+    assert {p["topic"] for p in told["under_min_isr"]} == {TOPIC}
+    assert [(p["topic"], p["partition"]) for p in told["offline"]] == [("one", 0)]
+    text = suwi("status").stdout
+    assert "1 partition without a leader: one-0" in text
+    assert "6 partitions under-replicated: water-0, water-1" in text
+    assert text.count(" and 1 more") == 2  # as many are under min.insync.replicas
+
+
+def test_the_health_of_one_broker_is_judged_alone(cluster: Cluster, suwi: Suwi) -> None:
+    cluster.kill(2)
+    until(lambda: bool(fields(suwi, exit_code=1)["under_replicated"]))
+    assert fields(suwi, "--node", 1, exit_code=0)["problems"] == []
+    problem, *_ = fields(suwi, "--node", 2, exit_code=1)["problems"]
+    assert problem.startswith("broker 2 is ")
+    assert fields(suwi, "--node", 9, exit_code=1)["problems"] == ["broker 9 is not registered"]
+
+
+def test_a_silent_broker_is_shown_as_silent_and_the_others_are_described(
+    cluster: Cluster, suwi: Suwi
+) -> None:
+    leaders = {p: cluster.wait_leader(TOPIC, p) for p in range(6)}
+    cluster.pause(3)
+    try:
+        told = fields(suwi, "--timeout", 0.5, exit_code=1)
+    finally:
+        cluster.resume(3)
+    by_node = {broker["node"]: broker for broker in told["brokers"]}
+    assert by_node[3]["state"] in ("silent", "fenced", "missing")
+    assert [by_node[node]["state"] for node in (1, 2)] == ["alive", "alive"]
+    assert set(leaders.values()) == {1, 2, 3}
+
+
+def test_no_answer_at_all_has_exit_code_2() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"127.0.0.1:{mute.getsockname()[1]}"
+        result = Suwi(address)("status", "--timeout", 0.2)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"suwi: no broker at {address}: ")
+    assert Suwi(address)("status").exit_code == 2  # connection refused
+
+
+def test_a_group_that_is_behind_is_shown_and_does_not_count(cluster: Cluster, suwi: Suwi) -> None:
+    assert send(cluster.bootstrap_servers, TOPIC, *"abcde") == []
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "late"})
+    consumer.commit(offsets=[TopicPartition(TOPIC, 0, 2)], asynchronous=False)
+    consumer.close()
+    cluster.wait_until_healthy()
+    told = fields(suwi, "--lag", 3, exit_code=0)
+    assert (told["groups"], told["groups_behind"]) == (
+        1,
+        [{"group": "late", "state": "Empty", "lag": 3}],
+    )
+    assert fields(suwi, "--lag", 4, exit_code=0)["groups_behind"] == []
+    assert "Groups 3 or more records behind: 1" in suwi.ok("status", "--lag", 3)
+
+
+def test_with_watch_the_status_is_printed_until_interrupted(cluster: Cluster) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "status", "--watch", "--json"],
+        stdout=subprocess.PIPE,
+        env={**environment(), "SUWI_BROKER": cluster.bootstrap_servers},
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["health"] == "healthy"
+        cluster.kill(1)
+        while json.loads(process.stdout.readline())["health"] != "degraded":
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+
+
+# -- what counts -----------------------------------------------------------------------------------
+
+BROKER = BrokerStatus(1, "h:1", None, ALIVE, True, 0, 0, 0)
+HEALTHY = ClusterStatus("c", 1, (BROKER,), 0, 0, (), (), (), (), 0, ())
+
+
+@pytest.mark.parametrize(
+    ("status", "problem"),
+    [
+        (replace(HEALTHY, controller=None), "there is no controller"),
+        (
+            replace(
+                HEALTHY,
+                brokers=(replace(BROKER, store="ZooKeeper z:1", is_store_connected=False),),
+            ),
+            "broker 1 is not connected to ZooKeeper z:1",
+        ),
+        (
+            replace(HEALTHY, brokers=(replace(BROKER, disks=(DiskStatus("/d", True, 1, 1),)),)),
+            "broker 1: /d is offline",
+        ),
+    ],
+)
+def test_what_makes_a_cluster_degraded(status: ClusterStatus, problem: str) -> None:
+    assert problems(HEALTHY, WANTED) == []
+    assert problems(status, WANTED) == [problem]
+
+
+def test_fewer_brokers_than_expected_are_a_problem() -> None:
+    assert problems(HEALTHY, WANTED._replace(brokers=2)) == ["1 of 2 brokers are alive"]
