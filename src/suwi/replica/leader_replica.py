@@ -163,7 +163,7 @@ class LeaderReplica:
         """The ISR or min.insync.replicas changed: check the count, fail delayed produces if there
         are too few replicas, and advance the high watermark."""
         state, replica_log = self.state, self._replica_log
-        needed = min(replica_log.config.min_insync_replicas, len(state.replicas))
+        needed = min(replica_log.config.min_insync_replicas, state.replication_factor)
         self.has_enough_replicas = len(state.members) >= needed
         if not self.has_enough_replicas:
             replica_log.delayed.fail(
