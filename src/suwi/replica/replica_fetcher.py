@@ -21,6 +21,7 @@ from suwi.records.batch import end_of_batches
 from suwi.replica.fetch_session import FetchSession, Key, fetch_request
 from suwi.replica.partition import Partition
 from suwi.replica.peers import HasBrokerEpoch, Peers
+from suwi.replica.replication_quota import ReplicationQuota
 from suwi.wire.errors import MalformedResponse
 from suwi.wire.fetch_request import FetchPartition, encode_fetch_request
 from suwi.wire.fetch_response import FetchedPartition, decode_fetch_response
@@ -51,6 +52,9 @@ class PartitionFetchState:
     """The leader epoch under which the partition was assigned to this fetcher."""
     pause_s: float = 0.0
     paused_until_s: float = float("-inf")
+    is_caught_up: bool = False
+    """Whether the last response reached the leader's high watermark; only known of partitions
+    with a quota."""
 
     @property
     def is_current(self) -> bool:
@@ -249,6 +253,10 @@ class ReplicaFetcher:
                 continue
             if state.paused_until_s > now_s:
                 continue
+            quota = state.partition.quotas.follower
+            if quota is not None and not state.is_caught_up and (wait_s := quota.wait_s()) > 0:
+                state.paused_until_s = now_s + wait_s
+                continue
             try:
                 if not state.partition.replica_log.prepare():
                     sent.others_are_preparing = True
@@ -321,6 +329,8 @@ class ReplicaFetcher:
                     Offset(fetched.log_start_offset),
                 )
             state.pause_s = 0.0
+            if partition.quotas.follower is not None:
+                _count_copied(state, partition.quotas.follower, fetched)
         except BrokerError as error:
             self._pause(state, error)
             return False
@@ -358,6 +368,18 @@ class ReplicaFetcher:
             )
         except Exception as error:
             self._tasks.count(TASK, error)
+
+
+def _count_copied(
+    state: PartitionFetchState, quota: ReplicationQuota, fetched: FetchedPartition
+) -> None:
+    if not state.is_caught_up:
+        quota.record(len(_records(fetched)))
+    state.is_caught_up = (
+        fetched.error_code == ErrorCode.none
+        and fetched.diverging_epoch is None
+        and state.partition.log_as_it_is.end_offset >= fetched.high_watermark
+    )
 
 
 def _records(fetched: FetchedPartition) -> memoryview:

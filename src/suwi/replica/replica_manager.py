@@ -42,6 +42,7 @@ from suwi.replica.partition import Partition
 from suwi.replica.partition_storage import PartitionStorage
 from suwi.replica.replica_fetcher_manager import ReplicaFetcherManager
 from suwi.replica.replica_log import PartitionContext
+from suwi.replica.replication_quota import ReplicationQuotas
 from suwi.replica.stats import ReplicationStats
 
 log = logging.getLogger(__name__)
@@ -111,6 +112,7 @@ class ReplicaManager:
             config.static.replica_lag_time_max_ms / 1000,
             self._is_live,
             tasks,
+            ReplicationQuotas(node_id, config).of,
             self._dirty.append,
             self._propose,
             self.stats.isr_changed,
