@@ -17,7 +17,7 @@ from tests.broker.simulated import produce
 from tests.broker.test_simulated_cluster import controller, create, state, until
 
 _RATE = 10_000
-_RECORDS = 40
+_RECORDS = 20
 _RECORD_BYTES = 5_000
 
 
@@ -59,7 +59,7 @@ def test_a_quota_applies_to_the_listed_replicas_of_this_broker_only() -> None:
 
 
 def _copy_s(throttle: Callable[[SimCluster, Admin], Awaitable[None]]) -> float:
-    """How long it takes to move a partition with 200 kB to another broker."""
+    """How long it takes to move a partition with 100 kB to another broker."""
     simulation = Simulation(1)
 
     async def main() -> float:
