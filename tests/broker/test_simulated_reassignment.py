@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
+from kio.schema.errors import ErrorCode
 
-from suwi.client.admin import Admin
+from suwi.client.admin import Admin, Resource, ResourceType
 from suwi.client.cluster import Cluster
 from suwi.client.connection import PeerConnection
 from suwi.metadata.image import PartitionState
@@ -15,9 +16,10 @@ from suwi.model.errors import (
     NoReassignmentInProgress,
     UnknownTopicOrPartition,
 )
-from suwi.model.ids import PartitionIndex, TopicPartition
+from suwi.model.ids import NO_NODE, PartitionIndex, TopicPartition
 from suwi.sim import Simulation
 from suwi.sim.cluster import DATA, SimCluster
+from suwi.wire.versions import ApiKey
 from tests.broker.simulated import produce
 from tests.broker.test_simulated_cluster import controller, create, image, state, until
 
@@ -232,5 +234,33 @@ def test_more_replicas_do_not_stop_writes_while_they_are_copied() -> None:
         assert (await produce(connection, "alone", [b"b"])).error_code == 0
         connection.abort()
         await client.close()
+
+    run(scenario)
+
+
+def test_a_broker_is_unregistered_once_it_has_stopped_and_has_no_replicas() -> None:
+    async def scenario(cluster: SimCluster, admin: Admin) -> None:
+        async def unregister(node: int) -> ErrorCode:
+            client = cluster.client("unregister")
+            answer = await client.call(ApiKey.UNREGISTER_BROKER, {"broker_id": node})
+            await client.close()
+            return ErrorCode(answer.error_code)
+
+        settings = {"max.connections": "77"}
+        await admin.alter_configs(Resource(ResourceType.BROKER, "2"), settings)
+        assert await unregister(2) == ErrorCode.invalid_request  # It runs.
+        cluster[2].kill()
+        await until(
+            lambda: (
+                controller(cluster) not in (2, NO_NODE)
+                and 2 not in image(cluster, controller(cluster)).registered_brokers
+            )
+        )
+        assert await unregister(2) == ErrorCode.invalid_request  # It has a replica.
+        await moved(admin, 1, 3)
+        await until(lambda: not now(cluster).is_reassigning)
+        assert await unregister(2) == ErrorCode.none
+        assert "2" not in image(cluster, controller(cluster)).broker_configs
+        assert await unregister(2) == ErrorCode.broker_id_not_registered
 
     run(scenario)
