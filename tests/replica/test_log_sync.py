@@ -188,8 +188,8 @@ def test_a_deleted_log_does_not_read_from_its_successors_files() -> None:
 
 
 def test_the_only_replica_commits_nothing_unsynced_when_a_new_epoch_begins() -> None:
-    """Found by the simulation: with flush.messages=1 a reassignment that was cancelled gave the only
-    replica a new leader epoch, which committed what no sync had reached yet."""
+    """Found by the simulation: with flush.messages=1 a cancelled reassignment gave the only replica
+    a new leader epoch, which committed what no sync had reached yet."""
 
     async def scenario() -> None:
         partition = make_partition()

@@ -38,6 +38,8 @@ _BATCHES_A_TURN = 256
 _BYTES_A_TURN = 1 << 20
 _COST_BYTES = 1 << 12
 """The cost of a partition with few or no records, as bytes."""
+_THROTTLED_S_MAX = 1.0
+"""How long a throttled partition waits before its quota, which may be changed, is read again."""
 _WAIT_MS_MAX_FOR_OTHERS = 20
 """How long the leader may delay its response while other logs are still being prepared: these must
 not wait long for their first fetch."""
@@ -255,7 +257,7 @@ class ReplicaFetcher:
                 continue
             quota = state.partition.quotas.follower
             if quota is not None and not state.is_caught_up and (wait_s := quota.wait_s()) > 0:
-                state.paused_until_s = now_s + wait_s
+                state.paused_until_s = now_s + min(wait_s, _THROTTLED_S_MAX)
                 continue
             try:
                 if not state.partition.replica_log.prepare():

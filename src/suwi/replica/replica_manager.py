@@ -392,12 +392,13 @@ class ReplicaManager:
         An image that is older than this broker's registration may lack a later reassignment, after
         which the replica joined the ISR: until the image is newer the log is kept.
         """
-        known = self._partitions.get(tp)
+        if tp not in self._partitions and self.directories.topic_id_of(tp) != topic_id:
+            return
         reason = NotLeaderOrFollower(f"{tp} was moved to other brokers")
-        if self._may_lead and (known is not None or self.directories.topic_id_of(tp) == topic_id):
+        if self._may_lead:
             self._delete(tp, topic_id, reason)
             log.info("replica removed", extra={"partition": str(tp)})
-        elif known is not None:
+        else:
             self._drop(tp, reason)
 
     def _partition_state(self, tp: TopicPartition) -> PartitionState | None:
