@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suwi.controller.placement import Site, place, sites_of
+from suwi.controller.placement import Site, extend, place, sites_of
 from suwi.metadata.image import BrokerInfo, Endpoint
 from suwi.model.errors import InvalidReplicationFactor
 from suwi.model.ids import NodeId
@@ -102,3 +102,20 @@ def test_more_replicas_than_brokers_are_refused() -> None:
         place([Site(NodeId(1), "", "")], 1, 2)
     with pytest.raises(InvalidReplicationFactor):
         place([], 1, 1)
+
+
+def test_a_replica_is_added_on_another_rack_then_another_host_then_where_the_fewest_are() -> None:
+    sites = [
+        Site(NodeId(1), "a", "h1"),
+        Site(NodeId(2), "a", "h2"),
+        Site(NodeId(3), "b", "h3"),
+        Site(NodeId(4), "b", "h3"),
+        Site(NodeId(5), "b", "h4"),
+    ]
+    loads = {NodeId(3): 5, NodeId(4): 1, NodeId(5): 2}
+    assert extend(sites, [NodeId(1)], 2, loads) == (1, 4)
+    assert loads[NodeId(4)] == 2
+    assert extend(sites, [NodeId(1), NodeId(3)], 4, loads) == (1, 3, 2, 5)
+    assert extend(sites, [NodeId(9), NodeId(1)], 2, loads) == (9, 1)  # A broker that is down.
+    with pytest.raises(InvalidReplicationFactor):
+        extend(sites, [NodeId(1)], 6, loads)

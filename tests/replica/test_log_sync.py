@@ -11,10 +11,16 @@ import pytest
 
 from suwi.log import sync_threads
 from suwi.log.time_lookup import batch_at_time
+from suwi.metadata.image import PartitionState
 from suwi.model.errors import KafkaStorageError
-from suwi.model.ids import Offset
+from suwi.model.ids import LeaderEpoch, Offset
+from suwi.model.topic_config import TopicConfig
+from suwi.records.batch import read_header
+from suwi.records.builder import build_batch
+from suwi.records.record import Record
 from suwi.replica.log_sync import sync_log
 from tests.log.kit import Bench
+from tests.replica.alone import ONE, make_partition
 
 
 @pytest.fixture(autouse=True)
@@ -179,3 +185,22 @@ def test_a_deleted_log_does_not_read_from_its_successors_files() -> None:
         assert bench.state.offline_because is None
 
     run(scenario)
+
+
+def test_the_only_replica_commits_nothing_unsynced_when_a_new_epoch_begins() -> None:
+    """Found by the simulation: with flush.messages=1 a cancelled reassignment gave the only replica
+    a new leader epoch, which committed what no sync had reached yet."""
+
+    async def scenario() -> None:
+        partition = make_partition()
+        partition.configure(TopicConfig(flush_messages=1))
+        partition.make_leader(PartitionState(ONE, LeaderEpoch(0), 0, (ONE,), (ONE,)), 1)
+        thread = HeldThread()
+        batch = build_batch([Record(value=b"a", timestamp=0)])
+        partition.append(memoryview(batch), read_header(memoryview(batch)), 0)
+        partition.make_leader(PartitionState(ONE, LeaderEpoch(1), 1, (ONE,), (ONE,)), 1)
+        assert partition.high_watermark == 0
+        thread.let_go.set()
+        await until(lambda: partition.high_watermark == 1)
+
+    asyncio.run(scenario())

@@ -3,7 +3,7 @@
 A newly elected controller first syncs with the metadata store, lets its image catch up, compares
 the registrations with the brokers in the image and writes the differences. Then it becomes active,
 and from then on writes registrations and unregistrations as they happen. `topics`, `configs`,
-`scram` and `partitions` are the operations of the active controller.
+`scram`, `partitions` and `reassignments` are the operations of the active controller.
 Invariant: on a broker that is not the active controller they raise NotController; every write of
 the controller carries its controller epoch (hazard 11).
 """
@@ -21,6 +21,7 @@ from suwi.controller.configuration_control import ConfigurationControl
 from suwi.controller.controller_api import ActiveController
 from suwi.controller.elections import Rules
 from suwi.controller.metadata_writer import MetadataWriter
+from suwi.controller.reassignment_control import ReassignmentControl
 from suwi.controller.replica_state_query import QueryReplicaStates
 from suwi.controller.replication_control import ElectionCounts, Registered, ReplicationControl
 from suwi.controller.scram_control import ScramControl
@@ -99,6 +100,10 @@ class ControllerElection:
     @property
     def partitions(self) -> ReplicationControl:
         return self.active_controller.partitions
+
+    @property
+    def reassignments(self) -> ReassignmentControl:
+        return self.active_controller.reassignments
 
     @property
     def is_active_controller(self) -> bool:
@@ -212,19 +217,21 @@ class ControllerElection:
 
     def _new_controller(self, epoch: int, writer: MetadataWriter) -> ActiveController:
         follower = self._follower
+        partitions = ReplicationControl(
+            writer,
+            follower,
+            self._rules_of,
+            self.elections,
+            self._query_replica_states,
+            self._env.clock,
+        )
         return ActiveController(
             epoch,
             TopicControl(writer, follower, self._env.random, self._config.static.topic),
             ConfigurationControl(writer, follower, self._config.static),
             ScramControl(writer, follower),
-            ReplicationControl(
-                writer,
-                follower,
-                self._rules_of,
-                self.elections,
-                self._query_replica_states,
-                self._env.clock,
-            ),
+            partitions,
+            ReassignmentControl(writer, follower, partitions),
         )
 
     def _activate(

@@ -10,6 +10,7 @@ from suwi.controller.scram_control import ScramDirectory
 from suwi.env import Env
 from suwi.handlers.alter_configs import AlterConfigs
 from suwi.handlers.alter_partition import AlterPartition
+from suwi.handlers.alter_partition_reassignments import AlterPartitionReassignments
 from suwi.handlers.alter_user_scram_credentials import AlterUserScramCredentials
 from suwi.handlers.api_versions import ApiVersions
 from suwi.handlers.broker_heartbeat import BrokerHeartbeat
@@ -42,6 +43,7 @@ from suwi.handlers.leave_group import LeaveGroup
 from suwi.handlers.list_config_resources import ListConfigResources
 from suwi.handlers.list_groups import ListGroups
 from suwi.handlers.list_offsets import ListOffsets
+from suwi.handlers.list_partition_reassignments import ListPartitionReassignments
 from suwi.handlers.metadata import Metadata
 from suwi.handlers.offset_commit import OffsetCommit
 from suwi.handlers.offset_delete import OffsetDelete
@@ -53,6 +55,7 @@ from suwi.handlers.report_loss import ReportLoss
 from suwi.handlers.sasl_authenticate import sasl_authenticate
 from suwi.handlers.sasl_handshake import sasl_handshake
 from suwi.handlers.sync_group import SyncGroup
+from suwi.handlers.unregister_broker import UnregisterBroker
 from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.metadata.store import MetadataStore
 from suwi.model.broker_config import BrokerConfig
@@ -143,6 +146,8 @@ class KafkaApis:
             ApiKey.DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitions(replicas),
             ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirs(replicas),
             ApiKey.ELECT_LEADERS: ElectLeaders(controller),
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS: AlterPartitionReassignments(controller),
+            ApiKey.LIST_PARTITION_REASSIGNMENTS: ListPartitionReassignments(controller),
         }
 
     def _cluster_handlers(self) -> dict[int, Handler]:
@@ -150,6 +155,7 @@ class KafkaApis:
         node_id, users = NodeId(self.config.node_id), ScramDirectory(self.follower)
         return {
             ApiKey.DESCRIBE_CLUSTER: DescribeCluster(replicas),
+            ApiKey.UNREGISTER_BROKER: UnregisterBroker(controller),
             ApiKey.DESCRIBE_CONFIGS: DescribeConfigs(replicas, self.config, node_id),
             ApiKey.LIST_CONFIG_RESOURCES: ListConfigResources(replicas),
             ApiKey.ALTER_CONFIGS: AlterConfigs(controller, incremental=False),

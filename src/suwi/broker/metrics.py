@@ -102,7 +102,7 @@ class PartitionFigures:
         """Count partitions led by this broker; summed over all brokers this covers the cluster."""
         leader_state = partition.leader_state
         if leader_state is not None:
-            in_sync, replicas = len(leader_state.members), len(leader_state.replicas)
+            in_sync, replicas = len(leader_state.members), leader_state.replication_factor
             self.under_replicated += in_sync < replicas
             self.under_min_isr += in_sync < min(partition.config.min_insync_replicas, replicas)
 

@@ -17,6 +17,7 @@ from suwi.cli.output import (
     size_text,
     table,
 )
+from suwi.cli.reassign import change_replication_factor
 from suwi.cli.session import existing_topic, run, unknown_topic
 from suwi.client.admin import Admin, ConfigSource, CreatedTopic, Resource, ResourceType
 from suwi.client.cluster import Cluster
@@ -36,6 +37,12 @@ class NewTopics(NamedTuple):
     configs: dict[str, str]
     if_not_exists: bool
     dry_run: bool
+
+
+class Changes(NamedTuple):
+    partitions: int | None
+    replication_factor: int | None
+    values: dict[str, str | None]
 
 
 # -- create ----------------------------------------------------------------------------------------
@@ -227,12 +234,13 @@ def _row(partition: dict[str, Any]) -> tuple[object, ...]:
 def alter(
     target: Target,
     name: str,
-    partitions: int | None,
-    values: dict[str, str | None],
+    wanted: Changes,
     *,
     dry_run: bool,
     json: bool,
 ) -> None:
+    partitions, factor, values = wanted
+
     async def work(cluster: Cluster) -> None:
         admin = Admin(cluster)
         topic = await existing_topic(cluster, name)
@@ -245,11 +253,14 @@ def alter(
                 await admin.add_partitions(name, partitions, validate_only=validate_only)
             if values:
                 await admin.alter_configs(resource, values, validate_only=validate_only)
+        if factor is not None:
+            await change_replication_factor(cluster, name, factor, dry_run=dry_run, quiet=json)
         if json:
             document(
                 {
                     "topic": name,
                     "partition_count": partitions or len(topic.partitions),
+                    "replication_factor": factor or _replication_factor(topic),
                     "configs": values,
                     "dry_run": dry_run,
                 }
@@ -257,6 +268,7 @@ def alter(
             return
         verb = "would change" if dry_run else "changed"
         changes = [] if partitions is None else [count_text(partitions, "partition")]
+        changes += [] if factor is None else [f"replication factor {factor}"]
         changes += [f"{k} unset" if v is None else f"{k}={v}" for k, v in values.items()]
         say(f"{verb} {name}: {printable(', '.join(changes))}")
 

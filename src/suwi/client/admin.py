@@ -1,4 +1,4 @@
-"""Administration: topics, partitions, configuration, records and replica sizes.
+"""Administration: topics, partitions, their replicas, configuration, records and disks.
 
 Each call is sent once, without retries, and raises the error of its response. If the connection is
 lost during a change, the caller must find out whether the change was made.
@@ -83,6 +83,13 @@ class CreatedTopic(NamedTuple):
     replication_factor: int
 
 
+class Reassignment(NamedTuple):
+    replicas: tuple[NodeId, ...]
+    """All of them: the target's, then those that are being removed."""
+    adding_replicas: tuple[NodeId, ...]
+    removing_replicas: tuple[NodeId, ...]
+
+
 class ReplicaSize(NamedTuple):
     node: NodeId
     log_dir: str
@@ -148,6 +155,50 @@ class Admin:
         (result,) = answer.results
         _check(result)
         self._cluster.mark_stale(name)
+
+    # -- replicas --------------------------------------------------------------------------------
+
+    async def reassign(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None]
+    ) -> dict[TopicPartition, BrokerError | None]:
+        """Move partitions to other brokers, or cancel that (None). Returns the result of each."""
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for partition, replicas in targets.items():
+            topics.setdefault(partition.topic, []).append(
+                {"partition_index": partition.partition, "replicas": replicas}
+            )
+        answer = await self._cluster.call_controller(
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+            {
+                "timeout": _TIMEOUT_MS,
+                "allow_replication_factor_change": True,
+                "topics": [{"name": name, "partitions": asked} for name, asked in topics.items()],
+            },
+        )
+        _check(answer)
+        for name in topics:
+            self._cluster.mark_stale(name)
+        return {
+            TopicPartition(topic.name, PartitionIndex(done.partition_index)): (
+                error_from(done.error_code, done.error_message) if done.error_code else None
+            )
+            for topic in answer.responses
+            for done in topic.partitions
+        }
+
+    async def reassignments(self) -> dict[TopicPartition, Reassignment]:
+        """The reassignments that are in progress."""
+        answer = await self._cluster.call_controller(
+            ApiKey.LIST_PARTITION_REASSIGNMENTS, {"timeout": _TIMEOUT_MS, "topics": None}
+        )
+        _check(answer)
+        return {
+            TopicPartition(topic.name, PartitionIndex(found.partition_index)): Reassignment(
+                found.replicas, found.adding_replicas, found.removing_replicas
+            )
+            for topic in answer.topics
+            for found in topic.partitions
+        }
 
     # -- configuration ---------------------------------------------------------------------------
 

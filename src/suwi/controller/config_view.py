@@ -99,8 +99,8 @@ class ConfigView:
             is_read_only = name not in DYNAMIC_BROKER_KEYS
             settings.append(Setting(key, name, chain[0].value, chain, is_read_only))
         for _, key in TOPIC_KEYS.values():
-            last = key.broker_names[-1][0]
             for name, _ in key.broker_names:
+                last = key.broker_names[-1][0]
                 # As in Kafka, only the last of the names in different units has a default.
                 default = (
                     self._default(key) if name == last else Synonym(name, None, Source.DEFAULT)
@@ -140,7 +140,7 @@ class ConfigView:
         ]
 
     def _default(self, key: Key) -> Synonym:
-        name, factor = key.broker_names[-1]
+        name, factor = key.broker_names[-1] if key.broker_names else (key.name, 1)
         default = key.default // factor if factor != 1 else key.default
         return Synonym(name, value_text(default), Source.DEFAULT)
 

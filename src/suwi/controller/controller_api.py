@@ -6,6 +6,7 @@ Invariant: on a broker that is not the active controller, every property raises 
 from typing import NamedTuple, Protocol
 
 from suwi.controller.configuration_control import ConfigurationControl
+from suwi.controller.reassignment_control import ReassignmentControl
 from suwi.controller.replication_control import ReplicationControl
 from suwi.controller.scram_control import ScramControl
 from suwi.controller.topic_control import TopicControl
@@ -24,6 +25,9 @@ class ControllerApi(Protocol):
     @property
     def partitions(self) -> ReplicationControl: ...
 
+    @property
+    def reassignments(self) -> ReassignmentControl: ...
+
 
 class ActiveController(NamedTuple):
     """The operations of one controller, from its election until it resigns or is deposed."""
@@ -33,3 +37,4 @@ class ActiveController(NamedTuple):
     configs: ConfigurationControl
     scram: ScramControl
     partitions: ReplicationControl
+    reassignments: ReassignmentControl

@@ -132,7 +132,8 @@ def _elect_without_clean_member(
             )  # until their positions are known
     # A fenced broker's session has not ended: it may return with all committed records.
     if rules.unclean and not any(node in liveness.fenced for node in candidates):
-        for node in (*candidates, *state.replicas):
+        # A replica that a reassignment adds is likely to have the fewest records.
+        for node in (*candidates, *state.original_replicas, *state.adding_replicas):
             if node in liveness.live:
                 elected = _next(state, node, (node,), is_election=True, unclean=True)
                 return PartitionChange(elected, Election.UNCLEAN)
@@ -194,7 +195,7 @@ def _elr(state: PartitionState, isr: Collection[NodeId], rules: Rules) -> tuple[
     replica is not elected from the ELR; but if all members of the ISR turn out to have had an
     unclean shutdown too, its log end is compared with theirs.
     """
-    if len(isr) >= min(rules.insync_min, len(state.replicas)):
+    if len(isr) >= min(rules.insync_min, state.replication_factor):
         return ()
     return tuple(
         node
@@ -278,4 +279,6 @@ def _next(
         elr,
         unclean_shutdown_replicas,
         epoch if unclean else state.unclean_epoch,
+        state.adding_replicas,
+        state.removing_replicas,
     )

@@ -4,7 +4,7 @@
 `elect_preferred_all` elects preferred leaders; `shard_puts` makes the store entries.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from suwi.controller.elections import (
@@ -15,6 +15,7 @@ from suwi.controller.elections import (
     compute_change,
     elect_preferred,
 )
+from suwi.controller.reassignments import complete
 from suwi.metadata.image import (
     SHARD_PARTITIONS,
     ClusterImage,
@@ -24,7 +25,7 @@ from suwi.metadata.image import (
     partitions_of,
 )
 from suwi.metadata.store import Put
-from suwi.model.ids import TopicPartition
+from suwi.model.ids import NodeId, TopicPartition
 
 RulesOf = Callable[[Topic], Rules]
 
@@ -38,6 +39,20 @@ class PartitionChanges:
 
     def elected(self, election: Election) -> list[TopicPartition]:
         return [tp for tp, kind in self.elections.items() if kind is election]
+
+    def complete_reassignments(self, live: Collection[NodeId]) -> list[TopicPartition]:
+        """Complete the reassignments whose targets are in sync now. Returns the partitions.
+
+        Applied to every change, with which it is written: nothing has to remember reassignments.
+        """
+        completed = []
+        for tp, state in self.states.items():
+            if state.is_reassigning and (after := complete(state, live)) is not state:
+                self.states[tp] = after
+                completed.append(tp)
+                if after.leader != state.leader:
+                    self.elections.setdefault(tp, Election.CLEAN)
+        return completed
 
 
 def compute_changes(

@@ -1,4 +1,6 @@
-"""Replica placement for new partitions. Pure: random numbers are arguments.
+"""Replica placement. Pure: random numbers are arguments.
+
+`place` assigns new partitions, `extend` adds replicas to a partition that has some.
 
 The replicas of a partition are spread over racks, within a rack over hosts, then over brokers, so
 that a failure of a rack or host affects as few of them as possible.
@@ -65,6 +67,33 @@ def place(
             known[leader, distance] = tuple(site.node for site in chosen)
         placed.append(known[leader, distance])
     return placed
+
+
+def extend(
+    sites: Sequence[Site], kept: Sequence[NodeId], wanted: int, loads: dict[NodeId, int]
+) -> tuple[NodeId, ...]:
+    """`kept` with as many more replicas as wanted, on the brokers with the fewest replicas of those
+    that share the fewest racks and hosts with the others. Counts what it adds in `loads`."""
+    if wanted > len({*kept, *(site.node for site in sites)}):
+        raise InvalidReplicationFactor(
+            f"replication factor {wanted} is larger than the number of live brokers, {len(sites)}"
+        )
+    chosen = [site for site in sites if site.node in kept]
+    replicas = list(kept)
+    while len(replicas) < wanted:
+        best = min(
+            (site for site in sites if site.node not in replicas),
+            key=lambda site: (
+                sum(other.rack == site.rack for other in chosen),
+                sum((other.rack, other.host) == (site.rack, site.host) for other in chosen),
+                loads.get(site.node, 0),
+                site.node,
+            ),
+        )
+        chosen.append(best)
+        replicas.append(best.node)
+        loads[best.node] = loads.get(best.node, 0) + 1
+    return tuple(replicas)
 
 
 def _alternating(sites: Sequence[Site]) -> list[Site]:

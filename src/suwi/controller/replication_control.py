@@ -179,7 +179,7 @@ class ReplicationControl:
             Delete(f"{DELETIONS}{node}")
             for node in sorted(liveness.restarted & set(image.deletions))
         ]
-        await self._write(decided, registrations, after)
+        await self.write(decided, registrations, after)
         for node in sorted(liveness.restarted):
             log.info("broker registered", extra={"broker": node, "epoch": after[node].epoch})
         for node in sorted(set(before) - set(after)):
@@ -193,7 +193,7 @@ class ReplicationControl:
 
     async def _balance(self) -> int:
         decided = elect_preferred_all(self._follower.image, _PREFERRED_AT_ONCE_MAX)
-        await self._write(decided)
+        await self.write(decided)
         return len(decided.states)
 
     async def elect(
@@ -219,7 +219,7 @@ class ReplicationControl:
                     results[tp] = error
             except BrokerError as error:
                 results[tp] = error
-        await self._write(decided)
+        await self.write(decided)
         return results
 
     def _elected(
@@ -269,7 +269,7 @@ class ReplicationControl:
             if election is not Election.NONE:
                 decided.states[tp] = changed
                 decided.elections[tp] = election
-        await self._write(decided, answers=answers)
+        await self.write(decided, answers=answers)
 
     # -- in-sync sets ----------------------------------------------------------------------------
 
@@ -290,7 +290,7 @@ class ReplicationControl:
         image = self._follower.image
         check_sender(image, sender, broker_epoch)
         decided = PartitionChanges()
-        results: list[PartitionState | BrokerError] = []
+        results: list[TopicPartition | BrokerError] = []
         for topic_id, index, proposal in proposals:
             try:
                 topic = image.topics_by_id.get(topic_id)
@@ -305,11 +305,14 @@ class ReplicationControl:
                 decided.states[tp] = altered
                 if altered.leader != state.leader:
                     decided.elections[tp] = Election.CLEAN
-                results.append(altered)
+                results.append(tp)
             except BrokerError as error:
                 results.append(error)
-        await self._write(decided)
-        return results
+        await self.write(decided)
+        return [
+            result if isinstance(result, BrokerError) else decided.states[result]
+            for result in results
+        ]
 
     # -- losses ----------------------------------------------------------------------------------
 
@@ -345,7 +348,7 @@ class ReplicationControl:
 
     # -- writing ---------------------------------------------------------------------------------
 
-    async def _write(
+    async def write(
         self,
         decided: PartitionChanges,
         registrations: Sequence[Operation] = (),
@@ -354,6 +357,10 @@ class ReplicationControl:
     ) -> None:
         """Write the decision; broker registrations last, see the invariant."""
         image = self._follower.image
+        live = image.unfenced_brokers
+        if brokers is not None:
+            live = {node: broker for node, broker in brokers.items() if not broker.fenced}
+        completed = decided.complete_reassignments(live)
         if answers is None and (lossy := _lossy(decided)):
             replicas = {tp: decided.states[tp].replicas for tp in lossy}
             # Query before the write: afterwards the followers truncate the records that the new
@@ -367,6 +374,9 @@ class ReplicationControl:
         for event in events:
             log.error(event.kind, extra=logged_facts(event))
         _log_elections(decided)
+        for tp in completed:
+            target = list(decided.states[tp].replicas)
+            log.info("reassignment completed", extra={"partition": str(tp), "replicas": target})
         self._counts.clean += len(decided.elected(Election.CLEAN))
         self._counts.unclean += len(decided.elected(Election.UNCLEAN))
         self._counts.suspect += len(decided.elected(Election.SUSPECT))

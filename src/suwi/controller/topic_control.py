@@ -174,7 +174,7 @@ class TopicControl:
         image: ClusterImage,
     ) -> list[tuple[NodeId, ...]]:
         brokers = list(image.unfenced_brokers)
-        factor = len(topic.partitions[0].replicas)
+        factor = len(topic.partitions[0].target_replicas)
         if assignments is None:
             start = self._random.below(max(len(brokers), 1))
             first = len(topic.partitions)

@@ -242,9 +242,17 @@ class Job:
             leader.record_progress(
                 node, offset, Offset(asked.log_start_offset), self.asked.replica_epoch
             )
-        found = partition.read_for_follower(offset, bytes_max, whole_batch=whole_batch)
-        assert partition.leader_state is not None
-        follower = partition.leader_state.followers[node]
+        leader_state = partition.leader_state
+        assert leader_state is not None
+        follower = leader_state.followers[node]
+        quota = partition.quotas.leader
+        if quota is None or node in leader_state.members:
+            found = partition.read_for_follower(offset, bytes_max, whole_batch=whole_batch)
+        elif quota.wait_s() > 0:
+            found = None  # It fetches again, at the latest after its own max.wait.
+        else:
+            found = partition.read_for_follower(offset, bytes_max, whole_batch=whole_batch)
+            quota.record(found.size_bytes if found is not None else 0)
         return LogReadResult(key, _answer(partition, asked), found, follower)
 
     def _preferred_read_replica(self, partition: Partition, asked: FetchPartition) -> NodeId | None:

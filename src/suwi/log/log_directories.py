@@ -13,7 +13,7 @@ from suwi.log.directory_identity import ForeignDirectory, Identity
 from suwi.log.file_cache import FileCache
 from suwi.log.log_directory import LogDirectory, Peek
 from suwi.model.errors import KafkaStorageError
-from suwi.model.ids import NodeId, TopicPartition
+from suwi.model.ids import NodeId, TopicId, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +116,37 @@ class LogDirectories:
         if assigned is None or assigned.state.offline_because is not None:
             return None
         return assigned.peek(partition)
+
+    def topic_id_of(self, partition: TopicPartition) -> TopicId | None:
+        """The topic id in a partition's directory; None if it has none, or it is unreadable."""
+        assigned = self._assigned.get(partition)
+        if assigned is None or assigned.state.offline_because is not None:
+            return None
+        try:
+            return assigned.topic_id_of(partition)
+        except OSError as error:
+            extra = {"partition": str(partition), "reason": str(error)}
+            log.error("log directory unreadable", extra=extra)
+            return None
+
+    def mark_for_deletion(self, partition: TopicPartition) -> list[str]:
+        """Rename the partition's directory for deletion. Returns the paths to be removed later."""
+        paths = []
+        for directory in self.usable():
+            try:
+                path = directory.mark_for_deletion(partition)
+            except OSError as error:
+                # Not retried: the next start finds it again.
+                log.error(
+                    "cannot mark partition for deletion",
+                    extra={"partition": str(partition), "reason": str(error)},
+                )
+                directory.state.failed(error)
+                continue
+            if path is not None:
+                paths.append(path)
+        self.forget(partition)
+        return paths
 
     def forget(self, partition: TopicPartition) -> None:
         """The partition was deleted."""

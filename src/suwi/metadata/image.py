@@ -68,6 +68,34 @@ class PartitionState(NamedTuple):
     unclean_epoch: LeaderEpoch = NO_EPOCH
     """The last epoch whose leader was elected uncleanly. Records of older epochs that this leader
     did not have may have been committed, and are lost."""
+    adding_replicas: tuple[NodeId, ...] = ()
+    """While a reassignment runs (KIP-455): the replicas that it adds to the original ones."""
+    removing_replicas: tuple[NodeId, ...] = ()
+    """While a reassignment runs: the replicas that are not in its target."""
+
+    @property
+    def is_reassigning(self) -> bool:
+        return bool(self.adding_replicas or self.removing_replicas)
+
+    @property
+    def original_replicas(self) -> tuple[NodeId, ...]:
+        """The replicas before the reassignment that runs, to which its cancellation returns."""
+        if not self.adding_replicas:
+            return self.replicas
+        return tuple(node for node in self.replicas if node not in self.adding_replicas)
+
+    @property
+    def target_replicas(self) -> tuple[NodeId, ...]:
+        """The replicas after the reassignment that runs."""
+        if not self.removing_replicas:
+            return self.replicas
+        return tuple(node for node in self.replicas if node not in self.removing_replicas)
+
+    @property
+    def replication_factor(self) -> int:
+        """The number of replicas without those that a reassignment adds: min.insync.replicas is
+        limited to it, so that a reassignment does not stop writes while it copies."""
+        return len(self.replicas) - len(self.adding_replicas)
 
 
 class Topic(NamedTuple):
@@ -315,14 +343,16 @@ def encode_shards(topic: Topic, only: Iterable[int] | None = None) -> dict[str, 
 
 
 def _optional_fields(state: PartitionState) -> list[list[object]]:
-    """The fields that are set after failures only; left out if they have their defaults."""
+    """The fields that are set after failures and during reassignments only; left out if they have
+    their defaults."""
     if (
-        state.is_recovering
+        state.is_reassigning
+        or state.is_recovering
         or state.elr
         or state.unclean_shutdown_replicas
         or state.unclean_epoch != NO_EPOCH
     ):
-        return [
+        fields: list[list[object]] = [
             [
                 int(state.is_recovering),
                 state.elr,
@@ -330,6 +360,9 @@ def _optional_fields(state: PartitionState) -> list[list[object]]:
                 state.unclean_epoch,
             ]
         ]
+        if state.is_reassigning:
+            fields.append([state.adding_replicas, state.removing_replicas])
+        return fields
     return []
 
 
@@ -342,6 +375,7 @@ def decode_shard(data: bytes) -> list[PartitionState]:
             tuple(replicas),
             tuple(isr),
             *(_decode_optional_fields(*optional[0]) if optional else ()),
+            *map(tuple, optional[1] if len(optional) > 1 else ()),
         )
         for leader, epoch, partition_epoch, replicas, isr, *optional in json.loads(data)
     ]

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from suwi.model.config_kinds import (
     INT32_MAX,
+    INT64_MAX,
     BadConfig,
     BadValue,
     Key,
@@ -252,6 +253,20 @@ class BrokerConfig(ZookeeperConfig):
         30_000,
         "A follower that gets no response for this long reconnects to its leader.",
     )
+    leader_throttled_rate: int = key(
+        "leader.replication.throttled.rate",
+        int64(1),
+        INT64_MAX,
+        "How many bytes per second this broker, as leader, sends to throttled replicas outside the "
+        "ISR; see leader.replication.throttled.replicas.",
+    )
+    follower_throttled_rate: int = key(
+        "follower.replication.throttled.rate",
+        int64(1),
+        INT64_MAX,
+        "How many bytes per second the throttled replicas of this broker copy until they have "
+        "caught up; see follower.replication.throttled.replicas.",
+    )
     replica_selector_class: str = key(
         "replica.selector.class",
         text(),
@@ -294,6 +309,7 @@ SYNONYMS = {"broker.id": "node.id", "log.dir": "log.dirs"}
 
 _NO_EFFECT = "Accepted without effect: there is no such {} here."
 _THREADS, _BUFFER = _NO_EFFECT.format("pool of threads"), _NO_EFFECT.format("buffer")
+_DIRECTORIES = _NO_EFFECT.format("move between data directories")
 KEYS_WITHOUT_EFFECT = {
     declared.name: declared
     for declared in (
@@ -301,6 +317,7 @@ KEYS_WITHOUT_EFFECT = {
         Key("log.cleaner.io.buffer.load.factor", double(0, sys.float_info.max), 0.9, _BUFFER),
         Key("log.cleaner.io.buffer.size", int32(0), 524_288, _BUFFER),
         Key("log.cleaner.threads", int32(1), 1, _THREADS),
+        Key("replica.alter.log.dirs.io.max.bytes.per.second", int64(1), INT64_MAX, _DIRECTORIES),
         Key("num.io.threads", int32(1), 8, _THREADS),
         Key("num.network.threads", int32(1), 3, _THREADS),
         Key("num.recovery.threads.per.data.dir", int32(1), 2, _THREADS),
@@ -425,6 +442,8 @@ DYNAMIC_BROKER_KEYS = frozenset(
     {
         *_TOPIC_DEFAULTS,
         *KEYS_WITHOUT_EFFECT,
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
         "log.cleaner.backoff.ms",
         "log.cleaner.dedupe.buffer.size",
         "log.cleaner.io.max.bytes.per.second",

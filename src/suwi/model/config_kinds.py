@@ -153,6 +153,6 @@ def value_text(value: Any) -> str:
     """The text of a value in Kafka's format."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, tuple):
-        return ",".join(value)
+    if isinstance(value, tuple | frozenset):
+        return ",".join(value if isinstance(value, tuple) else sorted(value))
     return str(value)

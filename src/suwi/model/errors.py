@@ -225,6 +225,10 @@ class IneligibleReplica(BrokerError):
     code = ErrorCode.ineligible_replica
 
 
+class NoReassignmentInProgress(BrokerError):
+    code = ErrorCode.no_reassignment_in_progress
+
+
 class ElectionNotNeeded(BrokerError):
     code = ErrorCode.election_not_needed
 

@@ -6,13 +6,16 @@ broker key (`log.retention.ms` for `retention.ms`).
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from suwi.model.config_kinds import (
     INT64_MAX,
     BadConfig,
     BadValue,
+    Kind,
     boolean,
     double,
     int32,
@@ -26,6 +29,21 @@ from suwi.model.config_kinds import (
 _HOUR_MS = 3_600_000
 _MINUTE_MS = 60_000
 _SEGMENT_BYTES_MIN = 1024  # 1 MiB in Apache Kafka; tests need smaller segments.
+
+
+ALL_THROTTLED = "*"
+
+
+@lru_cache(maxsize=256)  # The same object for the same text: partitions compare it often.
+def _read_throttled(value: str) -> frozenset[str]:
+    words = [word.strip() for word in value.split(",") if word.strip()]
+    if words != [ALL_THROTTLED] and not all(_THROTTLED_REPLICA.fullmatch(word) for word in words):
+        raise ValueError
+    return frozenset(words)
+
+
+_THROTTLED_REPLICA = re.compile("[0-9]+:[0-9]+")
+THROTTLED_REPLICAS = Kind("list", "a list of PARTITION:BROKER, or *", _read_throttled)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +216,21 @@ class TopicConfig:
         broker="unclean.leader.election.enable",
     )
 
+    leader_throttled_replicas: frozenset[str] = key(
+        "leader.replication.throttled.replicas",
+        THROTTLED_REPLICAS,
+        frozenset(),
+        "The replicas (PARTITION:BROKER, or * for all) whose brokers, as leaders, limit what "
+        "followers outside the ISR copy to leader.replication.throttled.rate.",
+    )
+    follower_throttled_replicas: frozenset[str] = key(
+        "follower.replication.throttled.replicas",
+        THROTTLED_REPLICAS,
+        frozenset(),
+        "The replicas (PARTITION:BROKER, or * for all) that copy no more than "
+        "follower.replication.throttled.rate until they have caught up.",
+    )
+
     @property
     def is_compacted(self) -> bool:
         return "compact" in self.cleanup_policy
@@ -220,8 +253,6 @@ IGNORED_TOPIC_KEYS = frozenset(
         "compression.gzip.level",
         "compression.lz4.level",
         "compression.zstd.level",
-        "follower.replication.throttled.replicas",
-        "leader.replication.throttled.replicas",
         "local.retention.bytes",
         "local.retention.ms",
         "message.downconversion.enable",

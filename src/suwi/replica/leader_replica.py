@@ -38,11 +38,11 @@ class LeaderReplica:
         state.epoch_start = partition_log.end_offset
         partition_log.assign_epoch(state.leader_epoch, partition_log.end_offset)
         self.has_started = True
+        self._syncer.sync_if_due(partition_log)
         if len(state.replicas) == 1:
-            # The only replica: everything in its log is committed.
-            self._replica_log.advance(partition_log.end_offset)
+            # The only replica: everything in its log is committed, once it is synced if it must be.
+            self._replica_log.advance(safe_end(partition_log))
         else:
-            self._syncer.sync_if_due(partition_log)
             self._update_watermark()
 
     # -- records -------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ class LeaderReplica:
             if not self.state.is_held_back(replica_log.high_watermark):
                 self._update_watermark()
             replica_log.delayed.notify_followers()
-        elif partition_log.config.flush_messages > 1:
+        elif partition_log.config.flush_messages > 1 and partition_log.truncation_is_safe:
             replica_log.advance(partition_log.end_offset)
 
     def log_synced(self, partition_log: PartitionLog) -> None:
@@ -164,7 +164,7 @@ class LeaderReplica:
         """The ISR or min.insync.replicas changed: check the count, fail delayed produces if there
         are too few replicas, and advance the high watermark."""
         state, replica_log = self.state, self._replica_log
-        needed = min(replica_log.config.min_insync_replicas, len(state.replicas))
+        needed = min(replica_log.config.min_insync_replicas, state.replication_factor)
         self.has_enough_replicas = len(state.members) >= needed
         if not self.has_enough_replicas:
             replica_log.delayed.fail(

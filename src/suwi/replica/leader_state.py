@@ -66,6 +66,7 @@ class LeaderState:
         self.leader_epoch = state.leader_epoch
         self.partition_epoch = state.partition_epoch
         self.replicas = state.replicas
+        self.replication_factor = state.replication_factor
         self.isr: Isr = Stable(frozenset(state.isr))
         self.epoch_start = epoch_start
         self._node_id = node_id
@@ -132,7 +133,7 @@ class LeaderState:
         waits for a follower that keeps up but has not joined the ISR yet: otherwise that follower
         could never reach a high watermark that keeps advancing.
         """
-        if len(self.members) < min(members_min, len(self.replicas)):
+        if len(self.members) < min(members_min, self.replication_factor):
             return NO_OFFSET  # Hazard 12: too few in-sync replicas to commit.
         waited_for = possible_members(self.isr)
         committed = own_end
@@ -230,11 +231,20 @@ class LeaderState:
         return self.followers[node].broker_epoch
 
     def confirm(self, state: PartitionState) -> bool:
-        """Apply the ISR of a newer partition epoch. Returns whether it was newer."""
+        """Apply the ISR of a newer partition epoch. Returns whether it was newer.
+
+        A reassignment may have added replicas. To remove some it starts a new leader epoch.
+        """
         assert state.leader_epoch == self.leader_epoch
         if state.partition_epoch <= self.partition_epoch:
             return False
         self.partition_epoch = state.partition_epoch
+        self.replicas = state.replicas
+        self.replication_factor = state.replication_factor
+        for node in state.replicas:
+            if node != self._node_id and node not in self.followers:
+                self.followers[node] = Follower()
+        assert len(self.followers) == len(self.replicas) - 1
         self.isr = Stable(frozenset(state.isr))
         self._is_proposing = False
         return True

@@ -56,6 +56,7 @@ class Partition:
         "leader_replica",
         "leader_state",
         "partition",
+        "quotas",
         "replica_log",
         "syncer",
         "topic_id",
@@ -73,6 +74,7 @@ class Partition:
         self.partition = partition
         self.topic_id = topic_id
         self.validation_rules = validation_rules_of(config)
+        self.quotas = context.quotas_of(partition, config)
         self.leader = NO_NODE
         self.leader_replica: LeaderReplica | None = None
         """The leader side; None while another broker leads or the partition has no leader."""
@@ -170,6 +172,7 @@ class Partition:
 
     def configure(self, config: TopicConfig) -> None:
         self.validation_rules = validation_rules_of(config)
+        self.quotas = self.replica_log.context.quotas_of(self.partition, config)
         self.replica_log.configure(config)
         if self.leader_replica is not None:
             self.leader_replica.count_replicas()

@@ -21,6 +21,7 @@ from suwi.records.batch import end_of_batches
 from suwi.replica.fetch_session import FetchSession, Key, fetch_request
 from suwi.replica.partition import Partition
 from suwi.replica.peers import HasBrokerEpoch, Peers
+from suwi.replica.replication_quota import ReplicationQuota
 from suwi.wire.errors import MalformedResponse
 from suwi.wire.fetch_request import FetchPartition, encode_fetch_request
 from suwi.wire.fetch_response import FetchedPartition, decode_fetch_response
@@ -37,6 +38,8 @@ _BATCHES_A_TURN = 256
 _BYTES_A_TURN = 1 << 20
 _COST_BYTES = 1 << 12
 """The cost of a partition with few or no records, as bytes."""
+_THROTTLED_S_MAX = 1.0
+"""How long a throttled partition waits before its quota, which may be changed, is read again."""
 _WAIT_MS_MAX_FOR_OTHERS = 20
 """How long the leader may delay its response while other logs are still being prepared: these must
 not wait long for their first fetch."""
@@ -51,6 +54,9 @@ class PartitionFetchState:
     """The leader epoch under which the partition was assigned to this fetcher."""
     pause_s: float = 0.0
     paused_until_s: float = float("-inf")
+    is_caught_up: bool = False
+    """Whether the last response reached the leader's high watermark; only known of partitions
+    with a quota."""
 
     @property
     def is_current(self) -> bool:
@@ -249,6 +255,10 @@ class ReplicaFetcher:
                 continue
             if state.paused_until_s > now_s:
                 continue
+            quota = state.partition.quotas.follower
+            if quota is not None and not state.is_caught_up and (wait_s := quota.wait_s()) > 0:
+                state.paused_until_s = now_s + min(wait_s, _THROTTLED_S_MAX)
+                continue
             try:
                 if not state.partition.replica_log.prepare():
                     sent.others_are_preparing = True
@@ -321,6 +331,8 @@ class ReplicaFetcher:
                     Offset(fetched.log_start_offset),
                 )
             state.pause_s = 0.0
+            if partition.quotas.follower is not None:
+                _count_copied(state, partition.quotas.follower, fetched)
         except BrokerError as error:
             self._pause(state, error)
             return False
@@ -358,6 +370,18 @@ class ReplicaFetcher:
             )
         except Exception as error:
             self._tasks.count(TASK, error)
+
+
+def _count_copied(
+    state: PartitionFetchState, quota: ReplicationQuota, fetched: FetchedPartition
+) -> None:
+    if not state.is_caught_up:
+        quota.record(len(_records(fetched)))
+    state.is_caught_up = (
+        fetched.error_code == ErrorCode.none
+        and fetched.diverging_epoch is None
+        and state.partition.log_as_it_is.end_offset >= fetched.high_watermark
+    )
 
 
 def _records(fetched: FetchedPartition) -> memoryview:

@@ -28,6 +28,7 @@ from suwi.replica.leader_state import IsLive, Proposal
 from suwi.replica.log_preparation import Turns, run_at_once, run_in_turns
 from suwi.replica.loss import Loss
 from suwi.replica.partition_storage import PartitionStorage
+from suwi.replica.replication_quota import PartitionQuotas
 
 if TYPE_CHECKING:
     # The context's callbacks get a Partition, not its log: the only circular type in this package.
@@ -56,6 +57,9 @@ class PartitionContext(NamedTuple):
     """A follower that has not been caught up for longer than this is out of sync."""
     is_live: IsLive
     tasks: Tasks
+    quotas_of: Callable[[TopicPartition, TopicConfig], PartitionQuotas] = lambda *_: (
+        PartitionQuotas()
+    )
     on_append: Callable[["Partition"], None] = lambda _: None
     """Called when a partition changes, once until `ReplicaLog.dirty` is reset."""
     propose: Callable[["Partition", Proposal], None] = lambda *_: None

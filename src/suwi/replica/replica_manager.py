@@ -42,6 +42,7 @@ from suwi.replica.partition import Partition
 from suwi.replica.partition_storage import PartitionStorage
 from suwi.replica.replica_fetcher_manager import ReplicaFetcherManager
 from suwi.replica.replica_log import PartitionContext
+from suwi.replica.replication_quota import ReplicationQuotas
 from suwi.replica.stats import ReplicationStats
 
 log = logging.getLogger(__name__)
@@ -111,6 +112,7 @@ class ReplicaManager:
             config.static.replica_lag_time_max_ms / 1000,
             self._is_live,
             tasks,
+            ReplicationQuotas(node_id, config).of,
             self._dirty.append,
             self._propose,
             self.stats.isr_changed,
@@ -215,18 +217,18 @@ class ReplicaManager:
         apply_all |= old.broker_configs != new.broker_configs
         for name, topic in new.topics.items():
             if apply_all or old.topics.get(name) is not topic:
-                # A topic that existed when the broker started may have its data in any directory.
-                yield from self._topic_steps(topic, is_new=old.sequence > 0)
+                yield from self._topic_steps(topic, _first_new(old, topic))
         if old.unfenced_brokers != new.unfenced_brokers:
             # A high watermark may have waited for a joining follower that is no longer live.
             for partition in list(self._led.values()):
                 yield partition.partition, partition.live_brokers_changed
 
     def _topic_steps(
-        self, topic: Topic, *, is_new: bool
+        self, topic: Topic, first_new: int | None = None
     ) -> Iterator[tuple[TopicPartition, Callable[[], None]]]:
         config = parse_topic_config(topic.configs, self._config.current.topic)
         for tp, state in partitions_of(topic):
+            is_new = first_new is not None and tp.partition >= first_new
             yield tp, partial(self._apply_state, tp, topic.id, state, config, is_new=is_new)
 
     def _isolated(self, tp: TopicPartition, step: Callable[[], None]) -> None:
@@ -261,7 +263,7 @@ class ReplicaManager:
                 if topic is None or tp.partition >= len(topic.partitions):
                     self.failed.pop(tp, None)  # Deleted: the next start finds its directory.
                     continue
-                for other, step in self._topic_steps(topic, is_new=False):
+                for other, step in self._topic_steps(topic):
                     if other == tp:
                         self._isolated(tp, step)
             self._fetch_added()
@@ -277,9 +279,9 @@ class ReplicaManager:
         """Nothing is fetched before this call; the registration then assigns all roles."""
         self._fetchers = fetchers
         self._alter_partitions = alter_partitions
-        self._isr_shrink = self._tasks.start(
-            self._shrink_isrs, name=_ISR_SHRINK, on_failure=RESTART
-        )
+        period_s = self._config.static.replica_lag_time_max_ms / 2000
+        shrink = partial(_shrink_isrs, self.led, period_s, self._tasks)
+        self._isr_shrink = self._tasks.start(shrink, name=_ISR_SHRINK, on_failure=RESTART)
 
     async def stop_replication(self) -> None:
         await cancel_and_wait(self._isr_shrink)
@@ -287,18 +289,6 @@ class ReplicaManager:
             await self._alter_partitions.stop()
         if self._fetchers is not None:
             await self._fetchers.stop()
-
-    async def _shrink_isrs(self) -> None:
-        period_s = self._config.static.replica_lag_time_max_ms / 2000
-        while True:
-            await asyncio.sleep(period_s)
-            for number, partition in enumerate(self.led(), start=1):
-                try:
-                    partition.maybe_shrink_isr()
-                except Exception as error:
-                    self._tasks.count(_ISR_SHRINK, error)  # Continue with the others.
-                if number % _ISR_CHECKS_PER_SLICE == 0:
-                    await asyncio.sleep(0)
 
     def _fetch_added(self) -> None:
         if self._fetchers is not None:
@@ -314,7 +304,7 @@ class ReplicaManager:
         """Set after registration, or to UNKNOWN_EPOCH when it is lost: then nothing may lead."""
         self.broker_epoch = broker_epoch
         for topic in self.image.topics.values():
-            for step in self._topic_steps(topic, is_new=False):
+            for step in self._topic_steps(topic):
                 self._isolated(*step)
         self._fetch_added()
 
@@ -341,7 +331,7 @@ class ReplicaManager:
             self._delete(tp, known.topic_id)
             known = None
         if self._node_id not in state.replicas:
-            self._drop(tp)
+            self._remove(tp, topic_id)
             return
         if known is None:
             storage = PartitionStorage(
@@ -396,25 +386,51 @@ class ReplicaManager:
             known.close(reason)
             self._notify_role(lambda listener: listener.on_removed(known))
 
+    def _remove(self, tp: TopicPartition, topic_id: TopicId) -> None:
+        """The replica was moved to other brokers, perhaps while this one was down: delete its log.
+
+        An image that is older than this broker's registration may lack a later reassignment, after
+        which the replica joined the ISR: until the image is newer the log is kept.
+        """
+        if tp not in self._partitions and self.directories.topic_id_of(tp) != topic_id:
+            return
+        reason = NotLeaderOrFollower(f"{tp} was moved to other brokers")
+        if self._may_lead:
+            self._delete(tp, topic_id, reason)
+            log.info("replica removed", extra={"partition": str(tp)})
+        else:
+            self._drop(tp, reason)
+
     def _partition_state(self, tp: TopicPartition) -> PartitionState | None:
         return self.image.partition(tp)
 
-    def _delete(self, tp: TopicPartition, topic_id: TopicId) -> None:
+    def _delete(
+        self, tp: TopicPartition, topic_id: TopicId, reason: BrokerError | None = None
+    ) -> None:
         known = self._partitions.get(tp)
         if known is not None and known.topic_id != topic_id:
             return  # A new topic with this name exists.
-        self._drop(tp, UnknownTopicOrPartition(f"{tp} was deleted"))
-        for directory in self.directories.usable():
+        self._drop(tp, reason or UnknownTopicOrPartition(f"{tp} was deleted"))
+        for path in self.directories.mark_for_deletion(tp):
+            self._on_marked_for_deletion(path)
+
+
+async def _shrink_isrs(led: Callable[[], list[Partition]], period_s: float, tasks: Tasks) -> None:
+    while True:
+        await asyncio.sleep(period_s)
+        for number, partition in enumerate(led(), start=1):
             try:
-                deleted = directory.mark_for_deletion(tp)
-            except OSError as error:
-                # Not retried: the next start reports it as a directory of an unknown topic.
-                log.error(
-                    "cannot mark partition for deletion",
-                    extra={"partition": str(tp), "reason": str(error)},
-                )
-                directory.state.failed(error)
-                continue
-            if deleted is not None:
-                self._on_marked_for_deletion(deleted)
-        self.directories.forget(tp)
+                partition.maybe_shrink_isr()
+            except Exception as error:
+                tasks.count(_ISR_SHRINK, error)  # Continue with the others.
+            if number % _ISR_CHECKS_PER_SLICE == 0:
+                await asyncio.sleep(0)
+
+
+def _first_new(old: ClusterImage, topic: Topic) -> int | None:
+    """The first partition that was created since the old image; None if this broker has just
+    started: then any may have its data here already, as may a replica that was moved here again."""
+    known = old.topics.get(topic.name)
+    if old.sequence == 0:
+        return None
+    return len(known.partitions) if known is not None and known.id == topic.id else 0

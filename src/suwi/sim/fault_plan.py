@@ -240,7 +240,7 @@ class FaultPlan:
             if node.id in state.isr or node.id in state.elr
         }
         for log, state in held.items():
-            if min(world.rules_of(log).min_insync_replicas, len(state.replicas)) < 2:
+            if min(world.rules_of(log).min_insync_replicas, state.replication_factor) < 2:
                 return False
             if set(state.isr) != set(state.replicas) or state.leader == NO_NODE:
                 return False

@@ -8,6 +8,7 @@ those.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from posixpath import basename
 
 from suwi.controller.events import events
 from suwi.log.partition_log import PartitionLog
@@ -152,6 +153,15 @@ class InvariantMonitor:
     # -- processes -------------------------------------------------------------------------------
 
     def _on_start(self, node: SimNode) -> None:
+        assert node.broker is not None
+        replicas = node.broker.replicas
+        delete_later = replicas._on_marked_for_deletion
+
+        def marked_for_deletion(path: str) -> None:
+            self._forget(node, path)
+            delete_later(path)
+
+        replicas._on_marked_for_deletion = marked_for_deletion
         self._crashes[node.id] = node.machine.disk.faults.crashes
         self._disk_errors[node.id] = node.machine.disk.faults.errors
         for (node_id, _), seen in self._seen.items():
@@ -177,6 +187,14 @@ class InvariantMonitor:
             node = self._nodes.get(ran.host)
             if node is not None:
                 self._look_at(node)
+
+    def _forget(self, node: SimNode, path: str) -> None:
+        """A replica is deleted, perhaps moved away: if it comes back it has a new log."""
+        name = basename(path).rpartition(".")[0]
+        for key in [(n, log) for n, log in self._seen if n == node.id and str(log) == name]:
+            seen = self._seen.pop(key)
+            self.world.replicas.pop(key, None)
+            self._seen_as = {p: each for p, each in self._seen_as.items() if each is not seen}
 
     def _look_at(self, node: SimNode, *, even_if_same: bool = False) -> None:
         assert node.broker is not None
@@ -306,6 +324,9 @@ def _state_text(state: PartitionState | None) -> str:
     if state is None:
         return "is gone"
     text = f"leader b{state.leader} epoch {state.leader_epoch} in sync {list(state.isr)}"
+    if state.is_reassigning:
+        text += f" of {list(state.replicas)}, adding {list(state.adding_replicas)}"
+        text += f" removing {list(state.removing_replicas)}"
     if state.elr or state.unclean_shutdown_replicas or state.is_recovering:
         text += f" elr {list(state.elr)} unclean {list(state.unclean_shutdown_replicas)}"
         text += " recovering" * state.is_recovering

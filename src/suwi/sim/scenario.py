@@ -37,6 +37,7 @@ and every broker has the same image."""
 SESSION_TIMEOUT_S = 2.0
 _LONG_CUT_CHANCE = 0.01
 _GROUP_CHANCE = 0.25
+_REASSIGN_CHANCE = 0.25
 _PINS_GONE_WITHIN_S = 10.0
 
 _SETTINGS = {
@@ -136,6 +137,7 @@ class Scenario:
         drawn = options.shape or replace(
             draw_shape(simulation.random.stream("shape")),
             **draw_group(simulation.random.stream("group shape")),
+            reassigns=simulation.random.stream("reassignments").chance(_REASSIGN_CHANCE),
         )
         self.shape = shape = replace(drawn, **options.force)
         self.long_cut = options.long_cut
@@ -189,6 +191,7 @@ class Scenario:
         await self.plan.run(self.options.trouble_s)
         if self.long_cut:
             await long_network_partition.long_cut(self.plan, workload)
+        workload.stop_reassigning()
         await self._heal()
         await self._healed(while_writing=True)
         if group is not None:
@@ -267,6 +270,8 @@ class Scenario:
         for log, state in self.monitor.world.states.items():
             if state.leader == NO_NODE:
                 return f"{log} has no leader: {state}"
+            if state.is_reassigning:
+                return f"{log} is still being reassigned: {state}"
             if set(state.isr) != set(state.replicas):
                 return f"{log} has not all replicas in sync: {state}"
         return None

@@ -32,6 +32,7 @@ from suwi.sim.history import ACKS_ALL, History, Reading, Write
 from suwi.sim.pipelined import PipelinedWriter
 from suwi.sim.query_clients import flood, look_up
 from suwi.sim.random import SimRandom
+from suwi.sim.reassigner import Reassigner
 from suwi.sim.topic_churn import Churn
 
 TOPIC = "orders"
@@ -84,6 +85,8 @@ class Shape:
     """How long a writer waits between records, at most."""
     members: int = 0
     """Of a consumer group; none without (`sim/group_workload.py`)."""
+    reassigns: bool = False
+    """Replicas are moved to other brokers again and again."""
     cooperative: bool = False
     """The group rebalances incrementally."""
     consumer: bool = False
@@ -126,6 +129,7 @@ class Workload:
         self._awake.set()
         self._settings: dict[str, ProducerSettings] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._reassigner: Reassigner | None = None
         self._reading: list[tuple[Reading, asyncio.Task[None], dict[TopicPartition, int]]] = []
 
     async def begin(self) -> None:
@@ -145,6 +149,7 @@ class Workload:
             (self._pipeline, self.shape.pipelines),
             (self._look_up, self.shape.looks_up),
             (self._flood, self.shape.floods),
+            (self._reassign, self.shape.reassigns),
         ):
             if is_wanted:
                 self._tasks.append(self._writers.spawn(client(env)))
@@ -201,6 +206,15 @@ class Workload:
 
     async def _pipeline(self, env: Env) -> None:
         await PipelinedWriter(self, "p0", env, self._random.stream("p0")).run()
+
+    async def _reassign(self, _env: Env) -> None:
+        self._reassigner = Reassigner(self, self._random.stream("reassign"))
+        await self._reassigner.run()
+
+    def stop_reassigning(self) -> None:
+        """No more targets: the cluster is to reach the last ones."""
+        if self._reassigner is not None:
+            self._reassigner.stop()
 
     async def _look_up(self, env: Env) -> None:
         await look_up(self, env, self._random.stream("look up"))

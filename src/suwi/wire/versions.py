@@ -77,6 +77,7 @@ class ApiKey(IntEnum):
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     BROKER_HEARTBEAT = 63
+    UNREGISTER_BROKER = 64
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
     ALLOCATE_PRODUCER_IDS = 67
@@ -246,6 +247,7 @@ _ENTRIES = (
     _entry(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0),
     _entry(ApiKey.DESCRIBE_PRODUCERS, 0, 0, 0),
     _peers(ApiKey.BROKER_HEARTBEAT, 0, 1),
+    _entry(ApiKey.UNREGISTER_BROKER, 0, 0, 0, by_controller=True),
     _entry(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, 0),
     _entry(ApiKey.LIST_TRANSACTIONS, 0, 2, 0),
     _peers(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0),

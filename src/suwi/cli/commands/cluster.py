@@ -21,6 +21,23 @@ _Name = Annotated[
 
 
 @app.command()
+def drain(
+    node: Annotated[int, typer.Argument(metavar="N", help="The broker's id.", min=0)],
+    json: Json = False,
+    broker: Broker = DEFAULT_BROKER,
+    command_config: CommandConfig = None,
+) -> None:
+    """Move all replicas away from a broker, so that it can be switched off.
+
+    Other brokers get them: on other racks and hosts than the remaining replicas if possible, and
+    where the fewest are. Writers and readers continue. It can be interrupted and started again.
+    """
+    from suwi.cli.reassign import drain as run
+
+    run(Target(broker, command_config), node, json=json)
+
+
+@app.command()
 def events(
     json: Json = False,
     broker: Broker = DEFAULT_BROKER,

@@ -109,6 +109,16 @@ def alter(
             "--partitions", "-p", metavar="N", min=1, help="The new number of partitions."
         ),
     ] = None,
+    replication_factor: Annotated[
+        int | None,
+        typer.Option(
+            "--replication-factor",
+            "-r",
+            metavar="N",
+            min=1,
+            help="The new number of replicas of each partition.",
+        ),
+    ] = None,
     config: Annotated[
         list[str] | None,
         typer.Option("--config", "-c", metavar="KEY=VALUE", help="Set a key; repeatable."),
@@ -122,18 +132,24 @@ def alter(
     broker: Broker = DEFAULT_BROKER,
     command_config: CommandConfig = None,
 ) -> None:
-    """Add partitions to a topic, or change its settings."""
+    """Add partitions to a topic, or change its settings or its number of replicas."""
     values: dict[str, str | None] = {**pairs(config or [], "--config")}
     for key in unset or []:
         if key in values:
             raise typer.BadParameter(f"{key} is both set and unset", param_hint="--unset")
         values[key] = None
-    if partitions is None and not values:
-        raise typer.BadParameter("give a change: --partitions, --config or --unset")
+    if partitions is None and replication_factor is None and not values:
+        raise typer.BadParameter(
+            "give a change: --partitions, --replication-factor, --config or --unset"
+        )
     from suwi.cli import topics
 
     topics.alter(
-        Target(broker, command_config), name, partitions, values, dry_run=dry_run, json=json
+        Target(broker, command_config),
+        name,
+        topics.Changes(partitions, replication_factor, values),
+        dry_run=dry_run,
+        json=json,
     )
 
 

@@ -11,6 +11,7 @@ from suwi.sim.checkers.facts import Broken, Checker
 from suwi.sim.checkers.leaders import Leaders
 from suwi.sim.checkers.logs import Logs
 from suwi.sim.checkers.losses import Losses
+from suwi.sim.checkers.reassignments import Reassignments
 from suwi.sim.checkers.recovery import Recovery
 from suwi.sim.checkers.topics import Topics
 from suwi.sim.checkers.watermarks import Watermarks
@@ -23,6 +24,7 @@ def all_checkers(committed: Committed) -> list[Checker]:
     return [
         Controllers(),
         Elections(),
+        Reassignments(),
         Recovery(),
         Topics(),
         Logs(),

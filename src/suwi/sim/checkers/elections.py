@@ -50,5 +50,7 @@ class Elections(Checker):
         is_unclean = after.unclean_epoch == after.leader_epoch
         if after.leader in (*before.isr, *before.elr) and not is_unclean:
             return  # `committed` checks whether it has what is committed.
+        if before.is_reassigning and not after.is_reassigning and not is_unclean:
+            return  # The write that adds it to the ISR also completes the reassignment.
         if not (is_unclean and world.rules_of(log).unclean_election):
             raise Broken(f"{log}: elected from outside the ISR: {before} -> {after}")

@@ -1,0 +1,101 @@
+"""Apache Kafka's tools for replicas, against three brokers: kafka-reassign-partitions, leaders."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from compat.kafka import run_java
+from suwi.testing import Cluster
+from tests.testing.clients import send, until
+
+REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+ELECT = "org.apache.kafka.tools.LeaderElectionCommand"
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+_RECORD = "x" * 500_000
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=3, settings={"auto.leader.rebalance.enable": "false"}) as running:
+        yield running
+
+
+def kafka(cluster: Cluster, tool: str, *arguments: str) -> str:
+    return run_java(tool, "--bootstrap-server", cluster.bootstrap_servers, *arguments)
+
+
+def plan(directory: Path, topic: str, *replicas: int) -> str:
+    """A file with the new replicas of partition 0."""
+    moved = {"topic": topic, "partition": 0, "replicas": list(replicas)}
+    path = directory / "plan.json"
+    path.write_text(json.dumps({"version": 1, "partitions": [moved]}))
+    return str(path)
+
+
+def create(cluster: Cluster, topic: str, *replicas: int) -> None:
+    assignment = ":".join(map(str, replicas))
+    kafka(cluster, TOPICS, "--create", "--topic", topic, "--replica-assignment", assignment)
+
+
+def described(cluster: Cluster, topic: str) -> str:
+    return kafka(cluster, TOPICS, "--describe", "--topic", topic)
+
+
+def test_a_reassignment_is_generated_executed_with_a_throttle_and_verified(
+    cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    create(cluster, topic, 1, 2)
+    send(cluster.bootstrap_servers, topic, "a", "b")
+    topics = tmp_path / "topics.json"
+    topics.write_text(json.dumps({"version": 1, "topics": [{"topic": topic}]}))
+    generated = kafka(
+        cluster,
+        REASSIGN,
+        *("--generate", "--broker-list", "2,3", "--topics-to-move-json-file", str(topics)),
+    )
+    assert "Proposed partition reassignment configuration" in generated
+    file = plan(tmp_path, topic, 3, 2)
+    executed = kafka(
+        cluster,
+        REASSIGN,
+        *("--execute", "--reassignment-json-file", file, "--throttle", "100000000"),
+    )
+    assert "Successfully started partition reassignment" in executed
+
+    def verified() -> str:
+        return kafka(cluster, REASSIGN, "--verify", "--reassignment-json-file", file)
+
+    until(lambda: f"{topic}-0 is completed" in verified(), verified)
+    assert "Replicas: 3,2" in described(cluster, topic)
+    for entity in (("topics", topic), ("brokers", "1"), ("brokers", "3")):
+        of_entity = ("--entity-type", entity[0], "--entity-name", entity[1])
+        assert "throttled" not in kafka(cluster, CONFIGS, "--describe", *of_entity)
+
+
+def test_a_throttled_reassignment_is_listed_and_cancelled(
+    cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    create(cluster, topic, 1, 2)
+    send(cluster.bootstrap_servers, topic, *[_RECORD] * 8)
+    file = plan(tmp_path, topic, 3, 1)
+    kafka(cluster, REASSIGN, "--execute", "--reassignment-json-file", file, "--throttle", "1000")
+    listed = kafka(cluster, REASSIGN, "--list")
+    assert f"{topic}-0: replicas: 3,1,2. adding: 3. removing: 2." in listed
+    cancelled = kafka(cluster, REASSIGN, "--cancel", "--reassignment-json-file", file)
+    assert f"Successfully cancelled partition reassignments for: {topic}-0" in cancelled
+    assert "No partition reassignments found" in kafka(cluster, REASSIGN, "--list")
+
+
+def test_preferred_leaders_are_elected(cluster: Cluster, topic: str, tmp_path: Path) -> None:
+    create(cluster, topic, 1, 2)
+    file = plan(tmp_path, topic, 2, 1)
+    kafka(cluster, REASSIGN, "--execute", "--reassignment-json-file", file)
+    assert "Leader: 1\tReplicas: 2,1" in described(cluster, topic)
+    elected = kafka(
+        cluster, ELECT, "--election-type", "preferred", "--topic", topic, "--partition", "0"
+    )
+    assert "Successfully completed leader election (PREFERRED)" in elected
+    assert "Leader: 2\tReplicas: 2,1" in described(cluster, topic)

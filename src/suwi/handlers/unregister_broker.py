@@ -1,0 +1,24 @@
+"""UnregisterBroker v0: removes what the metadata has of a broker that will not return."""
+
+from kio.schema.errors import ErrorCode
+
+from suwi.controller.controller_api import ControllerApi
+from suwi.handlers.errors import error_of, reply
+from suwi.model.errors import BrokerError
+from suwi.model.ids import NodeId
+from suwi.net.answers import Reply
+from suwi.net.dispatch import Request
+
+
+class UnregisterBroker:
+    def __init__(self, controller: ControllerApi) -> None:
+        self._controller = controller
+
+    async def __call__(self, request: Request) -> Reply:
+        error, message = ErrorCode.none, None
+        try:
+            await self._controller.reassignments.unregister(NodeId(request.message.broker_id))
+        except BrokerError as problem:
+            error, message = error_of(problem)
+        fields = {"throttle_time": 0, "error_code": error, "error_message": message}
+        return reply(request, fields)

@@ -1,0 +1,57 @@
+"""`suwi cluster drain` and `suwi topics alter --replication-factor`, on four brokers."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from suwi.testing import Cluster
+from tests.cli.support import Suwi
+from tests.testing.clients import send
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=4) as running:
+        yield running
+
+
+@pytest.fixture
+def suwi(cluster: Cluster) -> Suwi:
+    return Suwi(cluster.bootstrap_servers)
+
+
+def replicas_of(suwi: Suwi, topic: str) -> list[list[int]]:
+    (described,) = suwi.json("topics", "describe", topic)
+    return [partition["replicas"] for partition in described["partitions"]]
+
+
+def test_a_drained_broker_has_no_replicas_left(cluster: Cluster, suwi: Suwi) -> None:
+    suwi.ok("topics", "create", "water", "--partitions", "4", "--replication-factor", "3")
+    send(cluster.bootstrap_servers, "water", "a", "b")
+    shown = suwi.ok("cluster", "drain", "2")
+    assert "moved" in shown
+    assert shown.endswith("broker 2 has no replicas left: it can be switched off\n")
+    assert all(2 not in replicas and len(replicas) == 3 for replicas in replicas_of(suwi, "water"))
+    assert suwi.json("cluster", "drain", "2") == {"broker": 2, "partitions_moved": 0}
+
+
+def test_a_broker_is_not_drained_if_too_few_are_left(cluster: Cluster, suwi: Suwi) -> None:
+    suwi.ok("topics", "create", "water", "--replication-factor", "4")
+    refused = suwi("cluster", "drain", "2")
+    assert refused.exit_code == 1
+    assert "suwi topics alter water --replication-factor 3" in refused.stderr
+    unknown = suwi("cluster", "drain", "9")
+    assert unknown.exit_code == 1
+    assert "there is no broker 9" in unknown.stderr
+
+
+def test_a_topic_gets_more_and_fewer_replicas(cluster: Cluster, suwi: Suwi) -> None:
+    suwi.ok("topics", "create", "water", "--partitions", "2", "--replication-factor", "1")
+    assert "replication factor 3" in suwi.ok("topics", "alter", "water", "-r", "3")
+    before = replicas_of(suwi, "water")
+    assert [len(set(replicas)) for replicas in before] == [3, 3]
+    assert suwi.json("topics", "alter", "water", "-r", "2")["replication_factor"] == 2
+    assert replicas_of(suwi, "water") == [replicas[:2] for replicas in before]
+    refused = suwi("topics", "alter", "water", "-r", "9")
+    assert refused.exit_code == 1
+    assert "replication factor 9 is larger" in refused.stderr
