@@ -38,6 +38,7 @@ from suwi.env import Env
 from suwi.env.tasks import TaskFailure, Tasks
 from suwi.handlers.describe_broker import BrokerIncarnation
 from suwi.handlers.peer_handshake import PeerHandshake
+from suwi.handlers.txn_markers import TxnMarkers
 from suwi.log.checkpoints import topic_id_text
 from suwi.log.directory_identity import ForeignDirectory, Identity
 from suwi.log.file_cache import FileCache, raise_open_file_limit
@@ -209,6 +210,7 @@ class Broker:
             brokers_max=None if self._store.is_shared else self._brokers_in_process,
         )
         self.replicas.subscribe(self.groups.runtime)
+        self.txn_markers = TxnMarkers(self.replicas, self.groups.runtime, self._env.clock)
 
     def _subscribe(self) -> None:
         # The dynamic configuration comes first: the other subscribers read it.
@@ -359,6 +361,7 @@ class Broker:
             self._forwarding,
             self._suspected_brokers,
             self.groups,
+            self.txn_markers,
             PeerHandshake(self._prover, proof_listener),
             self._incarnation,
         )
