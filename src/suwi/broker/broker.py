@@ -11,6 +11,8 @@ import logging
 from collections.abc import Collection
 from typing import Any
 
+from kio.schema.errors import ErrorCode
+
 from suwi.broker.broker_lifecycle import BrokerLifecycle
 from suwi.broker.controlled_shutdown import controlled_shutdown
 from suwi.broker.controller_election import ControllerElection
@@ -477,6 +479,6 @@ class Broker:
         self._deletion.delete_dir(path, self.config.topic.file_delete_delay_ms / 1000)
 
 
-async def _append_markers(*_fields: Any, **_named: Any) -> dict[Any, Any]:
+async def _append_markers(*fields: Any) -> dict[Any, Any]:
     """In place of the partitions' side."""
-    return {}
+    return dict.fromkeys(fields[-1], ErrorCode.none)

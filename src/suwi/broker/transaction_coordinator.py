@@ -88,11 +88,11 @@ class TransactionCoordinator:
         min_isr = config.transaction_state_log_min_isr
         if self._brokers_max is not None and self._brokers_max < replicas:
             replicas = self._brokers_max
-            min_isr = min(min_isr, max(1, replicas - 1))
+            min_isr = min(min_isr, replicas - 1)
         configs = {
             "cleanup.policy": "compact",
             "compression.type": "uncompressed",
-            "min.insync.replicas": str(min_isr),
+            "min.insync.replicas": str(min(max(min_isr, 1), replicas)),
             "segment.bytes": str(config.transaction_state_log_segment_bytes),
             "unclean.leader.election.enable": "false",
         }
