@@ -64,6 +64,8 @@ from suwi.handlers.report_loss import ReportLoss
 from suwi.handlers.sasl_authenticate import sasl_authenticate
 from suwi.handlers.sasl_handshake import sasl_handshake
 from suwi.handlers.sync_group import SyncGroup
+from suwi.handlers.txn_markers import TxnMarkers
+from suwi.handlers.write_txn_markers import WriteTxnMarkers
 from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.metadata.store import MetadataStore
 from suwi.model.broker_config import BrokerConfig
@@ -88,6 +90,7 @@ class KafkaApis:
     suspected_brokers: SuspectedBrokers
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    txn_markers: TxnMarkers
     handshake: PeerHandshake
     incarnation: Callable[[], BrokerIncarnation]
 
@@ -113,6 +116,7 @@ class KafkaApis:
             ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpoch(replicas),
             ApiKey.DELETE_RECORDS: DeleteRecords(replicas),
             ApiKey.DESCRIBE_PRODUCERS: DescribeProducers(replicas),
+            ApiKey.WRITE_TXN_MARKERS: WriteTxnMarkers(self.txn_markers),
         }
 
     def _fetch(self) -> Fetch:
