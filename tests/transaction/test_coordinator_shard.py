@@ -522,8 +522,9 @@ def test_t21_what_is_not_persisted_is_dropped_with_leadership() -> None:
     driver.start_add(1)
     driver.machine.resigned()
     fresh = driver.replayed(0)
-    for name in ("transactions", "_sending", "_held", "_last_epochs", "_expiry_left"):
+    for name in ("transactions", "_sending", "_last_epochs", "_expiry_left"):
         assert getattr(driver.machine, name) == getattr(fresh, name)
+    assert not driver.machine._held
 
 
 def test_a_dead_id_of_another_broker_is_unknown() -> None:
