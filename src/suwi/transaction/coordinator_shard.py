@@ -181,6 +181,7 @@ class TransactionCoordinatorShard:
         ):
             new = with_partitions(metadata, request.partitions, request.transaction_version, now_ms)
             decision.append(TransactionLogKey(transactional_id), new)
+            self._last_epochs.pop(transactional_id, None)  # The client has had its last reply.
         decision.reply(token, _to_all(request, error))
 
     def _verify(
