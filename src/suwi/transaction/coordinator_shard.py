@@ -173,7 +173,8 @@ class TransactionCoordinatorShard:
         # after the markers (KAFKA-18660).
         if metadata.state in PREPARED:
             refusal = _to_all(request, ErrorCode.concurrent_transactions)
-            self._held.hold(transactional_id, Held(token, again, refusal), now_ms, decision)
+            held = Held(token, again, refusal, request.held_ms_max)
+            self._held.hold(transactional_id, held, now_ms, decision)
             return
         error = check_producer(request.producer, metadata)
         if error is ErrorCode.none and not (
