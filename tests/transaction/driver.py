@@ -23,7 +23,7 @@ from suwi.transaction.messages import (
     Producer,
     ProducerResponse,
 )
-from suwi.transaction.transaction_metadata import OPEN
+from suwi.transaction.transaction_metadata import OPEN, PREPARED
 from suwi.transaction.transaction_records import (
     TRANSACTION_RECORDS,
     TransactionLogKey,
@@ -153,10 +153,12 @@ class Driver:
         version: int = 0,
         verify: bool = False,
         name: str = ID,
+        held_ms_max: int = 500,
     ) -> Token:
         token = Token()
+        added = tuple(map(tp, partitions))
         request = AddPartitionsRequest(
-            name, producer or self.producer, tuple(map(tp, partitions)), version, verify
+            name, producer or self.producer, added, version, verify, held_ms_max
         )
         self.do(lambda m, now, d: m.add_partitions(request, token, now, d), token)
         return token
@@ -270,6 +272,7 @@ class Driver:
             assert replayed == live, f"replay with the first {compacted_to} records compacted"
         for name, metadata in live.items():
             assert (metadata.state in OPEN) == (name in self.machine._open_since_ms)
+            assert (metadata.state in PREPARED) == (name in self.machine._prepared)
             assert 0 <= metadata.producer_epoch <= 32767
 
 

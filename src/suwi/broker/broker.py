@@ -240,6 +240,7 @@ class Broker:
         self._follower.subscribe(self._apply_limits)
         self._follower.subscribe(self.replicas.apply_image)
         self._follower.subscribe(self.groups.apply_image)
+        self._follower.subscribe(self.transactions.apply_image)
         self._follower.subscribe(self._failure_detector.apply_image)
         self._follower.subscribe(self._open_start_gate)
         self.controller_election.subscribe(self._failure_detector.update)

@@ -120,6 +120,9 @@ class TransactionCoordinator:
             ),
         )
 
+    def apply_image(self, old: ClusterImage, new: ClusterImage) -> None:
+        self._markers.apply_image(old, new)
+
     async def stop(self) -> None:
         self.runtime.stop()
         await self._markers.stop()
