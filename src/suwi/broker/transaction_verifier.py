@@ -137,9 +137,7 @@ class _RemoteCoordinator:
 
     async def stop(self) -> None:
         await cancel_and_wait(self._task)
-        self._answer_all({})
-        if self._connection is not None:
-            self._connection.abort()
+        self._give_up()
 
     async def _empty_queue(self) -> None:
         while self._queued:
@@ -160,11 +158,13 @@ class _RemoteCoordinator:
 
     def _failed(self, _error: Exception) -> None:
         self._task = None
+        self._give_up()
+
+    def _give_up(self) -> None:
         self._drop_connection()
+        self._in_flight += self._queued
+        self._queued = []
         self._answer_all({})
-        queued, self._queued = self._queued, []
-        for question in queued:
-            question.answer({})
 
     def _take(self) -> None:
         """The next request: an answer names transactions by their ids, so each is in it once."""

@@ -7,6 +7,7 @@ A request that comes while markers are written is held until then, for a short t
 Invariant (hazard H0): `transactions` is what a replay of the log gives.
 """
 
+from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -150,6 +151,11 @@ class TransactionCoordinatorShard:
             self._last_epochs.pop(transactional_id, None)
         else:
             self._last_epochs[transactional_id] = replaced.epoch
+
+    @property
+    def open_since_ms(self) -> Collection[int]:
+        """Since when each open transaction has been open."""
+        return self._open_since_ms.values()
 
     # -- partitions ------------------------------------------------------------------------------
 
