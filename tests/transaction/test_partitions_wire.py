@@ -113,7 +113,7 @@ async def new_client(wire: Wire, version: int) -> Client:
 
 
 async def read(wire: Wire, *, committed: bool = True, partition: int = 0) -> list[str]:
-    """What a consumer is given from the start. The records are old, so each is in a segment."""
+    """What a consumer is given from the start."""
     values: list[str] = []
     offset = 0
     while True:
