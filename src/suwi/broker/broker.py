@@ -37,10 +37,13 @@ from suwi.broker.peer_security import (
 from suwi.broker.registration import Origin, OwnRegistration
 from suwi.broker.replica_state_query import ReplicaStateQuery
 from suwi.broker.socket_server import SocketServer
+from suwi.broker.transaction_coordinator import TransactionCoordinator
+from suwi.broker.transaction_verifier import TransactionVerifier
 from suwi.env import Env
 from suwi.env.tasks import TaskFailure, Tasks
 from suwi.handlers.describe_broker import BrokerIncarnation
 from suwi.handlers.peer_handshake import PeerHandshake
+from suwi.handlers.txn_markers import TxnMarkers
 from suwi.log.checkpoints import topic_id_text
 from suwi.log.directory_identity import ForeignDirectory, Identity
 from suwi.log.file_cache import FileCache, raise_open_file_limit
@@ -126,7 +129,7 @@ class Broker:
         self._make_replicas(FileCache(env.disk, int(open_files_max * _OPEN_FILES_FOR_LOGS)))
         self._make_controller_election()
         self._make_socket_server(int(open_files_max * _OPEN_FILES_FOR_CONNECTIONS))
-        self._make_groups()
+        self._make_coordinators()
         if brokers_in_process > 1 or store.is_shared:
             check_peers_can_log_in(config, self._inter_broker_listener)
         self._failed = asyncio.Event()
@@ -205,15 +208,36 @@ class Broker:
         ]
         self._socket_server = SocketServer(config, self._specs, security, descriptors_max)
 
-    def _make_groups(self) -> None:
+    def _make_coordinators(self) -> None:
+        brokers_max = None if self._store.is_shared else self._brokers_in_process
         self.groups = GroupCoordinator(
             self.config,
             self._env,
             self.tasks,
             lambda: self.replicas.image,
-            brokers_max=None if self._store.is_shared else self._brokers_in_process,
+            brokers_max=brokers_max,
         )
         self.replicas.subscribe(self.groups.runtime)
+        self.txn_markers = TxnMarkers(self.replicas, self.groups.runtime, self._env.clock)
+        self.transactions = TransactionCoordinator(
+            self.config,
+            self._env,
+            self.tasks,
+            lambda: self.replicas.image,
+            self._follower,
+            self._peers,
+            self.txn_markers.append_markers,
+            brokers_max=brokers_max,
+        )
+        self.replicas.subscribe(self.transactions.runtime)
+        self._verifier = TransactionVerifier(
+            self.node_id,
+            lambda: self.replicas.image,
+            self.transactions,
+            self._peers,
+            lambda: self._dynamic.current.transaction_partition_verification_enable,
+            self.tasks,
+        )
 
     def _subscribe(self) -> None:
         # The dynamic configuration comes first: the other subscribers read it.
@@ -221,6 +245,7 @@ class Broker:
         self._follower.subscribe(self._apply_limits)
         self._follower.subscribe(self.replicas.apply_image)
         self._follower.subscribe(self.groups.apply_image)
+        self._follower.subscribe(self.transactions.apply_image)
         self._follower.subscribe(self._failure_detector.apply_image)
         self._follower.subscribe(self._open_start_gate)
         if self._store.is_shared:
@@ -383,6 +408,9 @@ class Broker:
             self._forwarding,
             self._suspected_brokers,
             self.groups,
+            self.transactions,
+            self.txn_markers,
+            self._verifier,
             PeerHandshake(self._prover, proof_listener),
             self._incarnation,
             lambda: self._lifecycle.session_state,
@@ -454,6 +482,8 @@ class Broker:
         # From here on no new request starts, so delayed requests can be completed with an error.
         await asyncio.sleep(0)
         self.groups.runtime.stop()
+        await self._verifier.stop()
+        await self.transactions.stop()
         for partition in self.replicas:
             partition.close()
         await self.replicas.stop_replication()
@@ -474,6 +504,8 @@ class Broker:
 
     async def _stop_components(self) -> None:
         self.groups.runtime.stop()
+        await self._verifier.stop()
+        await self.transactions.stop()
         await self._failure_detector.stop()
         await self._follower.stop()
         self._metadata_position.write()

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from suwi.broker.controller_election import ControllerElection
 from suwi.broker.forwarding import Forwarding
 from suwi.broker.group_coordinator import GroupCoordinator
+from suwi.broker.transaction_coordinator import TransactionCoordinator
 from suwi.controller.scram_control import ScramDirectory
 from suwi.env import Env
+from suwi.handlers.add_offsets_to_txn import AddOffsetsToTxn
+from suwi.handlers.add_partitions_to_txn import AddPartitionsToTxn
 from suwi.handlers.alter_configs import AlterConfigs
 from suwi.handlers.alter_partition import AlterPartition
 from suwi.handlers.alter_partition_reassignments import AlterPartitionReassignments
@@ -31,11 +34,18 @@ from suwi.handlers.describe_log_dirs import DescribeLogDirs
 from suwi.handlers.describe_producers import DescribeProducers
 from suwi.handlers.describe_replicas import DescribeReplicas
 from suwi.handlers.describe_topic_partitions import DescribeTopicPartitions
+from suwi.handlers.describe_transactions import DescribeTransactions
 from suwi.handlers.describe_user_scram_credentials import DescribeUserScramCredentials
 from suwi.handlers.elect_leaders import ElectLeaders
+from suwi.handlers.end_txn import EndTxn
 from suwi.handlers.fetch import Fetch
 from suwi.handlers.fetch_sessions import FetchSessions
-from suwi.handlers.find_coordinator import FindCoordinator
+from suwi.handlers.find_coordinator import (
+    GROUP,
+    TRANSACTION,
+    CoordinatorTopic,
+    FindCoordinator,
+)
 from suwi.handlers.heartbeat import Heartbeat
 from suwi.handlers.init_producer_id import InitProducerId
 from suwi.handlers.join_group import JoinGroup
@@ -44,6 +54,7 @@ from suwi.handlers.list_config_resources import ListConfigResources
 from suwi.handlers.list_groups import ListGroups
 from suwi.handlers.list_offsets import ListOffsets
 from suwi.handlers.list_partition_reassignments import ListPartitionReassignments
+from suwi.handlers.list_transactions import ListTransactions
 from suwi.handlers.metadata import Metadata
 from suwi.handlers.offset_commit import OffsetCommit
 from suwi.handlers.offset_delete import OffsetDelete
@@ -55,7 +66,11 @@ from suwi.handlers.report_loss import ReportLoss
 from suwi.handlers.sasl_authenticate import sasl_authenticate
 from suwi.handlers.sasl_handshake import sasl_handshake
 from suwi.handlers.sync_group import SyncGroup
+from suwi.handlers.txn_markers import TxnMarkers
+from suwi.handlers.txn_offset_commit import TxnOffsetCommit
 from suwi.handlers.unregister_broker import UnregisterBroker
+from suwi.handlers.verification import Verifier
+from suwi.handlers.write_txn_markers import WriteTxnMarkers
 from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.metadata.store import MetadataStore
 from suwi.model.broker_config import BrokerConfig
@@ -79,6 +94,9 @@ class KafkaApis:
     forwarding: Forwarding
     suspected_brokers: SuspectedBrokers
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    txn_markers: TxnMarkers
+    verifier: Verifier
     handshake: PeerHandshake
     incarnation: Callable[[], BrokerIncarnation]
     store_state: Callable[[], str]
@@ -88,6 +106,8 @@ class KafkaApis:
         handlers = {
             **self._record_handlers(),
             **self._group_handlers(),
+            **self._transaction_handlers(),
+            **self._internal_topic_handlers(),
             **self._topic_handlers(),
             **self._cluster_handlers(),
             **self._inter_broker_handlers(),
@@ -98,10 +118,9 @@ class KafkaApis:
     def _record_handlers(self) -> dict[int, Handler]:
         replicas = self.replicas
         return {
-            ApiKey.PRODUCE: Produce(replicas, self.env.clock),
+            ApiKey.PRODUCE: Produce(replicas, self.env.clock, self.verifier),
             ApiKey.FETCH: self._fetch(),
             ApiKey.LIST_OFFSETS: ListOffsets(replicas),
-            ApiKey.INIT_PRODUCER_ID: InitProducerId(ProducerIds(self.store)),
             ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpoch(replicas),
             ApiKey.DELETE_RECORDS: DeleteRecords(replicas),
             ApiKey.DESCRIBE_PRODUCERS: DescribeProducers(replicas),
@@ -117,10 +136,8 @@ class KafkaApis:
 
     def _group_handlers(self) -> dict[int, Handler]:
         replicas, runtime = self.replicas, self.groups.runtime
-        create_topic, new_topic = self.forwarding.create_topic, self.groups.new_topic
         metadata_bytes_max = self.config.offset_metadata_max_bytes
         return {
-            ApiKey.FIND_COORDINATOR: FindCoordinator(runtime, replicas, create_topic, new_topic),
             ApiKey.JOIN_GROUP: JoinGroup(runtime),
             ApiKey.SYNC_GROUP: SyncGroup(runtime),
             ApiKey.HEARTBEAT: Heartbeat(runtime),
@@ -133,6 +150,36 @@ class KafkaApis:
             ApiKey.DELETE_GROUPS: DeleteGroups(runtime),
             ApiKey.CONSUMER_GROUP_HEARTBEAT: ConsumerGroupHeartbeat(runtime),
             ApiKey.CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribe(runtime, self.groups.topics),
+        }
+
+    def _internal_topic_handlers(self) -> dict[int, Handler]:
+        """Those that make the topic of a coordinator."""
+        groups, transactions, create = self.groups, self.transactions, self.forwarding.create_topic
+        topics = {
+            GROUP: CoordinatorTopic(groups.runtime, groups.new_topic, create),
+            TRANSACTION: CoordinatorTopic(transactions.runtime, transactions.new_topic, create),
+        }
+        return {
+            ApiKey.FIND_COORDINATOR: FindCoordinator(topics, self.replicas),
+            ApiKey.ADD_OFFSETS_TO_TXN: AddOffsetsToTxn(transactions.runtime, topics[GROUP]),
+        }
+
+    def _transaction_handlers(self) -> dict[int, Handler]:
+        runtime, producer_ids = self.transactions.runtime, ProducerIds(self.store)
+        timeout_ms_max = self.config.transaction_max_timeout_ms
+        return {
+            ApiKey.INIT_PRODUCER_ID: InitProducerId(producer_ids, runtime, timeout_ms_max),
+            ApiKey.ADD_PARTITIONS_TO_TXN: AddPartitionsToTxn(runtime, self.replicas),
+            ApiKey.END_TXN: EndTxn(producer_ids, runtime),
+            ApiKey.DESCRIBE_TRANSACTIONS: DescribeTransactions(runtime),
+            ApiKey.LIST_TRANSACTIONS: ListTransactions(runtime, self.env.clock),
+            ApiKey.WRITE_TXN_MARKERS: WriteTxnMarkers(self.txn_markers),
+            ApiKey.TXN_OFFSET_COMMIT: TxnOffsetCommit(
+                self.groups.runtime,
+                self.replicas,
+                self.verifier,
+                self.config.offset_metadata_max_bytes,
+            ),
         }
 
     def _topic_handlers(self) -> dict[int, Handler]:

@@ -1,11 +1,12 @@
 """FindCoordinator v0-v6. v1: key type. v4: several keys. The first call makes the internal topic.
 
-A coordinator is the leader of the partition that its key belongs to. Transactions have none yet.
+A coordinator is the leader of the partition that its key belongs to. Key types: groups and
+transactional ids.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -22,44 +23,62 @@ log = logging.getLogger(__name__)
 
 _KEY_TYPE_FROM: Final = 1
 _SEVERAL_KEYS_FROM: Final = 4
-_GROUP: Final = 0
-_TRANSACTION: Final = 1
+GROUP: Final = 0
+TRANSACTION: Final = 1
+"""Key types."""
 
 CreateTopic = Callable[[NewTopic, Request], Awaitable[None]]
 
 
-class FindCoordinator:
+class CoordinatorTopic:
+    """The internal topic of one type of coordinator, made when it is needed first."""
+
     def __init__(
         self,
-        groups: CoordinatorRuntime,
-        replicas: ReplicaManager,
-        create_topic: CreateTopic,
+        runtime: CoordinatorRuntime,
         new_topic: Callable[[], NewTopic],
+        create_topic: CreateTopic,
     ) -> None:
-        """`new_topic` says how the internal topic is to be made."""
-        self._groups = groups
-        self._replicas = replicas
-        self._create_topic = create_topic
+        """`new_topic` says how it is to be made."""
+        self.runtime = runtime
         self._new_topic = new_topic
+        self._create_topic = create_topic
         self._creating = asyncio.Lock()
 
+    @property
+    def exists(self) -> bool:
+        return self.runtime.partitions > 0
+
+    async def create(self, request: Request) -> None:
+        """If it does not exist. Whether that has succeeded, the runtime knows."""
+        async with self._creating:
+            if self.exists:
+                return
+            try:
+                await self._create_topic(self._new_topic(), request)
+            except TopicAlreadyExists:
+                pass
+            except BrokerError as error:
+                log.warning(
+                    "internal topic not created",
+                    extra={"topic": self.runtime.topic, "reason": str(error)},
+                )
+
+
+class FindCoordinator:
+    def __init__(self, topics: Mapping[int, CoordinatorTopic], replicas: ReplicaManager) -> None:
+        """`topics` by key type."""
+        self._topics = topics
+        self._replicas = replicas
+
     def __call__(self, request: Request) -> Answer:
-        if _key_type(request) == _GROUP and not self._groups.partitions:
-            return Exclusive(self._create_and_reply(request))
+        topic = self._topics.get(_key_type(request))
+        if topic is not None and not topic.exists:
+            return Exclusive(self._create_and_reply(topic, request))
         return self._reply(request)
 
-    async def _create_and_reply(self, request: Request) -> Reply:
-        async with self._creating:
-            if not self._groups.partitions:
-                try:
-                    await self._create_topic(self._new_topic(), request)
-                except TopicAlreadyExists:
-                    pass
-                except BrokerError as error:
-                    log.warning(
-                        "internal topic not created",
-                        extra={"topic": self._groups.topic, "reason": str(error)},
-                    )
+    async def _create_and_reply(self, topic: CoordinatorTopic, request: Request) -> Reply:
+        await topic.create(request)
         return self._reply(request)
 
     def _reply(self, request: Request) -> Reply:
@@ -71,18 +90,14 @@ class FindCoordinator:
 
     def _find(self, key: str, request: Request) -> dict[str, Any]:
         key_type = _key_type(request)
-        if key_type == _TRANSACTION:
-            return _nobody(
-                ErrorCode.coordinator_not_available,
-                "this broker has no transaction coordinator yet",
-            )
-        if key_type != _GROUP:
+        topic = self._topics.get(key_type)
+        if topic is None:
             return _nobody(
                 ErrorCode.invalid_request, f"coordinators of type {key_type} are unknown"
             )
         image = self._replicas.image
         try:
-            state = image.partition(self._groups.partition_of(key))
+            state = image.partition(topic.runtime.partition_of(key))
             broker = image.unfenced_brokers.get(state.leader) if state is not None else None
             endpoint = broker.endpoint(request.listener) if broker is not None else None
             if broker is None or endpoint is None:
@@ -99,7 +114,7 @@ class FindCoordinator:
 
 
 def _key_type(request: Request) -> int:
-    return int(request.message.key_type) if request.version >= _KEY_TYPE_FROM else _GROUP
+    return int(request.message.key_type) if request.version >= _KEY_TYPE_FROM else GROUP
 
 
 def _nobody(error: ErrorCode, message: str | None) -> dict[str, Any]:

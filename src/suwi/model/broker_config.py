@@ -339,7 +339,7 @@ IGNORED_BROKER_KEYS = KEYS_WITHOUT_EFFECT.keys() | frozenset(
     socket.listen.backlog.size socket.receive.buffer.bytes socket.send.buffer.bytes
     ssl.keymanager.algorithm ssl.protocol ssl.provider
     ssl.secure.random.implementation ssl.trustmanager.algorithm
-    transaction.state.log.min.isr transaction.state.log.replication.factor
+    transaction.state.log.load.buffer.size
     zookeeper.clientCnxnSocket zookeeper.max.in.flight.requests zookeeper.set.acl
     """.split()
 )
@@ -449,6 +449,7 @@ DYNAMIC_BROKER_KEYS = frozenset(
         "log.cleaner.io.max.bytes.per.second",
         "max.connections",
         "max.connections.per.ip",
+        "transaction.partition.verification.enable",
     }
 )
 """The keys that can be changed while the broker runs."""
