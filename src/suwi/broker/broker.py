@@ -46,15 +46,18 @@ from suwi.log.names import CLEAN_SHUTDOWN
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.metadata.image import (
     CLUSTER,
+    FEATURES,
     PEER_SECRET,
     SCRAM_DECOYS,
     BrokerInfo,
     ClusterImage,
     Endpoint,
+    encode_features,
 )
 from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.metadata.store import ABSENT, MetadataStore, Put
 from suwi.model.broker_config import BrokerConfig, rack_of
+from suwi.model.features import NEW_CLUSTER, SUPPORTED
 from suwi.model.ids import NodeId
 from suwi.net.dispatch import Dispatcher
 from suwi.net.listener import Listener
@@ -231,7 +234,7 @@ class Broker:
 
     def _describe(self) -> BrokerInfo:
         rack = rack_of(self.config.broker_rack, self.node_id)
-        return BrokerInfo(self.node_id, tuple(self.endpoints), rack or None)
+        return BrokerInfo(self.node_id, tuple(self.endpoints), rack or None, features=SUPPORTED)
 
     @property
     def log_cleaner(self) -> LogCleaner:
@@ -240,7 +243,8 @@ class Broker:
     # -- starting ------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Raises DirectoryInUse, ForeignDirectory, IdInUse, OSError, BrokerFailed."""
+        """Raises DirectoryInUse, ForeignDirectory, UnsupportedFeature, IdInUse, OSError,
+        BrokerFailed."""
         self._starting = asyncio.current_task()
         try:
             self.directories.open()
@@ -265,6 +269,7 @@ class Broker:
         await self._follower.start()
         # The image must include every leader epoch under which this broker has written records.
         await self._follower.synced()
+        self._follower.image.features.check_supported()
         await LogLoader(
             self.node_id, self.directories, self.replicas, self._mark_for_deletion, self._adopts
         ).load()
@@ -318,7 +323,8 @@ class Broker:
                 return known.value.decode()
             # If several brokers start at once, only one of the conditional writes succeeds.
             new = self.directories.known_cluster_id() or topic_id_text(self._env.random.uuid())
-            await self._store.write([Put(CLUSTER, new.encode(), ABSENT)])
+            features = Put(FEATURES, encode_features(NEW_CLUSTER), ABSENT)
+            await self._store.write([Put(CLUSTER, new.encode(), ABSENT), features])
             await self._store.sync()
 
     def _serve_clients_if_ready(self, image: ClusterImage) -> None:

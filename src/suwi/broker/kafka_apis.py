@@ -53,9 +53,11 @@ from suwi.handlers.report_loss import ReportLoss
 from suwi.handlers.sasl_authenticate import sasl_authenticate
 from suwi.handlers.sasl_handshake import sasl_handshake
 from suwi.handlers.sync_group import SyncGroup
+from suwi.handlers.update_features import UpdateFeatures
 from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.metadata.store import MetadataStore
 from suwi.model.broker_config import BrokerConfig
+from suwi.model.features import GROUP_VERSION
 from suwi.model.ids import NodeId
 from suwi.net.dispatch import Handler
 from suwi.replica.replica_manager import ReplicaManager
@@ -88,7 +90,9 @@ class KafkaApis:
             **self._cluster_handlers(),
             **self._inter_broker_handlers(),
         }
-        handlers[ApiKey.API_VERSIONS] = ApiVersions(advertised([*handlers, ApiKey.API_VERSIONS]))
+        handlers[ApiKey.API_VERSIONS] = ApiVersions(
+            advertised([*handlers, ApiKey.API_VERSIONS]), lambda: self.follower.image.features
+        )
         return self.forwarding.wrap(handlers)
 
     def _record_handlers(self) -> dict[int, Handler]:
@@ -127,7 +131,9 @@ class KafkaApis:
             ApiKey.DESCRIBE_GROUPS: DescribeGroups(runtime),
             ApiKey.LIST_GROUPS: ListGroups(runtime),
             ApiKey.DELETE_GROUPS: DeleteGroups(runtime),
-            ApiKey.CONSUMER_GROUP_HEARTBEAT: ConsumerGroupHeartbeat(runtime),
+            ApiKey.CONSUMER_GROUP_HEARTBEAT: ConsumerGroupHeartbeat(
+                runtime, lambda: self.follower.image.features.level(GROUP_VERSION) > 0
+            ),
             ApiKey.CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribe(runtime, self.groups.topics),
         }
 
@@ -153,6 +159,7 @@ class KafkaApis:
             ApiKey.LIST_CONFIG_RESOURCES: ListConfigResources(replicas),
             ApiKey.ALTER_CONFIGS: AlterConfigs(controller, incremental=False),
             ApiKey.INCREMENTAL_ALTER_CONFIGS: AlterConfigs(controller, incremental=True),
+            ApiKey.UPDATE_FEATURES: UpdateFeatures(controller),
             ApiKey.SASL_HANDSHAKE: sasl_handshake,
             ApiKey.SASL_AUTHENTICATE: sasl_authenticate,
             ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: DescribeUserScramCredentials(users),

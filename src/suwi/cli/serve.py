@@ -38,6 +38,7 @@ from suwi.log.names import META_PROPERTIES, parse_partition_dir_name
 from suwi.metadata.embedded import EmbeddedStore, StoreInUse
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import BadConfig
+from suwi.model.features import UnsupportedFeature
 from suwi.model.ids import NodeId
 from suwi.net.stats import NetStats
 
@@ -97,6 +98,7 @@ def serve(
         DirectoryInUse,
         ForeignDirectory,
         IdInUse,
+        UnsupportedFeature,
     ) as error:
         return _complain(str(error))
     except OSError as error:
