@@ -53,7 +53,7 @@ class NotingCoordinator(Coordinator):
         if api is ApiKey.OFFSET_COMMIT:
             return await self._commit(fields, limits)
         if api is ApiKey.SYNC_GROUP and fields["assignments"]:
-            history.assigns(self.group, fields["generation_id"])
+            history.assigns(self.key, fields["generation_id"])
         sent = history.tick()
         answer = await super().call(api, fields, **limits)
         if api is ApiKey.OFFSET_FETCH:
@@ -72,7 +72,7 @@ class NotingCoordinator(Coordinator):
         return answer
 
     def _who(self, fields: Mapping[str, Any], generation: int, member_id: str) -> Who:
-        return Who(self.group, member_id, fields["group_instance_id"], generation)
+        return Who(self.key, member_id, fields["group_instance_id"], generation)
 
     async def _commit(self, fields: Mapping[str, Any], limits: Mapping[str, Any]) -> Any:
         generation = fields["generation_id_or_member_epoch"]
@@ -110,7 +110,7 @@ class NotingCoordinator(Coordinator):
             "committed_metadata": "",
         }
         fields = {
-            "group_id": self.group,
+            "group_id": self.key,
             "generation_id_or_member_epoch": who.generation,
             "member_id": who.member_id,
             "group_instance_id": who.instance_id,
@@ -137,5 +137,5 @@ class NotingCoordinator(Coordinator):
                 if one.committed_offset >= 0:
                     value = (one.committed_offset, one.metadata or "")
                 name = f"{topic.name}-{one.partition_index}"
-                read = OffsetRead(self.group, name, value, sent, answered)
+                read = OffsetRead(self.key, name, value, sent, answered)
                 self._history.reads.append(read)
