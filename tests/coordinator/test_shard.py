@@ -74,6 +74,45 @@ def test_a_reply_without_records_waits_for_those_that_it_rests_on() -> None:
     in_world(scenario)
 
 
+def test_what_others_do_because_of_records_waits_until_these_are_committed() -> None:
+    async def scenario(world: World) -> None:
+        await world.serve()
+        world.shard.tell(_note("a", "told at once", "told later"))
+        await turns()
+        assert world.notices == ["told at once"]
+        world.commit()
+        assert world.notices == ["told at once", "told later"]
+        world.shard.tell(lambda _m, _now_ms, decision: decision.notices_when_committed.append("x"))
+        assert world.notices[2:] == ["x"]  # Nothing was appended.
+
+    in_world(scenario)
+
+
+def test_nobody_acts_on_records_that_were_not_committed() -> None:
+    async def scenario(world: World) -> None:
+        await world.serve()
+        world.shard.tell(_note("a", "told at once", "told later"))
+        _refuse_appends(world, KafkaStorageError("the disk is full"))
+        await turns()
+        _accept_appends(world)
+        await world.until(lambda: world.shard.status is Status.ACTIVE)
+        world.put("b")
+        await turns()
+        world.commit()
+        assert world.notices == ["told at once"]
+
+    in_world(scenario)
+
+
+def _note(key: str, at_once: str, when_committed: str) -> Any:
+    def decide(_machine: Notes, _now_ms: int, decision: Decision) -> None:
+        decision.append(key, "v")
+        decision.notices.append(at_once)
+        decision.notices_when_committed.append(when_committed)
+
+    return decide
+
+
 def test_what_is_queued_in_one_turn_is_one_batch() -> None:
     async def scenario(world: World) -> None:
         await world.serve()

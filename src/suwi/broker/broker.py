@@ -11,6 +11,8 @@ import logging
 from collections.abc import Collection
 from typing import Any
 
+from kio.schema.errors import ErrorCode
+
 from suwi.broker.broker_lifecycle import BrokerLifecycle
 from suwi.broker.controlled_shutdown import controlled_shutdown
 from suwi.broker.controller_election import ControllerElection
@@ -34,6 +36,7 @@ from suwi.broker.peer_security import (
 )
 from suwi.broker.replica_state_query import ReplicaStateQuery
 from suwi.broker.socket_server import SocketServer
+from suwi.broker.transaction_coordinator import TransactionCoordinator
 from suwi.env import Env
 from suwi.env.tasks import TaskFailure, Tasks
 from suwi.handlers.describe_broker import BrokerIncarnation
@@ -125,7 +128,7 @@ class Broker:
         self._make_replicas(FileCache(env.disk, int(open_files_max * _OPEN_FILES_FOR_LOGS)))
         self._make_controller_election()
         self._make_socket_server(int(open_files_max * _OPEN_FILES_FOR_CONNECTIONS))
-        self._make_groups()
+        self._make_coordinators()
         if brokers_in_process > 1 or store.is_shared:
             check_peers_can_log_in(config, self._inter_broker_listener)
         self._failed = asyncio.Event()
@@ -203,15 +206,27 @@ class Broker:
         ]
         self._socket_server = SocketServer(config, self._specs, security, descriptors_max)
 
-    def _make_groups(self) -> None:
+    def _make_coordinators(self) -> None:
+        brokers_max = None if self._store.is_shared else self._brokers_in_process
         self.groups = GroupCoordinator(
             self.config,
             self._env,
             self.tasks,
             lambda: self.replicas.image,
-            brokers_max=None if self._store.is_shared else self._brokers_in_process,
+            brokers_max=brokers_max,
         )
         self.replicas.subscribe(self.groups.runtime)
+        self.transactions = TransactionCoordinator(
+            self.config,
+            self._env,
+            self.tasks,
+            lambda: self.replicas.image,
+            self._follower,
+            self._peers,
+            _append_markers,
+            brokers_max=brokers_max,
+        )
+        self.replicas.subscribe(self.transactions.runtime)
 
     def _subscribe(self) -> None:
         # The dynamic configuration comes first: the other subscribers read it.
@@ -365,6 +380,7 @@ class Broker:
             self._forwarding,
             self._suspected_brokers,
             self.groups,
+            self.transactions,
             PeerHandshake(self._prover, proof_listener),
             self._incarnation,
         )
@@ -433,6 +449,7 @@ class Broker:
         # From here on no new request starts, so delayed requests can be completed with an error.
         await asyncio.sleep(0)
         self.groups.runtime.stop()
+        await self.transactions.stop()
         for partition in self.replicas:
             partition.close()
         await self.replicas.stop_replication()
@@ -453,6 +470,7 @@ class Broker:
 
     async def _stop_components(self) -> None:
         self.groups.runtime.stop()
+        await self.transactions.stop()
         await self._failure_detector.stop()
         await self._follower.stop()
         await self.replicas.stop()
@@ -465,3 +483,8 @@ class Broker:
 
     def _mark_for_deletion(self, path: str) -> None:
         self._deletion.delete_dir(path, self.config.topic.file_delete_delay_ms / 1000)
+
+
+async def _append_markers(*fields: Any) -> dict[Any, Any]:
+    """In place of the partitions' side."""
+    return dict.fromkeys(fields[-1], ErrorCode.none)

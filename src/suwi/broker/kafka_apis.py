@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from suwi.broker.controller_election import ControllerElection
 from suwi.broker.forwarding import Forwarding
 from suwi.broker.group_coordinator import GroupCoordinator
+from suwi.broker.transaction_coordinator import TransactionCoordinator
 from suwi.controller.scram_control import ScramDirectory
 from suwi.env import Env
+from suwi.handlers.add_offsets_to_txn import AddOffsetsToTxn
+from suwi.handlers.add_partitions_to_txn import AddPartitionsToTxn
 from suwi.handlers.alter_configs import AlterConfigs
 from suwi.handlers.alter_partition import AlterPartition
 from suwi.handlers.alter_user_scram_credentials import AlterUserScramCredentials
@@ -30,11 +33,18 @@ from suwi.handlers.describe_log_dirs import DescribeLogDirs
 from suwi.handlers.describe_producers import DescribeProducers
 from suwi.handlers.describe_replicas import DescribeReplicas
 from suwi.handlers.describe_topic_partitions import DescribeTopicPartitions
+from suwi.handlers.describe_transactions import DescribeTransactions
 from suwi.handlers.describe_user_scram_credentials import DescribeUserScramCredentials
 from suwi.handlers.elect_leaders import ElectLeaders
+from suwi.handlers.end_txn import EndTxn
 from suwi.handlers.fetch import Fetch
 from suwi.handlers.fetch_sessions import FetchSessions
-from suwi.handlers.find_coordinator import FindCoordinator
+from suwi.handlers.find_coordinator import (
+    GROUP,
+    TRANSACTION,
+    CoordinatorTopic,
+    FindCoordinator,
+)
 from suwi.handlers.heartbeat import Heartbeat
 from suwi.handlers.init_producer_id import InitProducerId
 from suwi.handlers.join_group import JoinGroup
@@ -42,6 +52,7 @@ from suwi.handlers.leave_group import LeaveGroup
 from suwi.handlers.list_config_resources import ListConfigResources
 from suwi.handlers.list_groups import ListGroups
 from suwi.handlers.list_offsets import ListOffsets
+from suwi.handlers.list_transactions import ListTransactions
 from suwi.handlers.metadata import Metadata
 from suwi.handlers.offset_commit import OffsetCommit
 from suwi.handlers.offset_delete import OffsetDelete
@@ -78,6 +89,7 @@ class KafkaApis:
     forwarding: Forwarding
     suspected_brokers: SuspectedBrokers
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
     handshake: PeerHandshake
     incarnation: Callable[[], BrokerIncarnation]
 
@@ -86,6 +98,7 @@ class KafkaApis:
         handlers = {
             **self._record_handlers(),
             **self._group_handlers(),
+            **self._transaction_handlers(),
             **self._topic_handlers(),
             **self._cluster_handlers(),
             **self._inter_broker_handlers(),
@@ -101,7 +114,6 @@ class KafkaApis:
             ApiKey.PRODUCE: Produce(replicas, self.env.clock),
             ApiKey.FETCH: self._fetch(),
             ApiKey.LIST_OFFSETS: ListOffsets(replicas),
-            ApiKey.INIT_PRODUCER_ID: InitProducerId(ProducerIds(self.store)),
             ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpoch(replicas),
             ApiKey.DELETE_RECORDS: DeleteRecords(replicas),
             ApiKey.DESCRIBE_PRODUCERS: DescribeProducers(replicas),
@@ -117,10 +129,9 @@ class KafkaApis:
 
     def _group_handlers(self) -> dict[int, Handler]:
         replicas, runtime = self.replicas, self.groups.runtime
-        create_topic, new_topic = self.forwarding.create_topic, self.groups.new_topic
         metadata_bytes_max = self.config.offset_metadata_max_bytes
         return {
-            ApiKey.FIND_COORDINATOR: FindCoordinator(runtime, replicas, create_topic, new_topic),
+            ApiKey.FIND_COORDINATOR: self._find_coordinator(),
             ApiKey.JOIN_GROUP: JoinGroup(runtime),
             ApiKey.SYNC_GROUP: SyncGroup(runtime),
             ApiKey.HEARTBEAT: Heartbeat(runtime),
@@ -135,6 +146,26 @@ class KafkaApis:
                 runtime, lambda: self.follower.image.features.level(GROUP_VERSION) > 0
             ),
             ApiKey.CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribe(runtime, self.groups.topics),
+        }
+
+    def _find_coordinator(self) -> FindCoordinator:
+        groups, transactions = self.groups, self.transactions
+        topics = {
+            GROUP: CoordinatorTopic(groups.runtime, groups.new_topic),
+            TRANSACTION: CoordinatorTopic(transactions.runtime, transactions.new_topic),
+        }
+        return FindCoordinator(topics, self.replicas, self.forwarding.create_topic)
+
+    def _transaction_handlers(self) -> dict[int, Handler]:
+        runtime, producer_ids = self.transactions.runtime, ProducerIds(self.store)
+        timeout_ms_max = self.config.transaction_max_timeout_ms
+        return {
+            ApiKey.INIT_PRODUCER_ID: InitProducerId(producer_ids, runtime, timeout_ms_max),
+            ApiKey.ADD_PARTITIONS_TO_TXN: AddPartitionsToTxn(runtime, self.replicas),
+            ApiKey.ADD_OFFSETS_TO_TXN: AddOffsetsToTxn(runtime, self.groups.runtime),
+            ApiKey.END_TXN: EndTxn(producer_ids, runtime),
+            ApiKey.DESCRIBE_TRANSACTIONS: DescribeTransactions(runtime),
+            ApiKey.LIST_TRANSACTIONS: ListTransactions(runtime, self.env.clock),
         }
 
     def _topic_handlers(self) -> dict[int, Handler]:

@@ -40,6 +40,8 @@ class Decision:
     """By key the deadline in milliseconds; None cancels."""
     notices: list[Any] = field(default_factory=list)
     """What people and metrics are told, for example of a rebalance."""
+    notices_when_committed: list[Any] = field(default_factory=list)
+    """Told once the records are committed: what others do because of them."""
     is_atomic: bool = True
     """Whether all of the records must be in one batch. If so, they are refused if they are too many
     for it."""

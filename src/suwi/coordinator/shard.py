@@ -66,6 +66,8 @@ class Shard:
         self._reader: LogReader | None = None
         self._timers = Timers(self._expire)
         self._replies = PendingReplies(context.commit_timeout_s)
+        self._notices: deque[tuple[Offset, list[Any]]] = deque()
+        """Those that wait until all below that offset is committed."""
         self._queue: list[_Queued] = []
         self._next_offset = Offset(0)
         """That of the next record to be queued."""
@@ -110,6 +112,7 @@ class Shard:
         self._timers.clear()
         is_ahead = was_active and self._next_offset > self._committed_end
         self._queue.clear()
+        self._notices.clear()
         self._is_flushing = False
         self._replies.fail_all(error)
         if is_ahead:
@@ -293,6 +296,7 @@ class Shard:
                 log.warning("coordinator records refused", extra=self._fields(error))
                 self._replies.refuse(decision.replies, error)
                 decision.replies.clear()
+                decision.notices_when_committed.clear()
             else:
                 self._replay(decision.records)
                 self._queue += queued
@@ -304,6 +308,9 @@ class Shard:
                 self._timers.arm(key, (deadline_ms - now_ms) / 1000)
         for notice in decision.notices:
             self._context.on_notice(notice)
+        if decision.notices_when_committed:
+            self._notices.append((self._next_offset, decision.notices_when_committed))
+            self._tell_committed()
         if decision.replies:
             self._reply(decision.replies)
 
@@ -385,11 +392,17 @@ class Shard:
             return
         self._committed_end = end
         self.machine.committed(end)
+        self._tell_committed()
         self._replies.committed(end)
         if self._queue:
             asyncio.get_running_loop().call_soon(self._flush, machine)
         else:
             self._is_flushing = False
+
+    def _tell_committed(self) -> None:
+        while self._notices and self._notices[0][0] <= self._committed_end:
+            for notice in self._notices.popleft()[1]:
+                self._context.on_notice(notice)
 
     def _lose(self, error: Exception) -> None:
         """What was replayed is not in the log: load again, if this is still the leader."""

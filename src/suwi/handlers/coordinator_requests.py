@@ -1,5 +1,6 @@
 """Requests to a coordinator: to the shard that a key belongs to, and its reply, now or later."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -91,3 +92,38 @@ def ask_shard(
     except Exception as error:
         return refuse(coordinator_error(error))
     return token.answer()
+
+
+class _Awaited(Token):
+    __slots__ = ("response",)
+
+    def __init__(self) -> None:
+        self.response: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def resolve(self, response: Any) -> None:
+        if not self.response.done():
+            self.response.set_result(response)
+
+    def fail(self, error: Exception) -> None:
+        if not self.response.done():
+            self.response.set_exception(error)
+
+
+async def ask(
+    runtime: CoordinatorRuntime,
+    key: str,
+    decide: Callable[[Any, Token, int, Decision], None],
+    *,
+    writes: bool = True,
+) -> Any:
+    """As `ask_shard`, for whoever awaits the response. Raises what refuses it.
+
+    Without `writes`, also where another broker may lead by now."""
+    token = _Awaited()
+    shard = runtime.shard_of(key) if writes else runtime.shard_to_read(key)
+    shard.submit(
+        lambda machine, now_ms, decision: decide(machine, token, now_ms, decision),
+        token,
+        writes=writes,
+    )
+    return await token.response

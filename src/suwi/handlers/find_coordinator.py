@@ -1,12 +1,13 @@
 """FindCoordinator v0-v6. v1: key type. v4: several keys. The first call makes the internal topic.
 
-A coordinator is the leader of the partition that its key belongs to. Transactions have none yet.
+A coordinator is the leader of the partition that its key belongs to. Key types: groups and
+transactional ids.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
@@ -22,43 +23,51 @@ log = logging.getLogger(__name__)
 
 _KEY_TYPE_FROM: Final = 1
 _SEVERAL_KEYS_FROM: Final = 4
-_GROUP: Final = 0
-_TRANSACTION: Final = 1
+GROUP: Final = 0
+TRANSACTION: Final = 1
+"""Key types."""
 
 CreateTopic = Callable[[NewTopic, Request], Awaitable[None]]
+
+
+class CoordinatorTopic(NamedTuple):
+    """The internal topic of one type of coordinator."""
+
+    runtime: CoordinatorRuntime
+    new_topic: Callable[[], NewTopic]
+    """How it is to be made."""
 
 
 class FindCoordinator:
     def __init__(
         self,
-        groups: CoordinatorRuntime,
+        topics: Mapping[int, CoordinatorTopic],
         replicas: ReplicaManager,
         create_topic: CreateTopic,
-        new_topic: Callable[[], NewTopic],
     ) -> None:
-        """`new_topic` says how the internal topic is to be made."""
-        self._groups = groups
+        """`topics` by key type."""
+        self._topics = topics
         self._replicas = replicas
         self._create_topic = create_topic
-        self._new_topic = new_topic
         self._creating = asyncio.Lock()
 
     def __call__(self, request: Request) -> Answer:
-        if _key_type(request) == _GROUP and not self._groups.partitions:
-            return Exclusive(self._create_and_reply(request))
+        topic = self._topics.get(_key_type(request))
+        if topic is not None and not topic.runtime.partitions:
+            return Exclusive(self._create_and_reply(topic, request))
         return self._reply(request)
 
-    async def _create_and_reply(self, request: Request) -> Reply:
+    async def _create_and_reply(self, topic: CoordinatorTopic, request: Request) -> Reply:
         async with self._creating:
-            if not self._groups.partitions:
+            if not topic.runtime.partitions:
                 try:
-                    await self._create_topic(self._new_topic(), request)
+                    await self._create_topic(topic.new_topic(), request)
                 except TopicAlreadyExists:
                     pass
                 except BrokerError as error:
                     log.warning(
                         "internal topic not created",
-                        extra={"topic": self._groups.topic, "reason": str(error)},
+                        extra={"topic": topic.runtime.topic, "reason": str(error)},
                     )
         return self._reply(request)
 
@@ -71,18 +80,14 @@ class FindCoordinator:
 
     def _find(self, key: str, request: Request) -> dict[str, Any]:
         key_type = _key_type(request)
-        if key_type == _TRANSACTION:
-            return _nobody(
-                ErrorCode.coordinator_not_available,
-                "this broker has no transaction coordinator yet",
-            )
-        if key_type != _GROUP:
+        topic = self._topics.get(key_type)
+        if topic is None:
             return _nobody(
                 ErrorCode.invalid_request, f"coordinators of type {key_type} are unknown"
             )
         image = self._replicas.image
         try:
-            state = image.partition(self._groups.partition_of(key))
+            state = image.partition(topic.runtime.partition_of(key))
             broker = image.unfenced_brokers.get(state.leader) if state is not None else None
             endpoint = broker.endpoint(request.listener) if broker is not None else None
             if broker is None or endpoint is None:
@@ -99,7 +104,7 @@ class FindCoordinator:
 
 
 def _key_type(request: Request) -> int:
-    return int(request.message.key_type) if request.version >= _KEY_TYPE_FROM else _GROUP
+    return int(request.message.key_type) if request.version >= _KEY_TYPE_FROM else GROUP
 
 
 def _nobody(error: ErrorCode, message: str | None) -> dict[str, Any]:

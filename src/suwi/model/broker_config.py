@@ -321,8 +321,7 @@ IGNORED_BROKER_KEYS = KEYS_WITHOUT_EFFECT.keys() | frozenset(
     socket.listen.backlog.size socket.receive.buffer.bytes socket.send.buffer.bytes
     ssl.keymanager.algorithm ssl.protocol ssl.provider
     ssl.secure.random.implementation ssl.trustmanager.algorithm
-    transaction.state.log.min.isr transaction.state.log.replication.factor zookeeper.connect
-    zookeeper.connection.timeout.ms
+    transaction.state.log.load.buffer.size zookeeper.connect zookeeper.connection.timeout.ms
     """.split()
 )
 

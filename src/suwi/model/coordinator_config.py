@@ -6,11 +6,11 @@
 from dataclasses import dataclass
 
 from suwi.model.config_kinds import INT32_MAX, BadConfig, int32, key, list_of, one_of
-from suwi.model.security_config import SecurityConfig
+from suwi.model.transaction_config import TransactionConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinatorConfig(SecurityConfig):
+class CoordinatorConfig(TransactionConfig):
     """A base of `BrokerConfig`."""
 
     offsets_topic_num_partitions: int = key(

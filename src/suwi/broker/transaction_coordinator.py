@@ -1,0 +1,149 @@
+"""The transaction coordinator of a broker: its shards, its internal topic, and its markers.
+
+Handlers ask `runtime` for the shard of a transactional id. `add_partitions` is for partitions that
+this broker leads itself, without a socket.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from suwi.broker.transaction_markers import AppendMarkers, TransactionMarkers
+from suwi.controller.topic_control import NewTopic
+from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.coordinator.shard_context import ShardContext
+from suwi.env import Env
+from suwi.env.tasks import Tasks
+from suwi.handlers.transaction_requests import add_partitions
+from suwi.metadata.image import ClusterImage
+from suwi.metadata.metadata_follower import MetadataFollower
+from suwi.model.broker_config import BrokerConfig
+from suwi.model.errors import BrokerError
+from suwi.model.ids import NodeId, ProducerEpoch, ProducerId, TopicPartition
+from suwi.replica.peers import Peers
+from suwi.transaction.coordinator_shard import TransactionConfig, TransactionCoordinatorShard
+from suwi.transaction.messages import AddPartitionsRequest, MarkersToSend, Producer
+from suwi.transaction.transaction_records import TRANSACTION_RECORDS
+
+log = logging.getLogger(__name__)
+
+TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
+_SILENT_FETCHES_MAX: Final = 3
+
+
+class TransactionCoordinator:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        env: Env,
+        tasks: Tasks,
+        image: Callable[[], ClusterImage],
+        follower: MetadataFollower,
+        peers: Peers,
+        append_markers: AppendMarkers,
+        *,
+        brokers_max: int | None,
+    ) -> None:
+        """`append_markers`: to partitions of this broker. `brokers_max`: how many brokers there
+        will ever be, where that is known."""
+        self._config = config
+        self._tasks = tasks
+        self._brokers_max = brokers_max
+        transactions = TransactionConfig(
+            config.transactional_id_expiration_ms,
+            config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            config.transaction_remove_expired_transaction_cleanup_interval_ms,
+        )
+        self.runtime = CoordinatorRuntime(
+            TRANSACTION_STATE_TOPIC,
+            image,
+            ShardContext(
+                lambda: TransactionCoordinatorShard(transactions),
+                TRANSACTION_RECORDS,
+                env.clock,
+                tasks,
+                config.offsets_commit_timeout_ms / 1000,
+                _SILENT_FETCHES_MAX * config.replica_fetch_wait_max_ms / 1000,
+                self._send,
+                self._shard_failed,
+            ),
+        )
+        self._markers = TransactionMarkers(
+            NodeId(config.node_id),
+            follower,
+            peers,
+            append_markers,
+            tasks,
+            self._is_sending,
+            self._written,
+        )
+
+    def new_topic(self) -> NewTopic:
+        """How the internal topic is made. Fewer brokers than replicas asked for: as many as there
+        are, and one may be missing of three."""
+        config = self._config
+        replicas = config.transaction_state_log_replication_factor
+        min_isr = config.transaction_state_log_min_isr
+        if self._brokers_max is not None and self._brokers_max < replicas:
+            replicas = self._brokers_max
+            min_isr = min(min_isr, replicas - 1)
+        configs = {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": str(min(max(min_isr, 1), replicas)),
+            "segment.bytes": str(config.transaction_state_log_segment_bytes),
+            "unclean.leader.election.enable": "false",
+        }
+        partitions = config.transaction_state_log_num_partitions
+        return NewTopic(TRANSACTION_STATE_TOPIC, partitions, replicas, configs)
+
+    async def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+        *,
+        verify_only: bool,
+        transaction_version: int,
+    ) -> dict[TopicPartition, ErrorCode]:
+        """The error of each partition. If another broker is the coordinator, that is the error."""
+        producer = Producer(ProducerId(producer_id), ProducerEpoch(producer_epoch))
+        return await add_partitions(
+            self.runtime,
+            AddPartitionsRequest(
+                transactional_id, producer, tuple(partitions), transaction_version, verify_only
+            ),
+        )
+
+    async def stop(self) -> None:
+        self.runtime.stop()
+        await self._markers.stop()
+
+    # -- markers ---------------------------------------------------------------------------------
+
+    def _send(self, markers: MarkersToSend) -> None:
+        self._markers.send(markers, self.runtime.shard_of(markers.transactional_id).epoch)
+
+    def _is_sending(self, markers: MarkersToSend) -> bool:
+        try:
+            shard = self.runtime.shard_of(markers.transactional_id)
+        except BrokerError:
+            return False
+        is_sending: bool = shard.machine.is_sending(markers)
+        return is_sending
+
+    def _written(self, markers: MarkersToSend) -> None:
+        def decide(machine: TransactionCoordinatorShard, now_ms: int, decision: Any) -> None:
+            machine.markers_written(markers, now_ms, decision)
+
+        self.runtime.shard_of(markers.transactional_id).tell(decide)
+
+    def _shard_failed(self, partition: TopicPartition, error: Exception) -> None:
+        self._tasks.count("transaction coordinator", error)
+        log.error(
+            "coordinator shard failed",
+            extra={"partition": str(partition), "reason": repr(error)},
+        )

@@ -1,0 +1,329 @@
+"""Sends the markers of transactions that have been decided to the leaders of their partitions.
+
+`send` takes them when the decision is committed; `written` is called when each partition has its
+marker, or is gone. To other brokers they go in WriteTxnMarkers requests, one in flight to each
+broker, with all that has come up meanwhile in the next; on this broker they are appended directly.
+Whatever a retry can mend is retried, for as long as the coordinator wants it (hazard T11).
+Invariant: `written` is called at most once for each `MarkersToSend`, and never before every
+partition has its marker.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final, Protocol
+
+from kio.schema.errors import ErrorCode
+
+from suwi.client.connection import PeerConnection
+from suwi.env.tasks import Tasks, cancel_and_wait
+from suwi.metadata.image import ClusterImage
+from suwi.metadata.store import Unavailable
+from suwi.model.errors import BrokerError
+from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId, PartitionIndex, TopicPartition
+from suwi.replica.peers import Peers
+from suwi.transaction.messages import MarkersToSend
+from suwi.wire.errors import MalformedResponse
+from suwi.wire.versions import ApiKey
+
+log = logging.getLogger(__name__)
+
+_VERSION: Final = 2
+_RESPONSE_S_MAX: Final = 40.0
+_RETRY_S_MIN: Final = 0.05
+_RETRY_S_MAX: Final = 1.0
+_SYNC_S_MAX: Final = 5.0
+
+_DROPPED: Final = frozenset(
+    {
+        ErrorCode.invalid_producer_epoch,  # A later epoch has written: this one has ended there.
+        ErrorCode.invalid_topic_exception,  # It cannot have transactions.
+        ErrorCode.unsupported_for_message_format,
+    }
+)
+"""The partition needs no marker, or can have none."""
+_EXPECTED: Final = frozenset(
+    {
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.leader_not_available,
+        ErrorCode.not_enough_replicas,
+        ErrorCode.not_enough_replicas_after_append,
+        ErrorCode.request_timed_out,
+        ErrorCode.kafka_storage_error,
+        ErrorCode.network_exception,
+    }
+)
+"""They come and go; other errors are logged before the next attempt."""
+
+Errors = dict[TopicPartition, ErrorCode]
+
+
+class AppendMarkers(Protocol):
+    def __call__(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        commits: bool,
+        transaction_version: int,
+        partitions: Iterable[TopicPartition],
+    ) -> Awaitable[Errors]:
+        """Append to partitions of this broker: the error of each, when it is committed."""
+
+
+class Metadata(Protocol):
+    @property
+    def image(self) -> ClusterImage: ...
+
+    async def synced(self, within_s: float | None = None) -> None: ...
+
+
+class _Unwritten:
+    """The markers of one transaction, and the partitions that have none yet."""
+
+    __slots__ = ("attempts", "coordinator_epoch", "left", "markers")
+
+    def __init__(self, markers: MarkersToSend, coordinator_epoch: LeaderEpoch) -> None:
+        self.markers = markers
+        self.coordinator_epoch = coordinator_epoch
+        self.left: dict[TopicPartition, None] = dict.fromkeys(markers.partitions)
+        self.attempts = 0
+
+    def fields(self, partitions: Sequence[TopicPartition]) -> dict[str, Any]:
+        """Its part of a request."""
+        topics: dict[str, list[int]] = {}
+        for tp in partitions:
+            topics.setdefault(tp.topic, []).append(tp.partition)
+        return {
+            "producer_id": self.markers.producer.id,
+            "producer_epoch": self.markers.producer.epoch,
+            "transaction_result": self.markers.is_commit,
+            "topics": [
+                {"name": name, "partition_indexes": indexes} for name, indexes in topics.items()
+            ],
+            "coordinator_epoch": self.coordinator_epoch,
+            "transaction_version": self.markers.transaction_version,
+        }
+
+
+_Queue = dict[_Unwritten, list[TopicPartition]]
+
+
+class TransactionMarkers:
+    def __init__(
+        self,
+        node_id: NodeId,
+        metadata: Metadata,
+        peers: Peers,
+        append_markers: AppendMarkers,
+        tasks: Tasks,
+        is_wanted: Callable[[MarkersToSend], bool],
+        written: Callable[[MarkersToSend], None],
+    ) -> None:
+        """`is_wanted`: whether this broker still has to write them."""
+        self._node_id = node_id
+        self._metadata = metadata
+        self._peers = peers
+        self._append_markers = append_markers
+        self._tasks = tasks
+        self._is_wanted = is_wanted
+        self._written = written
+        self._queues: dict[NodeId, _Queue] = {}
+        """By broker what is to be sent to it next. At `NO_NODE` stands what the image lacks."""
+        self._workers: dict[NodeId, asyncio.Task[None]] = {}
+        self._connections: dict[NodeId, PeerConnection] = {}
+        self._appends: dict[asyncio.Task[None], None] = {}
+        self._is_stopped = False
+
+    def send(self, markers: MarkersToSend, coordinator_epoch: LeaderEpoch) -> None:
+        unwritten = _Unwritten(markers, coordinator_epoch)
+        # Not at once: the coordinator is in the midst of an event.
+        asyncio.get_running_loop().call_soon(self._route, unwritten, list(unwritten.left))
+
+    async def stop(self) -> None:
+        self._is_stopped = True
+        for connection in self._connections.values():
+            connection.abort()
+        await cancel_and_wait(*self._workers.values(), *self._appends)
+
+    def _route(self, unwritten: _Unwritten, partitions: Iterable[TopicPartition]) -> None:
+        """Give each partition to the broker that leads it now."""
+        if self._is_stopped or not self._is_wanted(unwritten.markers):
+            return
+        if not unwritten.left:
+            self._written(unwritten.markers)
+            return
+        image = self._metadata.image
+        by_broker: dict[NodeId, list[TopicPartition]] = {}
+        without_leader: list[TopicPartition] = []
+        for tp in partitions:
+            state = image.partition(tp)
+            if state is None:
+                by_broker.setdefault(NO_NODE, []).append(tp)
+            elif state.leader == NO_NODE:
+                without_leader.append(tp)
+            else:
+                by_broker.setdefault(state.leader, []).append(tp)
+        for node, led in by_broker.items():
+            if node == self._node_id:
+                self._append_here(unwritten, led)
+            else:
+                self._queues.setdefault(node, {}).setdefault(unwritten, []).extend(led)
+                self._start(node)
+        if without_leader:
+            self._retry(unwritten, without_leader)
+
+    def _retry(self, unwritten: _Unwritten, partitions: list[TopicPartition]) -> None:
+        delay_s = min(_RETRY_S_MIN * 2 ** min(unwritten.attempts, 10), _RETRY_S_MAX)
+        unwritten.attempts += 1
+        asyncio.get_running_loop().call_later(delay_s, self._route, unwritten, partitions)
+
+    def _settle(
+        self, unwritten: _Unwritten, partitions: Sequence[TopicPartition], errors: Errors
+    ) -> None:
+        """What became of the markers of these partitions."""
+        to_retry = []
+        for tp in partitions:
+            error = errors.get(tp, ErrorCode.unknown_server_error)
+            if error is ErrorCode.transaction_coordinator_fenced:
+                self._log("transaction markers given up", unwritten, tp, error)
+                return  # Another coordinator has taken over, and writes them.
+            if error is ErrorCode.none:
+                del unwritten.left[tp]
+            elif error in _DROPPED:
+                self._log("transaction marker not needed", unwritten, tp, error)
+                del unwritten.left[tp]
+            else:
+                if error not in _EXPECTED:
+                    self._log("transaction marker failed", unwritten, tp, error)
+                to_retry.append(tp)
+        if to_retry:
+            self._retry(unwritten, to_retry)
+        elif not unwritten.left:
+            self._route(unwritten, ())
+
+    def _log(
+        self, message: str, unwritten: _Unwritten, tp: TopicPartition, error: ErrorCode
+    ) -> None:
+        log.warning(
+            message,
+            extra={
+                "transactional_id": unwritten.markers.transactional_id,
+                "partition": str(tp),
+                "reason": error.name,
+            },
+        )
+
+    # -- this broker -----------------------------------------------------------------------------
+
+    def _append_here(self, unwritten: _Unwritten, partitions: list[TopicPartition]) -> None:
+        async def append() -> None:
+            markers = unwritten.markers
+            errors = await self._append_markers(
+                markers.producer.id,
+                markers.producer.epoch,
+                unwritten.coordinator_epoch,
+                markers.is_commit,
+                markers.transaction_version,
+                partitions,
+            )
+            self._settle(unwritten, partitions, errors)
+
+        def failed(_error: Exception) -> None:
+            self._retry(unwritten, partitions)
+
+        task = self._tasks.start(append, name="transaction markers", on_failure=failed)
+        self._appends[task] = None
+        task.add_done_callback(lambda done: self._appends.pop(done, None))
+
+    # -- other brokers ---------------------------------------------------------------------------
+
+    def _start(self, node: NodeId) -> None:
+        if node not in self._workers:
+
+            async def work() -> None:
+                await self._empty_queue(node)
+
+            def failed(_error: Exception) -> None:
+                del self._workers[node]
+                if self._queues.get(node):
+                    self._start(node)
+
+            self._workers[node] = self._tasks.start(
+                work, name="transaction markers", on_failure=failed
+            )
+
+    async def _empty_queue(self, node: NodeId) -> None:
+        while queue := self._queues.pop(node, None):
+            batch = [
+                (unwritten, partitions)
+                for unwritten, partitions in queue.items()
+                if self._is_wanted(unwritten.markers)
+            ]
+            if batch:
+                try:
+                    await self._write(node, batch)
+                except Exception:
+                    for unwritten, partitions in batch:
+                        self._retry(unwritten, partitions)
+                    raise
+        del self._workers[node]
+
+    async def _write(
+        self, node: NodeId, batch: list[tuple[_Unwritten, list[TopicPartition]]]
+    ) -> None:
+        if node == NO_NODE:
+            await self._drop_deleted(batch)
+            return
+        errors: dict[int, Errors] = {}
+        try:
+            async with asyncio.timeout(_RESPONSE_S_MAX):
+                connection = await self._connect(node)
+                fields = {"markers": [unwritten.fields(led) for unwritten, led in batch]}
+                answer = await connection.call(ApiKey.WRITE_TXN_MARKERS, _VERSION, fields)
+            for marker in answer.markers:
+                of_producer = errors.setdefault(marker.producer_id, {})
+                for topic in marker.topics:
+                    for each in topic.partitions:
+                        tp = TopicPartition(topic.name, PartitionIndex(each.partition_index))
+                        of_producer[tp] = each.error_code
+        except (OSError, MalformedResponse, BrokerError) as error:
+            self._disconnect(node)
+            log.info("transaction markers not sent", extra={"broker": node, "reason": str(error)})
+            lost = ErrorCode.network_exception
+            errors = {u.markers.producer.id: dict.fromkeys(led, lost) for u, led in batch}
+        for unwritten, partitions in batch:
+            found = errors.get(unwritten.markers.producer.id, {})
+            self._settle(unwritten, partitions, found)
+
+    async def _drop_deleted(self, batch: list[tuple[_Unwritten, list[TopicPartition]]]) -> None:
+        """A topic that is missing even in the newest image has been deleted; an older image may
+        not have it yet (KAFKA-9749)."""
+        try:
+            await self._metadata.synced(_SYNC_S_MAX)
+        except Unavailable:
+            image = None
+        else:
+            image = self._metadata.image
+        for unwritten, partitions in batch:
+            for tp in partitions:
+                if image is not None and image.partition(tp) is None:
+                    log.info("no transaction marker: topic deleted", extra={"partition": str(tp)})
+                    del unwritten.left[tp]
+            left = [tp for tp in partitions if tp in unwritten.left]
+            if left:
+                self._retry(unwritten, left)
+            elif not unwritten.left:
+                self._route(unwritten, ())
+
+    async def _connect(self, node: NodeId) -> PeerConnection:
+        connection = self._connections.get(node)
+        if connection is None or not connection.is_open:
+            connection = self._connections[node] = await self._peers.connect(node)
+        return connection
+
+    def _disconnect(self, node: NodeId) -> None:
+        connection = self._connections.pop(node, None)
+        if connection is not None:
+            connection.abort()

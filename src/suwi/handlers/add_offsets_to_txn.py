@@ -1,0 +1,41 @@
+"""AddOffsetsToTxn v0-v4. v2: PRODUCER_FENCED.
+
+A group's offsets are part of a transaction by the partition of `__consumer_offsets` that has them.
+"""
+
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.handlers.coordinator_requests import coordinator_error
+from suwi.handlers.errors import reply
+from suwi.handlers.transaction_requests import add_partitions, fenced_as
+from suwi.net.answers import Reply
+from suwi.net.dispatch import Request
+from suwi.transaction.messages import AddPartitionsRequest, Producer
+
+_PRODUCER_FENCED_FROM: Final = 2
+
+
+class AddOffsetsToTxn:
+    def __init__(self, transactions: CoordinatorRuntime, groups: CoordinatorRuntime) -> None:
+        self._transactions = transactions
+        self._groups = groups
+
+    async def __call__(self, request: Request) -> Reply:
+        error = fenced_as(await self._add(request), request.version, _PRODUCER_FENCED_FROM)
+        return reply(request, {"throttle_time": 0, "error_code": error})
+
+    async def _add(self, request: Request) -> ErrorCode:
+        asked = request.message
+        try:
+            partition = self._groups.partition_of(asked.group_id)
+        except Exception as error:
+            return coordinator_error(error)
+        producer = Producer(asked.producer_id, asked.producer_epoch)
+        errors = await add_partitions(
+            self._transactions,
+            AddPartitionsRequest(asked.transactional_id, producer, (partition,)),
+        )
+        return errors[partition]

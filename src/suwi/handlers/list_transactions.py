@@ -1,0 +1,84 @@
+"""ListTransactions v0-v2. v1: filter by duration. v2: by a pattern of the transactional id.
+
+Of what this broker coordinates.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.env import Clock
+from suwi.group.regular_expressions import InvalidRegularExpression, compile_regex
+from suwi.handlers.errors import reply
+from suwi.net.answers import Reply
+from suwi.net.dispatch import Request
+from suwi.transaction.transaction_records import TransactionLogValue, TransactionState
+
+_DURATION_FROM: Final = 1
+_PATTERN_FROM: Final = 2
+_STATES: Final = {state.label: state for state in TransactionState}
+
+Filter = Callable[[str, TransactionLogValue], bool]
+
+
+class ListTransactions:
+    def __init__(self, transactions: CoordinatorRuntime, clock: Clock) -> None:
+        self._transactions = transactions
+        self._clock = clock
+
+    def __call__(self, request: Request) -> Reply:
+        unknown = [name for name in request.message.state_filters if name not in _STATES]
+        error, listed = ErrorCode.none, []
+        try:
+            is_listed = self._filter(request)
+        except InvalidRegularExpression:
+            error = ErrorCode.invalid_regular_expression
+        else:
+            if self._transactions.is_loading:
+                error = ErrorCode.coordinator_load_in_progress
+            else:
+                listed = self._listed(is_listed)
+        return reply(
+            request,
+            {
+                "throttle_time": 0,
+                "error_code": error,
+                "unknown_state_filters": unknown,
+                "transaction_states": listed,
+            },
+        )
+
+    def _listed(self, is_listed: Filter) -> list[dict[str, Any]]:
+        return [
+            {
+                "transactional_id": transactional_id,
+                "producer_id": metadata.producer_id,
+                "transaction_state": metadata.state.label,
+            }
+            for shard in self._transactions.active()
+            for transactional_id, metadata in shard.machine.transactions.items()
+            if is_listed(transactional_id, metadata)
+        ]
+
+    def _filter(self, request: Request) -> Filter:
+        """Raises InvalidRegularExpression."""
+        asked, version = request.message, request.version
+        states = {_STATES[name] for name in asked.state_filters if name in _STATES}
+        producer_ids = set(asked.producer_id_filters)
+        duration_ms = asked.duration_filter if version >= _DURATION_FROM else -1
+        pattern = asked.transactional_id_pattern if version >= _PATTERN_FROM else None
+        regex = compile_regex(pattern) if pattern else None
+        begun_before_ms = self._clock.now_ms() - duration_ms
+
+        def is_listed(transactional_id: str, metadata: TransactionLogValue) -> bool:
+            if asked.state_filters and metadata.state not in states:
+                return False
+            if producer_ids and metadata.producer_id not in producer_ids:
+                return False
+            if duration_ms >= 0 and metadata.start_ms >= begun_before_ms:
+                return False
+            return regex is None or regex.fullmatch(transactional_id) is not None
+
+        return is_listed

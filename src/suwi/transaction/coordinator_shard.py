@@ -1,0 +1,416 @@
+"""The transactional ids of one partition of `__transaction_state`, as a pure machine.
+
+`coordinator/shard.py` drives it: each method takes one event and fills a `Decision`; `replay` is
+the only way in which persisted state changes. Once Prepare is committed, `MarkersToSend` leaves as
+a notice; `markers_written` brings it back, and the transaction is complete.
+A request that comes while markers are written is held until then, for a short time.
+Invariant (hazard H0): `transactions` is what a replay of the log gives.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from suwi.coordinator.decision import Decision, TimerKey, Token
+from suwi.coordinator.record import CoordinatorRecord
+from suwi.coordinator.record_facts import RecordFacts
+from suwi.model.ids import NO_PRODUCER_ID, ProducerEpoch
+from suwi.records.record import Marker
+from suwi.transaction.messages import (
+    NEEDS_PRODUCER_ID,
+    AddPartitionsRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    MarkersToSend,
+    Producer,
+    ProducerResponse,
+)
+from suwi.transaction.transaction_metadata import (
+    AT_REST,
+    EPOCH_OF_CLIENTS_MAX,
+    OPEN,
+    PREPARED,
+    TRANSACTION_VERSION_2,
+    aborted_without_partitions,
+    completed,
+    created,
+    fenced,
+    initialized,
+    prepared,
+    with_partitions,
+)
+from suwi.transaction.transaction_records import (
+    TransactionLogKey,
+    TransactionLogValue,
+    TransactionState,
+)
+from suwi.transaction.validation import check_end, check_producer
+
+_HELD_MS_MAX: Final = 500
+_ABORTED_PER_EVENT: Final = 100
+_EXPIRY_CHECKED_PER_EVENT: Final = 500
+_ABORT_TIMED_OUT: Final = ("abort timed out",)
+_REMOVE_EXPIRED: Final = ("remove expired",)
+_COMPLETE: Final = "complete"
+_HELD: Final = "held"
+
+
+class TransactionConfig(NamedTuple):
+    id_expiration_ms: int
+    abort_timed_out_interval_ms: int
+    remove_expired_interval_ms: int
+
+
+class _Held(NamedTuple):
+    token: Token
+    again: Callable[[int, Decision], None]
+    refusal: Any
+
+
+class TransactionCoordinatorShard:
+    def __init__(self, config: TransactionConfig) -> None:
+        self.transactions: dict[str, TransactionLogValue] = {}
+        self._config = config
+        self._open_since_ms: dict[str, int] = {}
+        """Of each open transaction the earliest time known at which it was open."""
+        self._last_epochs: dict[str, ProducerEpoch] = {}
+        """The epoch that InitProducerId or EndTxn has replaced for the same client: if it comes
+        again, the reply was lost. As in Kafka, not persisted."""
+        self._sending: dict[str, MarkersToSend] = {}
+        self._held: dict[str, list[_Held]] = {}
+        self._expiry_left: list[str] = []
+        """The ids that this pass has still to check, the next one last."""
+
+    # -- InitProducerId --------------------------------------------------------------------------
+
+    def init_producer_id(
+        self, request: InitProducerIdRequest, token: Token, now_ms: int, decision: Decision
+    ) -> None:
+        transactional_id, expected = request.transactional_id, request.expected
+        metadata = self.transactions.get(transactional_id)
+        if metadata is None:
+            if request.new_producer_id is None:
+                decision.reply(token, NEEDS_PRODUCER_ID)
+                return
+            self._last_epochs.pop(transactional_id, None)
+            new = created(request.new_producer_id, request.timeout_ms, now_ms)
+            self._write_and_reply(transactional_id, new, token, decision)
+            return
+
+        def again(now_ms: int, decision: Decision) -> None:
+            self.init_producer_id(request, token, now_ms, decision)
+
+        held = _Held(token, again, ProducerResponse(ErrorCode.concurrent_transactions))
+        if metadata.state in PREPARED:
+            self._hold(transactional_id, held, now_ms, decision)
+        elif expected is not None and not self._is_known(expected, metadata, transactional_id):
+            decision.reply(token, ProducerResponse(ErrorCode.producer_fenced))
+        elif metadata.state in OPEN:
+            self._prepare(transactional_id, fenced(metadata, now_ms), decision)
+            self._remember(transactional_id, expected)
+            self._hold(transactional_id, held, now_ms, decision)
+        else:
+            self._initialize(request, metadata, token, now_ms, decision)
+
+    def _is_known(
+        self, expected: Producer, metadata: TransactionLogValue, transactional_id: str
+    ) -> bool:
+        """Whether the client is the current producer, or one whose last reply was lost."""
+        if expected == (metadata.producer_id, metadata.producer_epoch):
+            return True
+        if expected.epoch != self._last_epochs.get(transactional_id):
+            return False
+        is_rotated = expected.id == metadata.previous_producer_id
+        return expected.id == metadata.producer_id or (
+            is_rotated and expected.epoch >= EPOCH_OF_CLIENTS_MAX
+        )
+
+    def _initialize(
+        self,
+        request: InitProducerIdRequest,
+        metadata: TransactionLogValue,
+        token: Token,
+        now_ms: int,
+        decision: Decision,
+    ) -> None:
+        """Give the producer a new epoch, a new id if there is none left (hazard T7), or, if its
+        last reply was lost, the same again."""
+        transactional_id, expected = request.transactional_id, request.expected
+        producer_id, epoch = metadata.producer_id, metadata.producer_epoch
+        was_lost = expected is not None and expected != (producer_id, epoch)
+        if not was_lost or epoch > EPOCH_OF_CLIENTS_MAX:
+            if epoch < EPOCH_OF_CLIENTS_MAX:
+                epoch = ProducerEpoch(epoch + 1)
+            elif request.new_producer_id is None:
+                decision.reply(token, NEEDS_PRODUCER_ID)
+                return
+            else:
+                producer_id, epoch = request.new_producer_id, ProducerEpoch(0)
+            self._remember(transactional_id, expected)
+        new = initialized(metadata, producer_id, epoch, request.timeout_ms, now_ms)
+        self._write_and_reply(transactional_id, new, token, decision)
+
+    def _remember(self, transactional_id: str, replaced: Producer | None) -> None:
+        if replaced is None:
+            self._last_epochs.pop(transactional_id, None)
+        else:
+            self._last_epochs[transactional_id] = replaced.epoch
+
+    # -- partitions ------------------------------------------------------------------------------
+
+    def add_partitions(
+        self, request: AddPartitionsRequest, token: Token, now_ms: int, decision: Decision
+    ) -> None:
+        """The reply: an error for each partition."""
+        transactional_id = request.transactional_id
+        metadata = self.transactions.get(transactional_id)
+        if metadata is None:
+            decision.reply(token, _to_all(request, ErrorCode.invalid_producer_id_mapping))
+            return
+        if request.verify_only:
+            decision.reply(token, self._verify(request, metadata))
+            return
+
+        def again(now_ms: int, decision: Decision) -> None:
+            self.add_partitions(request, token, now_ms, decision)
+
+        # Before the checks of id and epoch: the client may have been told those that are in force
+        # after the markers (KAFKA-18660).
+        if metadata.state in PREPARED:
+            refusal = _to_all(request, ErrorCode.concurrent_transactions)
+            self._hold(transactional_id, _Held(token, again, refusal), now_ms, decision)
+            return
+        error = check_producer(request.producer, metadata)
+        if error is ErrorCode.none and not (
+            metadata.state in OPEN and metadata.partitions.issuperset(request.partitions)
+        ):
+            new = with_partitions(metadata, request.partitions, request.transaction_version, now_ms)
+            decision.append(TransactionLogKey(transactional_id), new)
+        decision.reply(token, _to_all(request, error))
+
+    def _verify(
+        self, request: AddPartitionsRequest, metadata: TransactionLogValue
+    ) -> dict[Any, ErrorCode]:
+        error = check_producer(request.producer, metadata)
+        if error is ErrorCode.none and metadata.state in PREPARED:
+            error = ErrorCode.concurrent_transactions
+        if error is not ErrorCode.none:
+            return _to_all(request, error)
+        return {
+            each: ErrorCode.none if each in metadata.partitions else ErrorCode.transaction_abortable
+            for each in request.partitions
+        }
+
+    # -- EndTxn ----------------------------------------------------------------------------------
+
+    def end_transaction(
+        self, request: EndTxnRequest, token: Token, now_ms: int, decision: Decision
+    ) -> None:
+        metadata = self.transactions.get(request.transactional_id)
+        if metadata is None:
+            error = ErrorCode.invalid_producer_id_mapping
+            decision.reply(token, ProducerResponse(error))
+            return
+        # Before the checks of id and epoch, as in `add_partitions`.
+        if metadata.state in PREPARED:
+
+            def again(now_ms: int, decision: Decision) -> None:
+                self.end_transaction(request, token, now_ms, decision)
+
+            refusal = ProducerResponse(ErrorCode.concurrent_transactions)
+            held = _Held(token, again, refusal)
+            self._hold(request.transactional_id, held, now_ms, decision)
+            return
+        verdict = check_end(request, metadata)
+        if verdict is None:
+            self._end(request, metadata, token, now_ms, decision)
+        elif verdict is ErrorCode.none:
+            # It was decided before, and the reply was lost: here it is again.
+            producer = Producer(metadata.producer_id, metadata.producer_epoch)
+            decision.reply(token, ProducerResponse(ErrorCode.none, producer))
+        else:
+            decision.reply(token, ProducerResponse(verdict))
+
+    def _end(
+        self,
+        request: EndTxnRequest,
+        metadata: TransactionLogValue,
+        token: Token,
+        now_ms: int,
+        decision: Decision,
+    ) -> None:
+        transactional_id, version = request.transactional_id, request.transaction_version
+        next_producer_id = NO_PRODUCER_ID
+        if version >= TRANSACTION_VERSION_2:
+            if metadata.producer_epoch >= EPOCH_OF_CLIENTS_MAX:
+                if request.new_producer_id is None:
+                    decision.reply(token, NEEDS_PRODUCER_ID)
+                    return
+                next_producer_id = request.new_producer_id
+            self._remember(transactional_id, request.producer)
+        if metadata.state not in OPEN:
+            new = aborted_without_partitions(metadata, next_producer_id, now_ms)
+            self._write_and_reply(transactional_id, new, token, decision)
+            return
+        new = prepared(
+            metadata,
+            is_commit=request.is_commit,
+            version=version,
+            next_producer_id=next_producer_id,
+            now_ms=now_ms,
+        )
+        self._prepare(transactional_id, new, decision)
+        after = completed(new, now_ms)
+        producer = Producer(after.producer_id, after.producer_epoch)
+        decision.reply(token, ProducerResponse(ErrorCode.none, producer))
+
+    # -- markers ---------------------------------------------------------------------------------
+
+    def _prepare(self, transactional_id: str, new: TransactionLogValue, decision: Decision) -> None:
+        decision.append(TransactionLogKey(transactional_id), new)
+        self._send_markers(transactional_id, new, decision)
+
+    def _send_markers(
+        self, transactional_id: str, metadata: TransactionLogValue, decision: Decision
+    ) -> None:
+        markers = MarkersToSend(
+            transactional_id,
+            Producer(metadata.producer_id, metadata.producer_epoch),
+            metadata.state is TransactionState.PREPARE_COMMIT,
+            tuple(sorted(metadata.partitions)),
+            metadata.client_transaction_version,
+        )
+        self._sending[transactional_id] = markers
+        decision.notices_when_committed.append(markers)
+
+    def is_sending(self, markers: MarkersToSend) -> bool:
+        """Whether the markers are still to be written, by this coordinator."""
+        return self._sending.get(markers.transactional_id) is markers
+
+    def markers_written(self, markers: MarkersToSend, now_ms: int, decision: Decision) -> None:
+        if self.is_sending(markers):
+            # By a timer: it is tried again if there are too few in-sync replicas.
+            decision.arm((_COMPLETE, markers.transactional_id), now_ms)
+
+    def _complete(self, transactional_id: str, now_ms: int, decision: Decision) -> None:
+        if self._sending.pop(transactional_id, None) is None:
+            return
+        metadata = self.transactions[transactional_id]
+        decision.append(TransactionLogKey(transactional_id), completed(metadata, now_ms))
+        if transactional_id in self._held:
+            decision.arm((_HELD, transactional_id), now_ms)
+
+    # -- requests that wait for the end of a transaction -----------------------------------------
+
+    def _hold(self, transactional_id: str, held: _Held, now_ms: int, decision: Decision) -> None:
+        """KAFKA-18654: sooner than with the client's back-off."""
+        waiting = self._held.setdefault(transactional_id, [])
+        waiting.append(held)
+        if len(waiting) == 1:
+            decision.arm((_HELD, transactional_id), now_ms + _HELD_MS_MAX)
+
+    def _release(self, transactional_id: str, now_ms: int, decision: Decision) -> None:
+        """The transaction has ended, or takes too long."""
+        waiting = self._held.pop(transactional_id, [])
+        metadata = self.transactions.get(transactional_id)
+        if metadata is not None and metadata.state in PREPARED:
+            for held in waiting:
+                decision.reply(held.token, held.refusal)
+        elif waiting:
+            # One in each event, so that the next is decided on what this one has changed.
+            if len(waiting) > 1:
+                self._held[transactional_id] = waiting[1:]
+                decision.arm((_HELD, transactional_id), now_ms)
+            waiting[0].again(now_ms, decision)
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def _abort_timed_out(self, now_ms: int, decision: Decision) -> None:
+        decision.is_atomic = False
+        aborted = 0
+        next_ms = now_ms + self._config.abort_timed_out_interval_ms
+        for transactional_id, since_ms in list(self._open_since_ms.items()):
+            # The clock may have been set back (hazard T20): it counts from the earliest time seen.
+            since_ms = self._open_since_ms[transactional_id] = min(since_ms, now_ms)
+            metadata = self.transactions[transactional_id]
+            if now_ms - since_ms < metadata.timeout_ms:
+                continue
+            if aborted == _ABORTED_PER_EVENT:
+                next_ms = now_ms
+                break
+            aborted += 1
+            self._last_epochs.pop(transactional_id, None)
+            self._prepare(transactional_id, fenced(metadata, now_ms), decision)
+        decision.arm(_ABORT_TIMED_OUT, next_ms)
+
+    def _remove_expired(self, now_ms: int, decision: Decision) -> None:
+        decision.is_atomic = False
+        if not self._expiry_left:
+            self._expiry_left = list(self.transactions)
+        for _ in range(min(_EXPIRY_CHECKED_PER_EVENT, len(self._expiry_left))):
+            transactional_id = self._expiry_left.pop()
+            metadata = self.transactions.get(transactional_id)
+            if metadata is None or metadata.state not in AT_REST:
+                continue
+            if now_ms - metadata.last_update_ms >= self._config.id_expiration_ms:
+                decision.append(TransactionLogKey(transactional_id), None)
+        pause_ms = 0 if self._expiry_left else self._config.remove_expired_interval_ms
+        decision.arm(_REMOVE_EXPIRED, now_ms + pause_ms)
+
+    # -- the runtime's side ----------------------------------------------------------------------
+
+    def replay(self, record: CoordinatorRecord, _facts: RecordFacts) -> None:
+        transactional_id, value = record.key.transactional_id, record.value
+        if value is None or value.state is TransactionState.DEAD:
+            self.transactions.pop(transactional_id, None)
+            self._open_since_ms.pop(transactional_id, None)
+            self._last_epochs.pop(transactional_id, None)
+            return
+        before = self.transactions.get(transactional_id)
+        self.transactions[transactional_id] = value
+        if value.state not in OPEN:
+            self._open_since_ms.pop(transactional_id, None)
+        elif before is None or before.state not in OPEN or before.start_ms != value.start_ms:
+            self._open_since_ms[transactional_id] = value.start_ms
+
+    def replay_marker(self, _marker: Marker, _facts: RecordFacts) -> None:
+        """This topic has no transactional records."""
+
+    def committed(self, _end_offset: int) -> None:
+        """Replies wait for it; there is nothing else to do."""
+
+    def elected(self, now_ms: int, decision: Decision) -> None:
+        for transactional_id, metadata in self.transactions.items():
+            if metadata.state in PREPARED:
+                self._send_markers(transactional_id, metadata, decision)
+        decision.arm(_ABORT_TIMED_OUT, now_ms + self._config.abort_timed_out_interval_ms)
+        decision.arm(_REMOVE_EXPIRED, now_ms + self._config.remove_expired_interval_ms)
+
+    def resigned(self) -> None:
+        self._last_epochs.clear()
+        self._sending.clear()
+        self._held.clear()
+        self._expiry_left.clear()
+
+    def expired(self, key: TimerKey, now_ms: int, decision: Decision) -> None:
+        if key == _ABORT_TIMED_OUT:
+            self._abort_timed_out(now_ms, decision)
+        elif key == _REMOVE_EXPIRED:
+            self._remove_expired(now_ms, decision)
+        else:
+            assert isinstance(key, tuple)
+            kind, transactional_id = key
+            act = self._complete if kind == _COMPLETE else self._release
+            act(transactional_id, now_ms, decision)
+
+    def _write_and_reply(
+        self, transactional_id: str, new: TransactionLogValue, token: Token, decision: Decision
+    ) -> None:
+        decision.append(TransactionLogKey(transactional_id), new)
+        producer = Producer(new.producer_id, new.producer_epoch)
+        decision.reply(token, ProducerResponse(ErrorCode.none, producer))
+
+
+def _to_all(request: AddPartitionsRequest, error: ErrorCode) -> dict[Any, ErrorCode]:
+    return dict.fromkeys(request.partitions, error)

@@ -1,0 +1,178 @@
+"""Records of `__transaction_state`, with Apache Kafka's schemas: TransactionLogKey and -Value.
+
+A value holds all that is known of one transactional id. Values are written in version 1 and read in
+versions 0 and 1; a field that version 0 lacks has its default there.
+"""
+
+import enum
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+from suwi.coordinator.record import Codec, RecordType
+from suwi.model.ids import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    PartitionIndex,
+    ProducerEpoch,
+    ProducerId,
+    TopicPartition,
+)
+from suwi.wire.errors import MalformedMessage
+from suwi.wire.primitives import Reader, count, legacy_string, string, tag_section
+
+_INT16: Final = struct.Struct(">h")
+_INT64: Final = struct.Struct(">q")
+_IDS: Final = struct.Struct(">qhib")
+_TIMES: Final = struct.Struct(">qq")
+_TRANSACTION_LOG: Final = 0
+_VALUE_VERSION: Final = 1
+_FLEXIBLE_FROM: Final = 1
+
+_PREVIOUS_PRODUCER_ID: Final = 0
+_NEXT_PRODUCER_ID: Final = 1
+_CLIENT_TRANSACTION_VERSION: Final = 2
+_NEXT_PRODUCER_EPOCH: Final = 3
+
+
+class TransactionState(enum.IntEnum):
+    """With the numbers of Kafka's records. DescribeTransactions shows `label`."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+    @property
+    def label(self) -> str:
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionLogKey:
+    transactional_id: str
+
+    def encode(self) -> bytes:
+        return _INT16.pack(_TRANSACTION_LOG) + legacy_string(self.transactional_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionLogValue:
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    timeout_ms: int
+    state: TransactionState = TransactionState.EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    last_update_ms: int
+    start_ms: int = NO_TIMESTAMP
+    previous_producer_id: ProducerId = NO_PRODUCER_ID
+    """That of the state before; it differs from `producer_id` after a change of the id."""
+    next_producer_id: ProducerId = NO_PRODUCER_ID
+    """The one to use when this transaction has ended; its epochs are used up."""
+    next_producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
+    """Of two-phase commit (KIP-939); kept, not used."""
+    client_transaction_version: int = 0
+
+    def encode(self, version: int = _VALUE_VERSION) -> bytes:
+        flexible = version >= _FLEXIBLE_FROM
+        ids = self.producer_id, self.producer_epoch, self.timeout_ms, self.state
+        encoded = [_INT16.pack(version), _IDS.pack(*ids)]
+        if self.state is TransactionState.EMPTY:
+            encoded.append(count(None, flexible))
+        else:
+            encoded.append(_partitions(self.partitions, flexible))
+        encoded.append(_TIMES.pack(self.last_update_ms, self.start_ms))
+        if flexible:
+            encoded.append(tag_section(self._tags()))
+        return b"".join(encoded)
+
+    def _tags(self) -> dict[int, bytes]:
+        tags = {}
+        if self.previous_producer_id != NO_PRODUCER_ID:
+            tags[_PREVIOUS_PRODUCER_ID] = _INT64.pack(self.previous_producer_id)
+        if self.next_producer_id != NO_PRODUCER_ID:
+            tags[_NEXT_PRODUCER_ID] = _INT64.pack(self.next_producer_id)
+        if self.client_transaction_version:
+            tags[_CLIENT_TRANSACTION_VERSION] = _INT16.pack(self.client_transaction_version)
+        if self.next_producer_epoch != NO_PRODUCER_EPOCH:
+            tags[_NEXT_PRODUCER_EPOCH] = _INT16.pack(self.next_producer_epoch)
+        return tags
+
+
+def _partitions(partitions: Iterable[TopicPartition], flexible: bool) -> bytes:
+    """By topic, in order: the same partitions give the same bytes."""
+    topics = []
+    for topic, of_topic in groupby(sorted(partitions), key=lambda each: each.topic):
+        indexes = [each.partition for each in of_topic]
+        topics.append(
+            string(topic, flexible)
+            + count(len(indexes), flexible)
+            + struct.pack(f">{len(indexes)}i", *indexes)
+            + (b"\0" if flexible else b"")
+        )
+    return count(len(topics), flexible) + b"".join(topics)
+
+
+def _read_partitions(reader: Reader, flexible: bool) -> frozenset[TopicPartition]:
+    partitions = []
+    for _ in range(reader.nullable_count(flexible, 3) or 0):
+        topic = reader.string(flexible)
+        items = reader.count(flexible, 4)
+        indexes = struct.unpack_from(f">{items}i", reader.buffer, reader.take(4 * items))
+        partitions += [TopicPartition(topic, PartitionIndex(index)) for index in indexes]
+        if flexible:
+            reader.skip_tags()
+    return frozenset(partitions)
+
+
+def _read_key(reader: Reader) -> TransactionLogKey:
+    return TransactionLogKey(reader.string(False))
+
+
+def _read_value(reader: Reader, version: int) -> TransactionLogValue:
+    flexible = version >= _FLEXIBLE_FROM
+    producer_id, producer_epoch, timeout_ms, state = reader.unpack(_IDS)
+    partitions = _read_partitions(reader, flexible)
+    last_update_ms, start_ms = reader.unpack(_TIMES)
+    tagged = {}
+    if flexible:
+        for tag, field in reader.tags():
+            layout = _TAGGED.get(tag)
+            if layout is not None:
+                (tagged[tag],) = field.unpack(layout)
+    try:
+        known_state = TransactionState(state)
+    except ValueError as error:
+        raise MalformedMessage(f"{state} is no state of a transaction") from error
+    return TransactionLogValue(
+        producer_id=ProducerId(producer_id),
+        producer_epoch=ProducerEpoch(producer_epoch),
+        timeout_ms=timeout_ms,
+        state=known_state,
+        partitions=partitions,
+        last_update_ms=last_update_ms,
+        start_ms=start_ms,
+        previous_producer_id=tagged.get(_PREVIOUS_PRODUCER_ID, NO_PRODUCER_ID),
+        next_producer_id=tagged.get(_NEXT_PRODUCER_ID, NO_PRODUCER_ID),
+        next_producer_epoch=tagged.get(_NEXT_PRODUCER_EPOCH, NO_PRODUCER_EPOCH),
+        client_transaction_version=tagged.get(_CLIENT_TRANSACTION_VERSION, 0),
+    )
+
+
+_TAGGED: Final = {
+    _PREVIOUS_PRODUCER_ID: _INT64,
+    _NEXT_PRODUCER_ID: _INT64,
+    _CLIENT_TRANSACTION_VERSION: _INT16,
+    _NEXT_PRODUCER_EPOCH: _INT16,
+}
+
+TRANSACTION_RECORDS: Final = Codec(
+    {_TRANSACTION_LOG: RecordType(_read_key, _read_value, _VALUE_VERSION)}
+)

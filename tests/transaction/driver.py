@@ -1,0 +1,277 @@
+"""The pure machine of transactions, driven by hand: what it decides is replayed, and compared (H0).
+
+After every event, a fresh machine that replays the log, and one that replays it with any prefix
+compacted, must have the transactions of the live one.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from suwi.coordinator.decision import Decision, TimerKey, Token
+from suwi.coordinator.record import CoordinatorRecord
+from suwi.coordinator.record_facts import RecordFacts
+from suwi.model.ids import PartitionIndex, ProducerEpoch, ProducerId, TopicPartition
+from suwi.transaction.coordinator_shard import TransactionConfig, TransactionCoordinatorShard
+from suwi.transaction.messages import (
+    AddPartitionsRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    MarkersToSend,
+    Producer,
+    ProducerResponse,
+)
+from suwi.transaction.transaction_metadata import OPEN
+from suwi.transaction.transaction_records import (
+    TRANSACTION_RECORDS,
+    TransactionLogKey,
+    TransactionLogValue,
+    TransactionState,
+)
+
+ID = "copier"
+TIMEOUT_MS = 60_000
+EXPIRATION_MS, ABORT_INTERVAL_MS, REMOVE_INTERVAL_MS = 1_000_000, 10_000, 100_000
+Decide = Callable[[TransactionCoordinatorShard, int, Decision], None]
+
+
+def tp(partition: int, topic: str = "t") -> TopicPartition:
+    return TopicPartition(topic, PartitionIndex(partition))
+
+
+class Driver:
+    def __init__(self, seed: int = 0) -> None:
+        self._random = Random(seed)
+        self.machine = self._new_machine()
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self.now_ms = 1_000_000
+        self.replies: dict[Token, Any] = {}
+        self.waiting: dict[Token, None] = {}
+        self.timers: dict[TimerKey, int] = {}
+        self.to_send: list[MarkersToSend] = []
+        self._next_id = 100
+        self.do(lambda machine, now_ms, decision: machine.elected(now_ms, decision))
+
+    def _new_machine(self) -> TransactionCoordinatorShard:
+        return TransactionCoordinatorShard(
+            TransactionConfig(EXPIRATION_MS, ABORT_INTERVAL_MS, REMOVE_INTERVAL_MS)
+        )
+
+    @property
+    def metadata(self) -> TransactionLogValue:
+        return self.machine.transactions[ID]
+
+    @property
+    def state(self) -> TransactionState:
+        return self.metadata.state
+
+    @property
+    def producer(self) -> Producer:
+        return Producer(self.metadata.producer_id, self.metadata.producer_epoch)
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def do(self, decide: Decide, token: Token | None = None) -> Any:
+        """One event; the reply to `token`, None if it waits."""
+        if token is not None:
+            self.waiting[token] = None
+        decision = Decision()
+        decide(self.machine, self.now_ms, decision)
+        for record in decision.records:
+            self._append(record)
+        for key, deadline_ms in decision.timers.items():
+            assert deadline_ms is not None
+            self.timers[key] = deadline_ms
+        for each, reply in decision.replies:
+            assert each in self.waiting, "a reply that nobody waits for"
+            del self.waiting[each]
+            self.replies[each] = reply
+        assert not decision.notices
+        self.to_send += decision.notices_when_committed
+        self.check()
+        return self.replies.get(token) if token is not None else None
+
+    def _append(self, record: CoordinatorRecord) -> None:
+        offset = len(self.log)
+        self.log.append(TRANSACTION_RECORDS.encode(record))
+        self.machine.replay(record, RecordFacts(offset, is_committed=False))
+        self.machine.committed(offset + 1)
+
+    def put(self, value: TransactionLogValue, transactional_id: str = ID) -> None:
+        """As if it had been decided before this replica was elected."""
+        self._append(CoordinatorRecord(TransactionLogKey(transactional_id), value))
+
+    def new_id(self) -> ProducerId:
+        self._next_id += 1
+        return ProducerId(self._next_id)
+
+    def start_init(
+        self, expected: Producer | None = None, *, timeout_ms: int = TIMEOUT_MS, name: str = ID
+    ) -> Token:
+        """As the broker asks: with a new producer id only if one is needed."""
+        for new_id in (None, self.new_id()):
+            token = Token()
+            request = InitProducerIdRequest(name, timeout_ms, expected, new_id)
+            reply = self.do(
+                lambda m, now, d, r=request, t=token: m.init_producer_id(r, t, now, d), token
+            )
+            if reply is None or not reply.needs_producer_id:
+                break
+        return token
+
+    def init(self, expected: Producer | None = None, **how: Any) -> Producer:
+        """The producer, whatever has to be ended before."""
+        token = self.start_init(expected, **how)
+        self.write_markers()
+        self.run_due()
+        reply = self.replies[token]
+        if reply.needs_producer_id:
+            return self.init(expected, **how)
+        assert reply.error is ErrorCode.none, reply
+        return Producer(*reply.producer)
+
+    def add(
+        self,
+        *partitions: int,
+        producer: Producer | None = None,
+        version: int = 0,
+        verify: bool = False,
+        name: str = ID,
+    ) -> ErrorCode | None:
+        """The error of all partitions; None if the request waits."""
+        token = self.start_add(
+            *partitions, producer=producer, version=version, verify=verify, name=name
+        )
+        return self.error_of(token)
+
+    def start_add(
+        self,
+        *partitions: int,
+        producer: Producer | None = None,
+        version: int = 0,
+        verify: bool = False,
+        name: str = ID,
+    ) -> Token:
+        token = Token()
+        request = AddPartitionsRequest(
+            name, producer or self.producer, tuple(map(tp, partitions)), version, verify
+        )
+        self.do(lambda m, now, d: m.add_partitions(request, token, now, d), token)
+        return token
+
+    def error_of(self, token: Token) -> ErrorCode | None:
+        reply = self.replies.get(token)
+        if reply is None:
+            return None
+        if isinstance(reply, ProducerResponse):
+            return reply.error
+        errors = set(reply.values())
+        assert len(errors) == 1, reply
+        error: ErrorCode = errors.pop()
+        return error
+
+    def start_end(
+        self,
+        *,
+        commit: bool = True,
+        producer: Producer | None = None,
+        version: int = 0,
+        name: str = ID,
+    ) -> Token:
+        producer = producer or self.producer
+        for new_id in (None, self.new_id()):
+            token = Token()
+            request = EndTxnRequest(name, producer, commit, version, new_id)
+            reply = self.do(
+                lambda m, now, d, r=request, t=token: m.end_transaction(r, t, now, d), token
+            )
+            if reply is None or not reply.needs_producer_id:
+                break
+        return token
+
+    def end(self, **how: Any) -> ErrorCode | None:
+        return self.error_of(self.start_end(**how))
+
+    # -- markers ---------------------------------------------------------------------------------
+
+    def write_markers(self) -> list[MarkersToSend]:
+        """All that are to be sent are written."""
+        sent, self.to_send = self.to_send, []
+        for markers in sent:
+            self.written(markers)
+        self.run_due()
+        return sent
+
+    def written(self, markers: MarkersToSend) -> None:
+        self.do(lambda m, now, d: m.markers_written(markers, now, d))
+
+    def transaction(self, *, commit: bool = True, version: int = 0) -> Producer:
+        """A whole one; the producer to go on with."""
+        assert self.add(0, version=version) is ErrorCode.none
+        token = self.start_end(commit=commit, version=version)
+        self.write_markers()
+        return Producer(*self.replies[token].producer)
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def run_due(self) -> None:
+        while True:
+            due = [key for key, at_ms in self.timers.items() if at_ms <= self.now_ms]
+            if not due:
+                return
+            del self.timers[due[0]]
+            self.do(lambda m, now, d, key=due[0]: m.expired(key, now, d))
+
+    def sleep(self, duration_ms: int) -> None:
+        until_ms = self.now_ms + duration_ms
+        while True:
+            next_ms = min(self.timers.values(), default=until_ms)
+            self.now_ms = max(self.now_ms, min(next_ms, until_ms))
+            self.run_due()
+            if next_ms >= until_ms:
+                return
+
+    # -- fail-over -------------------------------------------------------------------------------
+
+    def fail_over(self) -> None:
+        """Another replica is elected, with what the log has. Nobody who waits is answered here."""
+        self.machine = self.replayed(len(self.log))
+        self._begin_again()
+
+    def resign_and_return(self) -> None:
+        self.machine.resigned()
+        self._begin_again()
+
+    def _begin_again(self) -> None:
+        self.timers.clear()
+        self.waiting.clear()
+        self.to_send.clear()
+        self.do(lambda machine, now_ms, decision: machine.elected(now_ms, decision))
+
+    # -- H0 --------------------------------------------------------------------------------------
+
+    def replayed(self, compacted_to: int) -> TransactionCoordinatorShard:
+        newest = {key: offset for offset, (key, _) in enumerate(self.log[:compacted_to])}
+        machine = self._new_machine()
+        for offset, (key, value) in enumerate(self.log):
+            if offset < compacted_to and (newest[key] != offset or value is None):
+                continue  # Tombstones go, too.
+            record = TRANSACTION_RECORDS.decode(key, value)
+            assert record is not None
+            machine.replay(record, RecordFacts(offset))
+        return machine
+
+    def check(self) -> None:
+        live = self.machine.transactions
+        for compacted_to in (0, self._random.randint(0, len(self.log)), len(self.log)):
+            replayed = self.replayed(compacted_to).transactions
+            assert replayed == live, f"replay with the first {compacted_to} records compacted"
+        for name, metadata in live.items():
+            assert (metadata.state in OPEN) == (name in self.machine._open_since_ms)
+            assert 0 <= metadata.producer_epoch <= 32767
+
+
+def producer(producer_id: int, epoch: int) -> Producer:
+    return Producer(ProducerId(producer_id), ProducerEpoch(epoch))
