@@ -17,7 +17,7 @@ _TIMEOUT_S = 5.0
 
 def show(target: Target, *, json: bool) -> None:
     async def work(cluster: Cluster) -> None:
-        recorded = await _ask(cluster)
+        recorded = await recorded_events(cluster)
         if json:
             document(recorded)
         elif recorded:
@@ -37,7 +37,8 @@ def show(target: Target, *, json: bool) -> None:
     run(target, work)
 
 
-async def _ask(cluster: Cluster) -> list[dict[str, Any]]:
+async def recorded_events(cluster: Cluster) -> list[dict[str, Any]]:
+    """The oldest first. Raises `Failure` if the broker is not Suwi's."""
     link = await cluster.any_link()
     try:
         answer = await link.send(ApiKey.DESCRIBE_EVENTS, 0, [b"{}"], timeout_s=_TIMEOUT_S)

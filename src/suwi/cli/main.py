@@ -11,11 +11,13 @@ from suwi.cli.commands import (
     cluster,
     configs,
     dump,
+    explain,
     groups,
     pipeline,
     records,
     repair,
     topics,
+    transactions,
     users,
 )
 
@@ -126,9 +128,11 @@ def serve(
 
 app.command()(records.produce)
 app.command()(records.consume)
+app.command()(explain.explain)
 app.command()(dump.dump)
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
+app.add_typer(transactions.app, name="transactions")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(configs.app, name="configs")
 app.add_typer(users.app, name="users")

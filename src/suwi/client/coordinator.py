@@ -1,7 +1,7 @@
 """The coordinator of one group or transactional id: found, asked, and found again after it moved.
 
-`call` asks once, `ask` again and again for as long as that may help; `asking` does so for one
-question about a group. A member's connection is its own: a JoinGroup that waits for other members
+`call` asks once, `ask` again and again for as long as that may help; `asking` is for one
+question. A member's connection is its own: a JoinGroup that waits for other members
 would delay what is fetched from the same broker.
 """
 
@@ -125,8 +125,11 @@ class Coordinator:
 
 
 async def asking(
-    cluster: Cluster, group: str, question: Callable[[Coordinator], Awaitable[_T]]
+    cluster: Cluster,
+    key: str,
+    question: Callable[[Coordinator], Awaitable[_T]],
+    key_type: KeyType = KeyType.GROUP,
 ) -> _T:
-    """Ask a group's coordinator what may be asked twice. Raises a `BrokerError`, OSError."""
-    coordinator = Coordinator(cluster, group, shares_connection=True)
+    """Ask a coordinator what may be asked twice. Raises a `BrokerError`, OSError."""
+    coordinator = Coordinator(cluster, key, key_type, shares_connection=True)
     return await coordinator.ask(lambda: question(coordinator))

@@ -4,7 +4,6 @@
 group's coordinator, again where it has moved. Committed offsets are `group_offsets.py`'s.
 """
 
-import asyncio
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,8 +14,9 @@ from kio.schema.errors import ErrorCode
 from suwi.client.cluster import Cluster
 from suwi.client.connection import ConnectionLost
 from suwi.client.coordinator import Coordinator, asking
-from suwi.client.errors import error_from, is_transient, reason
-from suwi.client.retry import Retry
+from suwi.client.errors import error_from
+from suwi.client.routing import ask_all_brokers
+from suwi.client.versioned_connection import VersionedConnection
 from suwi.model.errors import BrokerError, UnsupportedVersion
 from suwi.model.ids import NodeId, Offset, PartitionIndex, TopicPartition
 from suwi.wire.consumer_protocol import decode_assignment
@@ -83,48 +83,26 @@ class NoHistory(BrokerError):
 
 async def list_groups(cluster: Cluster, states: Sequence[str] = ()) -> GroupList:
     """All groups by name; one broker that does not answer keeps back only its own."""
-    if not cluster.brokers:
-        await cluster.refresh([])
-    nodes = sorted(cluster.brokers)
-    answers = await asyncio.gather(*(_list_of(cluster, node, states) for node in nodes))
-    groups: dict[str, ListedGroup] = {}
-    silent: dict[NodeId, str] = {}
-    for node, answer in zip(nodes, answers, strict=True):
-        if isinstance(answer, str):
-            silent[node] = answer
-        else:
-            groups |= {group.name: group for group in answer}
+
+    async def ask(link: VersionedConnection, node: NodeId) -> list[ListedGroup]:
+        fields = {"states_filter": list(states), "types_filter": []}
+        answer = await link.call(ApiKey.LIST_GROUPS, fields)
+        if answer.error_code:
+            raise error_from(answer.error_code)
+        return [
+            ListedGroup(
+                group.group_id,
+                getattr(group, "group_state", ""),
+                getattr(group, "group_type", ""),
+                group.protocol_type,
+                node,
+            )
+            for group in answer.groups
+        ]
+
+    answers, silent = await ask_all_brokers(cluster, ask)
+    groups = {group.name: group for answer in answers.values() for group in answer}
     return GroupList([groups[name] for name in sorted(groups)], silent)
-
-
-async def _list_of(
-    cluster: Cluster, node: NodeId, states: Sequence[str]
-) -> list[ListedGroup] | str:
-    retry = Retry(cluster.settings, cluster.random, retry_timeout_s=_ANSWER_S)
-    while True:
-        try:
-            link = await cluster.link(node)
-            fields = {"states_filter": list(states), "types_filter": []}
-            answer = await link.call(ApiKey.LIST_GROUPS, fields)
-            if answer.error_code:
-                raise error_from(answer.error_code)
-            return [
-                ListedGroup(
-                    group.group_id,
-                    getattr(group, "group_state", ""),
-                    getattr(group, "group_type", ""),
-                    group.protocol_type,
-                    node,
-                )
-                for group in answer.groups
-            ]
-        except (BrokerError, OSError) as error:
-            if not is_transient(error):
-                return reason(error)
-            try:
-                await retry.pause_or_raise(error)
-            except (BrokerError, OSError):
-                return reason(error)
 
 
 async def describe_group(cluster: Cluster, group: str) -> GroupDescription | None:

@@ -335,15 +335,12 @@ async def end_transaction(
         "producer_id": identity.producer_id,
         "producer_epoch": identity.epoch,
     }
-    coordinator = Coordinator(
-        cluster, transactional_id, KeyType.TRANSACTION, shares_connection=True
-    )
 
-    async def end() -> Identity:
+    async def end(coordinator: Coordinator) -> None:
         is_tv2 = await _supports_tv2(coordinator)
-        return await _end_once(coordinator, ids, commit, is_tv2)()
+        await _end_once(coordinator, ids, commit, is_tv2)()
 
-    await coordinator.ask(end)
+    await asking(cluster, transactional_id, end, KeyType.TRANSACTION)
 
 
 async def _supports_tv2(coordinator: Coordinator) -> bool:
