@@ -94,7 +94,7 @@ class _Explainer:
         topic = await cluster.topic(partition.topic)
         replicas = (await describe_replicas(cluster, [topic]))[partition.partition]
         leader = replicas.states.get(replicas.partition.leader)
-        self._log_end = None if leader is None else leader["log_end_offset"]
+        self._log_end = None if leader is None else leader["log_end"]
         entries = await Admin(cluster).describe_configs(Resource(ResourceType.TOPIC, topic.name))
         self._configs = {entry.name: entry.value or "" for entry in entries}
         try:
@@ -173,10 +173,9 @@ class _Explainer:
                     return Transaction.ABORTED
             return Transaction.COMMITTED
         for producer in await self._known_producers():
-            begun = producer.open_from
-            if producer.producer.producer_id == producer_id and begun is not None:
-                if begun <= offset:
-                    return Transaction.OPEN
+            is_open = producer.open_from is not None and producer.open_from <= offset
+            if is_open and producer.producer.producer_id == producer_id:
+                return Transaction.OPEN
         return await self._scan(header)
 
     async def _known_producers(self) -> list[PartitionProducer]:

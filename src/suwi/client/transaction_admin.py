@@ -2,7 +2,8 @@
 
 `list_transactions` asks all brokers, since each knows the transactional ids that it coordinates;
 `describe_transaction` asks the id's coordinator; `producers_of` and `write_abort_marker` ask the
-leaders of partitions. `find_hanging` compares what partitions have open with what coordinators know.
+leaders of partitions. `find_hanging` compares what is open in partitions with what coordinators
+know.
 """
 
 from collections.abc import Iterable, Sequence
