@@ -15,7 +15,7 @@ from suwi.model.ids import LeaderEpoch, NodeId, Offset
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import batches, read_header
 from suwi.records.builder import build_batch
-from suwi.records.record import Marker, Record
+from suwi.records.record import Marker, MarkerType, Record
 from suwi.replica.leader_state import UNKNOWN_EPOCH
 from suwi.replica.partition import Partition
 from suwi.sim import Simulation
@@ -36,6 +36,8 @@ class Notes:
 
     def __init__(self) -> None:
         self.values: dict[str, str] = {}
+        self.staged: dict[int, dict[str, str]] = {}
+        """By producer id what its open transaction would put."""
         self.uncommitted: list[int] = []
         self.committed_end = 0
         self.waiting: list[Token] = []
@@ -67,13 +69,19 @@ class Notes:
             raise ZeroDivisionError
         if not facts.is_committed:
             self.uncommitted.append(facts.offset)
-        if value is None:
+        if facts.is_transactional:
+            self.staged.setdefault(facts.producer_id, {})[key] = value
+        elif value is None:
             self.values.pop(key, None)
         else:
             self.values[key] = value
 
     def replay_marker(self, marker: Marker, facts: RecordFacts) -> None:
-        raise AssertionError
+        if not facts.is_committed:
+            self.uncommitted.append(facts.offset)
+        staged = self.staged.pop(facts.producer_id, {})
+        if marker.type is MarkerType.COMMIT:
+            self.values |= staged
 
     def committed(self, end_offset: int) -> None:
         assert end_offset >= self.committed_end

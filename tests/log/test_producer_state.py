@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from suwi.log.producer_snapshot import DamagedSnapshot, decode_snapshot, encode_snapshot
 from suwi.log.producer_state import ProducedBatch, Producer, ProducerStates
 from suwi.log.txn_index import AbortedTxn
-from suwi.model.errors import InvalidProducerEpoch, OutOfOrderSequence
+from suwi.model.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequence,
+    TransactionCoordinatorFenced,
+)
 from suwi.model.ids import Offset, ProducerEpoch, ProducerId
 from suwi.records.batch import BatchHeader, read_header
 from suwi.records.builder import build_marker
@@ -349,3 +354,123 @@ def test_replaying_many_batches_at_a_time_equals_replaying_them_one_by_one(
             sorted(p.all(), key=lambda producer: producer.producer_id) for p in (singly, together)
         ]
         assert by_id[0] == by_id[1]
+
+
+# -- markers (hazards 14, T6, T17) -----------------------------------------------------------------
+
+LEGACY, STRICT = False, True
+
+
+def marks(
+    producers: ProducerStates, epoch: int, coordinator_epoch: int = 3, *, is_strict: bool
+) -> str:
+    """Whether a marker is appended, or why not."""
+    try:
+        is_new = producers.check_marker(
+            ProducerId(7), epoch, coordinator_epoch, is_strict=is_strict
+        )
+    except (InvalidProducerEpoch, TransactionCoordinatorFenced) as error:
+        return type(error).__name__
+    return "appended" if is_new else "repeated"
+
+
+def test_t6_a_marker_of_version_2_needs_a_greater_epoch_than_the_open_transaction() -> None:
+    writer = Writer()
+    writer.send(0, transactional=True, epoch=4)
+    assert marks(writer.producers, 4, is_strict=STRICT) == "InvalidProducerEpoch"
+    assert marks(writer.producers, 5, is_strict=STRICT) == "appended"
+
+
+def test_t6_a_repeated_marker_of_version_2_is_no_error_and_not_appended_again() -> None:
+    writer = Writer()
+    writer.send(0, transactional=True, epoch=4)
+    writer.end(MarkerType.COMMIT, epoch=5)
+    assert marks(writer.producers, 5, is_strict=STRICT) == "repeated"
+
+
+def test_t6_a_late_marker_does_not_end_the_next_transaction_of_version_2() -> None:
+    writer = Writer()
+    writer.send(0, transactional=True, epoch=4)
+    writer.end(MarkerType.COMMIT, epoch=5)
+    writer.send(0, transactional=True, epoch=5)
+    assert marks(writer.producers, 5, is_strict=STRICT) == "InvalidProducerEpoch"
+    assert writer.producers.first_open_txn_offset == 2
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_t6_a_marker_of_version_1_or_of_an_administrator_may_have_the_same_epoch(
+    is_open: bool,
+) -> None:
+    writer = Writer()
+    writer.send(0, transactional=True, epoch=4)
+    if not is_open:
+        writer.end(MarkerType.ABORT, epoch=4)
+    assert marks(writer.producers, 4, is_strict=LEGACY) == "appended"
+
+
+@pytest.mark.parametrize("is_strict", [LEGACY, STRICT])
+def test_t6_a_marker_of_an_older_epoch_is_refused(is_strict: bool) -> None:
+    writer = Writer()
+    writer.send(0, transactional=True, epoch=4)
+    assert marks(writer.producers, 3, is_strict=is_strict) == "InvalidProducerEpoch"
+
+
+def test_t6_a_marker_of_an_older_coordinator_is_fenced() -> None:
+    writer = Writer()
+    writer.send(0, transactional=True)
+    writer.end(MarkerType.COMMIT)
+    writer.send(1, transactional=True)
+    assert marks(writer.producers, 0, 2, is_strict=LEGACY) == "TransactionCoordinatorFenced"
+    assert marks(writer.producers, 0, 3, is_strict=LEGACY) == "appended"
+
+
+def test_t6_a_marker_of_a_producer_without_state_is_appended() -> None:
+    assert marks(ProducerStates(), 0, is_strict=STRICT) == "appended"
+
+
+def test_hazard_14_a_transaction_is_unstable_until_its_marker_is_committed() -> None:
+    writer = Writer()
+    writer.send(0, transactional=True)
+    writer.end(MarkerType.COMMIT)
+    assert writer.producers.first_open_txn_offset is None
+    assert writer.producers.first_unstable_offset(Offset(1)) == 0
+    assert writer.producers.first_unstable_offset(Offset(2)) is None
+
+
+def test_a_marker_without_records_makes_nothing_unstable() -> None:
+    writer = Writer()
+    writer.end(MarkerType.ABORT)
+    assert writer.producers.first_unstable_offset(Offset(0)) is None
+
+
+def test_a_batch_outside_the_open_transaction_of_its_producer_is_refused() -> None:
+    writer = Writer()
+    writer.send(0, transactional=True)
+    with pytest.raises(InvalidTxnState):
+        writer.send(1)
+
+
+def test_t17_a_marker_keeps_the_state_of_its_producer_from_expiring() -> None:
+    writer = Writer()
+    writer.send(0, transactional=True)
+    batch = build_marker(
+        MarkerType.ABORT,
+        producer_id=7,
+        producer_epoch=1,
+        coordinator_epoch=3,
+        timestamp=NOW_MS + 900,
+        base_offset=1,
+    )
+    writer.producers.replay(read_header(batch), Marker(MarkerType.ABORT, 3))
+    writer.producers.expire(NOW_MS + 1_000, 500)
+    producer = writer.producers.get(ProducerId(7))
+    assert producer is not None
+    assert producer.epoch == 1
+
+
+def test_t17_an_open_transaction_outlives_expiry_and_snapshots() -> None:
+    writer = Writer()
+    writer.send(0, transactional=True)
+    writer.producers.expire(NOW_MS + 1_000_000, 500)
+    loaded = ProducerStates(decode_snapshot(encode_snapshot(writer.producers.all())), Offset(1))
+    assert loaded.first_open_txn_offset == 0

@@ -10,6 +10,7 @@ from suwi.model.errors import CorruptMessage, FencedLeaderEpoch, InvalidRecord, 
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import batches
+from suwi.records.record import MarkerType
 from tests.log.kit import NOW_MS, Bench, batch_of, bytes_of
 
 
@@ -315,3 +316,14 @@ def test_a_follower_refuses_a_damaged_batch(bench: Bench) -> None:
     with pytest.raises(CorruptMessage):
         bench.log.append_as_follower(memoryview(good + bad), LeaderEpoch(0), NOW_MS)
     assert bench.log.end_offset == 1
+
+
+def test_t19_aborted_transactions_are_listed_by_first_offset_also_those_that_began_before() -> None:
+    bench = Bench()
+    for producer_id in (1, 2, 3):
+        bench.append(batch_of(producer=(producer_id, 0, 0), transactional=True))
+    bench.log.roll(NOW_MS)
+    for producer_id in (3, 1, 2):
+        bench.append_marker(producer_id, 0, MarkerType.ABORT)
+    found = bench.log.aborted_between(Offset(1), bench.log.end_offset)
+    assert [(each.producer_id, each.first_offset) for each in found] == [(1, 0), (2, 1), (3, 2)]

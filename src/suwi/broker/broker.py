@@ -11,8 +11,6 @@ import logging
 from collections.abc import Collection
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from suwi.broker.broker_lifecycle import BrokerLifecycle
 from suwi.broker.controlled_shutdown import controlled_shutdown
 from suwi.broker.controller_election import ControllerElection
@@ -41,6 +39,7 @@ from suwi.env import Env
 from suwi.env.tasks import TaskFailure, Tasks
 from suwi.handlers.describe_broker import BrokerIncarnation
 from suwi.handlers.peer_handshake import PeerHandshake
+from suwi.handlers.txn_markers import TxnMarkers
 from suwi.log.checkpoints import topic_id_text
 from suwi.log.directory_identity import ForeignDirectory, Identity
 from suwi.log.file_cache import FileCache, raise_open_file_limit
@@ -216,6 +215,7 @@ class Broker:
             brokers_max=brokers_max,
         )
         self.replicas.subscribe(self.groups.runtime)
+        self.txn_markers = TxnMarkers(self.replicas, self.groups.runtime, self._env.clock)
         self.transactions = TransactionCoordinator(
             self.config,
             self._env,
@@ -223,7 +223,7 @@ class Broker:
             lambda: self.replicas.image,
             self._follower,
             self._peers,
-            _append_markers,
+            self.txn_markers.append_markers,
             brokers_max=brokers_max,
         )
         self.replicas.subscribe(self.transactions.runtime)
@@ -381,6 +381,7 @@ class Broker:
             self._suspected_brokers,
             self.groups,
             self.transactions,
+            self.txn_markers,
             PeerHandshake(self._prover, proof_listener),
             self._incarnation,
         )
@@ -483,8 +484,3 @@ class Broker:
 
     def _mark_for_deletion(self, path: str) -> None:
         self._deletion.delete_dir(path, self.config.topic.file_delete_delay_ms / 1000)
-
-
-async def _append_markers(*fields: Any) -> dict[Any, Any]:
-    """In place of the partitions' side."""
-    return dict.fromkeys(fields[-1], ErrorCode.none)

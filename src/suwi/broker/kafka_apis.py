@@ -64,7 +64,9 @@ from suwi.handlers.report_loss import ReportLoss
 from suwi.handlers.sasl_authenticate import sasl_authenticate
 from suwi.handlers.sasl_handshake import sasl_handshake
 from suwi.handlers.sync_group import SyncGroup
+from suwi.handlers.txn_markers import TxnMarkers
 from suwi.handlers.update_features import UpdateFeatures
+from suwi.handlers.write_txn_markers import WriteTxnMarkers
 from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.metadata.store import MetadataStore
 from suwi.model.broker_config import BrokerConfig
@@ -90,6 +92,7 @@ class KafkaApis:
     suspected_brokers: SuspectedBrokers
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    txn_markers: TxnMarkers
     handshake: PeerHandshake
     incarnation: Callable[[], BrokerIncarnation]
 
@@ -166,6 +169,7 @@ class KafkaApis:
             ApiKey.END_TXN: EndTxn(producer_ids, runtime),
             ApiKey.DESCRIBE_TRANSACTIONS: DescribeTransactions(runtime),
             ApiKey.LIST_TRANSACTIONS: ListTransactions(runtime, self.env.clock),
+            ApiKey.WRITE_TXN_MARKERS: WriteTxnMarkers(self.txn_markers),
         }
 
     def _topic_handlers(self) -> dict[int, Handler]:

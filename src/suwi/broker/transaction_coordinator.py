@@ -6,13 +6,15 @@ this broker leads itself, without a socket.
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
 from suwi.broker.transaction_markers import AppendMarkers, TransactionMarkers
 from suwi.controller.topic_control import NewTopic
+from suwi.coordinator.decision import Decision
 from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.coordinator.shard import Shard
 from suwi.coordinator.shard_context import ShardContext
 from suwi.env import Env
 from suwi.env.tasks import Tasks
@@ -125,21 +127,28 @@ class TransactionCoordinator:
     # -- markers ---------------------------------------------------------------------------------
 
     def _send(self, markers: MarkersToSend) -> None:
-        self._markers.send(markers, self.runtime.shard_of(markers.transactional_id).epoch)
+        shard = self._shard_of(markers)
+        if shard is not None:
+            self._markers.send(markers, shard.epoch)
 
     def _is_sending(self, markers: MarkersToSend) -> bool:
-        try:
-            shard = self.runtime.shard_of(markers.transactional_id)
-        except BrokerError:
-            return False
-        is_sending: bool = shard.machine.is_sending(markers)
-        return is_sending
+        shard = self._shard_of(markers)
+        return shard is not None and shard.machine.is_sending(markers)
 
     def _written(self, markers: MarkersToSend) -> None:
-        def decide(machine: TransactionCoordinatorShard, now_ms: int, decision: Any) -> None:
+        def decide(machine: TransactionCoordinatorShard, now_ms: int, decision: Decision) -> None:
             machine.markers_written(markers, now_ms, decision)
 
-        self.runtime.shard_of(markers.transactional_id).tell(decide)
+        shard = self._shard_of(markers)
+        if shard is not None:
+            shard.tell(decide)
+
+    def _shard_of(self, markers: MarkersToSend) -> Shard | None:
+        """None if this broker coordinates the transaction no more."""
+        try:
+            return self.runtime.shard_of(markers.transactional_id)
+        except BrokerError:
+            return None
 
     def _shard_failed(self, partition: TopicPartition, error: Exception) -> None:
         self._tasks.count("transaction coordinator", error)

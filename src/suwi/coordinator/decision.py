@@ -6,9 +6,10 @@ for it. State changes that must survive go through the records alone (`replay`).
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from suwi.coordinator.record import CoordinatorRecord
+from suwi.replica.partition_transactions import VerificationGuard
 
 TimerKey: TypeAlias = Hashable
 """What a timer is for; arming one again replaces it."""
@@ -30,6 +31,15 @@ class Token:
         """There will be no reply of the machine; this is why."""
 
 
+class TransactionalProducer(NamedTuple):
+    """Whose open transaction the records of a decision belong to."""
+
+    producer_id: int
+    producer_epoch: int
+    guard: VerificationGuard | None
+    """That of its verification; None if the transaction was open already."""
+
+
 @dataclass(slots=True)
 class Decision:
     """Filled by a machine while it handles one event, and carried out by the runtime."""
@@ -45,6 +55,8 @@ class Decision:
     is_atomic: bool = True
     """Whether all of the records must be in one batch. If so, they are refused if they are too many
     for it."""
+    producer: TransactionalProducer | None = None
+    """If set, the records are appended at once, as one transactional batch of this producer."""
     batch_bytes_max: int = 1 << 20
 
     def append(self, key: Any, value: Any | None) -> None:

@@ -94,10 +94,13 @@ class CoordinatorRuntime:
 
     def shard_of(self, key: str) -> Shard:
         """Raises what a client is told that has to look elsewhere, or later."""
-        tp = self.partition_of(key)
-        shard = self._shards.get(tp.partition)
+        return self.shard_at(self.partition_of(key).partition)
+
+    def shard_at(self, index: int) -> Shard:
+        """The shard of a partition. Raises as `shard_of`."""
+        shard = self._shards.get(index)
         if shard is None:
-            raise NotCoordinator(f"{tp} has no replica here")
+            raise NotCoordinator(f"{self.topic}-{index} has no replica here")
         shard.check_active()
         return shard
 

@@ -16,7 +16,13 @@ from collections import deque
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from suwi.coordinator.decision import RECORD_OVERHEAD_BYTES, Decision, TimerKey, Token
+from suwi.coordinator.decision import (
+    RECORD_OVERHEAD_BYTES,
+    Decision,
+    TimerKey,
+    Token,
+    TransactionalProducer,
+)
 from suwi.coordinator.log_reader import LogReader
 from suwi.coordinator.pending_replies import PendingReplies
 from suwi.coordinator.record import CoordinatorRecord
@@ -33,8 +39,9 @@ from suwi.model.errors import (
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.records.batch import HEADER_BYTES, read_header
 from suwi.records.builder import build_batch
-from suwi.records.record import Record
+from suwi.records.record import Marker, MarkerType, Record
 from suwi.replica.partition import Partition
+from suwi.replica.partition_transactions import TxnMarker
 
 log = logging.getLogger(__name__)
 
@@ -263,6 +270,26 @@ class Shard:
         self._replies.add(token)
         self._handle(decide)
 
+    def append_marker(self, marker: TxnMarker, token: Token) -> None:
+        """End a transaction. `token` hears of it when the marker is applied and committed (T13).
+        Raises what refuses it now; then nothing is appended."""
+        self.check_active()
+        now_ms = self._context.clock.now_ms()
+        self._flush_now()
+        end = self.partition.transactions.append_marker(marker, now_ms)
+        self._replies.add(token)
+        if end is not None:
+            kind = MarkerType.COMMIT if marker.commits else MarkerType.ABORT
+            producer = marker.producer_id, marker.producer_epoch, True
+            facts = RecordFacts(self._next_offset, False, *producer)
+            try:
+                self.machine.replay_marker(Marker(kind, marker.coordinator_epoch), facts)
+            except Exception as error:
+                self._fail(error)
+                return
+            self._appended(Offset(self._next_offset + 1), end)
+        self._reply([(token, marker)])
+
     def tell(self, decide: Decide) -> None:
         """An event that nobody waits for."""
         if self.status is Status.ACTIVE:
@@ -291,16 +318,23 @@ class Shard:
         if decision.records:
             try:
                 queued = self._encode(decision, now_ms)
-            except RecordListTooLarge as error:
+                if decision.producer is not None:
+                    self._append_transactional(decision.producer, queued)
+            except BrokerError as error:
                 # Nothing has been replayed: whoever asked for it is told, and nobody else.
                 log.warning("coordinator records refused", extra=self._fields(error))
                 self._replies.refuse(decision.replies, error)
                 decision.replies.clear()
                 decision.notices_when_committed.clear()
+                if self.status is not Status.ACTIVE:
+                    return
             else:
-                self._replay(decision.records)
-                self._queue += queued
-                self._flush_soon()
+                self._replay(decision.records, decision.producer)
+                if decision.producer is None:
+                    self._queue += queued
+                    self._flush_soon()
+                else:
+                    self._appended(self._next_offset, self.partition.log.end_offset)
         for key, deadline_ms in decision.timers.items():
             if deadline_ms is None:
                 self._timers.cancel(key)
@@ -335,9 +369,12 @@ class Shard:
             pieces[-1] = _Queued(records, size_bytes + record_bytes)
         return pieces
 
-    def _replay(self, records: list[CoordinatorRecord]) -> None:
+    def _replay(
+        self, records: list[CoordinatorRecord], producer: TransactionalProducer | None
+    ) -> None:
+        of_producer = () if producer is None else (producer[0], producer[1], True)
         for record in records:
-            self.machine.replay(record, RecordFacts(self._next_offset, is_committed=False))
+            self.machine.replay(record, RecordFacts(self._next_offset, False, *of_producer))
             self._next_offset = Offset(self._next_offset + 1)
 
     def _flush_soon(self) -> None:
@@ -363,6 +400,34 @@ class Shard:
             self._lose(error)
             return
         self.partition.when_committed(end, partial(self._on_commit, machine, end))
+
+    def _flush_now(self) -> None:
+        """Append what was queued before a transactional write. Raises if that has failed."""
+        if self._queue:
+            self._flush(self.machine)
+            self.check_active()
+
+    def _append_transactional(self, producer: TransactionalProducer, queued: list[_Queued]) -> None:
+        """A batch of its own: what is gathered with others cannot be aborted."""
+        (batch_of,) = queued
+        self._flush_now()
+        producer_id, producer_epoch, guard = producer
+        batch = memoryview(
+            build_batch(
+                batch_of.records,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                transactional=True,
+            )
+        )
+        now_ms = batch_of.records[0].timestamp
+        self.partition.transactions.append(batch, read_header(batch), now_ms, guard)
+
+    def _appended(self, next_offset: Offset, end: Offset) -> None:
+        """What was appended past the queue has been replayed."""
+        assert next_offset == end, "another writer"
+        self._next_offset = end
+        self.partition.when_committed(end, partial(self._on_commit, self.machine, end))
 
     def _serves_with(self, machine: Any) -> bool:
         """Whether that is still the state; what was queued is dropped together with it."""

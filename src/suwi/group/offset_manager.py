@@ -59,17 +59,19 @@ class OffsetManager:
         decision.notices.append(OffsetsCommitted(count))
 
     def delete(self, group_id: str, partition: Partition, decision: Decision) -> bool:
-        """Whether there was anything. What a transaction has staged stays (hazard G13)."""
+        """Whether there was anything. It takes along what a transaction has staged before."""
         offsets = self._by_group.get(group_id)
-        if offsets is None or not offsets.has_latest(partition):
+        if offsets is None or not (offsets.has_latest(partition) or offsets.has_staged(partition)):
             return False
         decision.append(OffsetCommitKey(group_id, *partition), None)
         return True
 
     def delete_all(self, group_id: str, decision: Decision) -> None:
+        """What a transaction has staged stays, with its partition (hazard G13)."""
         offsets = self._by_group.get(group_id)
         for partition, _ in offsets.latest() if offsets is not None else ():
-            decision.append(OffsetCommitKey(group_id, *partition), None)
+            if offsets is not None and not offsets.has_staged(partition):
+                decision.append(OffsetCommitKey(group_id, *partition), None)
 
     def expire(
         self,

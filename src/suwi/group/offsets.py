@@ -3,7 +3,8 @@
 `GroupOffsets` belongs to one group. A commit is visible to readers when its record is committed:
 until then the value before it is answered (`settle` is told how far the log is committed). Offsets
 staged in a transaction are visible when its marker is, and make a partition unstable until then.
-Invariant: of two commits the one whose record has the higher offset in the log wins (T14).
+Invariant: of two commits the one whose record has the higher offset in the log wins (T14); a
+deletion counts as one, because compaction keeps its record and no earlier one of that partition.
 """
 
 from collections.abc import Iterator
@@ -126,8 +127,14 @@ class GroupOffsets:
             self._pending.setdefault(partition, []).append(_Pending(uncommitted_end, shown))
         if value is None:
             self._committed.pop(partition, None)
+            self._drop_staged(partition)
         else:
             self._committed[partition] = _Known(value, log_offset)
+
+    def _drop_staged(self, partition: Partition) -> None:
+        for producer_id, staged in list(self._staged.items()):
+            if staged.pop(partition, None) is not None and not staged:
+                del self._staged[producer_id]
 
     def settle(self, partition: Partition, committed_end: int) -> None:
         """All records below `committed_end` are committed."""

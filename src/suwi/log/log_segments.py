@@ -75,11 +75,13 @@ class LogSegments:
         return self.all[max(bisect_right(self.bases, offset) - 1, 0) :]
 
     def aborted_between(self, first: Offset, end: Offset) -> list[AbortedTxn]:
-        return [
+        """In order of their first offsets (hazard T19); the indexes have them in marker order."""
+        found = [
             aborted
             for segment in self.holding(first)
             for aborted in segment.txn_index.between(first, end)
         ]
+        return sorted(found, key=lambda aborted: aborted.first_offset)
 
     def paths_to_sync(
         self, synced_to: Offset, end_offset: Offset, *, was_truncated: bool

@@ -1,7 +1,7 @@
 """The producer state of a partition: last batches, sequences and open transactions.
 
-A pure state machine. `check` validates a batch before its append, `replay` applies a batch that is
-in the log: leaders, followers and recovery share this path.
+A pure state machine. `check` validates a batch before its append, `check_marker` a marker; `replay`
+applies a batch that is in the log: leaders, followers and recovery share this path.
 Invariant: the state is a function of the batches below `end_offset`.
 """
 
@@ -11,7 +11,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from suwi.log.txn_index import AbortedTxn
-from suwi.model.errors import InvalidProducerEpoch, OutOfOrderSequence
+from suwi.model.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequence,
+    TransactionCoordinatorFenced,
+)
 from suwi.model.ids import (
     NO_OFFSET,
     NO_PRODUCER_EPOCH,
@@ -24,6 +29,7 @@ from suwi.records.batch import SEQUENCE_MAX, TRANSACTIONAL_BIT, BatchHeader
 from suwi.records.record import Marker, MarkerType
 
 REMEMBERED_BATCHES = 5  # Kafka's limit of requests in flight for an idempotent producer
+_ENDED_TXNS_MAX = 10_000
 
 
 class ProducedBatch(NamedTuple):
@@ -57,9 +63,17 @@ class Producer:
     def has_open_txn(self) -> bool:
         return self.txn_first_offset != NO_OFFSET
 
+    def has_open_txn_in(self, epoch: int) -> bool:
+        return self.txn_first_offset != NO_OFFSET and self.epoch == epoch
+
+
+class _EndedTxn(NamedTuple):
+    first_offset: Offset
+    marker_offset: Offset
+
 
 class ProducerStates:
-    __slots__ = ("_open_txns", "_producers", "end_offset")
+    __slots__ = ("_ended_txns", "_open_txns", "_producers", "end_offset")
 
     def __init__(
         self, producers: list[Producer] | None = None, end_offset: Offset = Offset(0)
@@ -67,6 +81,8 @@ class ProducerStates:
         self.end_offset = end_offset
         self._producers = {producer.producer_id: producer for producer in producers or []}
         self._open_txns = {p.producer_id: p for p in producers or [] if p.has_open_txn}
+        self._ended_txns: deque[_EndedTxn] = deque(maxlen=_ENDED_TXNS_MAX)
+        """Those whose marker may not be committed yet, in marker order."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -84,11 +100,30 @@ class ProducerStates:
             return None
         return min(producer.txn_first_offset for producer in self._open_txns.values())
 
+    def first_unstable_offset(self, high_watermark: Offset) -> Offset | None:
+        """The first offset of the oldest transaction without a committed marker (hazard 14)."""
+        self.forget_ended_txns(high_watermark)
+        first_open = self.first_open_txn_offset
+        if not self._ended_txns:
+            return first_open
+        first_ended = min(txn.first_offset for txn in self._ended_txns)
+        return first_ended if first_open is None else min(first_open, first_ended)
+
+    def forget_ended_txns(self, high_watermark: Offset) -> None:
+        """The markers below `high_watermark` are committed."""
+        ended = self._ended_txns
+        while ended and ended[0].marker_offset < high_watermark:
+            ended.popleft()
+
+    def open_txns(self) -> list[Producer]:
+        """The producers that have an open transaction."""
+        return list(self._open_txns.values())
+
     def check(self, header: BatchHeader) -> ProducedBatch | None:
         """Validate a batch before its append. Returns the original batch if this is a retry.
 
-        Raises InvalidProducerEpoch or OutOfOrderSequence. A producer without state may start at any
-        sequence (KIP-360): retention may have removed its earlier records.
+        Raises InvalidProducerEpoch, OutOfOrderSequence or InvalidTxnState. A producer without state
+        may start at any sequence (KIP-360): retention may have removed its earlier records.
         """
         producer = self._producers.get(ProducerId(header.producer_id))
         if producer is None or producer.epoch == NO_PRODUCER_EPOCH:
@@ -98,8 +133,12 @@ class ProducerStates:
                 f"epoch {header.producer_epoch} of producer {header.producer_id} is older than "
                 f"its newest, {producer.epoch}"
             )
-        if header.is_control:
-            return None  # A transaction marker has no sequence.
+        if header.base_sequence < 0:
+            return None  # A transaction marker or a transactional offset commit.
+        if producer.txn_first_offset != NO_OFFSET and not header.is_transactional:
+            raise InvalidTxnState(
+                f"producer {header.producer_id} has an open transaction, and the batch is not in it"
+            )
         if header.producer_epoch > producer.epoch:
             if header.base_sequence != 0:
                 raise OutOfOrderSequence(
@@ -117,6 +156,32 @@ class ProducerStates:
             f"producer {header.producer_id} sent sequence {header.base_sequence} after "
             f"{producer.last_sequence}"
         )
+
+    def check_marker(
+        self, producer_id: ProducerId, epoch: int, coordinator_epoch: int, *, is_strict: bool
+    ) -> bool:
+        """Validate a transaction marker before its append; whether it must be appended.
+
+        `is_strict`: of transaction version 2, whose markers have a greater epoch than the records
+        of their transaction (hazard T6). An equal epoch is that of a repeated marker, unless a
+        transaction is open: then the marker is that of an earlier one.
+        Raises InvalidProducerEpoch or TransactionCoordinatorFenced.
+        """
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            return True
+        is_repeated = is_strict and epoch == producer.epoch
+        if epoch < producer.epoch or (is_repeated and producer.has_open_txn):
+            raise InvalidProducerEpoch(
+                f"epoch {epoch} of a marker of producer {producer_id}, its newest is "
+                f"{producer.epoch}"
+            )
+        if coordinator_epoch < producer.coordinator_epoch:
+            raise TransactionCoordinatorFenced(
+                f"coordinator epoch {coordinator_epoch} of a marker of producer {producer_id} is "
+                f"older than {producer.coordinator_epoch}"
+            )
+        return not is_repeated
 
     def replay(self, header: BatchHeader, marker: Marker | None = None) -> AbortedTxn | None:
         """Apply the next batch of the log. Returns the aborted transaction if it ends one."""
@@ -187,7 +252,8 @@ class ProducerStates:
             producer.batches.clear()
         first_offset = producer.txn_first_offset
         producer.txn_first_offset = NO_OFFSET
-        self._open_txns.pop(producer.producer_id, None)
+        if self._open_txns.pop(producer.producer_id, None) is not None:
+            self._ended_txns.append(_EndedTxn(first_offset, Offset(header.base_offset)))
         if marker is None:
             return None
         producer.coordinator_epoch = marker.coordinator_epoch

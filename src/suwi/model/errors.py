@@ -153,6 +153,10 @@ class TransactionAbortable(BrokerError):
     code = ErrorCode.transaction_abortable
 
 
+class TransactionCoordinatorFenced(BrokerError):
+    code = ErrorCode.transaction_coordinator_fenced
+
+
 class KafkaStorageError(BrokerError):
     code = ErrorCode.kafka_storage_error
 

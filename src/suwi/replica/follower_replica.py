@@ -74,6 +74,7 @@ class FollowerReplica:
             replica_log.mark_dirty()
         # Deleted records had been committed.
         known = min(max(watermark, partition_log.start_offset), partition_log.end_offset)
+        partition_log.producers.forget_ended_txns(known)
         if known > replica_log.high_watermark:
             replica_log.mark_dirty()
             replica_log.advance(known)

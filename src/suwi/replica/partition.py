@@ -34,6 +34,7 @@ from suwi.replica.leader_state import UNKNOWN_EPOCH, LeaderState, Proposal
 from suwi.replica.log_sync import LogSyncer
 from suwi.replica.log_validator import validation_rules_of
 from suwi.replica.partition_storage import PartitionStorage
+from suwi.replica.partition_transactions import PartitionTransactions
 from suwi.replica.replica_log import LogNotReady, PartitionContext, ReplicaLog
 from suwi.replica.storage_refusals import StorageRefusals
 
@@ -59,6 +60,7 @@ class Partition:
         "replica_log",
         "syncer",
         "topic_id",
+        "transactions",
         "validation_rules",
     )
 
@@ -80,6 +82,7 @@ class Partition:
         """The `state` of `leader_replica`, here for fast access."""
         self.replica_log = ReplicaLog(partition, config, storage, context, self)
         self.syncer = LogSyncer(self.replica_log)
+        self.transactions = PartitionTransactions(self)
         self._follower: FollowerReplica | None = None
         self._refusals: StorageRefusals | None = None
         """Created at the first refusal: most replicas never have one."""
@@ -150,10 +153,14 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> Offset:
-        """Below it every transaction is committed or aborted."""
-        undecided = self.log.producers.first_open_txn_offset
+        """Below it every transaction is committed or aborted, by a marker that is committed."""
+        partition_log = self.log
         high_watermark = self.replica_log.high_watermark
-        return high_watermark if undecided is None else min(undecided, high_watermark)
+        unstable = partition_log.producers.first_unstable_offset(high_watermark)
+        if unstable is None:
+            return high_watermark
+        # DeleteRecords may have moved the log start offset into an open transaction.
+        return min(max(unstable, partition_log.start_offset), high_watermark)
 
     @property
     def low_watermark(self) -> Offset:
@@ -284,7 +291,10 @@ class Partition:
         )
 
     def append(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Appended:
-        """Append a batch that `validate` accepted; changes it in place. Raises a `BrokerError`."""
+        """Append a batch that `validate` accepted; changes it in place. Raises a `BrokerError`.
+
+        Transactional batches and markers come through `transactions`.
+        """
         leader = self.leader_replica
         if leader is None:
             raise NotLeaderOrFollower(f"{self.partition} is not led by this broker")
@@ -312,7 +322,7 @@ class Partition:
         return appended
 
     def _note_refusal(self, header: BatchHeader) -> None:
-        if header.producer_id >= 0 and not header.is_control:
+        if header.producer_id >= 0 and header.base_sequence >= 0:
             self._refusals = self._refusals or StorageRefusals()
             self._refusals.note(header)
 

@@ -75,6 +75,8 @@ class StorageRefusals:
         refusal = self._by_producer.get(header.producer_id)
         if refusal is None or header.producer_epoch < refusal.epoch:
             return False
+        if header.base_sequence < 0:
+            return False  # A transaction marker, or an offset commit of the coordinator.
         if header.producer_epoch > refusal.epoch or _is_over(refusal, header, producers):
             del self._by_producer[header.producer_id]
             return False

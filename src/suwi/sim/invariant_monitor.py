@@ -20,7 +20,7 @@ from suwi.metadata.image import (
 )
 from suwi.metadata.ledger import Changed, Elected, Event, Registered
 from suwi.metadata.memory import MemoryView
-from suwi.model.ids import NodeId
+from suwi.model.ids import NodeId, Offset
 from suwi.model.topic_config import parse_topic_config
 from suwi.records.batch import HEADER, LOG_OVERHEAD_BYTES
 from suwi.replica.partition import Partition
@@ -250,10 +250,10 @@ class InvariantMonitor:
         replica.start_before = replica.start
         replica.start, replica.end = log.start_offset, log.end_offset
         replica.watermark = partition.watermark_as_it_is
-        undecided = log.producers.first_open_txn_offset
-        replica.stable = (
-            replica.watermark if undecided is None else min(undecided, replica.watermark)
-        )
+        unstable = log.producers.first_unstable_offset(Offset(replica.watermark))
+        replica.stable = replica.watermark
+        if unstable is not None:
+            replica.stable = min(max(unstable, log.start_offset), replica.watermark)
         replica.epochs = [(int(epoch), int(start)) for epoch, start in log.epochs.entries()]
         self._tell(seen, before, removed, is_new_incarnation=is_new_incarnation)
         seen.safe_end = log.recovery_point

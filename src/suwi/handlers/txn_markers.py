@@ -1,0 +1,141 @@
+"""Appends transaction markers to the partitions that this broker leads.
+
+`append_markers` serves WriteTxnMarkers, and the transaction coordinator for partitions of its own
+broker. A partition of a coordinator is written by its shard only, so that markers are applied
+before they are answered (hazard T13).
+Invariant: an answer without error means that the marker is committed, or was already there.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from suwi.controller.topic_names import INTERNAL_TOPICS
+from suwi.coordinator.decision import Token
+from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.env import Clock
+from suwi.handlers.errors import error_of
+from suwi.handlers.slices import SLICE_PARTITIONS
+from suwi.model.errors import BrokerError, InvalidRequest, InvalidTopic
+from suwi.model.ids import ProducerId, TopicPartition
+from suwi.replica.partition import Partition, wait_until_ready
+from suwi.replica.partition_transactions import TxnMarker
+from suwi.replica.replica_manager import ReplicaManager
+
+_READY_TIMEOUT_S: Final = 10.0
+_COMMIT_TIMEOUT_S: Final = 30.0
+# T23: a transaction coordinator retries the first; the others it does not expect of a partition.
+_TOLD: Final = {
+    ErrorCode.coordinator_load_in_progress: ErrorCode.not_leader_or_follower,
+    ErrorCode.coordinator_not_available: ErrorCode.not_leader_or_follower,
+    ErrorCode.not_coordinator: ErrorCode.not_leader_or_follower,
+}
+
+
+class _Outcome(Token):
+    """What becomes of the marker of one partition."""
+
+    __slots__ = ("_done",)
+
+    def __init__(self) -> None:
+        self._done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+
+    def resolve(self, response: Any) -> None:
+        self._end(ErrorCode.none)
+
+    def fail(self, error: Exception) -> None:
+        code, _ = error_of(error)
+        self._end(_TOLD.get(code, code))
+
+    def on_commit(self, error: BrokerError | None) -> None:
+        if error is None:
+            self.resolve(None)
+        else:
+            self.fail(error)
+
+    def _end(self, code: ErrorCode) -> None:
+        if not self._done.done():
+            self._done.set_result(code)
+
+    async def wait(self, until_s: float) -> ErrorCode:
+        try:
+            async with asyncio.timeout_at(until_s):
+                return await self._done
+        except TimeoutError:
+            return ErrorCode.request_timed_out
+
+
+class TxnMarkers:
+    def __init__(self, replicas: ReplicaManager, groups: CoordinatorRuntime, clock: Clock) -> None:
+        self._replicas = replicas
+        self._groups = groups
+        self._clock = clock
+
+    async def append_markers(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        commits: bool,
+        transaction_version: int,
+        partitions: Iterable[TopicPartition],
+    ) -> dict[TopicPartition, ErrorCode]:
+        """The error of each partition, when its marker is committed or refused."""
+        marker = TxnMarker(
+            ProducerId(producer_id), producer_epoch, coordinator_epoch, commits, transaction_version
+        )
+        (errors,) = await self.append_all([(marker, partitions)])
+        return errors
+
+    async def append_all(
+        self, asked: Iterable[tuple[TxnMarker, Iterable[TopicPartition]]]
+    ) -> list[dict[TopicPartition, ErrorCode]]:
+        """As `append_markers`, for each marker; all are appended before any is waited for."""
+        markers = [(marker, list(dict.fromkeys(partitions))) for marker, partitions in asked]
+        await wait_until_ready(self._led(tp for _, tps in markers for tp in tps), _READY_TIMEOUT_S)
+        appended: list[dict[TopicPartition, _Outcome]] = []
+        in_slice = 0
+        for marker, partitions in markers:
+            outcomes: dict[TopicPartition, _Outcome] = {}
+            for tp in partitions:
+                outcomes[tp] = self._append(tp, marker)
+                in_slice += 1
+                if in_slice % SLICE_PARTITIONS == 0:
+                    await asyncio.sleep(0)
+            appended.append(outcomes)
+        until_s = asyncio.get_running_loop().time() + _COMMIT_TIMEOUT_S
+        return [
+            {tp: await outcome.wait(until_s) for tp, outcome in outcomes.items()}
+            for outcomes in appended
+        ]
+
+    def _led(self, asked: Iterable[TopicPartition]) -> list[Partition]:
+        """Those that this broker leads; the others are refused by `_append`."""
+        led = []
+        for tp in asked:
+            with suppress(BrokerError):
+                led.append(self._replicas.leader_of(tp.topic, tp.partition))
+        return led
+
+    def _append(self, tp: TopicPartition, marker: TxnMarker) -> _Outcome:
+        outcome = _Outcome()
+        try:
+            if marker.producer_id < 0 or marker.producer_epoch < 0:
+                raise InvalidRequest("a marker needs a producer id and a producer epoch")
+            if tp.topic == self._groups.topic:
+                self._groups.shard_at(tp.partition).append_marker(marker, outcome)
+            elif tp.topic in INTERNAL_TOPICS:
+                raise InvalidTopic(f"{tp.topic} has no transactions")
+            else:
+                partition = self._replicas.leader_of(tp.topic, tp.partition)
+                end = partition.transactions.append_marker(marker, self._clock.now_ms())
+                if end is None:
+                    # The marker that is there already may not be committed yet.
+                    end = partition.log.end_offset
+                partition.when_committed(end, outcome.on_commit)
+        except Exception as error:
+            outcome.fail(error)
+        return outcome

@@ -1,0 +1,164 @@
+"""The transactions of one partition on its leader: verified appends, and markers (KIP-890).
+
+The first transactional batch of a producer is appended after the transaction coordinator has
+confirmed that the partition is part of an open transaction: `begin_verification` returns a guard,
+`append` takes it. `append_marker` ends a transaction.
+Invariant: no batch opens a transaction unless it comes with the producer's current guard, compared
+in the same step as the append; any transactional append and any marker makes the guard void (T2).
+"""
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from suwi.log.partition_log import Appended
+from suwi.model.errors import InvalidTxnState, NotLeaderOrFollower, OutOfOrderSequence
+from suwi.model.ids import NO_SEQUENCE, Offset, ProducerId
+from suwi.records.batch import BatchHeader, read_header
+from suwi.records.builder import build_marker
+from suwi.records.record import MarkerType
+
+if TYPE_CHECKING:
+    from suwi.replica.partition import Partition
+
+_GUARDS_MAX: Final = 10_000
+"""Of producers that never append what they asked to verify, the oldest are forgotten."""
+_STRICT_MARKERS_FROM: Final = 2
+
+
+class TxnMarker(NamedTuple):
+    producer_id: ProducerId
+    producer_epoch: int
+    coordinator_epoch: int
+    commits: bool
+    transaction_version: int
+    """0 or 1 also for the markers of administrators."""
+
+
+class VerificationGuard:
+    """Stands for a verification that has begun. Compared by identity."""
+
+    __slots__ = ("epoch", "is_implicit", "leader_epoch", "lowest_sequence")
+
+    def __init__(
+        self, epoch: int, lowest_sequence: int, leader_epoch: int, *, is_implicit: bool
+    ) -> None:
+        self.epoch = epoch
+        self.lowest_sequence = lowest_sequence
+        """The lowest that was seen: a later batch must not overtake a refused one (T3)."""
+        self.leader_epoch = leader_epoch
+        self.is_implicit = is_implicit
+        """Transaction version 2: verification adds the partition to the transaction."""
+
+
+NOT_VERIFIED: Final = VerificationGuard(-1, NO_SEQUENCE, -1, is_implicit=False)
+"""In place of a guard where `transaction.partition.verification.enable` is false."""
+
+
+class PartitionTransactions:
+    __slots__ = ("_guards", "_partition")
+
+    def __init__(self, partition: "Partition") -> None:
+        self._partition = partition
+        self._guards: dict[int, VerificationGuard] = {}
+
+    # -- verification --------------------------------------------------------------------------
+
+    def begin_verification(
+        self, producer_id: int, epoch: int, sequence: int, *, is_implicit: bool
+    ) -> VerificationGuard | None:
+        """The guard for a batch that must be verified; None if its transaction is already open.
+
+        Raises a `BrokerError` if this broker is not the leader or the log is not ready.
+        """
+        partition = self._partition
+        producer = partition.log.producers.get(ProducerId(producer_id))
+        if producer is not None and producer.has_open_txn_in(epoch):
+            return None
+        leader_epoch = partition.leader_epoch
+        guard = self._guards.get(producer_id)
+        if guard is None or guard.leader_epoch != leader_epoch:
+            self._guards.pop(producer_id, None)
+            if len(self._guards) >= _GUARDS_MAX:
+                del self._guards[next(iter(self._guards))]
+            guard = VerificationGuard(epoch, sequence, leader_epoch, is_implicit=is_implicit)
+            self._guards[producer_id] = guard
+        elif epoch > guard.epoch:
+            guard.epoch, guard.lowest_sequence = epoch, sequence
+            guard.is_implicit = is_implicit
+        elif epoch == guard.epoch:
+            guard.lowest_sequence = min(guard.lowest_sequence, sequence)
+        return guard
+
+    def check(
+        self, producer_id: int, epoch: int, sequence: int, guard: VerificationGuard | None
+    ) -> None:
+        """Whether a batch may be appended. Raises InvalidTxnState or OutOfOrderSequence."""
+        partition = self._partition
+        producer = partition.log.producers.get(ProducerId(producer_id))
+        if guard is NOT_VERIFIED or (producer is not None and producer.has_open_txn_in(epoch)):
+            return
+        if guard is not None and guard.leader_epoch != partition.leader_epoch:
+            raise NotLeaderOrFollower(f"{partition.partition} has a new leader epoch")
+        if guard is None or self._guards.get(producer_id) is not guard:
+            raise InvalidTxnState(f"the batch is not part of an open transaction of {producer_id}")
+        if epoch != guard.epoch or sequence == NO_SEQUENCE:
+            return  # An older epoch is refused by the log; without sequences nothing is overtaken.
+        if sequence > guard.lowest_sequence:
+            raise OutOfOrderSequence(
+                f"producer {producer_id} sent sequence {sequence}, but not {guard.lowest_sequence}"
+            )
+        if guard.is_implicit and sequence != 0 and (producer is None or not producer.batches):
+            raise OutOfOrderSequence(
+                f"producer {producer_id} must start epoch {epoch} with sequence 0, not {sequence}"
+            )
+
+    # -- appending -----------------------------------------------------------------------------
+
+    def append(
+        self,
+        batch: memoryview,
+        header: BatchHeader,
+        now_ms: int,
+        guard: VerificationGuard | None,
+    ) -> Appended:
+        """As `Partition.append`, for a transactional batch."""
+        partition = self._partition
+        if not self._is_retry(header):
+            self.check(header.producer_id, header.producer_epoch, header.base_sequence, guard)
+        appended = partition.append(batch, header, now_ms)
+        if not appended.is_duplicate:
+            self._guards.pop(header.producer_id, None)
+        return appended
+
+    def _is_retry(self, header: BatchHeader) -> bool:
+        """Also raises what the log raises, which comes before what verification found."""
+        return self._partition.log.producers.check(header) is not None
+
+    def append_marker(self, marker: TxnMarker, now_ms: int) -> Offset | None:
+        """Append a marker; the offset after it, or None if it is there already. Raises a
+        `BrokerError`, as `ProducerStates.check_marker` does."""
+        partition = self._partition
+        if not partition.is_leader:
+            raise NotLeaderOrFollower(f"{partition.partition} is not led by this broker")
+        partition.check_enough_replicas(None)
+        producers = partition.log.producers
+        is_new = producers.check_marker(
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.coordinator_epoch,
+            is_strict=marker.transaction_version >= _STRICT_MARKERS_FROM,
+        )
+        # A late batch must not open what this marker ended, even where nothing was open (T1, T2).
+        self._guards.pop(marker.producer_id, None)
+        if not is_new:
+            return None
+        producers.forget_ended_txns(partition.high_watermark)
+        batch = memoryview(
+            build_marker(
+                MarkerType.COMMIT if marker.commits else MarkerType.ABORT,
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
+                coordinator_epoch=marker.coordinator_epoch,
+                timestamp=now_ms,
+            )
+        )
+        return Offset(partition.append(batch, read_header(batch), now_ms).last_offset + 1)

@@ -1,0 +1,111 @@
+"""WriteTxnMarkers over the wire to a broker of production code, under simulated time."""
+
+from typing import Any
+
+import pytest
+
+from suwi.coordinator.shard_context import Status
+from suwi.model.ids import ProducerId
+from suwi.wire.versions import ApiKey
+from tests.group.wire import TOPIC, Wire, on_broker
+
+OFFSETS = "__consumer_offsets"
+PRODUCER = 7
+
+
+async def write_markers(
+    wire: Wire,
+    *partitions: tuple[str, int],
+    epoch: int = 0,
+    coordinator_epoch: int = 0,
+    version: int = 2,
+    transaction_version: int = 0,
+    commits: bool = True,
+) -> dict[tuple[str, int], int]:
+    """The error of each partition."""
+    marker = {
+        "producer_id": PRODUCER,
+        "producer_epoch": epoch,
+        "transaction_result": commits,
+        "topics": [{"name": name, "partition_indexes": [index]} for name, index in partitions],
+        "coordinator_epoch": coordinator_epoch,
+        "transaction_version": transaction_version,
+    }
+    answer = await wire.client.call(ApiKey.WRITE_TXN_MARKERS, version, {"markers": [marker]})
+    (result,) = answer.markers
+    assert result.producer_id == PRODUCER
+    return {
+        (topic.name, each.partition_index): int(each.error_code)
+        for topic in result.topics
+        for each in topic.partitions
+    }
+
+
+def log_of(wire: Wire, topic: str) -> Any:
+    broker = wire.broker.broker
+    assert broker is not None
+    return broker.replicas.leader_of(topic, 0).log
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_marker_is_written_to_every_partition_and_an_error_is_that_of_one(version: int) -> None:
+    async def scenario(wire: Wire) -> None:
+        errors = await write_markers(
+            wire,
+            (TOPIC, 0),
+            (TOPIC, 9),
+            ("nowhere", 0),
+            (OFFSETS, 0),
+            ("__transaction_state", 0),
+            version=version,
+        )
+        assert errors == {
+            (TOPIC, 0): 0,
+            (TOPIC, 9): 3,
+            ("nowhere", 0): 3,
+            (OFFSETS, 0): 0,
+            ("__transaction_state", 0): 17,
+        }
+        for topic in (TOPIC, OFFSETS):
+            producer = log_of(wire, topic).producers.get(ProducerId(PRODUCER))
+            assert (producer.epoch, producer.coordinator_epoch) == (0, 0)
+
+    on_broker(scenario)
+
+
+def test_t6_the_rules_of_epochs_are_those_of_the_transaction_version() -> None:
+    async def scenario(wire: Wire) -> None:
+        for topic in (TOPIC, OFFSETS):
+            place = (topic, 0)
+            assert await write_markers(wire, place, epoch=3, coordinator_epoch=5) == {place: 0}
+            end = log_of(wire, topic).end_offset
+            for how, error in (
+                ({"epoch": 2, "coordinator_epoch": 5}, 47),
+                ({"epoch": 3, "coordinator_epoch": 4}, 52),
+                ({"epoch": 3, "coordinator_epoch": 5, "transaction_version": 2}, 0),
+            ):
+                assert await write_markers(wire, place, **how) == {place: error}
+                assert log_of(wire, topic).end_offset == end
+            assert await write_markers(wire, place, epoch=3, coordinator_epoch=5) == {place: 0}
+            assert log_of(wire, topic).end_offset == end + 1
+
+    on_broker(scenario)
+
+
+@pytest.mark.parametrize("status", [Status.LOADING, Status.FAILED, Status.FOLLOWING])
+def test_t23_a_shard_that_does_not_serve_answers_as_a_partition_that_moved(status: Status) -> None:
+    async def scenario(wire: Wire) -> None:
+        assert wire.broker.broker is not None
+        (shard,) = wire.broker.broker.groups.runtime
+        shard.status = status
+        assert await write_markers(wire, (OFFSETS, 0)) == {(OFFSETS, 0): 6}
+        shard.status = Status.ACTIVE
+
+    on_broker(scenario)
+
+
+def test_a_marker_without_a_producer_is_refused() -> None:
+    async def scenario(wire: Wire) -> None:
+        assert await write_markers(wire, (TOPIC, 0), epoch=-1) == {(TOPIC, 0): 42}
+
+    on_broker(scenario)
