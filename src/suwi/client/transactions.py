@@ -18,6 +18,7 @@ from kio.schema.errors import ErrorCode
 from suwi.client.cluster import Cluster
 from suwi.client.coordinator import Coordinator, KeyType, asking
 from suwi.client.delivery import Delivery
+from suwi.client.errors import is_transient
 from suwi.client.group_offsets import NO_MEMBER, Membership, offset_topics
 from suwi.client.identity import NO_IDENTITY, Identities, Identity, init_producer_id
 from suwi.client.partition_sender import ProducerSettings
@@ -71,6 +72,8 @@ class TransactionManager(Identities):
         self.transactional_id: str = transactional_id
         self.state = State.UNINITIALIZED
         self.error: Exception | None = None
+        self.last_end: bool | None = None
+        """Whether the last transaction that ended was committed."""
         self._timeout_ms = timeout_ms
         self._coordinator = Coordinator(cluster, transactional_id, KeyType.TRANSACTION)
         self._is_tv2 = False
@@ -131,7 +134,7 @@ class TransactionManager(Identities):
         if self._needs_new_epoch:
             await self._init(self.current)
         self._partitions, self._unregistered, self._groups = {}, {}, {}
-        self.state, self.error = State.READY, None
+        self.state, self.error, self.last_end = State.READY, None, commit
         self._is_tv2 = await self._ask(self._supports_tv2)
 
     async def close(self) -> None:
@@ -236,7 +239,9 @@ class TransactionManager(Identities):
     def _note(self, error: Exception) -> None:
         if isinstance(error, BrokerError) and error.code in _FATAL:
             self.state, self.error = State.FATAL_ERROR, error
-        elif self.state is State.IN_TRANSACTION:
+        elif self.state is State.IN_TRANSACTION or (
+            self.state is State.COMMITTING and not is_transient(error)
+        ):
             self.state, self.error = State.ABORTABLE_ERROR, error
             self._needs_new_epoch = True
 
@@ -271,6 +276,11 @@ class TransactionalProducer:
     @property
     def state(self) -> State:
         return self._manager.state
+
+    @property
+    def was_committed(self) -> bool | None:
+        """Whether the last transaction that ended was committed; None if none has ended."""
+        return self._manager.last_end
 
     async def init_transactions(self) -> None:
         """Fence other producers with the id; waits until their transaction has ended."""

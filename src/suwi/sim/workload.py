@@ -86,6 +86,15 @@ class Shape:
     """Of a consumer group; none without (`sim/group_workload.py`)."""
     cooperative: bool = False
     """The group rebalances incrementally."""
+    copiers: int = 0
+    """That copy records in transactions, at most one for each partition
+    (`sim/transaction_workload.py`)."""
+    transaction_version: int = 2
+
+    @property
+    def coordinates(self) -> bool:
+        """Whether clients use coordinators and their internal topics."""
+        return bool(self.members or self.copiers)
 
     def topic_configs(self) -> dict[str, str]:
         configs = {
