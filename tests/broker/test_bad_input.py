@@ -384,39 +384,20 @@ def test_offsets_of_unknown_topics_are_refused(client: RawClient) -> None:
         assert found.error_code == ErrorCode.unknown_topic_or_partition
 
 
-@pytest.mark.parametrize("version", range(6))
-def test_a_transactional_producer_gets_coordinator_not_available(
-    client: RawClient, version: int
-) -> None:
-    fields = {
-        "transactional_id": "t",
-        "transaction_timeout": 60_000,
-        "producer_id": -1,
-        "producer_epoch": -1,
-    }
-    answer = client.ask(ApiKey.INIT_PRODUCER_ID, version, fields)
-    assert (answer.error_code, answer.producer_id) == (ErrorCode.coordinator_not_available, -1)
-
-
 def test_an_empty_transactional_id_is_an_invalid_request(client: RawClient) -> None:
     fields = {"transactional_id": "", "transaction_timeout": 60_000}
     assert client.ask(ApiKey.INIT_PRODUCER_ID, 2, fields).error_code == ErrorCode.invalid_request
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_the_empty_group_id_has_a_coordinator_as_in_kafka(client: RawClient, version: int) -> None:
-    fields = {"key": "", "key_type": 0, "coordinator_keys": ["", ""]}
+@pytest.mark.parametrize("key_type", [0, 1])
+def test_the_empty_id_has_a_coordinator_as_in_kafka(
+    client: RawClient, version: int, key_type: int
+) -> None:
+    fields = {"key": "", "key_type": key_type, "coordinator_keys": ["", ""]}
     answer = client.ask(ApiKey.FIND_COORDINATOR, version, fields)
     found = answer.coordinators if version >= 4 else [answer]
     assert {each.error_code for each in found} == {ErrorCode.none}
-
-
-@pytest.mark.parametrize("version", range(1, 7))
-def test_there_is_no_coordinator_of_transactions_yet(client: RawClient, version: int) -> None:
-    fields = {"key": "t", "key_type": 1, "coordinator_keys": ["t", ""]}
-    answer = client.ask(ApiKey.FIND_COORDINATOR, version, fields)
-    found = answer.coordinators if version >= 4 else [answer]
-    assert {each.error_code for each in found} == {ErrorCode.coordinator_not_available}
 
 
 @pytest.mark.parametrize(

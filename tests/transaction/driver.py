@@ -23,7 +23,7 @@ from suwi.transaction.messages import (
     Producer,
     ProducerResponse,
 )
-from suwi.transaction.transaction_metadata import OPEN
+from suwi.transaction.transaction_metadata import OPEN, PREPARED
 from suwi.transaction.transaction_records import (
     TRANSACTION_RECORDS,
     TransactionLogKey,
@@ -270,6 +270,7 @@ class Driver:
             assert replayed == live, f"replay with the first {compacted_to} records compacted"
         for name, metadata in live.items():
             assert (metadata.state in OPEN) == (name in self.machine._open_since_ms)
+            assert (metadata.state in PREPARED) == (name in self.machine._prepared)
             assert 0 <= metadata.producer_epoch <= 32767
 
 

@@ -203,6 +203,14 @@ def test_a_new_producer_fences_the_one_whose_reply_was_lost() -> None:
     assert driver.error_of(driver.start_init(NEXT)) is FENCED
 
 
+def test_a_late_init_producer_id_does_not_end_the_transaction_of_its_own_client() -> None:
+    driver = in_state(S.EMPTY)
+    driver.init(CURRENT)
+    driver.add(0, producer=NEXT)  # The client has had its reply.
+    assert driver.error_of(driver.start_init(CURRENT)) is FENCED
+    assert driver.state is S.ONGOING
+
+
 def test_init_producer_id_sets_the_time_out() -> None:
     driver = in_state(S.COMPLETE_COMMIT)
     driver.init(timeout_ms=1_234)
@@ -522,8 +530,9 @@ def test_t21_what_is_not_persisted_is_dropped_with_leadership() -> None:
     driver.start_add(1)
     driver.machine.resigned()
     fresh = driver.replayed(0)
-    for name in ("transactions", "_sending", "_held", "_last_epochs", "_expiry_left"):
+    for name in ("transactions", "_sending", "_last_epochs", "_expiry_left"):
         assert getattr(driver.machine, name) == getattr(fresh, name)
+    assert not driver.machine._held
 
 
 def test_a_dead_id_of_another_broker_is_unknown() -> None:
@@ -534,6 +543,8 @@ def test_a_dead_id_of_another_broker_is_unknown() -> None:
 
 def test_an_epoch_fence_of_another_broker_is_ended() -> None:
     driver = in_state(S.ONGOING)
+    driver.put(replace(driver.metadata, state=S.PREPARE_EPOCH_FENCE))
+    assert driver.add(3) is NONE
     driver.put(replace(driver.metadata, state=S.PREPARE_EPOCH_FENCE))
     assert driver.init() == producer(7, 7)
 

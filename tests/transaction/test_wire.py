@@ -200,6 +200,15 @@ def test_add_offsets_to_txn_adds_the_partition_of_the_group(version: int) -> Non
     on_broker(scenario)
 
 
+def test_add_offsets_to_txn_may_be_the_first_to_need_the_topic_of_groups() -> None:
+    """aiokafka looks for the coordinator of the group only afterwards."""
+
+    async def scenario(wire: Wire) -> None:
+        assert await wire.add_offsets(await wire.producer()) == 0
+
+    on_broker(scenario, has_groups=False)
+
+
 # -- EndTxn ----------------------------------------------------------------------------------------
 
 

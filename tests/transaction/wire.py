@@ -19,15 +19,16 @@ TRANSACTION = 1
 class Wire:
     """A broker with a topic of two partitions, and a connection to it."""
 
-    def __init__(self, broker: SimBroker) -> None:
+    def __init__(self, broker: SimBroker, *, has_groups: bool) -> None:
         self.broker = broker
+        self._has_groups = has_groups
         self.client: PeerConnection
 
     async def begin(self) -> None:
         await self.broker.start()
         await self.connect()
         await self.create_topic(TOPIC)
-        for key_type in (0, TRANSACTION):
+        for key_type in (0, TRANSACTION) if self._has_groups else (TRANSACTION,):
             await self.find(ID, key_type=key_type)
         await self.until_served()
 
@@ -172,7 +173,9 @@ class Wire:
         return described
 
 
-def on_broker(scenario: Callable[[Wire], Awaitable[None]], **settings: str) -> None:
+def on_broker(
+    scenario: Callable[[Wire], Awaitable[None]], *, has_groups: bool = True, **settings: str
+) -> None:
     """Run that against a broker whose internal topics have one partition."""
     simulation = Simulation(0)
     internal = {
@@ -180,7 +183,7 @@ def on_broker(scenario: Callable[[Wire], Awaitable[None]], **settings: str) -> N
         for topic in ("offsets_topic", "transaction_state_log")
         for key in ("num_partitions", "replication_factor")
     }
-    wire = Wire(SimBroker(simulation, **internal, **settings))
+    wire = Wire(SimBroker(simulation, **internal, **settings), has_groups=has_groups)
 
     async def run() -> None:
         await wire.begin()

@@ -102,6 +102,7 @@ class KafkaApis:
             **self._record_handlers(),
             **self._group_handlers(),
             **self._transaction_handlers(),
+            **self._internal_topic_handlers(),
             **self._topic_handlers(),
             **self._cluster_handlers(),
             **self._inter_broker_handlers(),
@@ -134,7 +135,6 @@ class KafkaApis:
         replicas, runtime = self.replicas, self.groups.runtime
         metadata_bytes_max = self.config.offset_metadata_max_bytes
         return {
-            ApiKey.FIND_COORDINATOR: self._find_coordinator(),
             ApiKey.JOIN_GROUP: JoinGroup(runtime),
             ApiKey.SYNC_GROUP: SyncGroup(runtime),
             ApiKey.HEARTBEAT: Heartbeat(runtime),
@@ -151,13 +151,17 @@ class KafkaApis:
             ApiKey.CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribe(runtime, self.groups.topics),
         }
 
-    def _find_coordinator(self) -> FindCoordinator:
-        groups, transactions = self.groups, self.transactions
+    def _internal_topic_handlers(self) -> dict[int, Handler]:
+        """Those that make the topic of a coordinator."""
+        groups, transactions, create = self.groups, self.transactions, self.forwarding.create_topic
         topics = {
-            GROUP: CoordinatorTopic(groups.runtime, groups.new_topic),
-            TRANSACTION: CoordinatorTopic(transactions.runtime, transactions.new_topic),
+            GROUP: CoordinatorTopic(groups.runtime, groups.new_topic, create),
+            TRANSACTION: CoordinatorTopic(transactions.runtime, transactions.new_topic, create),
         }
-        return FindCoordinator(topics, self.replicas, self.forwarding.create_topic)
+        return {
+            ApiKey.FIND_COORDINATOR: FindCoordinator(topics, self.replicas),
+            ApiKey.ADD_OFFSETS_TO_TXN: AddOffsetsToTxn(transactions.runtime, topics[GROUP]),
+        }
 
     def _transaction_handlers(self) -> dict[int, Handler]:
         runtime, producer_ids = self.transactions.runtime, ProducerIds(self.store)
@@ -165,7 +169,6 @@ class KafkaApis:
         return {
             ApiKey.INIT_PRODUCER_ID: InitProducerId(producer_ids, runtime, timeout_ms_max),
             ApiKey.ADD_PARTITIONS_TO_TXN: AddPartitionsToTxn(runtime, self.replicas),
-            ApiKey.ADD_OFFSETS_TO_TXN: AddOffsetsToTxn(runtime, self.groups.runtime),
             ApiKey.END_TXN: EndTxn(producer_ids, runtime),
             ApiKey.DESCRIBE_TRANSACTIONS: DescribeTransactions(runtime),
             ApiKey.LIST_TRANSACTIONS: ListTransactions(runtime, self.env.clock),

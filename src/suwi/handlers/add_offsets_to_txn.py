@@ -1,6 +1,8 @@
 """AddOffsetsToTxn v0-v4. v2: PRODUCER_FENCED.
 
 A group's offsets are part of a transaction by the partition of `__consumer_offsets` that has them.
+Some clients look for the coordinator of the group only after this, so it may be the first to need
+that topic.
 """
 
 from typing import Final
@@ -10,6 +12,7 @@ from kio.schema.errors import ErrorCode
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.handlers.coordinator_requests import coordinator_error
 from suwi.handlers.errors import reply
+from suwi.handlers.find_coordinator import CoordinatorTopic
 from suwi.handlers.transaction_requests import add_partitions, fenced_as
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
@@ -19,7 +22,7 @@ _PRODUCER_FENCED_FROM: Final = 2
 
 
 class AddOffsetsToTxn:
-    def __init__(self, transactions: CoordinatorRuntime, groups: CoordinatorRuntime) -> None:
+    def __init__(self, transactions: CoordinatorRuntime, groups: CoordinatorTopic) -> None:
         self._transactions = transactions
         self._groups = groups
 
@@ -29,8 +32,10 @@ class AddOffsetsToTxn:
 
     async def _add(self, request: Request) -> ErrorCode:
         asked = request.message
+        if not self._groups.exists:
+            await self._groups.create(request)
         try:
-            partition = self._groups.partition_of(asked.group_id)
+            partition = self._groups.runtime.partition_of(asked.group_id)
         except Exception as error:
             return coordinator_error(error)
         producer = Producer(asked.producer_id, asked.producer_epoch)

@@ -13,12 +13,13 @@ from kio.schema.errors import ErrorCode
 from suwi.controller.topic_names import INTERNAL_TOPICS
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.handlers.errors import reply
-from suwi.handlers.transaction_requests import TRANSACTION_VERSION_2, add_partitions, fenced_as
+from suwi.handlers.transaction_requests import add_partitions, fenced_as
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.transaction.messages import AddPartitionsRequest, Producer
+from suwi.transaction.transaction_metadata import TRANSACTION_VERSION_2
 
 _PRODUCER_FENCED_FROM: Final = 2
 _SEVERAL_FROM: Final = 4

@@ -7,7 +7,7 @@ transactional ids.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
@@ -30,45 +30,55 @@ TRANSACTION: Final = 1
 CreateTopic = Callable[[NewTopic, Request], Awaitable[None]]
 
 
-class CoordinatorTopic(NamedTuple):
-    """The internal topic of one type of coordinator."""
+class CoordinatorTopic:
+    """The internal topic of one type of coordinator, made when it is needed first."""
 
-    runtime: CoordinatorRuntime
-    new_topic: Callable[[], NewTopic]
-    """How it is to be made."""
-
-
-class FindCoordinator:
     def __init__(
         self,
-        topics: Mapping[int, CoordinatorTopic],
-        replicas: ReplicaManager,
+        runtime: CoordinatorRuntime,
+        new_topic: Callable[[], NewTopic],
         create_topic: CreateTopic,
     ) -> None:
-        """`topics` by key type."""
-        self._topics = topics
-        self._replicas = replicas
+        """`new_topic` says how it is to be made."""
+        self.runtime = runtime
+        self._new_topic = new_topic
         self._create_topic = create_topic
         self._creating = asyncio.Lock()
 
+    @property
+    def exists(self) -> bool:
+        return self.runtime.partitions > 0
+
+    async def create(self, request: Request) -> None:
+        """If it does not exist. Whether that has succeeded, the runtime knows."""
+        async with self._creating:
+            if self.exists:
+                return
+            try:
+                await self._create_topic(self._new_topic(), request)
+            except TopicAlreadyExists:
+                pass
+            except BrokerError as error:
+                log.warning(
+                    "internal topic not created",
+                    extra={"topic": self.runtime.topic, "reason": str(error)},
+                )
+
+
+class FindCoordinator:
+    def __init__(self, topics: Mapping[int, CoordinatorTopic], replicas: ReplicaManager) -> None:
+        """`topics` by key type."""
+        self._topics = topics
+        self._replicas = replicas
+
     def __call__(self, request: Request) -> Answer:
         topic = self._topics.get(_key_type(request))
-        if topic is not None and not topic.runtime.partitions:
+        if topic is not None and not topic.exists:
             return Exclusive(self._create_and_reply(topic, request))
         return self._reply(request)
 
     async def _create_and_reply(self, topic: CoordinatorTopic, request: Request) -> Reply:
-        async with self._creating:
-            if not topic.runtime.partitions:
-                try:
-                    await self._create_topic(topic.new_topic(), request)
-                except TopicAlreadyExists:
-                    pass
-                except BrokerError as error:
-                    log.warning(
-                        "internal topic not created",
-                        extra={"topic": topic.runtime.topic, "reason": str(error)},
-                    )
+        await topic.create(request)
         return self._reply(request)
 
     def _reply(self, request: Request) -> Reply:

@@ -1,7 +1,5 @@
 """What the handlers of transactional requests have in common."""
 
-from typing import Final
-
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.decision import Decision, Token
@@ -17,8 +15,6 @@ from suwi.transaction.messages import (
     ProducerResponse,
 )
 from suwi.transaction.producer_ids import ProducerIds
-
-TRANSACTION_VERSION_2: Final = 2
 
 
 def fenced_as(error: ErrorCode, version: int, producer_fenced_from: int) -> ErrorCode:

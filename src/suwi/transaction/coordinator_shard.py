@@ -7,7 +7,6 @@ A request that comes while markers are written is held until then, for a short t
 Invariant (hazard H0): `transactions` is what a replay of the log gives.
 """
 
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -17,6 +16,7 @@ from suwi.coordinator.record import CoordinatorRecord
 from suwi.coordinator.record_facts import RecordFacts
 from suwi.model.ids import NO_PRODUCER_ID, ProducerEpoch
 from suwi.records.record import Marker
+from suwi.transaction.held_requests import Held, HeldRequests
 from suwi.transaction.messages import (
     NEEDS_PRODUCER_ID,
     AddPartitionsRequest,
@@ -47,13 +47,11 @@ from suwi.transaction.transaction_records import (
 )
 from suwi.transaction.validation import check_end, check_producer
 
-_HELD_MS_MAX: Final = 500
 _ABORTED_PER_EVENT: Final = 100
 _EXPIRY_CHECKED_PER_EVENT: Final = 500
 _ABORT_TIMED_OUT: Final = ("abort timed out",)
 _REMOVE_EXPIRED: Final = ("remove expired",)
 _COMPLETE: Final = "complete"
-_HELD: Final = "held"
 
 
 class TransactionConfig(NamedTuple):
@@ -62,23 +60,19 @@ class TransactionConfig(NamedTuple):
     remove_expired_interval_ms: int
 
 
-class _Held(NamedTuple):
-    token: Token
-    again: Callable[[int, Decision], None]
-    refusal: Any
-
-
 class TransactionCoordinatorShard:
     def __init__(self, config: TransactionConfig) -> None:
         self.transactions: dict[str, TransactionLogValue] = {}
         self._config = config
         self._open_since_ms: dict[str, int] = {}
         """Of each open transaction the earliest time known at which it was open."""
+        self._prepared: dict[str, None] = {}
+        """Those that were decided, and whose markers are not all written."""
         self._last_epochs: dict[str, ProducerEpoch] = {}
         """The epoch that InitProducerId or EndTxn has replaced for the same client: if it comes
         again, the reply was lost. As in Kafka, not persisted."""
         self._sending: dict[str, MarkersToSend] = {}
-        self._held: dict[str, list[_Held]] = {}
+        self._held = HeldRequests()
         self._expiry_left: list[str] = []
         """The ids that this pass has still to check, the next one last."""
 
@@ -101,15 +95,15 @@ class TransactionCoordinatorShard:
         def again(now_ms: int, decision: Decision) -> None:
             self.init_producer_id(request, token, now_ms, decision)
 
-        held = _Held(token, again, ProducerResponse(ErrorCode.concurrent_transactions))
+        held = Held(token, again, ProducerResponse(ErrorCode.concurrent_transactions))
         if metadata.state in PREPARED:
-            self._hold(transactional_id, held, now_ms, decision)
+            self._held.hold(transactional_id, held, now_ms, decision)
         elif expected is not None and not self._is_known(expected, metadata, transactional_id):
             decision.reply(token, ProducerResponse(ErrorCode.producer_fenced))
         elif metadata.state in OPEN:
             self._prepare(transactional_id, fenced(metadata, now_ms), decision)
             self._remember(transactional_id, expected)
-            self._hold(transactional_id, held, now_ms, decision)
+            self._held.hold(transactional_id, held, now_ms, decision)
         else:
             self._initialize(request, metadata, token, now_ms, decision)
 
@@ -179,7 +173,7 @@ class TransactionCoordinatorShard:
         # after the markers (KAFKA-18660).
         if metadata.state in PREPARED:
             refusal = _to_all(request, ErrorCode.concurrent_transactions)
-            self._hold(transactional_id, _Held(token, again, refusal), now_ms, decision)
+            self._held.hold(transactional_id, Held(token, again, refusal), now_ms, decision)
             return
         error = check_producer(request.producer, metadata)
         if error is ErrorCode.none and not (
@@ -187,6 +181,7 @@ class TransactionCoordinatorShard:
         ):
             new = with_partitions(metadata, request.partitions, request.transaction_version, now_ms)
             decision.append(TransactionLogKey(transactional_id), new)
+            self._last_epochs.pop(transactional_id, None)  # The client has had its last reply.
         decision.reply(token, _to_all(request, error))
 
     def _verify(
@@ -219,8 +214,8 @@ class TransactionCoordinatorShard:
                 self.end_transaction(request, token, now_ms, decision)
 
             refusal = ProducerResponse(ErrorCode.concurrent_transactions)
-            held = _Held(token, again, refusal)
-            self._hold(request.transactional_id, held, now_ms, decision)
+            held = Held(token, again, refusal)
+            self._held.hold(request.transactional_id, held, now_ms, decision)
             return
         verdict = check_end(request, metadata)
         if verdict is None:
@@ -298,31 +293,7 @@ class TransactionCoordinatorShard:
             return
         metadata = self.transactions[transactional_id]
         decision.append(TransactionLogKey(transactional_id), completed(metadata, now_ms))
-        if transactional_id in self._held:
-            decision.arm((_HELD, transactional_id), now_ms)
-
-    # -- requests that wait for the end of a transaction -----------------------------------------
-
-    def _hold(self, transactional_id: str, held: _Held, now_ms: int, decision: Decision) -> None:
-        """KAFKA-18654: sooner than with the client's back-off."""
-        waiting = self._held.setdefault(transactional_id, [])
-        waiting.append(held)
-        if len(waiting) == 1:
-            decision.arm((_HELD, transactional_id), now_ms + _HELD_MS_MAX)
-
-    def _release(self, transactional_id: str, now_ms: int, decision: Decision) -> None:
-        """The transaction has ended, or takes too long."""
-        waiting = self._held.pop(transactional_id, [])
-        metadata = self.transactions.get(transactional_id)
-        if metadata is not None and metadata.state in PREPARED:
-            for held in waiting:
-                decision.reply(held.token, held.refusal)
-        elif waiting:
-            # One in each event, so that the next is decided on what this one has changed.
-            if len(waiting) > 1:
-                self._held[transactional_id] = waiting[1:]
-                decision.arm((_HELD, transactional_id), now_ms)
-            waiting[0].again(now_ms, decision)
+        self._held.ended(transactional_id, now_ms, decision)
 
     # -- time ------------------------------------------------------------------------------------
 
@@ -363,12 +334,20 @@ class TransactionCoordinatorShard:
     def replay(self, record: CoordinatorRecord, _facts: RecordFacts) -> None:
         transactional_id, value = record.key.transactional_id, record.value
         if value is None or value.state is TransactionState.DEAD:
-            self.transactions.pop(transactional_id, None)
-            self._open_since_ms.pop(transactional_id, None)
-            self._last_epochs.pop(transactional_id, None)
+            for known in (
+                self.transactions,
+                self._open_since_ms,
+                self._last_epochs,
+                self._prepared,
+            ):
+                known.pop(transactional_id, None)
             return
         before = self.transactions.get(transactional_id)
         self.transactions[transactional_id] = value
+        if value.state in PREPARED:
+            self._prepared[transactional_id] = None
+        else:
+            self._prepared.pop(transactional_id, None)
         if value.state not in OPEN:
             self._open_since_ms.pop(transactional_id, None)
         elif before is None or before.state not in OPEN or before.start_ms != value.start_ms:
@@ -381,9 +360,9 @@ class TransactionCoordinatorShard:
         """Replies wait for it; there is nothing else to do."""
 
     def elected(self, now_ms: int, decision: Decision) -> None:
-        for transactional_id, metadata in self.transactions.items():
-            if metadata.state in PREPARED:
-                self._send_markers(transactional_id, metadata, decision)
+        for transactional_id in self._prepared:
+            metadata = self.transactions[transactional_id]
+            self._send_markers(transactional_id, metadata, decision)
         decision.arm(_ABORT_TIMED_OUT, now_ms + self._config.abort_timed_out_interval_ms)
         decision.arm(_REMOVE_EXPIRED, now_ms + self._config.remove_expired_interval_ms)
 
@@ -401,8 +380,12 @@ class TransactionCoordinatorShard:
         else:
             assert isinstance(key, tuple)
             kind, transactional_id = key
-            act = self._complete if kind == _COMPLETE else self._release
-            act(transactional_id, now_ms, decision)
+            if kind == _COMPLETE:
+                self._complete(transactional_id, now_ms, decision)
+            elif transactional_id in self._prepared:
+                self._held.refuse(transactional_id, decision)
+            else:
+                self._held.release(transactional_id, now_ms, decision)
 
     def _write_and_reply(
         self, transactional_id: str, new: TransactionLogValue, token: Token, decision: Decision

@@ -29,7 +29,7 @@ AT_REST: Final = (TransactionState.EMPTY, *COMPLETED)
 
 _BEFORE: Final[Mapping[TransactionState, tuple[TransactionState, ...]]] = {
     TransactionState.EMPTY: AT_REST,
-    TransactionState.ONGOING: (TransactionState.ONGOING, *AT_REST),
+    TransactionState.ONGOING: (*OPEN, *AT_REST),
     TransactionState.PREPARE_COMMIT: OPEN,
     TransactionState.PREPARE_ABORT: OPEN,
     TransactionState.COMPLETE_COMMIT: (TransactionState.PREPARE_COMMIT,),
@@ -84,7 +84,7 @@ def initialized(
 def with_partitions(
     metadata: TransactionLogValue, partitions: Iterable[TopicPartition], version: int, now_ms: int
 ) -> TransactionLogValue:
-    begins = metadata.state is not TransactionState.ONGOING
+    begins = metadata.state not in OPEN
     return _transition(
         metadata,
         TransactionState.ONGOING,
